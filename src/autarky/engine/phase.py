@@ -1,0 +1,44 @@
+"""A phase: one step of an operation that can be looked at, planned, run, killed and run again.
+
+Contract of every phase:
+- `plan` only looks. It returns the changes that `run` would make, as sentences; an empty list means
+  that this part of the world is already as wanted. What cannot be seen yet (a host that does not
+  exist, an API that is down) is planned as if it had to be made.
+- `run` makes the changes and returns when they are verified. It may be killed at any point; `plan`
+  and `run` again must converge (rule 5).
+- Neither prints. They raise AutarkyError; anything else is a bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from autarky.ports import Progress
+
+Context = TypeVar("Context", contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change, as a sentence in the imperative: "write /etc/kubernetes/pki/ca.crt on n1"."""
+
+    sentence: str
+
+
+class Phase(Protocol[Context]):
+    """See the module's contract. `name` is verb-noun ("prepare-hosts"), `timeout` in seconds."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def timeout(self) -> float: ...
+
+    async def plan(self, context: Context) -> Sequence[Change]: ...
+
+    async def run(self, context: Context, progress: Progress) -> None: ...

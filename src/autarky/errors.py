@@ -1,0 +1,96 @@
+"""The one tree of errors that autarky raises on purpose.
+
+    AutarkyError
+    ├── UserError        the input or the environment is wrong; says what, where and how to fix it
+    │   └── Problems     several UserErrors found in one pass, reported together
+    ├── Unreachable      a host, an API server or etcd did not answer; the state is unknown
+    ├── TimedOut         a named wait passed its deadline; carries the last thing seen
+    ├── Conflict         somebody else changed the same thing, or holds the lock
+    ├── CommandFailed    a program on a host ended with a non-zero status
+    ├── ApiError         the Kubernetes or etcd API answered with an error status
+    └── Refused          a safety rule forbids the step; names the rule
+
+Contract: adapters translate library errors at the edge (`raise ... from error`), the
+CLI prints `str(error)` without a traceback for every AutarkyError and exits with its
+`exit_code`. Anything else that escapes is a bug and prints a traceback (exit code 70).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class AutarkyError(Exception):
+    """Base class: catch it to catch everything autarky raises on purpose."""
+
+    exit_code = 1
+
+
+class UserError(AutarkyError):
+    """The input or the environment is wrong. `fix` is the remedy, one imperative sentence."""
+
+    exit_code = 2
+
+    def __init__(self, what: str, *, fix: str = "", where: str = "") -> None:
+        self.what = what
+        self.fix = fix
+        self.where = where
+        text = f"{where}: {what}" if where else what
+        super().__init__(f"{text}\n  fix: {fix}" if fix else text)
+
+
+class Problems(UserError):
+    """Everything found wrong in one pass, so that the user mends all of it at once."""
+
+    def __init__(self, summary: str, problems: Sequence[UserError]) -> None:
+        self.problems = tuple(problems)
+        lines = [f"{summary} ({len(self.problems)})"]
+        lines += ["- " + str(problem).replace("\n", "\n  ") for problem in self.problems]
+        super().__init__("\n".join(lines))
+
+
+class Unreachable(AutarkyError):
+    """No answer: the state behind it is unknown, which is never the same as down (rule 2)."""
+
+    exit_code = 3
+
+
+class TimedOut(AutarkyError):
+    """A named wait passed its deadline; the text carries the last thing that was seen."""
+
+    exit_code = 4
+
+
+class Conflict(AutarkyError):
+    """Somebody else changed the object meanwhile, or holds the lock."""
+
+    exit_code = 5
+
+
+class Refused(AutarkyError):
+    """A safety rule forbids the step. Says the rule, what was seen, and the command that goes on."""
+
+    exit_code = 6
+
+    def __init__(self, rule: str, seen: str, go_on: str) -> None:
+        self.rule = rule
+        super().__init__(f"refused by the rule «{rule}»: {seen}\n  to go on: {go_on}")
+
+
+class CommandFailed(AutarkyError):
+    """A program on a host failed. `argv` never holds secrets (rule 7), so it may be shown."""
+
+    def __init__(self, host: str, argv: Sequence[str], status: int, stderr: str) -> None:
+        self.status = status
+        self.stderr = stderr
+        tail = stderr.strip()[-2000:]
+        super().__init__(f"{host}: {' '.join(argv)[:400]} ended with status {status}: {tail}")
+
+
+class ApiError(AutarkyError):
+    """An API answered with an error status. `reason` is the machine-readable word, if any."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        self.status = status
+        self.reason = reason
+        super().__init__(f"{status} {reason}: {message}")

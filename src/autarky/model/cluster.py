@@ -1,0 +1,152 @@
+"""The desired cluster: cluster.yaml with all defaults filled in, as frozen values.
+
+Contract: built by `config` (from the file) and by `agents` (from the ControlPlane object); read by
+`render`, `decide` and `phases`. Holds no secrets and does no I/O.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Literal
+
+from autarky.model.versions import Version
+
+IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+NO_ARGS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
+
+
+class Level(IntEnum):
+    """The layers of a cluster; `selfHosted: N-4` hosts level N and all above it."""
+
+    KUBELET = 0
+    ETCD = 1
+    API_SERVER = 2
+    CONTROLLERS = 3
+    ADD_ONS = 4
+
+
+Driver = Literal["local", "lab", "ssh"]
+
+
+@dataclass(frozen=True, slots=True)
+class HostRef:
+    """Where a node's machine is: `local`, `lab:NAME` or `ssh://user@address`."""
+
+    driver: Driver
+    target: str = ""
+
+    def __str__(self) -> str:
+        return {"local": "local", "lab": f"lab:{self.target}", "ssh": f"ssh://{self.target}"}[self.driver]
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    value: str
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node. `address` is None until the host was asked for it (or the file gives it)."""
+
+    name: str
+    host: HostRef
+    control_plane: bool = False
+    labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
+    taints: tuple[Taint, ...] = ()
+    address: str | None = None
+
+    def known_address(self) -> str:
+        """The address, where it must be known by now; raises ValueError if it is not."""
+        if self.address is None:
+            raise ValueError(f"the address of node {self.name} is not known yet")
+        return self.address
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    pod_cidr: ipaddress.IPv4Network
+    service_cidr: ipaddress.IPv4Network
+    dns_domain: str
+
+    @property
+    def kubernetes_service_ip(self) -> str:
+        """The first address of the service network: the Service default/kubernetes."""
+        return str(self.service_cidr[1])
+
+    @property
+    def dns_service_ip(self) -> str:
+        """The tenth address of the service network, as kubeadm does."""
+        return str(self.service_cidr[10])
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalEtcd:
+    """etcd that somebody else runs. Paths are on the machine that runs the CLI."""
+
+    endpoints: tuple[str, ...]
+    ca_file: str
+    cert_file: str
+    key_file: str
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateSettings:
+    """Key type, lifetimes in days, and a directory with the user's own CA pairs (or None)."""
+
+    key_algorithm: Literal["EC", "RSA"] = "EC"
+    ca_days: int = 3650
+    leaf_days: int = 365
+    ca_directory: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    enabled: bool = True
+    limit_seconds: int = 90
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The whole desired state. `external_etcd` is None when etcd runs on the control nodes."""
+
+    name: str
+    kubernetes_version: Version
+    self_hosted: Level
+    nodes: tuple[Node, ...]
+    network: Network
+    external_etcd: ExternalEtcd | None = None
+    control_plane_endpoint: str | None = None
+    extra_args: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: NO_ARGS)
+    certificates: CertificateSettings = field(default_factory=CertificateSettings)
+    rollback: Rollback = field(default_factory=Rollback)
+
+    @property
+    def control_nodes(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if node.control_plane)
+
+    @property
+    def workers(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if not node.control_plane)
+
+    def node(self, name: str) -> Node:
+        """The node of that name; raises KeyError."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise KeyError(name)
+
+    def hosts_level(self, level: Level) -> bool:
+        """Whether that level runs from API objects (`selfHosted: N-4` with N at or below it)."""
+        return self.self_hosted <= level
+
+    def with_addresses(self, addresses: Mapping[str, str]) -> Cluster:
+        """The same cluster with the nodes' addresses filled in where they are known."""
+        nodes = tuple(replace(node, address=addresses.get(node.name, node.address)) for node in self.nodes)
+        return replace(self, nodes=nodes)

@@ -1,0 +1,10 @@
+//go:build tools
+
+// Package tools names the main packages this recipe builds, so that go.mod and go.sum pin everything they need.
+package tools
+
+import (
+	_ "github.com/containerd/containerd/v2/cmd/containerd"
+	_ "github.com/containerd/containerd/v2/cmd/ctr"
+	_ "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"
+)
