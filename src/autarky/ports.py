@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from autarky.model.facts import HostFacts
 from autarky.model.files import File
 
 Object = dict[str, Any]
@@ -31,29 +32,6 @@ class Completed:
     @property
     def text(self) -> str:
         return self.stdout.decode(errors="replace").strip()
-
-
-@dataclass(frozen=True, slots=True)
-class HostFacts:
-    """What a host says of itself, read in one round trip. Sizes in bytes, clock in seconds (Unix)."""
-
-    address: str
-    hostname: str
-    boot_id: str
-    kernel: str
-    os_name: str
-    architecture: str
-    cgroup_version: int
-    cpus: int
-    memory_total: int
-    swap_total: int
-    disk_free: int
-    clock: float
-    listening_ports: frozenset[int]
-    networks: tuple[str, ...]
-    missing_features: tuple[str, ...]
-    missing_programs: tuple[str, ...]
-    init: str
 
 
 class Host(Protocol):

@@ -1,0 +1,28 @@
+"""What was seen of a host: values that preflight decides on. stdlib only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What a host says of itself, read in one round trip. Sizes in bytes, clock in seconds (Unix)."""
+
+    address: str
+    hostname: str
+    boot_id: str
+    kernel: str
+    os_name: str
+    architecture: str
+    cgroup_version: int
+    cpus: int
+    memory_total: int
+    swap_total: int
+    disk_free: int
+    clock: float
+    listening_ports: frozenset[int]
+    networks: tuple[str, ...]
+    missing_features: tuple[str, ...]
+    missing_programs: tuple[str, ...]
+    init: str

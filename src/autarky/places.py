@@ -1,0 +1,46 @@
+"""Where autarky keeps things, on the user's machine and on hosts. The one place that names paths.
+
+User: $XDG_CACHE_HOME/autarky (the content store), $XDG_STATE_HOME/autarky/{clusters,labs}/NAME.
+Hosts: the constants below; they are part of the interface (docs/architecture.md).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+KUBERNETES = "/etc/kubernetes"
+MANIFESTS = "/etc/kubernetes/manifests"
+PKI = "/etc/kubernetes/pki"
+HOST_ROOT = "/var/lib/autarky"
+BIN = "/var/lib/autarky/bin"
+STANDBY = "/var/lib/autarky/standby"
+CHECKPOINTS = "/var/lib/autarky/checkpoints"
+HOST_STATE = "/var/lib/autarky/state"
+RUN = "/run/autarky"
+ETCD_DATA = "/var/lib/etcd"
+CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+
+
+def _xdg(variable: str, default: str) -> Path:
+    value = os.environ.get(variable, "")
+    base = Path(value) if value.startswith("/") else Path.home() / default
+    return base / "autarky"
+
+
+def cache_dir() -> Path:
+    """The content store and build scratch: may be deleted at any time, is made again."""
+    return _xdg("XDG_CACHE_HOME", ".cache")
+
+
+def state_dir() -> Path:
+    """Clusters and labs: kubeconfigs, keys, journals. Losing it loses the CA keys kept here."""
+    return _xdg("XDG_STATE_HOME", ".local/state")
+
+
+def cluster_dir(name: str) -> Path:
+    return state_dir() / "clusters" / name
+
+
+def lab_dir(name: str) -> Path:
+    return state_dir() / "labs" / name
