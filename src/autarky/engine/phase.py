@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 
 from autarky.ports import Progress
 
-Context = TypeVar("Context", contravariant=True)
+Context_contra = TypeVar("Context_contra", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Change:
     sentence: str
 
 
-class Phase(Protocol[Context]):
+class Phase(Protocol[Context_contra]):
     """See the module's contract. `name` is verb-noun ("prepare-hosts"), `timeout` in seconds."""
 
     @property
@@ -39,6 +39,6 @@ class Phase(Protocol[Context]):
     @property
     def timeout(self) -> float: ...
 
-    async def plan(self, context: Context) -> Sequence[Change]: ...
+    async def plan(self, context: Context_contra) -> Sequence[Change]: ...
 
-    async def run(self, context: Context, progress: Progress) -> None: ...
+    async def run(self, context: Context_contra, progress: Progress) -> None: ...

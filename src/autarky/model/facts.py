@@ -26,3 +26,5 @@ class HostFacts:
     missing_features: tuple[str, ...]
     missing_programs: tuple[str, ...]
     init: str
+    may_lower_oom_score: bool = True
+    """Whether root may make a process less likely to be killed (CAP_SYS_RESOURCE); test hosts may not."""

@@ -1,0 +1,118 @@
+"""Which slot of a component should run on a node: the pivot, and later the node agent, decide here.
+
+Contract: `decide(wanted, seen, memory, now)` is pure. It returns the actions to carry out now, what to
+remember until the next call, and one sentence that says what was seen and why.
+
+The rules it keeps, whatever order observations, failures and crashes come in (design §4):
+- nothing is torn down before its replacement answered (rule 1): the standby is withdrawn only after the
+  hosted slot answered on its own port and through the load balancer, without a break, for SETTLE seconds;
+- unknown is not down (rule 2): an observation that failed, or that is too old, changes nothing;
+- etcd is left out, and the clock stops while it is down (rule 9);
+- the hosted slot itself is never stopped from here (rule 10).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+SETTLE_SECONDS = 1.0
+"""How long the hosted slot must have answered without a break before the standby goes: three rounds of
+the load balancers' checks (0.3 s), so that every balancer has taken the hosted server in."""
+
+
+class Slot(Enum):
+    HOSTED = "hosted"
+    STANDBY = "standby"
+
+
+class Health(Enum):
+    """What is known of one slot. UNKNOWN: nobody could look, which is never the same as ABSENT."""
+
+    UNKNOWN = "unknown"
+    ABSENT = "absent"
+    NOT_READY = "not ready"
+    TERMINATING = "terminating"
+    READY = "ready"
+
+
+class Action(Enum):
+    ACTIVATE_STANDBY = "activate the standby"
+    WITHDRAW_STANDBY = "withdraw the standby"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One node's observation of one component.
+
+    hosted:   the hosted slot by its own port, never by a shared one.
+    balanced: whether the load balancer sends new connections to the hosted slot; None where that does
+              not apply (level 3 has no balancer) or is not known yet: then `balancer_applies` tells which.
+    standby_active: whether the standby's manifest is in place; None when that could not be read.
+    etcd_up:  False while etcd is known to be down.
+    """
+
+    hosted: Health
+    standby_active: bool | None
+    balanced: bool | None = None
+    balancer_applies: bool = False
+    etcd_up: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What one call hands to the next: since when (monotonic seconds) the hosted slot answers without a break."""
+
+    answering_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    actions: tuple[Action, ...]
+    memory: Memory
+    sentence: str
+    settled: bool
+    """True when the wanted slot alone runs and nothing is left to do."""
+
+
+def decide(wanted: Slot, seen: Seen, memory: Memory, now: float) -> Decision:
+    """See the module's contract."""
+    if not seen.etcd_up:
+        # The clock stops: what was proven stays proven only if it goes on after etcd is back.
+        return Decision((), Memory(), "etcd is down: nothing is judged", settled=False)
+    if seen.standby_active is None or seen.hosted is Health.UNKNOWN:
+        return Decision((), memory, f"unknown: hosted slot {seen.hosted.value}, standby not readable", settled=False)
+    if wanted is Slot.STANDBY:
+        return _want_standby(seen, memory)
+    if seen.hosted is not Health.READY:
+        return _hosted_does_not_serve(seen)
+    return _hosted_serves(seen, memory, now)
+
+
+def _want_standby(seen: Seen, memory: Memory) -> Decision:
+    if seen.standby_active:
+        return Decision((), memory, "the standby is in place, as wanted for good", settled=True)
+    return Decision((Action.ACTIVATE_STANDBY,), memory, "this level is not hosted: its standby runs", settled=False)
+
+
+def _hosted_does_not_serve(seen: Seen) -> Decision:
+    sentence = f"the hosted slot is {seen.hosted.value}"
+    if seen.standby_active:
+        return Decision((), Memory(), f"{sentence}, the standby stays", settled=False)
+    return Decision((Action.ACTIVATE_STANDBY,), Memory(), f"{sentence}, so the standby takes over", settled=False)
+
+
+def _hosted_serves(seen: Seen, memory: Memory, now: float) -> Decision:
+    if not seen.standby_active:
+        return Decision((), memory, "the hosted slot serves, the standby is dormant", settled=True)
+    if seen.balancer_applies and not seen.balanced:
+        return Decision((), Memory(), "the hosted slot answers, but not through the load balancer yet", settled=False)
+    since = memory.answering_since if memory.answering_since is not None else now
+    if now - since < SETTLE_SECONDS:
+        return Decision((), Memory(since), f"the hosted slot answers since {now - since:.1f} s", settled=False)
+    return Decision(
+        (Action.WITHDRAW_STANDBY,),
+        Memory(since),
+        f"the hosted slot answers since {now - since:.1f} s, so the standby is withdrawn",
+        settled=False,
+    )

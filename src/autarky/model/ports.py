@@ -1,0 +1,25 @@
+"""The TCP ports of a node and who listens on them. Stable: firewalls and users rely on them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+NLLB_API: Final = 6443
+NLLB_HEALTH: Final = 6444
+"""Loopback only: which servers the node-local load balancer holds for healthy, as plain HTTP."""
+NLLB_ETCD: Final = 2378
+API_HOSTED: Final = 7443
+API_STANDBY: Final = 7444
+API_STANDBY_SPARE: Final = 7445
+ETCD_CLIENT: Final = 2379
+ETCD_PEER: Final = 2380
+ETCD_HEALTH: Final = 2381
+"""Loopback only: etcd's health for the kubelet's probes, which cannot present a client certificate."""
+CONTROLLER_MANAGER_HOSTED: Final = 10257
+CONTROLLER_MANAGER_STANDBY: Final = 20257
+SCHEDULER_HOSTED: Final = 10259
+SCHEDULER_STANDBY: Final = 20259
+KUBELET: Final = 10250
+PROXY_HEALTH: Final = 10256
+FLANNEL_HEALTH: Final = 10253
+FLANNEL_VXLAN: Final = 8472

@@ -1,0 +1,87 @@
+"""Who may do what: roles and bindings, the join inventory, Pod Security. No component gets cluster-admin."""
+
+from __future__ import annotations
+
+import json
+
+from autarky.model.cluster import Cluster, Node
+from autarky.render.certificates import CLUSTER_ADMINS, KUBELET_CLIENT
+from autarky.render.values import SYSTEM, Object, metadata
+
+INVENTORY = "autarky-join-inventory"
+BOOTSTRAPPERS = "system:bootstrappers:autarky"
+"""The group of join tokens. It may ask for a certificate and nothing else; the request is approved by us
+against the inventory, because the built-in approval does not look at names."""
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def objects(cluster: Cluster) -> list[Object]:
+    return [
+        _system_namespace(),
+        _bind_group("autarky:cluster-admins", "cluster-admin", CLUSTER_ADMINS),
+        _bind_user("autarky:kubelet-api", "system:kubelet-api-admin", KUBELET_CLIENT),
+        _bind_group("autarky:node-bootstrapper", "system:node-bootstrapper", BOOTSTRAPPERS),
+        # A kubelet may renew its own certificate; the built-in check compares it with the requestor.
+        _bind_group(
+            "autarky:node-renewal",
+            "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
+            "system:nodes",
+        ),
+        inventory(cluster),
+    ]
+
+
+def inventory(cluster: Cluster) -> Object:
+    """Which nodes may join, under which name and with which addresses."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(INVENTORY, SYSTEM),
+        "data": {node.name: json.dumps({"addresses": [node.known_address()]}) for node in cluster.nodes},
+    }
+
+
+def join_token(node: Node, token_id: str, secret: str, expires: str) -> Object:
+    """A bootstrap token that names the one node it is for; `expires` is RFC 3339. Cleaned up by
+    kube-controller-manager when it has expired, and by us when the node has joined."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            **metadata(f"bootstrap-token-{token_id}", SYSTEM),
+            "annotations": {"autarky.dev/node": node.name},
+        },
+        "type": "bootstrap.kubernetes.io/token",
+        "stringData": {
+            "token-id": token_id,
+            "token-secret": secret,
+            "expiration": expires,
+            "usage-bootstrap-authentication": "true",
+            "auth-extra-groups": BOOTSTRAPPERS,
+            "description": f"join token of node {node.name}",
+        },
+    }
+
+
+def _system_namespace() -> Object:
+    """kube-system holds host-network and privileged pods by nature; warn on everything else."""
+    labels = {"pod-security.kubernetes.io/enforce": "privileged"}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM, "labels": labels}}
+
+
+def _bind_group(name: str, role: str, group: str) -> Object:
+    return _binding(name, role, {"kind": "Group", "name": group})
+
+
+def _bind_user(name: str, role: str, user: str) -> Object:
+    return _binding(name, role, {"kind": "User", "name": user})
+
+
+def _binding(name: str, role: str, subject: Object) -> Object:
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": metadata(name),
+        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": _RBAC, **subject}],
+    }

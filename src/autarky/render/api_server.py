@@ -1,0 +1,176 @@
+"""Level 2, kube-apiserver, in both slots: DaemonSet on port 7443, standby static pod on 7444.
+
+Both run the same command with the same identities; only the port, the place of the files and the time
+to drain differ. No port is declared: a declared host port would make scheduler and kubelet refuse the
+other slot. Probes leave etcd out (rule 9): a lost quorum must not get API servers killed or replaced.
+"""
+
+from __future__ import annotations
+
+import json
+
+from autarky.model import ports
+from autarky.render import pods
+from autarky.render.values import (
+    CONTROL_PLANE_FACT,
+    Inputs,
+    Object,
+    flags,
+    immutable_config_map,
+    immutable_secret,
+)
+
+COMPONENT = "kube-apiserver"
+SECRETS = "/etc/kubernetes/secrets"
+CONFIG = "/etc/kubernetes/config"
+HOSTED_DRAIN_SECONDS = 15
+"""A hosted server serves on for this long after SIGTERM while saying not-ready: three times what the
+standby needs to start (5 s), so that a bare `kubectl set image` on one node loses nothing."""
+STANDBY_DRAIN_SECONDS = 3
+"""The standby goes only when the hosted one answers, so this covers no more than the load balancers'
+check (0.3 s) with a wide margin."""
+READY_PATH = "/readyz?exclude=etcd&exclude=etcd-readiness"
+LIVE_PATH = "/livez?exclude=etcd&exclude=etcd-readiness"
+
+_AUTHENTICATION = {
+    "apiVersion": "apiserver.config.k8s.io/v1",
+    "kind": "AuthenticationConfiguration",
+    "anonymous": {
+        "enabled": True,
+        "conditions": [{"path": "/livez"}, {"path": "/readyz"}, {"path": "/healthz"}],
+    },
+}
+
+
+def secret_files(inputs: Inputs) -> dict[str, str]:
+    """The files of its Secret (and of its standby's directory)."""
+    credentials = inputs.credentials
+    files = credentials.pick(
+        ca_crt="ca.crt",
+        apiserver_crt="apiserver.crt",
+        apiserver_key="apiserver.key",
+        sa_pub="sa.pub",
+        sa_key="sa.key",
+    )
+    for stem, source in (
+        ("kubelet-client", "apiserver-kubelet-client"),
+        ("front-proxy-client", "front-proxy-client"),
+        ("etcd-client", "apiserver-etcd-client"),
+    ):
+        files[f"{stem}.crt"] = credentials.text(f"{source}.crt")
+        files[f"{stem}.key"] = credentials.text(f"{source}.key")
+    files["front-proxy-ca.crt"] = credentials.text("front-proxy-ca.crt")
+    files["etcd-ca.crt"] = credentials.text("etcd/ca.crt")
+    return files
+
+
+def config_files() -> dict[str, str]:
+    return {"authentication.json": json.dumps(_AUTHENTICATION, indent=2) + "\n"}
+
+
+def arguments(inputs: Inputs, *, port: int, drain: int, secrets: str, config: str) -> list[str]:
+    """The command line, but for the node's own address, which the pod fills in as $(HOST_IP)."""
+    cluster = inputs.cluster
+    ours = {
+        "advertise-address": "$(HOST_IP)",
+        "secure-port": str(port),
+        "etcd-servers": ",".join(_etcd_servers(inputs)),
+        "etcd-cafile": f"{secrets}/etcd-ca.crt",
+        "etcd-certfile": f"{secrets}/etcd-client.crt",
+        "etcd-keyfile": f"{secrets}/etcd-client.key",
+        "client-ca-file": f"{secrets}/ca.crt",
+        "tls-cert-file": f"{secrets}/apiserver.crt",
+        "tls-private-key-file": f"{secrets}/apiserver.key",
+        "kubelet-certificate-authority": f"{secrets}/ca.crt",
+        "kubelet-client-certificate": f"{secrets}/kubelet-client.crt",
+        "kubelet-client-key": f"{secrets}/kubelet-client.key",
+        "kubelet-preferred-address-types": "InternalIP,Hostname",
+        "requestheader-client-ca-file": f"{secrets}/front-proxy-ca.crt",
+        "requestheader-allowed-names": "front-proxy-client",
+        "requestheader-username-headers": "X-Remote-User",
+        "requestheader-group-headers": "X-Remote-Group",
+        "requestheader-extra-headers-prefix": "X-Remote-Extra-",
+        "proxy-client-cert-file": f"{secrets}/front-proxy-client.crt",
+        "proxy-client-key-file": f"{secrets}/front-proxy-client.key",
+        "service-account-issuer": f"https://kubernetes.default.svc.{cluster.network.dns_domain}",
+        "service-account-key-file": f"{secrets}/sa.pub",
+        "service-account-signing-key-file": f"{secrets}/sa.key",
+        "service-cluster-ip-range": str(cluster.network.service_cidr),
+        "authentication-config": f"{config}/authentication.json",
+        "authorization-mode": "Node,RBAC",
+        "enable-admission-plugins": "NodeRestriction",
+        "enable-bootstrap-token-auth": "true",
+        "allow-privileged": "true",
+        "profiling": "false",
+        # Two servers on one node would fight over one address; `up` (later the operator) writes the slice.
+        "endpoint-reconciler-type": "none",
+        "shutdown-delay-duration": f"{drain}s",
+        "shutdown-send-retry-after": "true",
+        "shutdown-watch-termination-grace-period": "2s",
+    }
+    return flags(ours, cluster.extra_args.get(COMPONENT, {}))
+
+
+def _etcd_servers(inputs: Inputs) -> tuple[str, ...]:
+    """The load balancer's local port, so that membership changes restart no API server. External etcd
+    is dialled as the file says: its certificates need not name 127.0.0.1."""
+    if inputs.cluster.external_etcd is not None:
+        return inputs.cluster.external_etcd.endpoints
+    return (f"https://127.0.0.1:{ports.NLLB_ETCD}",)
+
+
+def _container(inputs: Inputs, *, port: int, drain: int, secrets: str, config: str) -> Object:
+    command = ["kube-apiserver", *arguments(inputs, port=port, drain=drain, secrets=secrets, config=config)]
+    return pods.command_container(
+        COMPONENT,
+        inputs.image(COMPONENT),
+        command,
+        env=[{"name": "HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}],
+        resources=pods.requests("200m", "512Mi"),
+        startupProbe=pods.https_probe(LIVE_PATH, port, period=2, failures=90),
+        livenessProbe=pods.https_probe(LIVE_PATH, port, period=10, failures=8, timeout=15),
+        readinessProbe=pods.https_probe(READY_PATH, port, period=1, failures=3, timeout=15),
+        securityContext=pods.restricted_container(),
+    )
+
+
+def hosted(inputs: Inputs) -> list[Object]:
+    """Secret, ConfigMap and DaemonSet."""
+    secret = immutable_secret(COMPONENT, secret_files(inputs))
+    config = immutable_config_map(COMPONENT, config_files())
+    container = _container(inputs, port=ports.API_HOSTED, drain=HOSTED_DRAIN_SECONDS, secrets=SECRETS, config=CONFIG)
+    container["volumeMounts"] = [pods.mount("secrets", SECRETS), pods.mount("config", CONFIG)]
+    pod: Object = {
+        "hostNetwork": True,
+        "priorityClassName": pods.NODE_CRITICAL,
+        "nodeSelector": {CONTROL_PLANE_FACT: ""},
+        "tolerations": pods.TOLERATE_ALL,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": HOSTED_DRAIN_SECONDS + 60,
+        "securityContext": pods.nonroot_pod(),
+        "containers": [container],
+        "volumes": [
+            pods.secret_volume("secrets", secret["metadata"]["name"]),
+            pods.config_volume("config", config["metadata"]["name"]),
+        ],
+    }
+    # One at a time, the old one first: two hosted servers cannot share the port. The standby covers the gap.
+    daemon_set = pods.daemon_set(COMPONENT, pod, strategy=pods.rolling(surge=0, unavailable=1))
+    return [secret, config, daemon_set]
+
+
+def standby_spec(inputs: Inputs, directory: str) -> Object:
+    """The pod spec of the standby whose files lie in `directory` on the host (root only)."""
+    container = _container(inputs, port=ports.API_STANDBY, drain=STANDBY_DRAIN_SECONDS, secrets=SECRETS, config=SECRETS)
+    container["volumeMounts"] = [pods.mount("files", SECRETS)]
+    del container["resources"]
+    return {
+        "terminationGracePeriodSeconds": STANDBY_DRAIN_SECONDS + 60,
+        "containers": [container],
+        "volumes": [pods.host_volume("files", directory, "Directory")],
+    }
+
+
+def standby_files(inputs: Inputs) -> dict[str, str]:
+    return {**secret_files(inputs), **config_files()}

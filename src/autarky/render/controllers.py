@@ -1,0 +1,182 @@
+"""Level 3, kube-controller-manager and kube-scheduler, in both slots: Deployments and standby static pods.
+
+A rollout must never need what it replaces (design §10). On one node the new pod therefore starts beside
+the old one: both share the port (--permit-port-sharing), and pods of *different* templates may share the
+node while two of the same template may not (`matchLabelKeys`). The lease decides which of them acts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autarky.model import ports
+from autarky.render import pods
+from autarky.render.kubeconfig import client_kubeconfig
+from autarky.render.values import CONTROL_PLANE_FACT, Inputs, Object, flags, immutable_secret
+
+CONTROLLER_MANAGER = "kube-controller-manager"
+SCHEDULER = "kube-scheduler"
+FILES = "/etc/kubernetes/secrets"
+LEASE = {
+    "leader-elect": "true",
+    "leader-elect-lease-duration": "15s",
+    "leader-elect-renew-deadline": "10s",
+    # client-go waits up to 2.2 times this before it tries for a lease again: 2 s would mean gaps of 4.4 s.
+    "leader-elect-retry-period": "800ms",
+}
+
+
+@dataclass(frozen=True)
+class Controller:
+    """What differs between the two components."""
+
+    name: str
+    hosted_port: int
+    standby_port: int
+    memory: str
+    secret_files: Callable[[Inputs], dict[str, str]]
+    arguments: Callable[[Inputs], dict[str, str]]
+
+
+def _controller_manager_files(inputs: Inputs) -> dict[str, str]:
+    files = inputs.credentials.pick(
+        ca_crt="ca.crt", ca_key="ca.key", sa_key="sa.key", **{"front-proxy-ca_crt": "front-proxy-ca.crt"}
+    )
+    kubeconfig = client_kubeconfig(inputs, "system:kube-controller-manager", "controller-manager")
+    return {**files, "kubeconfig": kubeconfig.decode()}
+
+
+def _controller_manager_arguments(inputs: Inputs) -> dict[str, str]:
+    network = inputs.cluster.network
+    return {
+        "kubeconfig": f"{FILES}/kubeconfig",
+        "authentication-kubeconfig": f"{FILES}/kubeconfig",
+        "authorization-kubeconfig": f"{FILES}/kubeconfig",
+        "client-ca-file": f"{FILES}/ca.crt",
+        "requestheader-client-ca-file": f"{FILES}/front-proxy-ca.crt",
+        "root-ca-file": f"{FILES}/ca.crt",
+        "cluster-signing-cert-file": f"{FILES}/ca.crt",
+        "cluster-signing-key-file": f"{FILES}/ca.key",
+        "service-account-private-key-file": f"{FILES}/sa.key",
+        "use-service-account-credentials": "true",
+        "allocate-node-cidrs": "true",
+        "cluster-cidr": str(network.pod_cidr),
+        "service-cluster-ip-range": str(network.service_cidr),
+        "cluster-name": inputs.cluster.name,
+        "controllers": "*,bootstrap-signer-controller,token-cleaner-controller",
+        "profiling": "false",
+        # Alpha in 1.36 and 1.37: without it a stopped controller-manager keeps its lease for 15 s.
+        "feature-gates": "ControllerManagerReleaseLeaderElectionLockOnExit=true",
+        **LEASE,
+    }
+
+
+def _scheduler_files(inputs: Inputs) -> dict[str, str]:
+    files = inputs.credentials.pick(ca_crt="ca.crt", **{"front-proxy-ca_crt": "front-proxy-ca.crt"})
+    return {**files, "kubeconfig": client_kubeconfig(inputs, "system:kube-scheduler", "scheduler").decode()}
+
+
+def _scheduler_arguments(_inputs: Inputs) -> dict[str, str]:
+    return {
+        "kubeconfig": f"{FILES}/kubeconfig",
+        "authentication-kubeconfig": f"{FILES}/kubeconfig",
+        "authorization-kubeconfig": f"{FILES}/kubeconfig",
+        "client-ca-file": f"{FILES}/ca.crt",
+        "requestheader-client-ca-file": f"{FILES}/front-proxy-ca.crt",
+        "profiling": "false",
+        **LEASE,
+    }
+
+
+CONTROLLERS = {
+    CONTROLLER_MANAGER: Controller(
+        CONTROLLER_MANAGER,
+        ports.CONTROLLER_MANAGER_HOSTED,
+        ports.CONTROLLER_MANAGER_STANDBY,
+        "128Mi",
+        _controller_manager_files,
+        _controller_manager_arguments,
+    ),
+    SCHEDULER: Controller(
+        SCHEDULER,
+        ports.SCHEDULER_HOSTED,
+        ports.SCHEDULER_STANDBY,
+        "64Mi",
+        _scheduler_files,
+        _scheduler_arguments,
+    ),
+}
+
+
+def _container(inputs: Inputs, controller: Controller, *, port: int, hosted: bool) -> Object:
+    ours = {**controller.arguments(inputs), "secure-port": str(port)}
+    if hosted:
+        ours["permit-port-sharing"] = "true"
+    command = [controller.name, *flags(ours, inputs.cluster.extra_args.get(controller.name, {}))]
+    container = pods.command_container(
+        controller.name,
+        inputs.image(controller.name),
+        command,
+        startupProbe=pods.https_probe("/healthz", port, period=2, failures=60),
+        livenessProbe=pods.https_probe("/livez", port, period=10, failures=8, timeout=15),
+        readinessProbe=pods.https_probe("/healthz", port, period=2, failures=3),
+        volumeMounts=[pods.mount("files", FILES)],
+        securityContext=pods.restricted_container(),
+    )
+    if hosted:
+        container["resources"] = pods.requests("100m", controller.memory)
+    return container
+
+
+def hosted(inputs: Inputs, name: str) -> list[Object]:
+    """Secret, Deployment and PodDisruptionBudget."""
+    controller = CONTROLLERS[name]
+    secret = immutable_secret(name, controller.secret_files(inputs))
+    labels = {"k8s-app": name, "tier": "control-plane", "autarky.dev/slot": "hosted"}
+    pod: Object = {
+        "hostNetwork": True,
+        "priorityClassName": pods.CLUSTER_CRITICAL,
+        "nodeSelector": {CONTROL_PLANE_FACT: ""},
+        "tolerations": pods.TOLERATE_ALL,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": pods.nonroot_pod(),
+        "affinity": {"podAntiAffinity": _one_per_node(labels)},
+        "containers": [_container(inputs, controller, port=controller.hosted_port, hosted=True)],
+        "volumes": [pods.secret_volume("files", secret["metadata"]["name"])],
+    }
+    deployment = pods.deployment(
+        name,
+        pod,
+        replicas=min(2, len(inputs.cluster.control_nodes)),
+        strategy=pods.rolling(surge=1, unavailable=0),
+        labels=labels,
+    )
+    return [secret, deployment, pods.disruption_budget(name, labels)]
+
+
+def _one_per_node(labels: dict[str, str]) -> Object:
+    """Two pods of one template never share a node; the next template's pod may stand beside the old."""
+    return {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {
+                "topologyKey": "kubernetes.io/hostname",
+                "labelSelector": {"matchLabels": labels},
+                "matchLabelKeys": ["pod-template-hash"],
+            }
+        ]
+    }
+
+
+def standby_spec(inputs: Inputs, name: str, directory: str) -> Object:
+    """The pod spec of the standby whose files lie in `directory` on the host (root only)."""
+    controller = CONTROLLERS[name]
+    return {
+        "containers": [_container(inputs, controller, port=controller.standby_port, hosted=False)],
+        "volumes": [pods.host_volume("files", directory, "Directory")],
+    }
+
+
+def standby_files(inputs: Inputs, name: str) -> dict[str, str]:
+    return CONTROLLERS[name].secret_files(inputs)

@@ -1,0 +1,109 @@
+"""The ControlPlane resource: one cluster-scoped object `cluster` that says what the control plane should be.
+
+`up` writes its spec; status belongs to the operator. Deleting it (or the CRD) stops nothing (rule 10).
+"""
+
+from __future__ import annotations
+
+from autarky.model.cluster import Cluster
+from autarky.render.values import Object, metadata
+
+GROUP = "autarky.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+CONTROL_PLANE = "cluster"
+
+
+def control_plane_crd() -> Object:
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": metadata(f"controlplanes.{GROUP}"),
+        "spec": {
+            "group": GROUP,
+            "scope": "Cluster",
+            "names": {
+                "plural": "controlplanes",
+                "singular": "controlplane",
+                "kind": "ControlPlane",
+                "listKind": "ControlPlaneList",
+                "shortNames": ["cp"],
+            },
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": [
+                        {"name": "Version", "type": "string", "jsonPath": ".spec.version"},
+                        {"name": "Self-Hosted", "type": "string", "jsonPath": ".spec.selfHosted"},
+                        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+                    ],
+                    "schema": {"openAPIV3Schema": _schema()},
+                }
+            ],
+        },
+    }
+
+
+def _schema() -> Object:
+    arguments = {"type": "object", "additionalProperties": {"type": "string"}}
+    spec: Object = {
+        "type": "object",
+        "required": ["version", "selfHosted"],
+        "properties": {
+            "version": {
+                "type": "string",
+                "pattern": r"^v\d+\.\d+\.\d+$",
+                "description": "The Kubernetes version of the control plane.",
+            },
+            "selfHosted": {
+                "type": "string",
+                "enum": ["0-4", "1-4", "2-4", "3-4", "4"],
+                "description": "The levels that run from API objects; those below run as static pods.",
+            },
+            "componentArguments": {
+                "type": "object",
+                "additionalProperties": arguments,
+                "description": "Extra command-line arguments, by component.",
+            },
+            "rollback": {
+                "type": "object",
+                "properties": {
+                    "enabled": {"type": "boolean", "default": True},
+                    "limitSeconds": {"type": "integer", "minimum": 10, "default": 90},
+                },
+                "description": "When a rollout of a control plane component goes back by itself.",
+            },
+        },
+    }
+    status: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    only_one = {"rule": f"self.metadata.name == '{CONTROL_PLANE}'", "message": f"the only name is {CONTROL_PLANE}"}
+    return {
+        "type": "object",
+        "required": ["spec"],
+        "x-kubernetes-validations": [only_one],
+        "properties": {"spec": spec, "status": status},
+    }
+
+
+def self_hosted_text(cluster: Cluster) -> str:
+    """The level as users write it: "1-4", and "4" for add-ons only."""
+    return "4" if cluster.self_hosted == 4 else f"{int(cluster.self_hosted)}-4"
+
+
+def control_plane(cluster: Cluster) -> Object:
+    """The one ControlPlane object, as the cluster file wants it."""
+    arguments = {component: dict(values) for component, values in cluster.extra_args.items() if values}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ControlPlane",
+        "metadata": metadata(CONTROL_PLANE),
+        "spec": {
+            "version": str(cluster.kubernetes_version),
+            "selfHosted": self_hosted_text(cluster),
+            "componentArguments": arguments,
+            "rollback": {"enabled": cluster.rollback.enabled, "limitSeconds": cluster.rollback.limit_seconds},
+        },
+    }

@@ -1,0 +1,109 @@
+"""Level 1, etcd: a static pod with hostPath data on each member's node, on the node's own address.
+
+No Service, DNS or pod network is involved: what the API server needs must not need the API server.
+"""
+
+from __future__ import annotations
+
+from autarky import places
+from autarky.model import ports
+from autarky.model.cluster import Node
+from autarky.model.files import File
+from autarky.render import pods
+from autarky.render.values import Inputs, Object, flags
+
+COMPONENT = "etcd"
+PKI = f"{places.PKI}/etcd"
+
+
+def pki_files(inputs: Inputs, node: Node) -> list[File]:
+    """The member's own certificates, root only."""
+    credentials = inputs.credentials
+    names = {
+        "ca.crt": "etcd/ca.crt",
+        "server.crt": f"etcd/server-{node.name}.crt",
+        "server.key": f"etcd/server-{node.name}.key",
+        "peer.crt": f"etcd/peer-{node.name}.crt",
+        "peer.key": f"etcd/peer-{node.name}.key",
+    }
+    return [File(f"{PKI}/{name}", credentials[source], 0o600) for name, source in names.items()]
+
+
+def arguments(inputs: Inputs, node: Node, members: tuple[Node, ...]) -> list[str]:
+    """The command line of a member of a new cluster of `members`."""
+    address = node.known_address()
+    client = f"https://{address}:{ports.ETCD_CLIENT}"
+    peer = f"https://{address}:{ports.ETCD_PEER}"
+    ours = {
+        "name": node.name,
+        "data-dir": places.ETCD_DATA,
+        "listen-client-urls": f"https://127.0.0.1:{ports.ETCD_CLIENT},{client}",
+        "advertise-client-urls": client,
+        "listen-peer-urls": peer,
+        "initial-advertise-peer-urls": peer,
+        "initial-cluster": ",".join(f"{m.name}=https://{m.known_address()}:{ports.ETCD_PEER}" for m in members),
+        "initial-cluster-state": "new",
+        "initial-cluster-token": inputs.cluster.name,
+        # Health for the kubelet, which has no client certificate. Metrics for others: /metrics on 2379 with one.
+        "listen-metrics-urls": f"http://127.0.0.1:{ports.ETCD_HEALTH}",
+        "client-cert-auth": "true",
+        "trusted-ca-file": f"{PKI}/ca.crt",
+        "cert-file": f"{PKI}/server.crt",
+        "key-file": f"{PKI}/server.key",
+        "peer-client-cert-auth": "true",
+        "peer-trusted-ca-file": f"{PKI}/ca.crt",
+        "peer-cert-file": f"{PKI}/peer.crt",
+        "peer-key-file": f"{PKI}/peer.key",
+        "snapshot-count": "10000",
+        "watch-progress-notify-interval": "5s",
+        "feature-gates": "InitialCorruptCheck=true",
+    }
+    return flags(ours, inputs.cluster.extra_args.get(COMPONENT, {}))
+
+
+def member_pod(inputs: Inputs, node: Node) -> Object:
+    """The member's static pod."""
+    container = pods.command_container(
+        COMPONENT,
+        inputs.image(COMPONENT),
+        ["etcd", *arguments(inputs, node, inputs.cluster.control_nodes)],
+        resources=pods.requests("100m", "100Mi"),
+        startupProbe=pods.http_probe("/readyz", ports.ETCD_HEALTH, period=2, failures=90),
+        # Generous: restarting a member that is merely slow makes a slow cluster a dead one.
+        livenessProbe=pods.http_probe("/livez", ports.ETCD_HEALTH, period=10, failures=12, timeout=15),
+        readinessProbe=pods.http_probe("/readyz", ports.ETCD_HEALTH, period=2, failures=3, timeout=15),
+        volumeMounts=[pods.mount("data", places.ETCD_DATA, read_only=False), pods.mount("pki", PKI)],
+        securityContext=pods.restricted_container(user=0),
+    )
+    spec: Object = {
+        "containers": [container],
+        "volumes": [
+            pods.host_volume("data", places.ETCD_DATA, "DirectoryOrCreate"),
+            pods.host_volume("pki", PKI, "Directory"),
+        ],
+    }
+    return pods.generation(COMPONENT, node, spec)
+
+
+UNIT_PATH = "/etc/systemd/system/etcd.service"
+_UNIT = """\
+[Unit]
+Description=etcd (external to the Kubernetes cluster)
+After=network-online.target
+
+[Service]
+Type=notify
+ExecStart={binary} {arguments}
+Restart=always
+RestartSec=2
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def external_unit_files(inputs: Inputs, node: Node) -> list[File]:
+    """etcd as a systemd service on a host that is no node: the `lab` form of external etcd."""
+    arguments_ = " ".join(arguments(inputs, node, (node,)))
+    unit = _UNIT.format(binary=f"{places.BIN}/etcd", arguments=arguments_)
+    return [*pki_files(inputs, node), File(UNIT_PATH, unit.encode())]

@@ -1,0 +1,54 @@
+"""Kubeconfig files as data: JSON-compatible, embedded credentials, always through the local load balancer."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from autarky.model import ports
+from autarky.render.values import Credentials, Inputs, pretty_json
+
+LOCAL_SERVER = f"https://127.0.0.1:{ports.NLLB_API}"
+
+
+def client_kubeconfig(inputs: Inputs, user: str, certificate: str, *, server: str = LOCAL_SERVER) -> bytes:
+    """A kubeconfig whose identity is the named certificate of the pki directory ("scheduler", "admin")."""
+    return _kubeconfig(inputs, server, user, _certificate_user(inputs.credentials, certificate))
+
+
+def token_file_kubeconfig(inputs: Inputs, user: str, token_file: str) -> bytes:
+    """A kubeconfig that reads a (rotating) service account token from a file."""
+    return _kubeconfig(inputs, LOCAL_SERVER, user, {"tokenFile": token_file})
+
+
+def bootstrap_kubeconfig(ca_pem: bytes, cluster: str, token: str) -> bytes:
+    """What a joining kubelet starts from: a bootstrap token, good for one node name only."""
+    return _document(ca_pem, cluster, LOCAL_SERVER, "kubelet-bootstrap", {"token": token})
+
+
+def _certificate_user(credentials: Credentials, certificate: str) -> dict[str, str]:
+    return {
+        "client-certificate-data": _base64(credentials[f"{certificate}.crt"]),
+        "client-key-data": _base64(credentials[f"{certificate}.key"]),
+    }
+
+
+def _kubeconfig(inputs: Inputs, server: str, user: str, identity: dict[str, str]) -> bytes:
+    return _document(inputs.credentials["ca.crt"], inputs.cluster.name, server, user, identity)
+
+
+def _document(ca_pem: bytes, cluster: str, server: str, user: str, identity: dict[str, str]) -> bytes:
+    context = f"{user}@{cluster}"
+    document: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": cluster, "cluster": {"server": server, "certificate-authority-data": _base64(ca_pem)}}],
+        "users": [{"name": user, "user": identity}],
+        "contexts": [{"name": context, "context": {"cluster": cluster, "user": user}}],
+        "current-context": context,
+    }
+    return pretty_json(document)
+
+
+def _base64(pem: bytes) -> str:
+    return base64.b64encode(pem).decode()

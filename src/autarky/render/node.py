@@ -1,0 +1,241 @@
+"""Level 0 and below: containerd and the kubelet as systemd units, their configuration and credentials.
+
+What a host can do decides a few settings (cgroup version, whether oom scores may be lowered), so these
+are rendered with the host's facts; without facts an ordinary machine (cgroup v2, all capabilities) is
+assumed, as for `autarky render` before the hosts exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autarky import places
+from autarky.model.cluster import Node
+from autarky.model.files import File
+from autarky.render import etcd, nllb, standby
+from autarky.render.kubeconfig import client_kubeconfig
+from autarky.render.values import Inputs, Object, flags, pretty_json
+
+KUBELET_CONFIG = "/var/lib/kubelet/config.json"
+KUBELET_KUBECONFIG = f"{places.KUBERNETES}/kubelet.conf"
+BOOTSTRAP_KUBECONFIG = f"{places.KUBERNETES}/bootstrap-kubelet.conf"
+CONTAINERD_CONFIG = "/etc/containerd/config.toml"
+CNI_BIN = "/opt/cni/bin"
+CNI_CONF = "/etc/cni/net.d"
+SYSCTLS = "/etc/sysctl.d/90-autarky.conf"
+CONTAINERD_UNIT = "/etc/systemd/system/containerd.service"
+KUBELET_UNIT = "/etc/systemd/system/kubelet.service"
+
+BINARIES: Mapping[str, str] = {
+    "containerd": f"{places.BIN}/containerd",
+    "containerd-shim-runc-v2": f"{places.BIN}/containerd-shim-runc-v2",
+    "ctr": f"{places.BIN}/ctr",
+    "runc": f"{places.BIN}/runc",
+    "kubelet": f"{places.BIN}/kubelet",
+    "kubectl": f"{places.BIN}/kubectl",
+    "bridge": f"{CNI_BIN}/bridge",
+    "loopback": f"{CNI_BIN}/loopback",
+    "host-local": f"{CNI_BIN}/host-local",
+    "portmap": f"{CNI_BIN}/portmap",
+}
+"""Every node's binaries and where they go, by their name in the payload."""
+CONTROL_BINARIES: Mapping[str, str] = {
+    "etcdctl": f"{places.BIN}/etcdctl",
+    "etcdutl": f"{places.BIN}/etcdutl",
+}
+EXTERNAL_ETCD_BINARIES: Mapping[str, str] = {"etcd": f"{places.BIN}/etcd", **CONTROL_BINARIES}
+
+# tcp_migrate_req: a closing listener hands its queued connections to its SO_REUSEPORT sibling (Linux 5.14).
+_SYSCTLS = """\
+net.ipv4.ip_forward = 1
+net.ipv4.tcp_migrate_req = 1
+-net.bridge.bridge-nf-call-iptables = 1
+"""
+
+_CONTAINERD_UNIT = """\
+[Unit]
+Description=containerd
+After=network.target
+
+[Service]
+Type=notify
+Environment=PATH={bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+ExecStart={bin}/containerd --config {config}
+Delegate=yes
+KillMode=process
+Restart=always
+RestartSec=1
+OOMPolicy=continue
+TasksMax=infinity
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+_KUBELET_UNIT = """\
+[Unit]
+Description=kubelet
+Wants=containerd.service
+After=containerd.service network.target
+
+[Service]
+Environment=PATH={bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+ExecStartPre=-{standby} boot
+ExecStart={bin}/kubelet {arguments}
+KillMode=process
+Restart=always
+RestartSec=1
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def binaries(node: Node) -> Mapping[str, str]:
+    """Payload name → path on the host, for this node."""
+    return {**BINARIES, **CONTROL_BINARIES} if node.control_plane else BINARIES
+
+
+def images(node: Node) -> tuple[str, ...]:
+    """The payload's images that this node must hold before it starts, so that nothing is ever pulled."""
+    everywhere = ("pause", "haproxy", "kube-proxy", "flannel", "coredns")
+    control = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "agent")
+    return (*everywhere, *control) if node.control_plane else (*everywhere, "agent")
+
+
+def system_files(inputs: Inputs, node: Node) -> list[File]:
+    """What must be there before containerd starts."""
+    unit = _CONTAINERD_UNIT.format(bin=places.BIN, config=CONTAINERD_CONFIG)
+    return [
+        File(SYSCTLS, _SYSCTLS.encode()),
+        File(CONTAINERD_CONFIG, containerd_config(inputs, node).encode()),
+        File(CONTAINERD_UNIT, unit.encode()),
+    ]
+
+
+def kubelet_files(inputs: Inputs, node: Node) -> list[File]:
+    """What must be there before the kubelet starts, but for a worker's bootstrap token."""
+    files = [
+        File(f"{places.PKI}/ca.crt", inputs.credentials["ca.crt"]),
+        File(KUBELET_CONFIG, pretty_json(kubelet_config(inputs, node))),
+        File(KUBELET_UNIT, _kubelet_unit(inputs, node).encode()),
+        *nllb.files(inputs, node),
+    ]
+    if node.control_plane:
+        files.append(standby.script())
+        files += _ca_files(inputs)
+        if inputs.cluster.external_etcd is None:
+            files += etcd.pki_files(inputs, node)
+    return files
+
+
+def first_kubeconfig(inputs: Inputs, node: Node) -> File:
+    """A control node's kubelet starts with a certificate of its own; it rotates it by itself later.
+
+    Written only where there is none: the kubelet's rotated certificate lies beside it and stays valid.
+    """
+    content = client_kubeconfig(inputs, f"system:node:{node.name}", f"kubelet-{node.name}")
+    return File(KUBELET_KUBECONFIG, content, 0o600)
+
+
+def static_pods(inputs: Inputs, node: Node) -> dict[str, File]:
+    """Component → manifest of the static pods that stay for good on this node."""
+    result = {nllb.POD: nllb.pod(inputs, node)}
+    if node.control_plane and inputs.cluster.external_etcd is None:
+        result[etcd.COMPONENT] = etcd.member_pod(inputs, node)
+    return {component: _manifest(pod) for component, pod in result.items()}
+
+
+def _manifest(pod: Object) -> File:
+    return File(f"{places.MANIFESTS}/{pod['metadata']['name']}.json", pretty_json(pod), 0o600)
+
+
+def _ca_files(inputs: Inputs) -> list[File]:
+    """CA and service account keys, root only, on control nodes: what a recovery starts from."""
+    names = ["ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.pub", "sa.key"]
+    if inputs.cluster.external_etcd is None:
+        names.append("etcd/ca.key")
+    return [File(f"{places.PKI}/{name}", inputs.credentials[name], 0o600) for name in names]
+
+
+def containerd_config(inputs: Inputs, node: Node) -> str:
+    """containerd 2.x, configuration version 3."""
+    facts = inputs.facts_of(node)
+    systemd_cgroup = "false" if facts is not None and facts.cgroup_version == 1 else "true"
+    restrict_oom = "true" if _cannot_lower_oom_score(inputs, node) else "false"
+    return f"""\
+version = 3
+
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+sandbox = '{inputs.image("pause")}'
+
+[plugins.'io.containerd.cri.v1.runtime']
+restrict_oom_score_adj = {restrict_oom}
+
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+bin_dirs = ['{CNI_BIN}']
+conf_dir = '{CNI_CONF}'
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+runtime_type = 'io.containerd.runc.v2'
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+BinaryName = '{places.BIN}/runc'
+SystemdCgroup = {systemd_cgroup}
+"""
+
+
+def _cannot_lower_oom_score(inputs: Inputs, node: Node) -> bool:
+    """Without CAP_SYS_RESOURCE (test hosts) a negative oom score fails the start of a process."""
+    facts = inputs.facts_of(node)
+    return facts is not None and not facts.may_lower_oom_score
+
+
+def kubelet_config(inputs: Inputs, node: Node) -> Object:
+    facts = inputs.facts_of(node)
+    config: Object = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "staticPodPath": places.MANIFESTS,
+        "containerRuntimeEndpoint": f"unix://{places.CONTAINERD_SOCKET}",
+        "clusterDNS": [inputs.cluster.network.dns_service_ip],
+        "clusterDomain": inputs.cluster.network.dns_domain,
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": f"{places.PKI}/ca.crt"},
+        },
+        "authorization": {"mode": "Webhook"},
+        "rotateCertificates": True,
+        "serverTLSBootstrap": True,
+        "readOnlyPort": 0,
+        "failSwapOn": False,
+        "cgroupDriver": "systemd",
+        # The control plane's images were put here by us and must not need a registry again.
+        "imagePullCredentialsVerificationPolicy": "NeverVerifyPreloadedImages",
+        "fileCheckFrequency": "20s",
+    }
+    if facts is not None and facts.cgroup_version == 1:
+        config |= {"cgroupDriver": "cgroupfs", "failCgroupV1": False}
+    if _cannot_lower_oom_score(inputs, node):
+        config["oomScoreAdj"] = 0
+    if node.taints:
+        config["registerWithTaints"] = [
+            {"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in node.taints
+        ]
+    return config
+
+
+def _kubelet_unit(inputs: Inputs, node: Node) -> str:
+    ours = {
+        "config": KUBELET_CONFIG,
+        "kubeconfig": KUBELET_KUBECONFIG,
+        "bootstrap-kubeconfig": BOOTSTRAP_KUBECONFIG,
+        "hostname-override": node.name,
+        "node-ip": node.known_address(),
+    }
+    if node.control_plane:
+        del ours["bootstrap-kubeconfig"]
+    arguments = " ".join(flags(ours, inputs.cluster.extra_args.get("kubelet", {})))
+    script = standby.SCRIPT_PATH if node.control_plane else "/bin/true"
+    return _KUBELET_UNIT.format(bin=places.BIN, standby=script, arguments=arguments)

@@ -1,0 +1,71 @@
+"""All API objects of a cluster, in the order in which they are applied.
+
+Parts are applied one after another; within a part the order is free. Each part has its own field manager.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autarky.model import ports
+from autarky.model.cluster import Cluster, Level
+from autarky.render import access, addons, api_server, controllers, crds
+from autarky.render.values import MANAGED_BY, Inputs, Object, with_rendered_hash
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Objects that belong together; `manager` owns their fields."""
+
+    name: str
+    objects: tuple[Object, ...]
+
+    @property
+    def manager(self) -> str:
+        return f"autarky-{self.name}"
+
+
+def parts(inputs: Inputs) -> list[Part]:
+    """Everything `up` applies. Levels that are not hosted have no objects."""
+    cluster = inputs.cluster
+    result = [
+        Part("access", tuple(access.objects(cluster))),
+        Part("definitions", (crds.control_plane_crd(),)),
+        Part("kube-proxy", tuple(addons.kube_proxy(inputs))),
+        Part("flannel", tuple(addons.flannel(inputs))),
+        Part("coredns", tuple(addons.coredns(inputs))),
+        Part("endpoints", (kubernetes_endpoints(cluster),)),
+    ]
+    if cluster.hosts_level(Level.API_SERVER):
+        result.append(Part(api_server.COMPONENT, tuple(api_server.hosted(inputs))))
+    if cluster.hosts_level(Level.CONTROLLERS):
+        result += [Part(name, tuple(controllers.hosted(inputs, name))) for name in controllers.CONTROLLERS]
+    result.append(Part("control-plane", (crds.control_plane(cluster),)))
+    return [Part(part.name, tuple(with_rendered_hash(obj) for obj in part.objects)) for part in result]
+
+
+def kubernetes_endpoints(cluster: Cluster) -> Object:
+    """The EndpointSlice of default/kubernetes: the load balancers of all control nodes.
+
+    The API servers do not write it (`--endpoint-reconciler-type=none`): two servers on one node share
+    one address, and the one that stops would take the address of both away.
+    """
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": "kubernetes",
+            "namespace": "default",
+            "labels": {
+                **MANAGED_BY,
+                "kubernetes.io/service-name": "kubernetes",
+                "endpointslice.kubernetes.io/managed-by": "autarky.dev",
+            },
+        },
+        "addressType": "IPv4",
+        "ports": [{"name": "https", "port": ports.NLLB_API, "protocol": "TCP"}],
+        "endpoints": [
+            {"addresses": [node.known_address()], "conditions": {"ready": True}, "nodeName": node.name}
+            for node in cluster.control_nodes
+        ],
+    }

@@ -1,0 +1,174 @@
+"""The pieces that pod specs share: probes, security, static pods and their generations.
+
+Danger: the two slots of a component must stay one description (the same command with other ports and
+other places for the same files); the functions here take what differs as parameters.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+
+from autarky.model.cluster import Node
+from autarky.render.values import MANAGED_BY, SYSTEM, Object, content_hash
+
+ACTIVATION = "@ACTIVATION@"
+ACTIVATION_UID = "@UID@"
+"""Placeholders in a standby's pod: each activation gets its own name and uid, never used again, because
+a kubelet restarted without an API cannot replace a static pod by one of the same name (k/k 105543)."""
+
+_GENERATIONS = uuid.UUID("6f8a2d52-2a0b-5d53-9d5e-3b0c6a9f1e77")
+"""Any fixed uuid will do: the namespace that generation uids are derived in."""
+
+NODE_CRITICAL = "system-node-critical"
+CLUSTER_CRITICAL = "system-cluster-critical"
+TOLERATE_ALL: list[Object] = [{"operator": "Exists"}]
+NONROOT = 65532
+
+
+def restricted_container(*, user: int | None = None) -> Object:
+    """No privileges, read-only root file system; `user` None leaves the user to the pod."""
+    context: Object = {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    return context if user is None else {**context, "runAsUser": user}
+
+
+def nonroot_pod() -> Object:
+    """fsGroup lets the user read Secret volumes of mode 0440 and nobody else."""
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": NONROOT,
+        "runAsGroup": NONROOT,
+        "fsGroup": NONROOT,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def https_probe(path: str, port: int, *, period: int, failures: int, timeout: int = 5, delay: int = 0) -> Object:
+    """A probe of the process's own port on loopback; seconds. Numeric, since no port is declared."""
+    return _http_probe("HTTPS", path, port, period=period, failures=failures, timeout=timeout, delay=delay)
+
+
+def http_probe(path: str, port: int, *, period: int, failures: int, timeout: int = 5, delay: int = 0) -> Object:
+    return _http_probe("HTTP", path, port, period=period, failures=failures, timeout=timeout, delay=delay)
+
+
+def _http_probe(scheme: str, path: str, port: int, *, period: int, failures: int, timeout: int, delay: int) -> Object:
+    return {
+        "httpGet": {"host": "127.0.0.1", "scheme": scheme, "path": path, "port": port},
+        "periodSeconds": period,
+        "failureThreshold": failures,
+        "timeoutSeconds": timeout,
+        "initialDelaySeconds": delay,
+    }
+
+
+def requests(cpu: str, memory: str) -> Object:
+    """Requests without limits: a limit would kill or stall the very thing that keeps the cluster alive."""
+    return {"requests": {"cpu": cpu, "memory": memory}}
+
+
+def secret_volume(name: str, secret: str) -> Object:
+    return {"name": name, "secret": {"secretName": secret, "defaultMode": 0o440}}
+
+
+def config_volume(name: str, config_map: str) -> Object:
+    return {"name": name, "configMap": {"name": config_map, "defaultMode": 0o444}}
+
+
+def host_volume(name: str, path: str, kind: str) -> Object:
+    return {"name": name, "hostPath": {"path": path, "type": kind}}
+
+
+def mount(name: str, path: str, *, read_only: bool = True) -> Object:
+    return {"name": name, "mountPath": path, "readOnly": read_only}
+
+
+def static_pod(name: str, uid: str, labels: Mapping[str, str], spec: Object) -> Object:
+    """A static pod on the host network, as critical as the kubelet's own."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": SYSTEM, "uid": uid, "labels": {**MANAGED_BY, **labels}},
+        "spec": {
+            "hostNetwork": True,
+            "priorityClassName": NODE_CRITICAL,
+            "priority": 2000001000,
+            "tolerations": TOLERATE_ALL,
+            "enableServiceLinks": False,
+            "automountServiceAccountToken": False,
+            "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+            **spec,
+        },
+    }
+
+
+def generation(component: str, node: Node, spec: Object) -> Object:
+    """A static pod that stays for good (etcd, the load balancer). Name and uid follow from its content
+    and its node, so that each generation has its own and a kubelet of another minor sees no change."""
+    name = f"{component}-{content_hash(spec, 8)}"
+    uid = str(uuid.uuid5(_GENERATIONS, f"{node.name}/{name}"))
+    return static_pod(name, uid, {"k8s-app": component, "tier": "control-plane"}, spec)
+
+
+def standby_pod(component: str, revision: str, spec: Object) -> Object:
+    """The standby's pod with placeholders for what each activation sets anew."""
+    labels = {"k8s-app": component, "tier": "control-plane", "autarky.dev/slot": "standby"}
+    pod = static_pod(f"{component}-standby-{ACTIVATION}", ACTIVATION_UID, labels, spec)
+    pod["metadata"]["annotations"] = {"autarky.dev/revision": revision}
+    return pod
+
+
+def daemon_set(name: str, pod: Object, *, strategy: Object) -> Object:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name, "namespace": SYSTEM, "labels": {**MANAGED_BY, "k8s-app": name}},
+        "spec": {
+            "selector": {"matchLabels": {"k8s-app": name, "autarky.dev/slot": "hosted"}},
+            "updateStrategy": strategy,
+            "template": _template(name, pod),
+        },
+    }
+
+
+def deployment(name: str, pod: Object, *, replicas: int, strategy: Object, labels: Mapping[str, str]) -> Object:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": SYSTEM, "labels": {**MANAGED_BY, **labels}},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": dict(labels)},
+            "strategy": strategy,
+            "template": {"metadata": {"labels": dict(labels)}, "spec": pod},
+        },
+    }
+
+
+def _template(name: str, pod: Object) -> Object:
+    return {
+        "metadata": {"labels": {"k8s-app": name, "tier": "control-plane", "autarky.dev/slot": "hosted"}},
+        "spec": pod,
+    }
+
+
+def disruption_budget(name: str, labels: Mapping[str, str]) -> Object:
+    """At most one at a time: `minAvailable: 1` would forbid every drain while there is one replica."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": SYSTEM, "labels": dict(MANAGED_BY)},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": dict(labels)}},
+    }
+
+
+def rolling(*, surge: int | str, unavailable: int | str) -> Object:
+    return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}
+
+
+def command_container(name: str, image: str, command: Sequence[str], **fields: object) -> Object:
+    return {"name": name, "image": image, "imagePullPolicy": "IfNotPresent", "command": list(command), **fields}

@@ -1,0 +1,173 @@
+"""The standby: revisions of static pods kept complete on a control node's disk, and the script that
+activates them.
+
+On the host:
+
+    /var/lib/autarky/standby/COMPONENT/REVISION/pod.json     with placeholders for name and uid
+    /var/lib/autarky/standby/COMPONENT/REVISION/files/…      what Secrets and ConfigMaps hold, root only
+    /var/lib/autarky/standby/COMPONENT/current               → REVISION, switched in one rename
+    /etc/kubernetes/manifests/standby-COMPONENT-ACTIVATION.json   while it is active
+
+A revision is named by its content and never changed; it counts only once `current` points to it, which
+happens after everything in it was synced: complete or absent. The script needs no API, no container and
+nothing but a POSIX shell with coreutils (and bash to try a port), and may fail without harm: the kubelet
+runs it as `ExecStartPre=-`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from autarky import places
+from autarky.model import ports
+from autarky.model.files import File
+from autarky.render import api_server, controllers, pods
+from autarky.render.values import Inputs, Object, content_hash, pretty_json
+
+SCRIPT_PATH = f"{places.BIN}/standby"
+HOSTED_PORTS = {
+    api_server.COMPONENT: ports.API_HOSTED,
+    controllers.CONTROLLER_MANAGER: ports.CONTROLLER_MANAGER_HOSTED,
+    controllers.SCHEDULER: ports.SCHEDULER_HOSTED,
+}
+STANDBY_PORTS = {
+    api_server.COMPONENT: ports.API_STANDBY,
+    controllers.CONTROLLER_MANAGER: ports.CONTROLLER_MANAGER_STANDBY,
+    controllers.SCHEDULER: ports.SCHEDULER_STANDBY,
+}
+COMPONENTS = tuple(HOSTED_PORTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One immutable revision of one component's standby."""
+
+    component: str
+    name: str
+    files: tuple[File, ...]
+
+    @property
+    def directory(self) -> str:
+        return f"{places.STANDBY}/{self.component}/{self.name}"
+
+
+def revision(inputs: Inputs, component: str) -> Revision:
+    """The standby of a component as the cluster file wants it."""
+    contents = _files(inputs, component)
+    name = content_hash([_spec(inputs, component, "@DIRECTORY@"), contents])
+    directory = f"{places.STANDBY}/{component}/{name}"
+    pod = pods.standby_pod(component, name, _spec(inputs, component, f"{directory}/files"))
+    files = [File(f"{directory}/files/{file}", text.encode(), 0o600) for file, text in contents.items()]
+    return Revision(component, name, (*files, File(f"{directory}/pod.json", pretty_json(pod), 0o600)))
+
+
+def _spec(inputs: Inputs, component: str, directory: str) -> Object:
+    if component == api_server.COMPONENT:
+        return api_server.standby_spec(inputs, directory)
+    return controllers.standby_spec(inputs, component, directory)
+
+
+def _files(inputs: Inputs, component: str) -> dict[str, str]:
+    if component == api_server.COMPONENT:
+        return api_server.standby_files(inputs)
+    return controllers.standby_files(inputs, component)
+
+
+def script() -> File:
+    """The script. It asks the hosted slot's own port, never the shared one, which a neighbour may answer."""
+    cases = "\n".join(f"\t{name}) echo {port} ;;" for name, port in HOSTED_PORTS.items())
+    text = _SCRIPT.replace("@COMPONENTS@", " ".join(COMPONENTS)).replace("@PORTS@", cases)
+    return File(SCRIPT_PATH, text.encode(), 0o755)
+
+
+_SCRIPT = """\
+#!/bin/sh
+# Standby static pods of the control plane: put in place, taken away, listed. Written by autarky.
+#   standby boot                 before the kubelet starts: activate what does not answer on its own port
+#   standby switch COMPONENT REVISION   make a complete revision the current one
+#   standby activate COMPONENT   a new activation of the current revision, unless one is in place
+#   standby withdraw COMPONENT   remove the manifests of all its activations (the kubelet ends the pods)
+#   standby list                 COMPONENT REVISION ACTIVATIONS, a line each
+set -u
+standby=@STANDBY@
+manifests=@MANIFESTS@
+
+hosted_port() {
+\tcase "$1" in
+@PORTS@
+\tesac
+}
+
+answers() { bash -c "exec 3<>/dev/tcp/127.0.0.1/$1" 2>/dev/null; }
+
+active() { ls "$manifests" 2>/dev/null | grep "^standby-$1-"; }
+
+activate() {
+\t[ -z "$(active "$1")" ] || return 0
+\tpod=$standby/$1/current/pod.json
+\t[ -f "$pod" ] || { echo "no complete standby of $1" >&2; return 1; }
+\tuid=$(cat /proc/sys/kernel/random/uuid) || return 1
+\tactivation=${uid%%-*}
+\tmkdir -p "$manifests"
+\ttemporary=$manifests/.standby-$1-$activation
+\t( umask 077; sed "s/@ACTIVATION_MARK@/$activation/g; s/@UID_MARK@/$uid/g" "$pod" >"$temporary" ) || return 1
+\tsync "$temporary" && mv "$temporary" "$manifests/standby-$1-$activation.json" && sync "$manifests"
+}
+
+switch() {
+\t[ -f "$standby/$1/$2/pod.json" ] || { echo "no revision $2 of $1" >&2; return 1; }
+\tln -sfn "$2" "$standby/$1/.next" && mv -T "$standby/$1/.next" "$standby/$1/current" && sync "$standby/$1"
+}
+
+withdraw() {
+\tfor file in $(active "$1"); do rm -f "$manifests/$file"; done
+\tsync "$manifests"
+}
+
+list() {
+\tfor component in @COMPONENTS@; do
+\t\tcurrent=$(readlink "$standby/$component/current" 2>/dev/null) || current=-
+\t\tprintf '%s %s' "$component" "$current"
+\t\tfor file in $(active "$component"); do
+\t\t\tfile=${file#standby-"$component"-}
+\t\t\tprintf ' %s' "${file%.json}"
+\t\tdone
+\t\techo
+\tdone
+}
+
+boot() {
+\tfor component in @COMPONENTS@; do
+\t\tanswers "$(hosted_port "$component")" || activate "$component"
+\tdone
+}
+
+case "${1-}" in
+boot | list) "$1" ;;
+activate | withdraw) "$1" "$2" ;;
+switch) switch "$2" "$3" ;;
+*) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
+esac
+"""
+_SCRIPT = (
+    _SCRIPT.replace("@STANDBY@", places.STANDBY)
+    .replace("@MANIFESTS@", places.MANIFESTS)
+    .replace("@ACTIVATION_MARK@", pods.ACTIVATION)
+    .replace("@UID_MARK@", pods.ACTIVATION_UID)
+)
+
+
+def parse_list(text: str) -> dict[str, tuple[str | None, tuple[str, ...]]]:
+    """`standby list` as component → (current revision or None, activations)."""
+    result: dict[str, tuple[str | None, tuple[str, ...]]] = {}
+    for line in text.splitlines():
+        component, current, *activations = line.split()
+        result[component] = (None if current == "-" else current, tuple(activations))
+    return result
+
+
+def pod_of(revision_: Revision) -> Object:
+    """The pod of a revision, for showing it."""
+    pod: Object = json.loads(revision_.files[-1].content)
+    return pod

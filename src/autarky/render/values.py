@@ -1,0 +1,121 @@
+"""What the renderers need besides the cluster: image references and the content of keys and certificates.
+
+Contract: everything in `render` is pure: the same values give the same bytes, with no clock, no
+random numbers and no environment. Danger: `Credentials` holds private keys; it has no repr and
+only ever ends in Secrets, in files of mode 0600, or nowhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from autarky.model.cluster import Cluster, Node
+from autarky.model.facts import HostFacts
+
+Object = dict[str, Any]
+SYSTEM = "kube-system"
+MANAGED_BY = {"app.kubernetes.io/managed-by": "autarky"}
+RENDERED_HASH = "autarky.dev/rendered"
+"""Annotation: the hash of what was rendered. A workload is applied again only when it changes, so that
+`kubectl edit` and `set image` stand until the file itself says something new (design: who owns a field)."""
+CONTROL_PLANE_WISH = "node-role.kubernetes.io/control-plane"
+CONTROL_PLANE_FACT = "node-restriction.kubernetes.io/autarky-control-plane"
+"""Kubelets may not set this prefix themselves (NodeRestriction), so the label can be trusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """PEM by file name relative to the pki directory: "ca.crt", "apiserver.key", "etcd/server-n1.crt"."""
+
+    files: Mapping[str, bytes] = field(repr=False)
+
+    def __getitem__(self, name: str) -> bytes:
+        return self.files[name]
+
+    def text(self, name: str) -> str:
+        return self.files[name].decode()
+
+    def pick(self, **renamed: str) -> dict[str, str]:
+        """Some of the files as text under new names; "_" in a keyword stands for "." (ca_crt="etcd/ca.crt")."""
+        return {new.replace("_", "."): self.text(old) for new, old in renamed.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """All that a rendering depends on. `images` maps a component's name to its image reference."""
+
+    cluster: Cluster
+    images: Mapping[str, str]
+    credentials: Credentials
+    facts: Mapping[str, HostFacts] = field(default_factory=dict)
+
+    def image(self, component: str) -> str:
+        return self.images[component]
+
+    def facts_of(self, node: Node) -> HostFacts | None:
+        """What was seen of the node's host, or None when rendering for a host not seen yet."""
+        return self.facts.get(node.name)
+
+
+def canonical_json(value: object) -> bytes:
+    """One spelling for equal values, for hashing."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def content_hash(value: object, length: int = 10) -> str:
+    """A short name for content; 40 bits are plenty among the few revisions of one component."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()[:length]
+
+
+def pretty_json(value: object) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def metadata(name: str, namespace: str | None = None, labels: Mapping[str, str] | None = None) -> Object:
+    meta: Object = {"name": name}
+    if namespace is not None:
+        meta["namespace"] = namespace
+    meta["labels"] = {**MANAGED_BY, **(labels or {})}
+    return meta
+
+
+def immutable_secret(component: str, data: Mapping[str, str]) -> Object:
+    """A Secret named by its content, so that a change of content is a change of template (design §10)."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": metadata(f"{component}-{content_hash(dict(data))}", SYSTEM, {"k8s-app": component}),
+        "type": "Opaque",
+        "immutable": True,
+        "data": {key: base64.b64encode(value.encode()).decode() for key, value in data.items()},
+    }
+
+
+def immutable_config_map(component: str, data: Mapping[str, str]) -> Object:
+    """A ConfigMap named by its content, for the same reason as `immutable_secret`."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(f"{component}-{content_hash(dict(data))}", SYSTEM, {"k8s-app": component}),
+        "immutable": True,
+        "data": dict(data),
+    }
+
+
+def with_rendered_hash(obj: Object) -> Object:
+    """The object with the annotation that says which rendering it is."""
+    annotated = {**obj, "metadata": {**obj["metadata"]}}
+    annotations = {**annotated["metadata"].get("annotations", {}), RENDERED_HASH: content_hash(obj, 16)}
+    annotated["metadata"]["annotations"] = annotations
+    return annotated
+
+
+def flags(arguments: Mapping[str, str], extra: Mapping[str, str]) -> list[str]:
+    """`--name=value` in a stable order; the user's extra arguments win over ours."""
+    merged = {**arguments, **extra}
+    return [f"--{name}={value}" for name, value in merged.items()]
