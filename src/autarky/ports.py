@@ -175,3 +175,21 @@ class Progress(Protocol):
     def waiting(self, what: str, deadline: float, last: str) -> None:
         """Still waiting for `what`, `deadline` seconds left, `last` is the last thing seen."""
         ...
+
+
+class Machines(Protocol):
+    """The machines of a cluster: finds or makes the host of each node, by its driver."""
+
+    async def missing(self) -> Sequence[str]:
+        """What `ensure` would do, as sentences ("create lab host n1"); empty when all machines run."""
+        ...
+
+    async def ensure(self, progress: Progress) -> None:
+        """Create or power on what is missing. Machines that are not ours to make must be there."""
+        ...
+
+    def host(self, name: str) -> Host | None:
+        """The host of a node (or of an external etcd), or None while its machine does not exist."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""One module per topic: look, plan, act, verify. Phases act through ports and decide through `decide`."""

@@ -12,6 +12,8 @@ INVENTORY = "autarky-join-inventory"
 BOOTSTRAPPERS = "system:bootstrappers:autarky"
 """The group of join tokens. It may ask for a certificate and nothing else; the request is approved by us
 against the inventory, because the built-in approval does not look at names."""
+TOKEN_NODE = "autarky.dev/node"
+"""Annotation on a join token's Secret: the one node name that it is good for."""
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -49,7 +51,7 @@ def join_token(node: Node, token_id: str, secret: str, expires: str) -> Object:
         "kind": "Secret",
         "metadata": {
             **metadata(f"bootstrap-token-{token_id}", SYSTEM),
-            "annotations": {"autarky.dev/node": node.name},
+            "annotations": {TOKEN_NODE: node.name},
         },
         "type": "bootstrap.kubernetes.io/token",
         "stringData": {

@@ -1,0 +1,172 @@
+"""The composition root of the CLI: the one place where ports meet adapters.
+
+Imports of adapters are inside the functions, so that `autarky --help` stays fast.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autarky import places
+from autarky.errors import UserError
+from autarky.ports import Host, Kube, Progress
+
+if TYPE_CHECKING:
+    from autarky.lab import Lab
+    from autarky.model.cluster import Cluster, Node
+    from autarky.payload import Release
+    from autarky.phases.context import Context
+
+
+class SystemClock:
+    """Real time."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def time(self) -> float:
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class Silence:
+    """A Progress for work that is only looked at."""
+
+    def note(self, sentence: str) -> None: ...
+
+    def progress(self, what: str, done: float, total: float) -> None: ...
+
+    def waiting(self, what: str, deadline: float, last: str) -> None: ...
+
+
+@dataclass
+class ClusterMachines:
+    """Implements ports.Machines for the drivers `lab` and `local`."""
+
+    cluster: Cluster
+    release: Release
+    _hosts: dict[str, Host] = field(default_factory=dict)
+
+    def _lab_nodes(self) -> dict[str, str]:
+        """Node name → lab host name, an external etcd's host included."""
+        nodes = {node.name: node.host.target or node.name for node in self.cluster.nodes if node.host.driver == "lab"}
+        external = self.cluster.external_etcd
+        if external is not None and external.lab_host is not None:
+            nodes[external.lab_host] = external.lab_host
+        return nodes
+
+    def _lab(self) -> Lab:
+        from autarky.lab import Lab
+
+        return Lab.open(self.cluster.name)
+
+    async def missing(self) -> Sequence[str]:
+        lab_nodes = self._lab_nodes()
+        if not lab_nodes:
+            return []
+        running = {name for name, record in self._lab().records().items() if record.running}
+        return [f"create or power on lab host {host}" for host in lab_nodes.values() if host not in running]
+
+    async def ensure(self, progress: Progress) -> None:
+        from autarky.payload import containerd_template, copy_template, get_payload
+
+        lab_nodes = self._lab_nodes()
+        payload = await get_payload(self.release, progress)
+        template = await containerd_template(payload, progress)
+
+        async def seed(directory: Path) -> None:
+            await copy_template(template, directory)
+
+        await self._lab().ensure(
+            list(lab_nodes.values()), runc=payload.binaries["runc"].path, seed=seed, progress=progress
+        )
+        self._hosts.clear()
+
+    def host(self, name: str) -> Host | None:
+        if name not in self._hosts:
+            host = self._find(name)
+            if host is None:
+                return None
+            self._hosts[name] = host
+        return self._hosts[name]
+
+    def _find(self, name: str) -> Host | None:
+        from autarky.hosts import LabHost, LocalHost
+
+        lab_nodes = self._lab_nodes()
+        if name not in lab_nodes:
+            return LocalHost(name)
+        record = self._lab().records().get(lab_nodes[name])
+        if record is None or not record.running:
+            return None
+        return LabHost(name, record.pid, record.start_time, address=record.address)
+
+    async def close(self) -> None:
+        for host in self._hosts.values():
+            await host.close()
+
+
+def load_cluster(file: Path | None, name: str | None) -> Cluster:
+    """The cluster of `-f FILE`, or of `--cluster NAME`, or the only one there is."""
+    from autarky.config import load
+    from autarky.payload import default_version, known_versions
+
+    path = file if file is not None else cluster_directory(name) / "cluster.yaml"
+    return load(path, default_version=default_version(), known_versions=known_versions())
+
+
+def cluster_directory(name: str | None) -> Path:
+    """The directory of the named cluster, or of the only one there is."""
+    root = places.state_dir() / "clusters"
+    known = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
+    if name is None and len(known) == 1:
+        return root / known[0]
+    if name is None:
+        what = "there is no cluster yet" if not known else f"there are several clusters: {', '.join(known)}"
+        raise UserError(what, fix="name a file with -f FILE" if not known else "name one with --cluster NAME")
+    if name not in known:
+        raise UserError(
+            f"there is no cluster {name}; known: {', '.join(known) or 'none'}", fix="see `autarky up --help`"
+        )
+    return root / name
+
+
+def connect(directory: Path, url: str, certificate: str) -> Kube:
+    """A client that acts as the named certificate of the cluster's pki directory."""
+    from autarky.kube import KubeClient
+
+    pki = directory / "pki"
+    return KubeClient(
+        [url],
+        ca_pem=(pki / "ca.crt").read_bytes(),
+        client_cert_pem=(pki / f"{certificate}.crt").read_bytes(),
+        client_key_pem=(pki / f"{certificate}.key").read_bytes(),
+    )
+
+
+def build_context(cluster: Cluster, *, demoted: Sequence[str] = ()) -> Context:
+    """Everything the phases need, from real adapters."""
+    from autarky.payload import load_release
+    from autarky.phases.context import Context
+    from autarky.pki import PkiStore
+
+    directory = places.cluster_dir(cluster.name)
+    release = load_release(cluster.kubernetes_version)
+    return Context(
+        cluster=cluster,
+        release=release,
+        machines=ClusterMachines(cluster, release),
+        pki=PkiStore(directory / "pki"),
+        connect=lambda url, certificate: connect(directory, url, certificate),
+        clock=SystemClock(),
+        directory=directory,
+        demoted=frozenset(demoted),
+        silence=Silence(),
+    )

@@ -1,0 +1,97 @@
+"""Which certificate requests of kubelets are approved: those that match the join inventory, and no others.
+
+Contract: pure. A request is denied only for what it says; a request that cannot be judged yet (its node
+is not in the inventory we could read) is left pending.
+
+The built-in approval does not compare names, so a token would be good for any node name; and it never
+approves serving certificates. Ours binds a token to the one node that it was made for, and a serving
+certificate to the addresses and the name of its node: loopback, service and foreign addresses are
+refused, because whoever holds such a certificate could stand in for another server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
+SERVING_SIGNER = "kubernetes.io/kubelet-serving"
+_CLIENT_USAGES = ({"client auth", "digital signature"}, {"client auth", "digital signature", "key encipherment"})
+_SERVING_USAGES = ({"server auth", "digital signature"}, {"server auth", "digital signature", "key encipherment"})
+
+
+class Verdict(Enum):
+    APPROVE = "approve"
+    DENY = "deny"
+    WAIT = "wait"
+    IGNORE = "ignore"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a CertificateSigningRequest asks for, and who asks.
+
+    requestor: the authenticated user; token_node: the node that the requestor's bootstrap token was made
+    for, or None when the requestor is not a bootstrap token we made.
+    """
+
+    signer: str
+    requestor: str
+    requestor_groups: frozenset[str]
+    usages: frozenset[str]
+    common_name: str
+    organizations: tuple[str, ...]
+    dns_names: frozenset[str] = frozenset()
+    ip_addresses: frozenset[str] = frozenset()
+    other_names: bool = False
+    token_node: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    verdict: Verdict
+    sentence: str
+
+
+def judge(request: Request, inventory: Mapping[str, frozenset[str]]) -> Decision:
+    """`inventory`: node name → its addresses. See the module's contract."""
+    if request.signer not in (CLIENT_SIGNER, SERVING_SIGNER):
+        return Decision(Verdict.IGNORE, f"signer {request.signer} is not ours to judge")
+    node = request.common_name.removeprefix("system:node:")
+    if node == request.common_name or request.organizations != ("system:nodes",):
+        return Decision(Verdict.DENY, f"{request.common_name!r} is not a node's identity")
+    if node not in inventory:
+        return Decision(Verdict.WAIT, f"node {node} is not in the join inventory")
+    if request.other_names:
+        return Decision(Verdict.DENY, "it asks for e-mail or URI names")
+    if request.signer == CLIENT_SIGNER:
+        return _judge_client(request, node)
+    return _judge_serving(request, node, inventory[node])
+
+
+def _judge_client(request: Request, node: str) -> Decision:
+    if request.dns_names or request.ip_addresses:
+        return Decision(Verdict.DENY, "a client certificate names no hosts")
+    if set(request.usages) not in _CLIENT_USAGES:
+        return Decision(Verdict.DENY, f"usages {sorted(request.usages)} are not those of a client")
+    if request.requestor == request.common_name:
+        return Decision(Verdict.APPROVE, f"node {node} renews its own certificate")
+    if request.token_node == node:
+        return Decision(Verdict.APPROVE, f"node {node} joins with the token made for it")
+    if request.token_node is None:
+        return Decision(Verdict.DENY, f"{request.requestor} may not ask for node {node}")
+    return Decision(Verdict.DENY, f"the token was made for node {request.token_node}, not for {node}")
+
+
+def _judge_serving(request: Request, node: str, addresses: frozenset[str]) -> Decision:
+    if request.requestor != request.common_name or "system:nodes" not in request.requestor_groups:
+        return Decision(Verdict.DENY, f"{request.requestor} may not ask for node {node}")
+    if set(request.usages) not in _SERVING_USAGES:
+        return Decision(Verdict.DENY, f"usages {sorted(request.usages)} are not those of a server")
+    foreign = sorted((request.ip_addresses - addresses) | (request.dns_names - {node}))
+    if foreign:
+        return Decision(Verdict.DENY, f"{', '.join(foreign)} is not in the join inventory for node {node}")
+    if not (request.ip_addresses or request.dns_names):
+        return Decision(Verdict.DENY, "a serving certificate must name its host")
+    return Decision(Verdict.APPROVE, f"node {node} serves at {', '.join(sorted(request.ip_addresses))}")

@@ -1,0 +1,194 @@
+"""Admitting nodes: approving their certificates against the join inventory, and labelling them.
+
+The operator will do this on its own; until it exists, `up` does it for the nodes in its file.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from autarky.decide import approval
+from autarky.engine.deadline import poll_until
+from autarky.engine.phase import Change
+from autarky.errors import Conflict, UserError
+from autarky.model.cluster import Node
+from autarky.phases.context import Context, for_each
+from autarky.pki.requests import read_request
+from autarky.ports import Kube, Object, Progress
+from autarky.render import access
+from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, SYSTEM
+
+CSR = ("certificates.k8s.io/v1", "CertificateSigningRequest")
+NODE_MANAGER = "autarky-nodes"
+_BOOTSTRAP_USER = "system:bootstrap:"
+
+
+@dataclass(frozen=True, slots=True)
+class AdmitControlNodes:
+    """Control nodes bring a client certificate of ours; they need their serving one and their labels."""
+
+    name: str = "admit-control-nodes"
+    title: str = "Admit the control nodes"
+    timeout: float = 180
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        return await plan_admission(context, context.cluster.control_nodes)
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        await for_each(context.cluster.control_nodes, lambda node: admit(context, node, progress))
+
+
+async def plan_admission(context: Context, nodes: Sequence[Node]) -> list[Change]:
+    """What is still to be done to admit these nodes."""
+    if not await context.api_answers():
+        return [Change(f"admit node {node.name}") for node in nodes]
+    changes = []
+    for node in nodes:
+        live = await context.kube().get("v1", "Node", node.name)
+        if live is None:
+            changes.append(Change(f"wait for node {node.name} to register, and admit it"))
+        elif missing := missing_labels(live, node):
+            changes.append(Change(f"label node {node.name} with {', '.join(missing)}"))
+    pending = await pending_requests(context.kube(), {node.name for node in nodes})
+    return changes + [Change(f"judge certificate request {csr['metadata']['name']}") for csr in pending]
+
+
+async def admit(context: Context, node: Node, progress: Progress) -> None:
+    """Wait until the node has registered, label it, and see its serving certificate issued."""
+    kube = context.kube()
+
+    async def registered() -> str | None:
+        await judge_requests(kube, node.name, progress)
+        return None if await kube.get("v1", "Node", node.name) else f"no Node object {node.name} yet"
+
+    async def certified() -> str | None:
+        await judge_requests(kube, node.name, progress)
+        return await _serving_certificate(kube, node.name)
+
+    await _wait(context, f"node {node.name} registers", registered, progress)
+    await kube.apply(_node_labels(node), manager=NODE_MANAGER)
+    await _wait(context, f"the kubelet of {node.name} has its serving certificate", certified, progress)
+    progress.note(f"node {node.name} is admitted")
+
+
+async def _wait(
+    context: Context, what: str, condition: Callable[[], Awaitable[str | None]], progress: Progress
+) -> None:
+    await poll_until(what, condition, timeout=120, progress=progress, clock=context.clock)
+
+
+# --- labels ------------------------------------------------------------------------------------------
+
+
+def wanted_labels(node: Node) -> dict[str, str]:
+    ours = {CONTROL_PLANE_WISH: "", CONTROL_PLANE_FACT: ""} if node.control_plane else {}
+    return {**node.labels, **ours}
+
+
+def missing_labels(live: Object, node: Node) -> list[str]:
+    labels = live["metadata"].get("labels", {})
+    return [key for key, value in wanted_labels(node).items() if labels.get(key) != value]
+
+
+def _node_labels(node: Node) -> Object:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name, "labels": wanted_labels(node)}}
+
+
+# --- certificates --------------------------------------------------------------------------------------
+
+
+async def pending_requests(kube: Kube, nodes: set[str]) -> list[Object]:
+    """Requests of these nodes that nobody has judged."""
+    found = []
+    for csr in await kube.list(*CSR):
+        if csr.get("status", {}).get("conditions"):
+            continue
+        if csr["spec"]["signerName"] not in (approval.CLIENT_SIGNER, approval.SERVING_SIGNER):
+            continue
+        try:
+            asked = read_request(base64.b64decode(csr["spec"]["request"]))
+        except UserError:
+            continue
+        if asked.common_name.removeprefix("system:node:") in nodes:
+            found.append(csr)
+    return found
+
+
+async def judge_requests(kube: Kube, node: str, progress: Progress) -> None:
+    """Approve or deny what is pending for this node, by the inventory in the cluster."""
+    for csr in await pending_requests(kube, {node}):
+        decision = approval.judge(await _request(kube, csr), await _inventory(kube))
+        if decision.verdict in (approval.Verdict.APPROVE, approval.Verdict.DENY):
+            progress.note(f"certificate request {csr['metadata']['name']}: {decision.sentence}")
+            await _write_verdict(kube, csr, decision)
+
+
+async def _request(kube: Kube, csr: Object) -> approval.Request:
+    spec = csr["spec"]
+    asked = read_request(base64.b64decode(spec["request"]))
+    return approval.Request(
+        signer=spec["signerName"],
+        requestor=spec["username"],
+        requestor_groups=frozenset(spec.get("groups", [])),
+        usages=frozenset(spec["usages"]),
+        common_name=asked.common_name,
+        organizations=asked.organizations,
+        dns_names=asked.dns_names,
+        ip_addresses=asked.ip_addresses,
+        other_names=asked.other_names,
+        token_node=await _token_node(kube, spec["username"]),
+    )
+
+
+async def _token_node(kube: Kube, user: str) -> str | None:
+    if not user.startswith(_BOOTSTRAP_USER):
+        return None
+    secret = await kube.get("v1", "Secret", f"bootstrap-token-{user.removeprefix(_BOOTSTRAP_USER)}", SYSTEM)
+    if secret is None:
+        return None
+    node: str | None = (secret["metadata"].get("annotations") or {}).get(access.TOKEN_NODE)
+    return node
+
+
+async def _inventory(kube: Kube) -> dict[str, frozenset[str]]:
+    config_map = await kube.get("v1", "ConfigMap", access.INVENTORY, SYSTEM)
+    data = (config_map or {}).get("data") or {}
+    return {node: frozenset(json.loads(entry)["addresses"]) for node, entry in data.items()}
+
+
+async def _write_verdict(kube: Kube, csr: Object, decision: approval.Decision) -> None:
+    kind = "Approved" if decision.verdict is approval.Verdict.APPROVE else "Denied"
+    condition = {
+        "type": kind,
+        "status": "True",
+        "reason": "AutarkyJoinInventory",
+        "message": decision.sentence,
+        "lastUpdateTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    try:
+        await kube.replace({**csr, "status": {"conditions": [condition]}}, subresource="approval")
+    except Conflict:
+        return  # somebody else judged it meanwhile; the next round sees that
+
+
+async def _serving_certificate(kube: Kube, node: str) -> str | None:
+    """None when the node's serving certificate was issued. Requests are garbage-collected after an hour,
+    so a node older than that without any has had its own long ago."""
+    requests = [
+        csr
+        for csr in await kube.list(*CSR)
+        if csr["spec"]["signerName"] == approval.SERVING_SIGNER and csr["spec"]["username"] == f"system:node:{node}"
+    ]
+    if any(csr.get("status", {}).get("certificate") for csr in requests):
+        return None
+    if requests:
+        return f"request {requests[-1]['metadata']['name']} is not signed yet"
+    live = await kube.get("v1", "Node", node)
+    created = datetime.fromisoformat(live["metadata"]["creationTimestamp"]) if live else datetime.now(UTC)
+    if (datetime.now(UTC) - created).total_seconds() > 3600:
+        return None
+    return "the kubelet has not asked for one yet"

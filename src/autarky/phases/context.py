@@ -1,0 +1,129 @@
+"""What the phases of one operation share: the desired cluster, the ports, and what was learned so far.
+
+Contract: phases read and extend it, in the order of the workflow; nothing in it survives the process.
+What must survive lies on the hosts, in the API, or in the cluster's directory (`places.cluster_dir`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from autarky.errors import UserError
+from autarky.model.cluster import Cluster, Node
+from autarky.model.facts import HostFacts
+from autarky.payload import Payload, Release, image_reference
+from autarky.pki import PkiStore
+from autarky.ports import Clock, Host, Kube, Machines, Progress
+from autarky.render.values import Credentials, Inputs
+
+Connect = Callable[[str, str], Kube]
+"""(server URL, certificate name in the pki directory) → a client."""
+T = TypeVar("T")
+
+IMAGE_COMPONENTS = (
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kube-proxy",
+    "etcd",
+    "coredns",
+    "flannel",
+    "haproxy",
+    "pause",
+    "agent",
+)
+
+
+@dataclass(slots=True)
+class Context:
+    """See the module's contract."""
+
+    cluster: Cluster
+    release: Release
+    machines: Machines
+    pki: PkiStore
+    connect: Connect
+    clock: Clock
+    directory: Path
+    silence: Progress
+    demoted: frozenset[str] = frozenset()
+    payload: Payload | None = None
+    facts: dict[str, HostFacts] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)
+    """Node → the cluster whose marker lies on its host."""
+    warnings: list[str] = field(default_factory=list)
+    _kube: Kube | None = None
+
+    # --- what is known of the hosts ---
+
+    @property
+    def addresses_known(self) -> bool:
+        """Whether rendering is possible: every node's address is known."""
+        return all(node.address is not None for node in self.cluster.nodes)
+
+    def host(self, node: Node) -> Host:
+        """The node's host; UserError when its machine does not exist."""
+        host = self.machines.host(node.name)
+        if host is None:
+            raise UserError(
+                f"the machine of node {node.name} ({node.host}) does not exist",
+                fix="run `autarky up` from its first phase",
+            )
+        return host
+
+    @property
+    def first(self) -> Node:
+        """The control node that is brought up first."""
+        return self.cluster.control_nodes[0]
+
+    def have_payload(self) -> Payload:
+        """The payload, where an earlier phase has got it by now."""
+        if self.payload is None:
+            raise UserError("the components are not in the store", fix="run `autarky payload get`")
+        return self.payload
+
+    # --- rendering ---
+
+    def inputs(self) -> Inputs:
+        """What the renderers need; the addresses must be known and the certificates issued."""
+        images = {component: image_reference(self.release, component) for component in IMAGE_COMPONENTS}
+        return Inputs(self.cluster, images, Credentials(self.pki.files()), self.facts)
+
+    # --- the API ---
+
+    def kube(self) -> Kube:
+        """The API through the first control node's load balancer, as super-admin."""
+        if self._kube is None:
+            self._kube = self.connect(f"https://{self.first.known_address()}:6443", "super-admin")
+        return self._kube
+
+    async def api_answers(self) -> bool:
+        """Whether the API can be used now. Never raises; False while addresses or keys are missing."""
+        if not self.addresses_known or not self.pki.complete("super-admin"):
+            return False
+        return await self.kube().healthy("/readyz") is None
+
+    async def close(self) -> None:
+        if self._kube is not None:
+            await self._kube.close()
+        await self.machines.close()
+
+
+async def for_each(items: Iterable[Node], work: Callable[[Node], Awaitable[T]]) -> dict[str, T]:
+    """Run the work for all nodes side by side; the first failure cancels the rest and is raised alone."""
+    tasks: dict[str, asyncio.Task[T]] = {}
+
+    async def one(node: Node) -> T:
+        return await work(node)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for node in items:
+                tasks[node.name] = group.create_task(one(node), name=f"node {node.name}")
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return {name: task.result() for name, task in tasks.items()}

@@ -1,0 +1,105 @@
+"""The end of `up`: every workload of ours is available, and the user gets a kubeconfig."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autarky.engine.deadline import poll_until
+from autarky.engine.phase import Change
+from autarky.model import ports
+from autarky.phases.context import Context
+from autarky.ports import Kube, Object, Progress
+from autarky.render.kubeconfig import client_kubeconfig
+from autarky.render.objects import parts
+from autarky.store import write_private
+
+WORKLOADS = ("DaemonSet", "Deployment")
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitWorkloads:
+    name: str = "await-workloads"
+    title: str = "Wait until everything is available"
+    timeout: float = 300
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        if not await context.api_answers():
+            return [Change("wait until all workloads are available")]
+        waiting = await unavailable(context)
+        return [Change(f"wait: {waiting}")] if waiting else []
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        await poll_until(
+            "all nodes are Ready and all workloads available",
+            lambda: unavailable(context),
+            timeout=240,
+            progress=progress,
+            clock=context.clock,
+        )
+
+
+async def unavailable(context: Context) -> str | None:
+    """None when all nodes are Ready and all our workloads are rolled out, else what is missing."""
+    kube = context.kube()
+    missing = [f"node {name} is not Ready" for name in await _unready_nodes(context, kube)]
+    for part in parts(context.inputs()):
+        for obj in part.objects:
+            if obj["kind"] in WORKLOADS:
+                meta = obj["metadata"]
+                live = await kube.get(obj["apiVersion"], obj["kind"], meta["name"], meta["namespace"])
+                missing += _not_rolled_out(obj, live)
+    return "; ".join(missing) or None
+
+
+async def _unready_nodes(context: Context, kube: Kube) -> list[str]:
+    ready = {node["metadata"]["name"] for node in await kube.list("v1", "Node") if _is_ready(node)}
+    return [node.name for node in context.cluster.nodes if node.name not in ready]
+
+
+def _is_ready(node: Object) -> bool:
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def _not_rolled_out(obj: Object, live: Object | None) -> list[str]:
+    name = f"{obj['kind']} {obj['metadata']['name']}"
+    if live is None:
+        return [f"{name} does not exist"]
+    status = live.get("status", {})
+    if status.get("observedGeneration", 0) < live["metadata"]["generation"]:
+        return [f"{name} was not looked at yet"]
+    if obj["kind"] == "DaemonSet":
+        want, have = status.get("desiredNumberScheduled", 0), status.get("numberAvailable", 0)
+        updated = status.get("updatedNumberScheduled", 0)
+    else:
+        want, have = live["spec"]["replicas"], status.get("availableReplicas", 0)
+        updated = status.get("updatedReplicas", 0)
+    if have < want or updated < want or (want == 0 and obj["kind"] == "DaemonSet"):
+        return [f"{name} has {have} of {want} pods available, {updated} updated"]
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class WriteKubeconfig:
+    name: str = "write-kubeconfig"
+    title: str = "Write the kubeconfig"
+    timeout: float = 10
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        path = context.directory / "kubeconfig"
+        if not context.addresses_known or not context.pki.complete():
+            return [Change("write the kubeconfig")]
+        if path.exists() and path.read_bytes() == self._content(context):
+            return []
+        return [Change(f"write {path}")]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        write_private(context.directory / "kubeconfig", self._content(context))
+
+    def _content(self, context: Context) -> bytes:
+        server = f"https://{context.first.known_address()}:{ports.NLLB_API}"
+        endpoint = context.cluster.control_plane_endpoint
+        if endpoint is not None:
+            server = f"https://{endpoint}"
+        return client_kubeconfig(context.inputs(), "kubernetes-admin", "admin", server=server)

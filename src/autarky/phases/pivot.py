@@ -1,0 +1,188 @@
+"""The pivot: the hosted slots take over from the standbys. `decide/slots.py` decides; this only looks and acts.
+
+Look: the hosted pods' readiness as their kubelet saw it on their own port, whether the load balancer
+holds the hosted API server for healthy, which standbys are active. Act: activate, withdraw, and wait for
+the pods of a withdrawn standby to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from autarky.decide import slots
+from autarky.engine.deadline import poll_until
+from autarky.engine.phase import Change
+from autarky.errors import ApiError, Unreachable
+from autarky.model import ports
+from autarky.model.cluster import Level, Node
+from autarky.phases.context import Context
+from autarky.ports import Kube, Object, Progress
+from autarky.render import api_server, standby
+from autarky.render.values import SYSTEM
+
+LEVELS = dict.fromkeys(standby.COMPONENTS, Level.CONTROLLERS) | {api_server.COMPONENT: Level.API_SERVER}
+PIVOT_TIMEOUT = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pivot:
+    name: str = "pivot"
+    title: str = "Pivot to the hosted control plane"
+    timeout: float = 300
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        if not await context.api_answers():
+            return [Change(f"pivot {c} to its wanted slot") for c in standby.COMPONENTS]
+        changes = []
+        for node in context.cluster.control_nodes:
+            seen = await look(context, node)
+            for component, view in seen.items():
+                decision = slots.decide(wanted_slot(context, component), view, slots.Memory(), 0.0)
+                if not decision.settled:
+                    changes.append(
+                        Change(f"pivot {component} on {node.name} to its {_wanted(context, component)} slot")
+                    )
+        return changes
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        for node in context.cluster.control_nodes:
+            driver = Driver(context, node, progress)
+            await poll_until(
+                f"the control plane of {node.name} runs in its wanted slots",
+                driver.step,
+                timeout=PIVOT_TIMEOUT,
+                progress=progress,
+                clock=context.clock,
+                interval=0.2,
+            )
+            await wait_until_withdrawn_pods_ended(context, node, progress)
+
+
+def wanted_slot(context: Context, component: str) -> slots.Slot:
+    hosted = context.cluster.hosts_level(LEVELS[component])
+    return slots.Slot.HOSTED if hosted else slots.Slot.STANDBY
+
+
+def _wanted(context: Context, component: str) -> str:
+    return wanted_slot(context, component).value
+
+
+@dataclass(slots=True)
+class Driver:
+    """Observe → decide → act for one node, until every component has settled."""
+
+    context: Context
+    node: Node
+    progress: Progress
+    memory: dict[str, slots.Memory] = field(default_factory=dict)
+
+    async def step(self) -> str | None:
+        """One round; None when all have settled, else what is still open."""
+        open_ = []
+        for component, seen in (await look(self.context, self.node)).items():
+            memory = self.memory.get(component, slots.Memory())
+            now = self.context.clock.monotonic()
+            decision = slots.decide(wanted_slot(self.context, component), seen, memory, now)
+            self.memory[component] = decision.memory
+            for action in decision.actions:
+                await self._act(component, action, decision.sentence)
+            if not decision.settled:
+                open_.append(f"{component}: {decision.sentence}")
+        return "; ".join(open_) or None
+
+    async def _act(self, component: str, action: slots.Action, why: str) -> None:
+        verb = {slots.Action.ACTIVATE_STANDBY: "activate", slots.Action.WITHDRAW_STANDBY: "withdraw"}[action]
+        self.progress.note(f"{component} on {self.node.name}: {why}")
+        await self.context.host(self.node).run([standby.SCRIPT_PATH, verb, component])
+
+
+# --- looking ---------------------------------------------------------------------------------------
+
+
+async def look(context: Context, node: Node) -> dict[str, slots.Seen]:
+    """One observation of every component on one control node."""
+    host = context.host(node)
+    pods, listing, balanced = await asyncio.gather(
+        _hosted_pods(context.kube()),
+        host.run([standby.SCRIPT_PATH, "list"]),
+        _balanced(context, node),
+    )
+    active = {component: bool(a) for component, (_, a) in standby.parse_list(listing.text).items()}
+    return {
+        component: slots.Seen(
+            hosted=_health(pods, component, node),
+            standby_active=active.get(component),
+            balanced=balanced,
+            balancer_applies=component == api_server.COMPONENT,
+        )
+        for component in standby.COMPONENTS
+    }
+
+
+async def _hosted_pods(kube: Kube) -> list[Object] | None:
+    try:
+        return await kube.list("v1", "Pod", namespace=SYSTEM, labels="autarky.dev/slot=hosted")
+    except (Unreachable, ApiError):
+        return None
+
+
+async def _balanced(context: Context, node: Node) -> bool | None:
+    """Whether the node's load balancer sends new connections to its hosted API server."""
+    script = (
+        f"exec 3<>/dev/tcp/127.0.0.1/{ports.NLLB_HEALTH} && "
+        f"printf 'GET /{node.name}-hosted HTTP/1.0\\r\\n\\r\\n' >&3 && read -r line <&3 && echo \"$line\""
+    )
+    answer = await context.host(node).run(["bash", "-c", script], check=False)
+    return " 200 " in answer.text if answer.status == 0 else None
+
+
+def _health(pods: list[Object] | None, component: str, node: Node) -> slots.Health:
+    """The best pod of the component: on this node for the API server; for level 3 any node's pod will do,
+    since the lease and not the place decides who acts."""
+    if pods is None:
+        return slots.Health.UNKNOWN
+    anywhere = LEVELS[component] is Level.CONTROLLERS
+    mine = [
+        pod
+        for pod in pods
+        if pod["metadata"]["labels"].get("k8s-app") == component
+        and (anywhere or pod["spec"].get("nodeName") == node.name)
+    ]
+    healths = {pod_health(pod) for pod in mine}
+    order = (slots.Health.READY, slots.Health.NOT_READY, slots.Health.TERMINATING)
+    return next((health for health in order if health in healths), slots.Health.ABSENT)
+
+
+def pod_health(pod: Object) -> slots.Health:
+    if "deletionTimestamp" in pod["metadata"]:
+        return slots.Health.TERMINATING
+    conditions = pod.get("status", {}).get("conditions", [])
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    return slots.Health.READY if ready else slots.Health.NOT_READY
+
+
+# --- after ------------------------------------------------------------------------------------------
+
+
+async def wait_until_withdrawn_pods_ended(context: Context, node: Node, progress: Progress) -> None:
+    """A withdrawn API server drains for a few seconds; only then is the pivot over."""
+    withdrawn = {c for c in standby.COMPONENTS if wanted_slot(context, c) is slots.Slot.HOSTED}
+
+    async def ended() -> str | None:
+        pods = await context.kube().list("v1", "Pod", namespace=SYSTEM, labels="autarky.dev/slot=standby")
+        left = [
+            pod["metadata"]["name"]
+            for pod in pods
+            if pod["spec"].get("nodeName") == node.name and pod["metadata"]["labels"]["k8s-app"] in withdrawn
+        ]
+        return f"still there: {', '.join(sorted(left))}" if left else None
+
+    await poll_until(
+        f"the withdrawn standbys of {node.name} have ended",
+        ended,
+        timeout=120,
+        progress=progress,
+        clock=context.clock,
+    )

@@ -1,0 +1,224 @@
+"""Preparing hosts for a kubelet: binaries, container runtime, images, files. Nothing of Kubernetes runs yet.
+
+Contract: binaries lie under content-addressed names before a link points to them, so that "the link
+points there" proves the right content without hashing 300 MB; other files are compared by digest and
+mode. A service is restarted only when something that it reads at its start has changed.
+
+Danger: a running kubelet keeps its old binary until it is restarted; `restart` lists why.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import PurePosixPath
+
+from autarky import places
+from autarky.engine.phase import Change
+from autarky.model.cluster import Node
+from autarky.model.files import File
+from autarky.payload import Binary, Image, Payload
+from autarky.phases.context import Context, for_each
+from autarky.phases.hosts import MARKER
+from autarky.ports import Host, Progress
+from autarky.render import node as render_node
+from autarky.render import standby
+
+STORE = f"{places.HOST_ROOT}/store"
+CTR = (f"{places.BIN}/ctr", "--namespace", "k8s.io")
+PINNED = "io.cri-containerd.pinned=pinned"
+
+
+@dataclass(slots=True)
+class NodeWork:
+    """What is to be done on one host; empty when nothing is."""
+
+    binaries: dict[str, Binary] = field(default_factory=dict)
+    files: list[File] = field(default_factory=list)
+    images: list[Image] = field(default_factory=list)
+    revisions: list[standby.Revision] = field(default_factory=list)
+    start_runtime: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.binaries or self.files or self.images or self.revisions or self.start_runtime)
+
+    def sentences(self, node: Node) -> list[str]:
+        result = []
+        if self.binaries:
+            result.append(f"install {len(self.binaries)} binaries on {node.name}")
+        result += [f"write {file.path} on {node.name}" for file in self.files]
+        if self.start_runtime:
+            result.append(f"start containerd on {node.name}")
+        if self.images:
+            result.append(f"import {len(self.images)} images on {node.name}")
+        result += [f"put standby {r.name} of {r.component} in place on {node.name}" for r in self.revisions]
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareHosts:
+    name: str = "prepare-hosts"
+    title: str = "Prepare the hosts"
+    timeout: float = 600
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        if not context.addresses_known or context.payload is None or not context.pki.complete():
+            return [Change(f"prepare host {node.name}") for node in context.cluster.nodes]
+        work = await self._look(context)
+        return [Change(s) for node in context.cluster.nodes for s in work[node.name].sentences(node)]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        work = await self._look(context)
+
+        async def one(node: Node) -> None:
+            if work[node.name]:
+                await carry_out(context.host(node), work[node.name], progress)
+
+        await for_each(context.cluster.nodes, one)
+
+    async def _look(self, context: Context) -> Mapping[str, NodeWork]:
+        return await for_each(context.cluster.nodes, lambda node: look(context, node))
+
+
+async def look(context: Context, node: Node) -> NodeWork:
+    """Compare the host with what the node needs."""
+    payload = context.have_payload()
+    host = context.host(node)
+    inputs = context.inputs()
+    files = [_marker(context, node), *render_node.system_files(inputs, node), *render_node.kubelet_files(inputs, node)]
+    revisions = wanted_revisions(context, node)
+    work = NodeWork(binaries=await _missing_binaries(host, payload, render_node.binaries(node)))
+    work.files = await changed_files(host, files)
+    work.revisions = await _missing_revisions(host, revisions)
+    runtime = await host.run(["systemctl", "is-active", "containerd"], check=False)
+    work.start_runtime = runtime.text != "active" or any(f.path in _RUNTIME_FILES for f in work.files)
+    wanted = [payload.images[name] for name in render_node.images(node)]
+    work.images = await _missing_images(host, wanted, readable=not work.start_runtime and not work.binaries)
+    return work
+
+
+_RUNTIME_FILES = (render_node.CONTAINERD_CONFIG, render_node.CONTAINERD_UNIT)
+
+
+def wanted_revisions(context: Context, node: Node) -> list[standby.Revision]:
+    """The standby is complete on every control node, whatever is hosted."""
+    if not node.control_plane:
+        return []
+    inputs = context.inputs()
+    return [standby.revision(inputs, component) for component in standby.COMPONENTS]
+
+
+async def carry_out(host: Host, work: NodeWork, progress: Progress) -> None:
+    """In an order in which a kill leaves nothing that misleads the next run."""
+    for file in work.files:
+        if file.path == MARKER:
+            await host.write_files([file])
+    await _install_binaries(host, work.binaries, progress)
+    await host.write_files([file for file in work.files if file.path != MARKER])
+    if work.start_runtime:
+        await _start_runtime(host)
+    if work.start_runtime or work.images:
+        await _import_images(host, work.images, progress)
+    for revision in work.revisions:
+        await put_revision(host, revision)
+    progress.note(f"{host.name} is prepared")
+
+
+# --- files -----------------------------------------------------------------------------------------
+
+
+def _marker(context: Context, node: Node) -> File:
+    content = {"cluster": context.cluster.name, "node": node.name}
+    return File(MARKER, (json.dumps(content) + "\n").encode())
+
+
+async def changed_files(host: Host, files: Sequence[File]) -> list[File]:
+    """Those whose content or mode differs on the host."""
+    seen = await host.digests([file.path for file in files])
+    return [file for file in files if seen.get(file.path) != (sha256(file.content).hexdigest(), file.mode)]
+
+
+# --- binaries --------------------------------------------------------------------------------------
+
+
+def _stored(binary: Binary) -> str:
+    return f"{STORE}/{binary.name}-{binary.sha256[:16]}"
+
+
+async def _missing_binaries(host: Host, payload: Payload, wanted: Mapping[str, str]) -> dict[str, Binary]:
+    """Path → binary for every link that does not point to the right content."""
+    paths = list(wanted.values())
+    script = 'for p; do t=$(readlink "$p") && [ -x "$p" ] || t=-; printf "%s %s\\n" "$p" "$t"; done'
+    seen = (await host.run(["sh", "-c", script, "sh", *paths])).text.splitlines()
+    points_to = {path: target for path, _, target in (line.partition(" ") for line in seen)}
+    binaries = {path: payload.binaries[name] for name, path in wanted.items()}
+    return {path: binary for path, binary in binaries.items() if points_to.get(path) != _stored(binary)}
+
+
+async def _install_binaries(host: Host, binaries: Mapping[str, Binary], progress: Progress) -> None:
+    """Content first, links last: a link never points to half a file."""
+    if not binaries:
+        return
+    for number, binary in enumerate(binaries.values()):
+        progress.progress(f"{host.name}: binaries", number, len(binaries))
+        await host.push(binary.path, _stored(binary), mode=0o755)
+    links = [f"{_stored(binary)} {path}" for path, binary in binaries.items()]
+    directories = sorted({str(PurePosixPath(path).parent) for path in binaries})
+    script = (
+        'mkdir -p "$@" && while read -r target link; do'
+        ' ln -sfn "$target" "$link.new" && mv -T "$link.new" "$link" || exit 1; done'
+    )
+    await host.run(["sh", "-c", script, "sh", *directories], stdin=("\n".join(links) + "\n").encode())
+
+
+# --- container runtime and images ------------------------------------------------------------------
+
+
+async def _start_runtime(host: Host) -> None:
+    await host.run(["sysctl", "--quiet", "--load", render_node.SYSCTLS], check=False)
+    await host.run(["systemctl", "daemon-reload"])
+    await host.run(["systemctl", "enable", "containerd"])
+    await host.run(["systemctl", "restart", "containerd"], timeout=60)
+
+
+async def _missing_images(host: Host, wanted: Sequence[Image], *, readable: bool) -> list[Image]:
+    """Compared by manifest digest; all of them where the runtime does not answer yet."""
+    if not readable:
+        return list(wanted)
+    listing = await host.run([*CTR, "images", "ls"], check=False)
+    if listing.status != 0:
+        return list(wanted)
+    present = {tuple(line.split()[0:3:2]) for line in listing.text.splitlines()[1:] if len(line.split()) > 2}
+    return [image for image in wanted if (image.reference, image.manifest_digest) not in present]
+
+
+async def _import_images(host: Host, images: Sequence[Image], progress: Progress) -> None:
+    missing = await _missing_images(host, images, readable=True)
+    for number, image in enumerate(missing):
+        progress.progress(f"{host.name}: images", number, len(missing))
+        archive = f"{places.RUN}/import-{image.sha256[:16]}.tar"
+        await host.push(image.archive, archive, mode=0o600)
+        await host.run([*CTR, "images", "import", archive], timeout=300)
+        await host.remove([archive])
+        await host.run([*CTR, "images", "label", image.reference, PINNED])
+
+
+# --- standby ---------------------------------------------------------------------------------------
+
+
+async def _missing_revisions(host: Host, revisions: Sequence[standby.Revision]) -> list[standby.Revision]:
+    """Those that are not the current one; a component the node agent checkpoints is its own matter."""
+    if not revisions:
+        return []
+    paths = [f"{places.STANDBY}/{r.component}/current" for r in revisions]
+    script = 'for p; do readlink "$p" 2>/dev/null || echo -; done'
+    current = (await host.run(["sh", "-c", script, "sh", *paths])).text.splitlines()
+    return [r for r, name in zip(revisions, current, strict=True) if r.name != name]
+
+
+async def put_revision(host: Host, revision: standby.Revision) -> None:
+    """Complete or absent: all files are synced before `current` is switched to them."""
+    await host.write_files(revision.files)
+    await host.run([standby.SCRIPT_PATH, "switch", revision.component, revision.name])

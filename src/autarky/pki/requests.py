@@ -1,0 +1,54 @@
+"""Reading certificate requests (PKCS#10): what they ask for, as a plain value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from autarky.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The subject and the names of a request. `other_names`: e-mail, URI or other kinds are asked for."""
+
+    common_name: str
+    organizations: tuple[str, ...]
+    dns_names: frozenset[str]
+    ip_addresses: frozenset[str]
+    other_names: bool
+
+
+def read_request(pem: bytes) -> Asked:
+    """Parse a request and check its signature; raises UserError when it is not a valid one."""
+    try:
+        request = x509.load_pem_x509_csr(pem)
+        valid = request.is_signature_valid
+    except ValueError as error:
+        raise UserError(f"not a certificate request: {error}") from error
+    if not valid:
+        raise UserError("the request is not signed by the key it is for")
+    names = _alternative_names(request)
+    dns = frozenset(names.get_values_for_type(x509.DNSName)) if names else frozenset()
+    addresses = frozenset(str(ip) for ip in names.get_values_for_type(x509.IPAddress)) if names else frozenset()
+    return Asked(
+        common_name=_attribute(request, NameOID.COMMON_NAME)[-1],
+        organizations=tuple(_attribute(request, NameOID.ORGANIZATION_NAME)),
+        dns_names=dns,
+        ip_addresses=addresses,
+        other_names=names is not None and len(list(names)) != len(dns) + len(addresses),
+    )
+
+
+def _alternative_names(request: x509.CertificateSigningRequest) -> x509.SubjectAlternativeName | None:
+    try:
+        return request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return None
+
+
+def _attribute(request: x509.CertificateSigningRequest, oid: x509.ObjectIdentifier) -> list[str]:
+    values = [str(attribute.value) for attribute in request.subject.get_attributes_for_oid(oid)]
+    return values or [""]

@@ -1,0 +1,30 @@
+"""`autarky up`: from machines to a self-hosted cluster, and again to change nothing on a healthy one."""
+
+from __future__ import annotations
+
+from autarky.engine.phase import Phase
+from autarky.phases.admit import AdmitControlNodes
+from autarky.phases.context import Context
+from autarky.phases.finish import AwaitWorkloads, WriteKubeconfig
+from autarky.phases.hosts import CheckHosts, CreateHosts
+from autarky.phases.join import JoinWorkers
+from autarky.phases.objects import ApplyObjects
+from autarky.phases.pivot import Pivot
+from autarky.phases.prepare import PrepareHosts
+from autarky.phases.start import StartControlPlane
+from autarky.phases.supply import GetPayload, IssueCertificates
+
+PHASES: tuple[Phase[Context], ...] = (
+    GetPayload(),
+    CreateHosts(),
+    CheckHosts(),
+    IssueCertificates(),
+    WriteKubeconfig(),
+    PrepareHosts(),
+    StartControlPlane(),
+    ApplyObjects(),
+    AdmitControlNodes(),
+    Pivot(),
+    JoinWorkers(),
+    AwaitWorkloads(),
+)
