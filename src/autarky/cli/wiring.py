@@ -108,9 +108,29 @@ class ClusterMachines:
             return None
         return LabHost(name, record.pid, record.start_time, address=record.address)
 
+    async def removable(self) -> Sequence[str]:
+        if not self._lab_nodes():
+            return []
+        return [f"remove lab host {name}" for name in self._lab().records()]
+
+    async def remove(self, progress: Progress) -> None:
+        await self._lab().down()
+        progress.note(f"lab {self.cluster.name} is gone")
+
     async def close(self) -> None:
         for host in self._hosts.values():
             await host.close()
+
+
+def known_clusters() -> list[str]:
+    """The names of the clusters that `up` has begun on this machine."""
+    root = places.state_dir() / "clusters"
+    return sorted(path.parent.name for path in root.glob("*/cluster.json"))
+
+
+def directory_of(file: Path | None, name: str | None) -> Path:
+    """The cluster's directory, by its file, its name, or because there is only one."""
+    return places.cluster_dir(load_cluster(file, None).name) if file is not None else cluster_directory(name)
 
 
 def load_cluster(file: Path | None, name: str | None) -> Cluster:
@@ -118,14 +138,14 @@ def load_cluster(file: Path | None, name: str | None) -> Cluster:
     from autarky.config import load
     from autarky.payload import default_version, known_versions
 
-    path = file if file is not None else cluster_directory(name) / "cluster.yaml"
+    path = file if file is not None else cluster_directory(name) / "cluster.json"
     return load(path, default_version=default_version(), known_versions=known_versions())
 
 
 def cluster_directory(name: str | None) -> Path:
     """The directory of the named cluster, or of the only one there is."""
     root = places.state_dir() / "clusters"
-    known = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
+    known = known_clusters()
     if name is None and len(known) == 1:
         return root / known[0]
     if name is None:

@@ -1,0 +1,91 @@
+"""`autarky up` and `autarky plan`: bring the cluster up, or say what that would do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from autarky.cli.options import cluster_options, output_option
+from autarky.cli.session import run_async, run_phases
+
+if TYPE_CHECKING:
+    from autarky.model.cluster import Cluster
+
+ignore_option = click.option(
+    "--ignore", multiple=True, metavar="CHECK", help="Demote this preflight check to a warning (repeatable)."
+)
+
+
+@click.command()
+@cluster_options
+@output_option
+@ignore_option
+@click.option("--dry-run", is_flag=True, help="Only say what would be done, as `autarky plan` does.")
+def up(file: Path | None, cluster: str | None, output: str, ignore: Sequence[str], dry_run: bool) -> None:
+    """Bring a cluster up, from nothing or from wherever an earlier run was stopped.
+
+    Without a file or a known cluster it brings up one self-hosted node on a test host on this machine.
+    Run it again at any time: what is already as wanted is left alone.
+    """
+    wanted = _wanted(file, cluster)
+    run_async(lambda: _up(wanted, output, ignore, dry_run=dry_run))
+
+
+@click.command()
+@cluster_options
+@output_option
+@ignore_option
+def plan(file: Path | None, cluster: str | None, output: str, ignore: Sequence[str]) -> None:
+    """Say what `autarky up` would change, and change nothing."""
+    wanted = _wanted(file, cluster)
+    run_async(lambda: _up(wanted, output, ignore, dry_run=True))
+
+
+def _wanted(file: Path | None, name: str | None) -> Cluster:
+    """The file's cluster, or the known one, or by default one node on a test host."""
+    from autarky.cli.wiring import known_clusters, load_cluster
+    from autarky.config import default_cluster
+
+    if file is None and name is None and not known_clusters():
+        return default_cluster()
+    return load_cluster(file, name)
+
+
+async def _up(wanted: Cluster, output: str, ignore: Sequence[str], *, dry_run: bool) -> None:
+    from autarky.cli.wiring import build_context
+    from autarky.config import dump
+    from autarky.render.values import pretty_json
+    from autarky.store import write_private
+    from autarky.workflows.up import PHASES
+
+    context = build_context(wanted, demoted=ignore)
+    try:
+        if not dry_run:
+            write_private(context.directory / "cluster.json", pretty_json(dump(wanted)))
+        result = await run_phases(
+            "plan" if dry_run else "up",
+            f"cluster {wanted.name}",
+            PHASES,
+            context,
+            output=output,
+            dry_run=dry_run,
+            directory=context.directory,
+        )
+    finally:
+        await context.close()
+    if output != "json" and not dry_run:
+        click.echo(_how_to_use(wanted.name, context.directory, changed=result.outcome != "unchanged"))
+
+
+def _how_to_use(name: str, directory: Path, *, changed: bool) -> str:
+    head = f"cluster {name} is up" if changed else f"cluster {name} is as wanted: nothing was changed"
+    return f"""{head}
+
+  autarky status                       layers, slots and health
+  autarky kubectl get pods -A          the payload's kubectl on this cluster
+  export KUBECONFIG={directory / "kubeconfig"}
+  autarky bench probe --duration 30s   what a client would notice, while you try to break it
+  autarky down                         take it away again"""

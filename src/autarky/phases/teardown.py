@@ -1,0 +1,137 @@
+"""Taking a cluster away.
+
+Contract: on lab hosts the whole machine goes. On other hosts everything that autarky put there goes:
+units, containers, mounts, network interfaces, rules, files; etcd data and CA keys are moved aside with a
+time stamp (rule 3: data is never deleted unless that was asked for by name). The marker goes last, so
+that a killed `down` is taken up again by the next.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from autarky import places
+from autarky.engine.phase import Change
+from autarky.model.cluster import Node
+from autarky.phases.context import Context, for_each
+from autarky.phases.hosts import MARKER
+from autarky.ports import Progress
+from autarky.render import node as render_node
+
+# Stops the kubelet first, so that it restarts nothing; then every container; then the mounts they leave.
+_CLEAN = f"""\
+set -u
+systemctl disable --now kubelet 2>/dev/null
+ctr="{places.BIN}/ctr -n k8s.io"
+if $ctr version >/dev/null 2>&1; then
+  for task in $($ctr tasks ls -q); do $ctr tasks kill -s KILL -a "$task" 2>/dev/null; done
+  sleep 1
+  for container in $($ctr containers ls -q); do
+    $ctr tasks delete -f "$container" >/dev/null 2>&1; $ctr containers delete "$container" 2>/dev/null
+  done
+fi
+systemctl disable --now containerd 2>/dev/null
+awk '$2 ~ "^(/var/lib/kubelet/|/run/containerd/|/var/lib/containerd/|/run/netns/cni-)" {{print $2}}' /proc/self/mounts \\
+  | sort -r | while read -r point; do umount -l "$point"; done
+for link in cni0 flannel.1; do ip link delete "$link" 2>/dev/null; done
+for netns in /run/netns/cni-*; do [ -e "$netns" ] && ip netns delete "${{netns##*/}}" 2>/dev/null; done
+for table in kube-proxy flannel-ipv4 flannel-ipv6; do
+  for family in ip ip6 inet; do nft delete table "$family" "$table" 2>/dev/null; done
+done
+rm -rf {places.MANIFESTS} {places.RUN} /run/flannel /var/lib/cni /var/lib/kubelet \\
+  {render_node.CNI_CONF}/10-flannel.conflist {render_node.CONTAINERD_CONFIG} {render_node.SYSCTLS} \\
+  {render_node.CONTAINERD_UNIT} {render_node.KUBELET_UNIT} {render_node.KUBELET_KUBECONFIG} \\
+  {render_node.BOOTSTRAP_KUBECONFIG} {places.STANDBY} {places.CHECKPOINTS} {places.HOST_ROOT}/nllb
+for plugin in bridge loopback host-local portmap; do
+  case "$(readlink {render_node.CNI_BIN}/$plugin)" in {places.HOST_ROOT}/*) rm -f {render_node.CNI_BIN}/$plugin ;; esac
+done
+systemctl daemon-reload
+"""
+_KEEP = f"""\
+for kept in {places.ETCD_DATA} {places.PKI}; do
+  [ -e "$kept" ] && mv "$kept" "$kept.$1"
+done
+true
+"""
+_PURGE = f"rm -rf {places.ETCD_DATA} {places.PKI} /var/lib/containerd"
+
+
+@dataclass(frozen=True, slots=True)
+class CleanHosts:
+    """Hosts that are not lab hosts: everything of ours is removed from them."""
+
+    purge: bool
+    name: str = "clean-hosts"
+    title: str = "Clean the hosts"
+    timeout: float = 300
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        return [Change(f"remove everything of autarky from host {n.name}") for n in await self._ours(context)]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+
+        async def one(node: Node) -> None:
+            host = context.host(node)
+            await host.run(["sh", "-c", _CLEAN], timeout=120)
+            if self.purge:
+                await host.run(["sh", "-c", _PURGE], timeout=120)
+            else:
+                await host.run(["sh", "-c", _KEEP, "sh", stamp])
+                progress.note(f"{node.name}: etcd data and keys are kept under names that end in {stamp}")
+            await host.remove([MARKER])
+            await host.run(["rm", "-rf", places.HOST_ROOT])
+
+        await for_each(await self._ours(context), one)
+
+    async def _ours(self, context: Context) -> list[Node]:
+        ours = []
+        for node in context.cluster.nodes:
+            host = context.machines.host(node.name) if node.host.driver != "lab" else None
+            if host is not None and await host.read(MARKER) is not None:
+                ours.append(node)
+        return ours
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveLabHosts:
+    name: str = "remove-lab-hosts"
+    title: str = "Remove the lab hosts"
+    timeout: float = 120
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        return [Change(sentence) for sentence in await context.machines.removable()]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        await context.machines.remove(progress)
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetCluster:
+    """The cluster's directory here: keys, kubeconfig, journal."""
+
+    purge: bool
+    name: str = "forget-cluster"
+    title: str = "Forget the cluster"
+    timeout: float = 30
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        if not (context.directory / "cluster.json").exists():
+            return []
+        return [Change(f"{'delete' if self._delete(context) else 'move aside'} {context.directory}")]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        if self._delete(context):
+            shutil.rmtree(context.directory)
+            return
+        kept = places.state_dir() / "kept" / f"{context.cluster.name}.{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        context.directory.rename(kept)
+        progress.note(f"the cluster's CA keys are kept in {kept}")
+
+    def _delete(self, context: Context) -> bool:
+        """With nothing but lab hosts, whose data went with them, the keys are good for nothing."""
+        return self.purge or all(node.host.driver == "lab" for node in context.cluster.nodes)
