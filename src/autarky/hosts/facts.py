@@ -1,0 +1,82 @@
+"""What a host says of itself: one shell script, one round trip, `key=value` lines."""
+
+from __future__ import annotations
+
+from autarky.errors import Unreachable
+from autarky.model.facts import HostFacts
+
+PROGRAMS = ("systemctl", "mount", "umount", "ip", "sysctl", "bash", "sha256sum", "dd", "nsenter")
+FEATURES = ("overlay", "vxlan", "nf_tables", "nf_conntrack", "br_netfilter", "seccomp")
+
+# A module that is built in, loaded, or can be loaded counts; `modprobe -n` asks without loading.
+FACTS_SCRIPT = f"""\
+set -u
+say() {{ printf '%s=%s\\n' "$1" "$2"; }}
+route=$(ip -4 route get 192.0.2.1 2>/dev/null || true)
+address=$(printf '%s' "$route" | sed -n 's/.* src \\([0-9.]*\\).*/\\1/p' | head -n 1)
+[ -n "$address" ] || address=$(ip -4 -o address show scope global | awk '{{sub("/.*","",$4); print $4; exit}}')
+say address "$address"
+say hostname "$(cat /proc/sys/kernel/hostname)"
+say boot_id "$(cat /proc/sys/kernel/random/boot_id)"
+say kernel "$(uname -r)"
+say os_name "$(. /etc/os-release; printf '%s' "${{PRETTY_NAME:-unknown}}")"
+say architecture "$(uname -m)"
+if [ -f /sys/fs/cgroup/cgroup.controllers ]; then say cgroup_version 2; else say cgroup_version 1; fi
+say cpus "$(nproc)"
+awk '/^MemTotal/ {{printf "memory_total=%.0f\\n", $2*1024}} /^SwapTotal/ {{printf "swap_total=%.0f\\n", $2*1024}}' /proc/meminfo
+say disk_free "$(df --output=avail -B1 /var/lib | tail -n 1 | tr -d ' ')"
+say clock "$(date +%s.%N)"
+say init "$(cat /proc/1/comm)"
+awk 'FNR>1 && $4=="0A" {{n=split($2,a,":"); print "port=" a[n]}}' /proc/net/tcp /proc/net/tcp6 2>/dev/null
+ip -4 route show | awk '$1 != "default" && !/ dev (cni0|flannel)/ {{print "network=" $1}}'
+for program in {" ".join(PROGRAMS)}; do command -v "$program" >/dev/null 2>&1 || say missing_program "$program"; done
+has() {{ [ -d "/sys/module/$1" ] || modprobe -n "$1" 2>/dev/null || modprobe "$1" 2>/dev/null; }}
+grep -qw overlay /proc/filesystems || has overlay || say missing_feature overlay
+[ -e /proc/sys/net/netfilter ] || has nf_conntrack || say missing_feature nf_conntrack
+[ -e /proc/sys/net/bridge ] || has br_netfilter || say missing_feature br_netfilter
+has nf_tables || nft list tables >/dev/null 2>&1 || say missing_feature nf_tables
+if ! has vxlan; then
+  if ip link add autarky-probe type vxlan id 16777214 dstport 0 2>/dev/null; then ip link delete autarky-probe
+  else say missing_feature vxlan; fi
+fi
+grep -q '^Seccomp:' /proc/self/status || say missing_feature seccomp
+say effective "$(sed -n 's/^CapEff:[[:space:]]*//p' /proc/self/status)"
+"""
+_CAP_SYS_RESOURCE = 24
+_NEEDED = ("address", "hostname", "boot_id", "architecture", "cgroup_version", "memory_total", "clock")
+
+
+def parse_facts(text: str) -> HostFacts:
+    """The script's output as a value; Unreachable when it is not whole."""
+    single: dict[str, str] = {}
+    many: dict[str, list[str]] = {"port": [], "network": [], "missing_program": [], "missing_feature": []}
+    for line in text.splitlines():
+        key, separator, value = line.partition("=")
+        if separator and key in many:
+            many[key].append(value)
+        elif separator:
+            single[key] = value
+    absent = [key for key in _NEEDED if not single.get(key)]
+    if absent:
+        raise Unreachable(f"the host did not say its {', '.join(absent)}")
+    capabilities = int(single.get("effective") or "0", 16)
+    return HostFacts(
+        address=single["address"],
+        hostname=single["hostname"],
+        boot_id=single["boot_id"],
+        kernel=single.get("kernel", ""),
+        os_name=single.get("os_name", ""),
+        architecture=single["architecture"],
+        cgroup_version=int(single["cgroup_version"]),
+        cpus=int(single.get("cpus", "1")),
+        memory_total=int(single["memory_total"]),
+        swap_total=int(single.get("swap_total", "0")),
+        disk_free=int(single.get("disk_free", "0")),
+        clock=float(single["clock"]),
+        listening_ports=frozenset(int(port, 16) for port in many["port"]),
+        networks=tuple(many["network"]),
+        missing_features=tuple(many["missing_feature"]),
+        missing_programs=tuple(many["missing_program"]),
+        init=single.get("init", ""),
+        may_lower_oom_score=bool(capabilities >> _CAP_SYS_RESOURCE & 1),
+    )
