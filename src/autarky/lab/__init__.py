@@ -1,0 +1,5 @@
+"""Test hosts on one machine: runc containers that boot systemd, with their own network, disk and power."""
+
+from autarky.lab.lab import HostRecord, Lab
+
+__all__ = ["HostRecord", "Lab"]
