@@ -1,55 +1,128 @@
-"""Waiting with a name, a deadline and a memory of the last thing seen.
+"""Waiting: the only way in which autarky waits for the world.
 
-Contract: every wait in autarky goes through `poll_until`, so that progress and the final error always say
-what was waited for, how long, and what was last seen.
+Contract: every wait has a name (a clause that will be true: "the API answers on n1"), an overall deadline,
+and remembers what it saw last, which is shown while it waits and in the error when it gives up. A
+condition that hangs is cut off; it can never outlive the deadline by more than `LAST_CHECK` seconds.
+
+Dangers: a condition is called many times and may be cancelled at any await, so it only looks, or acts
+idempotently. Unreachable and ApiError mean "not yet" here (an API server that starts answers both);
+every other error ends the wait at once.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
-from autarky.errors import ApiError, CommandFailed, Conflict, TimedOut, Unreachable
+from autarky.errors import ApiError, TimedOut, Unreachable
 from autarky.ports import Clock, Progress
 
+Condition = Callable[[], Awaitable[str | None]]
+"""None when it holds, else one sentence with what was seen instead."""
+
 FIRST_INTERVAL = 0.1
-LAST_INTERVAL = 0.5
-_GROWTH = 1.3
-_REPORT_EVERY = 1.0
-NOT_YET = (Unreachable, ApiError, Conflict, CommandFailed)
-"""Errors that mean "not yet" while waiting; their text is what was last seen."""
+LONGEST_INTERVAL = 0.5
+GROWTH = 1.25
+"""Seconds between checks, and their growth: quick for what is nearly there, gentle on a starting server."""
+REPORT_INTERVAL = 1.0
+"""A wait is reported at most once in so many seconds."""
+LAST_CHECK = 1.0
+"""Seconds that a check gets at least, so that the one at the deadline is a fair one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A budget of seconds that runs from its making. Nested waits share one and get what is left."""
+
+    clock: Clock
+    end: float
+
+    @classmethod
+    def after(cls, seconds: float, clock: Clock) -> Deadline:
+        """The deadline that many seconds from now."""
+        return cls(clock, clock.monotonic() + seconds)
+
+    @property
+    def left(self) -> float:
+        """Seconds left, never negative."""
+        return max(0.0, self.end - self.clock.monotonic())
+
+    @property
+    def expired(self) -> bool:
+        return self.left <= 0
 
 
 async def poll_until(
     what: str,
-    condition: Callable[[], Awaitable[str | None]],
+    condition: Condition,
     *,
-    timeout: float,
+    timeout: float | None = None,
+    deadline: Deadline | None = None,
     progress: Progress,
     clock: Clock,
     interval: float = FIRST_INTERVAL,
 ) -> None:
-    """Ask `condition` until it returns None; else it returns a sentence with what it saw.
+    """Check the condition until it holds. Exactly one of `timeout` (seconds) and `deadline` is given.
 
-    `timeout` and `interval` in seconds; the interval grows to half a second. Raises TimedOut.
+    `interval` is the first pause in seconds; it grows to `LONGEST_INTERVAL` (or stays, when it is longer).
+    Raises TimedOut with the name, the time and the last thing seen; errors of the condition other than
+    Unreachable and ApiError pass through.
     """
-    start = clock.monotonic()
-    reported = start
-    while True:
-        seen = await _ask(condition)
-        if seen is None:
-            return
-        elapsed = clock.monotonic() - start
-        if elapsed >= timeout:
-            raise TimedOut(f"waited {elapsed:.0f} s until {what}; last seen: {seen}")
-        if clock.monotonic() - reported >= _REPORT_EVERY:
-            reported = clock.monotonic()
-            progress.waiting(what, timeout - elapsed, seen)
-        await clock.sleep(min(interval, timeout - elapsed))
-        interval = min(interval * _GROWTH, max(LAST_INTERVAL, interval))
+    if deadline is None:
+        if timeout is None:
+            raise TypeError("a wait needs a timeout or a deadline")
+        deadline = Deadline.after(timeout, clock)
+    elif timeout is not None:
+        raise TypeError("a wait has a timeout or a deadline, not both")
+    wait = _Wait(what, deadline, progress, clock, started=clock.monotonic())
+    pause = interval
+    while (seen := await _check(condition, deadline, wait.last)) is not None:
+        wait.last = seen
+        if deadline.expired:
+            raise wait.gave_up()
+        wait.report()
+        await clock.sleep(min(pause, deadline.left))
+        pause = max(pause, min(pause * GROWTH, LONGEST_INTERVAL))
+    wait.ended()
 
 
-async def _ask(condition: Callable[[], Awaitable[str | None]]) -> str | None:
+async def _check(condition: Condition, deadline: Deadline, before: str) -> str | None:
+    """One look; what makes it fail for now becomes the sentence."""
     try:
-        return await condition()
-    except NOT_YET as error:
-        return str(error) or type(error).__name__
+        async with asyncio.timeout(max(deadline.left, LAST_CHECK)) as limit:
+            return await condition()
+    except (Unreachable, ApiError) as error:
+        return str(error)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        return "the last check did not end" + (f"; before it: {before}" if before else "")
+
+
+@dataclass(slots=True)
+class _Wait:
+    """What one wait has seen and said so far."""
+
+    what: str
+    deadline: Deadline
+    progress: Progress
+    clock: Clock
+    started: float
+    last: str = ""
+    reported: float | None = None
+
+    def report(self) -> None:
+        now = self.clock.monotonic()
+        if self.reported is None or now - self.reported >= REPORT_INTERVAL:
+            self.reported = now
+            self.progress.waiting(self.what, self.deadline.left, self.last)
+
+    def ended(self) -> None:
+        """Take the wait off the screen, if it was ever put there."""
+        if self.reported is not None:
+            self.progress.waiting(self.what, self.deadline.left, "")
+
+    def gave_up(self) -> TimedOut:
+        waited = self.clock.monotonic() - self.started
+        return TimedOut(f"timed out after {waited:.0f} s: {self.what}; last seen: {self.last}")

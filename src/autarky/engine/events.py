@@ -64,7 +64,7 @@ class Progressed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting(Event):
-    """A wait goes on: what for, seconds left, and the last thing seen."""
+    """A wait goes on: what for, seconds left, and the last thing seen. An empty `last` says that it is over."""
 
     kind: ClassVar[str] = "waiting"
     what: str
@@ -74,7 +74,7 @@ class Waiting(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseEnded(Event):
-    """outcome: "changed", "unchanged", "skipped", "planned" (dry run) or "failed"."""
+    """outcome: "changed", "unchanged", "skipped", "planned" (dry run), "failed" or "interrupted"."""
 
     kind: ClassVar[str] = "phase-ended"
     title: str
@@ -85,7 +85,7 @@ class PhaseEnded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationEnded(Event):
-    """outcome: "changed", "unchanged", "planned" or "failed"."""
+    """outcome: "changed", "unchanged", "planned", "failed", "interrupted", or "done" (not a list of phases)."""
 
     kind: ClassVar[str] = "operation-ended"
     title: str

@@ -1,55 +1,127 @@
-"""The journal of a cluster's operations: JSON Lines, appended and synced before and after every phase.
+"""What was begun and how it ended: one JSON object per line, on disk before the work goes on.
 
-It is for people and for resuming: a run that was killed is seen by its missing end. It is never trusted
-blindly: every phase looks at the world again. A torn last line (a kill in the middle of a write) is
-passed over.
+Contract: `append` returns when the line is on disk. A process killed in between leaves at most one torn
+line at the end; readers pass over it and the next writer begins a line of its own. The journal tells what
+happened; it decides nothing: a resumed operation looks at the world again (rule 5).
+
+Fields of a line, stable: `time` (Unix seconds), `operation` (name), `id` (of one run), `what`
+(operation-started, phase-started, phase-ended, operation-ended), and where they apply `phase`, `outcome`
+(as in the events) and `error`.
+
+Dangers: `autarky down` moves or deletes the directory with the journal in it. The file stays open during
+an operation, so that its last lines go wherever it went, and no directory is made again.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Literal
+
+from autarky.errors import UserError
+
+What = Literal["operation-started", "phase-started", "phase-ended", "operation-ended"]
+TAIL = 256 * 1024
+"""Bytes that a reader looks at: hundreds of runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One line of the journal; see the module for the fields."""
+
+    time: float
+    operation: str
+    id: str
+    what: What
+    phase: str = ""
+    outcome: str = ""
+    error: str = ""
 
 
 class Journal:
-    """Append-only; one process at a time writes it (the operation holds the cluster's lock)."""
+    """The open journal of one directory. Used as a context manager; raises UserError when it cannot write."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def write(self, entry: Mapping[str, Any]) -> None:
-        """Append one entry; durable on return."""
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        line = json.dumps(entry, ensure_ascii=False) + "\n"
-        torn = self._path.exists() and not self._path.read_bytes()[-1:] in (b"", b"\n")
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self.path = path
         try:
-            os.write(descriptor, (("\n" if torn else "") + line).encode())
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            _sync_directory(path.parent)
+        except OSError as error:
+            raise _cannot_write(path, error) from error
 
-    def entries(self) -> list[dict[str, Any]]:
-        """All whole entries, oldest first."""
-        if not self._path.exists():
-            return []
-        result = []
-        for line in self._path.read_text(errors="replace").splitlines():
-            try:
-                result.append(json.loads(line))
-            except ValueError:
-                continue
-        return result
+    def append(self, entry: Entry) -> None:
+        """Write one entry and wait until it is on disk."""
+        line = json.dumps({key: value for key, value in asdict(entry).items() if value != ""}).encode() + b"\n"
+        try:
+            if self._last_line_is_torn():
+                line = b"\n" + line
+            while line:  # a nearly full disk takes part of a line
+                line = line[os.write(self._descriptor, line) :]
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise _cannot_write(self.path, error) from error
 
-    def interrupted(self) -> dict[str, Any] | None:
-        """The last operation's start, if it never ended."""
-        started: dict[str, Any] | None = None
-        for entry in self.entries():
-            if entry["entry"] == "operation-started":
-                started = entry
-            elif entry["entry"] == "operation-ended":
-                started = None
-        return started
+    def entries(self) -> list[Entry]:
+        """The last entries, oldest first; lines that are torn or not of this form are passed over."""
+        size = os.fstat(self._descriptor).st_size
+        start = max(0, size - TAIL)
+        lines = os.pread(self._descriptor, size - start, start).split(b"\n")
+        return _parse(lines if start == 0 else lines[1:])
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def _last_line_is_torn(self) -> bool:
+        size = os.fstat(self._descriptor).st_size
+        return size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def stopped_in(entries: Sequence[Entry]) -> Entry | None:
+    """The entry at which the last operation stopped before its end, or None when it ended as it should.
+
+    It is the last phase that was begun, or the operation's own first entry when it got no further.
+    """
+    last_start: Entry | None = None
+    for entry in entries:
+        if entry.what in ("operation-started", "phase-started"):
+            last_start = entry
+        elif entry.what == "operation-ended" and entry.outcome not in ("failed", "interrupted"):
+            last_start = None
+    return last_start
+
+
+def _parse(lines: Sequence[bytes]) -> list[Entry]:
+    entries = []
+    for line in lines:
+        try:
+            entries.append(Entry(**json.loads(line)))
+        except (ValueError, TypeError):
+            continue
+    return entries
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _cannot_write(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"cannot write the journal {path}: {error.strerror}", fix="make room and make the directory writable"
+    )

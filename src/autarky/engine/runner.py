@@ -1,60 +1,50 @@
-"""Running a list of phases: plan, act, say, remember.
+"""Runs the phases of an operation: plan, then run what the plan found, one after the other.
 
-Contract: phases run in the order of the list, each within its own timeout. The journal is written before
-and after each. An error or an interruption ends the operation; running it again resumes, because every
-phase looks before it acts. A dry run plans all phases and runs none.
+Contract:
+- For each phase: plan; no changes → "unchanged", and `run` is not called; else announce the changes and
+  run. A dry run plans every phase and runs none, and touches no journal.
+- `plan` and `run` each get the phase's timeout; passing it raises TimedOut with the wait it was stuck in.
+- The journal is on disk before a phase begins and after it ended, whatever the end was.
+- The last event is OperationEnded, also after an error or a cancellation; the error is raised again.
+- Whatever stopped it, running the same operation again converges (rule 5): nothing here is remembered.
+
+The runner knows no Kubernetes, prints nothing and holds no lock: the caller takes `engine.lock` around it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import difflib
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from typing import TypeVar
 
-from autarky.engine import events as ev
-from autarky.engine.journal import Journal
+from autarky.engine.events import Changed, Noted, OperationEnded, OperationStarted, PhaseEnded, PhaseStarted, Subscriber
+from autarky.engine.journal import Entry, Journal, What, stopped_in
 from autarky.engine.phase import Change, Phase
+from autarky.engine.progress import Bus, EventProgress
+from autarky.engine.selection import Selection
 from autarky.errors import AutarkyError, TimedOut, UserError
 from autarky.ports import Clock
 
 C = TypeVar("C")
 
+RESUME = "run the same command again to resume"
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """outcome: "changed", "unchanged" or "planned"."""
+    """How an operation ended: "changed", "unchanged" or "planned"; the changes; and how long it took.
 
+    `phases` has the outcome of each phase by its name, `seconds` is the duration of the whole.
+    """
+
+    operation: str
     outcome: str
-    changes: int
+    changes: tuple[Change, ...]
+    phases: dict[str, str]
     seconds: float
-
-
-class Emitter:
-    """Turns what a phase says into events; implements ports.Progress for the phase at hand."""
-
-    def __init__(self, operation: str, clock: Clock, subscribers: Sequence[ev.Subscriber]) -> None:
-        self._operation = operation
-        self._clock = clock
-        self._subscribers = subscribers
-        self.phase = ""
-        self.last_wait = ""
-
-    def emit(self, kind: type[ev.Event], **fields: object) -> None:
-        event = kind(time=self._clock.time(), operation=self._operation, phase=self.phase, **fields)
-        for subscriber in self._subscribers:
-            subscriber(event)
-
-    def note(self, sentence: str) -> None:
-        self.emit(ev.Noted, sentence=sentence)
-
-    def progress(self, what: str, done: float, total: float) -> None:
-        self.emit(ev.Progressed, what=what, done=done, total=total)
-
-    def waiting(self, what: str, deadline: float, last: str) -> None:
-        self.last_wait = f"{what}; last seen: {last}"
-        self.emit(ev.Waiting, what=what, deadline=deadline, last=last)
 
 
 async def run_operation(
@@ -64,113 +54,193 @@ async def run_operation(
     context: C,
     *,
     clock: Clock,
-    journal: Journal,
-    subscribers: Sequence[ev.Subscriber] = (),
+    events: Sequence[Subscriber] = (),
+    journal: Journal | None = None,
     dry_run: bool = False,
-    skip: Collection[str] = (),
+    selection: Selection | None = None,
 ) -> Result:
-    """Run (or plan) the phases. Raises what a phase raised, after it was told and written down."""
-    _refuse_unknown(skip, [phase.name for phase in phases])
-    emitter = Emitter(name, clock, subscribers)
-    emitter.emit(ev.OperationStarted, title=title, phases=tuple(phase.name for phase in phases))
-    begin = clock.monotonic()
-    if not dry_run:
-        journal.write({"entry": "operation-started", "operation": name, "title": title, "time": clock.time()})
-    changes = 0
+    """Run the selected phases (default: all) in order. See the module's contract.
+
+    Raises what a phase raised, TimedOut for a phase that took too long, and UserError, before anything is
+    done, for a selection that names phases which do not exist.
+    """
+    names = [phase.name for phase in phases]
+    selected = (selection or Selection()).apply(name, names)
+    operation = _Operation(name, title, clock, Bus(events), None if dry_run else journal, dry_run=dry_run)
+    operation.begin(names)
     try:
-        for number, phase in enumerate(phases, 1):
-            if phase.name not in skip:
-                emitter.phase = phase.name
-                changes += await _one_phase(phase, context, emitter, clock, journal, number, len(phases), dry_run)
+        for number, phase in enumerate(phases, start=1):
+            operation.begin_phase(phase, number, len(phases))
+            await operation.work_on(phase, context, skip=phase.name not in selected)
+        return operation.succeed()
     except BaseException as error:
-        _end_failed(emitter, journal, title, error, clock.monotonic() - begin, changes, dry_run=dry_run)
+        operation.fail(error)
         raise
-    emitter.phase = ""
-    outcome = "unchanged" if not changes else "planned" if dry_run else "changed"
-    seconds = clock.monotonic() - begin
-    emitter.emit(ev.OperationEnded, title=title, outcome=outcome, seconds=seconds, changes=changes)
-    if not dry_run:
-        journal.write({"entry": "operation-ended", "operation": name, "outcome": outcome, "time": clock.time()})
-    return Result(outcome, changes, seconds)
 
 
-async def _one_phase(
-    phase: Phase[C],
-    context: C,
-    emitter: Emitter,
-    clock: Clock,
-    journal: Journal,
-    number: int,
-    of: int,
-    dry_run: bool,
-) -> int:
-    """Plan and run one phase; the number of its changes."""
-    emitter.emit(ev.PhaseStarted, title=phase.title, number=number, of=of)
-    begin = clock.monotonic()
-    emitter.last_wait = ""
-    try:
-        async with _deadline(phase, emitter):
-            planned: Sequence[Change] = await phase.plan(context)
-            for change in planned:
-                emitter.emit(ev.Changed, sentence=change.sentence, dry_run=dry_run)
-            if planned and not dry_run:
-                journal.write({"entry": "phase-started", "phase": phase.name, "time": clock.time()})
-                await phase.run(context, emitter)
-                journal.write({"entry": "phase-ended", "phase": phase.name, "time": clock.time()})
-    except BaseException as error:
-        seconds = clock.monotonic() - begin
-        emitter.emit(ev.PhaseEnded, title=phase.title, outcome="failed", seconds=seconds, detail=_text(error))
-        raise
-    outcome = "unchanged" if not planned else "planned" if dry_run else "changed"
-    emitter.emit(ev.PhaseEnded, title=phase.title, outcome=outcome, seconds=clock.monotonic() - begin)
-    return len(planned)
+@dataclass(slots=True)
+class _Operation:
+    """One run: what it says, what it writes down, and what it has done so far."""
 
+    name: str
+    title: str
+    clock: Clock
+    bus: Bus
+    journal: Journal | None
+    dry_run: bool
+    id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    started: float = 0.0
+    changes: list[Change] = field(default_factory=list)
+    outcomes: dict[str, str] = field(default_factory=dict)
 
-class _deadline:  # noqa: N801 # reads as a statement: async with _deadline(phase)
-    """The phase's timeout; the error names the phase and what it last waited for."""
+    # --- the operation ---
 
-    def __init__(self, phase: Phase[C], emitter: Emitter) -> None:
-        self._phase_title = phase.title
-        self._seconds = phase.timeout
-        self._emitter = emitter
-        self._timeout = asyncio.timeout(phase.timeout)
+    def begin(self, names: Sequence[str]) -> None:
+        self.started = self.clock.monotonic()
+        self.bus.emit(
+            OperationStarted(time=self.clock.time(), operation=self.name, title=self.title, phases=tuple(names))
+        )
+        if self.journal is not None:
+            self._tell_of_last_run(self.journal)
+        self._write("operation-started")
 
-    async def __aenter__(self) -> None:
-        await self._timeout.__aenter__()
+    def _tell_of_last_run(self, journal: Journal) -> None:
+        last = stopped_in(journal.entries())
+        if last is not None:
+            where = f"in phase {last.phase}" if last.phase else "before its first phase"
+            sentence = f"the last `{last.operation}` stopped {where}; what is already as wanted is left alone"
+            self.bus.emit(Noted(time=self.clock.time(), operation=self.name, sentence=sentence))
 
-    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def succeed(self) -> Result:
+        outcome = ("planned" if self.dry_run else "changed") if self.changes else "unchanged"
+        self._write("operation-ended", outcome=outcome)
+        seconds = self._end(outcome)
+        return Result(self.name, outcome, tuple(self.changes), dict(self.outcomes), seconds)
+
+    def fail(self, error: BaseException) -> None:
+        outcome, text = _failure(error)
+        with suppress(UserError):  # a journal that cannot be written must not hide the error
+            self._write("operation-ended", outcome=outcome, error=text)
+        self._end(outcome, text if self.dry_run else f"{text}\n{RESUME}")
+
+    def _end(self, outcome: str, detail: str = "") -> float:
+        seconds = self.clock.monotonic() - self.started
+        self.bus.emit(
+            OperationEnded(
+                time=self.clock.time(),
+                operation=self.name,
+                title=self.title,
+                outcome=outcome,
+                seconds=seconds,
+                changes=len(self.changes),
+                detail=detail,
+            )
+        )
+        return seconds
+
+    # --- one phase ---
+
+    def begin_phase(self, phase: Phase[C], number: int, of: int) -> None:
+        self.bus.emit(
+            PhaseStarted(
+                time=self.clock.time(),
+                operation=self.name,
+                phase=phase.name,
+                title=phase.title,
+                number=number,
+                of=of,
+            )
+        )
+
+    async def work_on(self, phase: Phase[C], context: C, *, skip: bool) -> None:
+        """Plan and run one phase; its end is told and written down whatever it is."""
+        started = self.clock.monotonic()
+        if skip:
+            self._end_phase(phase, "skipped", started)
+            return
         try:
-            await self._timeout.__aexit__(kind, error, trace)  # type: ignore[arg-type] # passed through
-        except TimeoutError as late:
-            last = self._emitter.last_wait or "nothing that it waited for by name"
-            raise TimedOut(f"«{self._phase_title}» took more than {self._seconds:.0f} s: {last}") from late
+            self._write("phase-started", phase=phase.name)
+            outcome = await self._plan_and_run(phase, context)
+            self._write("phase-ended", phase=phase.name, outcome=outcome)
+        except BaseException as error:
+            outcome, text = _failure(error)
+            with suppress(UserError):
+                self._write("phase-ended", phase=phase.name, outcome=outcome, error=text)
+            self._end_phase(phase, outcome, started, text)
+            raise
+        self._end_phase(phase, outcome, started)
+
+    async def _plan_and_run(self, phase: Phase[C], context: C) -> str:
+        progress = EventProgress(self.bus, self.clock, self.name, phase.name)
+        async with _bounded(phase, progress):
+            changes = await phase.plan(context)
+        for change in changes:
+            self._announce(phase, change)
+        if not changes:
+            return "unchanged"
+        if self.dry_run:
+            return "planned"
+        async with _bounded(phase, progress):
+            await phase.run(context, progress)
+        return "changed"
+
+    def _announce(self, phase: Phase[C], change: Change) -> None:
+        self.changes.append(change)
+        self.bus.emit(
+            Changed(
+                time=self.clock.time(),
+                operation=self.name,
+                phase=phase.name,
+                sentence=change.sentence,
+                dry_run=self.dry_run,
+            )
+        )
+
+    def _end_phase(self, phase: Phase[C], outcome: str, started: float, detail: str = "") -> None:
+        self.outcomes[phase.name] = outcome
+        self.bus.emit(
+            PhaseEnded(
+                time=self.clock.time(),
+                operation=self.name,
+                phase=phase.name,
+                title=phase.title,
+                outcome=outcome,
+                seconds=self.clock.monotonic() - started,
+                detail=detail,
+            )
+        )
+
+    def _write(self, what: What, *, phase: str = "", outcome: str = "", error: str = "") -> None:
+        if self.journal is not None:
+            entry = Entry(
+                time=self.clock.time(),
+                operation=self.name,
+                id=self.id,
+                what=what,
+                phase=phase,
+                outcome=outcome,
+                error=error,
+            )
+            self.journal.append(entry)
 
 
-def _end_failed(
-    emitter: Emitter,
-    journal: Journal,
-    title: str,
-    error: BaseException,
-    seconds: float,
-    changes: int,
-    *,
-    dry_run: bool,
-) -> None:
-    detail = _text(error)
-    emitter.emit(ev.OperationEnded, title=title, outcome="failed", seconds=seconds, changes=changes, detail=detail)
-    if not dry_run:
-        journal.write({"entry": "operation-ended", "outcome": "failed", "phase": emitter.phase, "error": detail})
+@asynccontextmanager
+async def _bounded(phase: Phase[C], progress: EventProgress) -> AsyncIterator[None]:
+    """The phase's time limit, with the wait it was stuck in as part of the error."""
+    try:
+        async with asyncio.timeout(phase.timeout) as limit:
+            yield
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        stuck = f"; it was waiting: {progress.last_wait}" if progress.last_wait else ""
+        raise TimedOut(f"{phase.title}: not done within {phase.timeout:.0f} s{stuck}") from error
 
 
-def _text(error: BaseException) -> str:
-    if isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
-        return "interrupted; run the same command again to resume"
-    return str(error) if isinstance(error, AutarkyError) else f"{type(error).__name__}: {error}"
-
-
-def _refuse_unknown(names: Collection[str], known: Sequence[str]) -> None:
-    for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"the phases are: {', '.join(known)}"
-            raise UserError(f"there is no phase {name}", fix=hint)
+def _failure(error: BaseException) -> tuple[str, str]:
+    """(outcome, text) of what ended a phase. Cancellation is how SIGINT and SIGTERM arrive here."""
+    if isinstance(error, AutarkyError):
+        return "failed", str(error)
+    if isinstance(error, Exception):
+        return "failed", f"{type(error).__name__}: {error}"
+    return "interrupted", "interrupted"

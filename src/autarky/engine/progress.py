@@ -1,0 +1,66 @@
+"""From work to subscribers: the bus that carries events, and the Progress that turns calls into events.
+
+Contract: narration never stops the work. A subscriber that raises is a bug; it is logged once with its
+traceback and hears nothing more, and the operation goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autarky.engine.events import Event, Noted, Progressed, Subscriber, Waiting
+from autarky.ports import Clock
+
+log = logging.getLogger(__name__)
+
+
+class Bus:
+    """Carries each event to all subscribers, in their order."""
+
+    def __init__(self, subscribers: Sequence[Subscriber]) -> None:
+        self._subscribers = list(subscribers)
+
+    def emit(self, event: Event) -> None:
+        for subscriber in list(self._subscribers):
+            try:
+                subscriber(event)
+            except Exception:
+                self._subscribers.remove(subscriber)
+                log.exception("a subscriber failed at %s and hears nothing more; this is a bug in autarky", event.kind)
+
+
+@dataclass(slots=True)
+class EventProgress:
+    """Implements ports.Progress: what one phase (or an operation without phases) says becomes events."""
+
+    bus: Bus
+    clock: Clock
+    operation: str
+    phase: str = ""
+    last_wait: str = ""
+    """The wait that goes on, for the error of a phase that passes its time limit; empty when none does."""
+
+    def note(self, sentence: str) -> None:
+        self.bus.emit(Noted(time=self.clock.time(), operation=self.operation, phase=self.phase, sentence=sentence))
+
+    def progress(self, what: str, done: float, total: float) -> None:
+        self.bus.emit(
+            Progressed(
+                time=self.clock.time(), operation=self.operation, phase=self.phase, what=what, done=done, total=total
+            )
+        )
+
+    def waiting(self, what: str, deadline: float, last: str) -> None:
+        self.last_wait = f"{what}; last seen: {last}" if last else ""
+        self.bus.emit(
+            Waiting(
+                time=self.clock.time(),
+                operation=self.operation,
+                phase=self.phase,
+                what=what,
+                deadline=deadline,
+                last=last,
+            )
+        )
