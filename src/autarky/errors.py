@@ -24,6 +24,8 @@ class AutarkyError(Exception):
     """Base class: catch it to catch everything autarky raises on purpose."""
 
     exit_code = 1
+    told = False
+    """Set when the user has read the text already, at the end of a live display: it is not printed again."""
 
 
 class UserError(AutarkyError):

@@ -1,9 +1,13 @@
-"""Writing the user's own files: atomically, privately, synced. For the state directory, not for hosts."""
+"""The user's own files: written atomically, privately and synced; locked by waiting. Not for hosts."""
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import os
 import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 
@@ -28,5 +32,28 @@ def _sync_directory(directory: Path) -> None:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@asynccontextmanager
+async def waiting_lock(path: Path, on_wait: Callable[[], None] | None = None) -> AsyncIterator[None]:
+    """Hold a lock file, waiting for whoever holds it; `on_wait` is called once when that is needed.
+
+    The kernel drops the lock with its holder, so a killed process leaves nothing to clean.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if on_wait is not None:
+                    on_wait()
+                    on_wait = None
+                await asyncio.sleep(0.1)
+        yield
     finally:
         os.close(descriptor)

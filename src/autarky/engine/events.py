@@ -26,9 +26,12 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationStarted(Event):
+    """`phases` and `titles` are the names and titles of all its phases, in order; empty when it has none."""
+
     kind: ClassVar[str] = "operation-started"
     title: str
     phases: tuple[str, ...]
+    titles: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

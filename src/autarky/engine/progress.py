@@ -1,4 +1,5 @@
-"""From work to subscribers: the bus that carries events, and the Progress that turns calls into events.
+"""From work to subscribers: the bus that carries events, the Progress that turns calls into events, and
+operations that are not a list of phases.
 
 Contract: narration never stops the work. A subscriber that raises is a bug; it is logged once with its
 traceback and hears nothing more, and the operation goes on.
@@ -7,11 +8,13 @@ traceback and hears nothing more, and the operation goes on.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from autarky.engine.events import Event, Noted, Progressed, Subscriber, Waiting
-from autarky.ports import Clock
+from autarky.engine.events import Event, Noted, OperationEnded, OperationStarted, Progressed, Subscriber, Waiting
+from autarky.errors import AutarkyError
+from autarky.ports import Clock, Progress
 
 log = logging.getLogger(__name__)
 
@@ -64,3 +67,40 @@ class EventProgress:
                 last=last,
             )
         )
+
+
+@asynccontextmanager
+async def narrated(name: str, title: str, *, events: Sequence[Subscriber], clock: Clock) -> AsyncIterator[Progress]:
+    """An operation without phases: its start and its end become events, and the block gets a Progress."""
+    bus, started = Bus(events), clock.monotonic()
+
+    def end(outcome: str, detail: str = "") -> None:
+        seconds = clock.monotonic() - started
+        bus.emit(
+            OperationEnded(
+                time=clock.time(),
+                operation=name,
+                title=title,
+                outcome=outcome,
+                seconds=seconds,
+                changes=0,
+                detail=detail,
+            )
+        )
+
+    bus.emit(OperationStarted(time=clock.time(), operation=name, title=title, phases=(), titles=()))
+    try:
+        yield EventProgress(bus, clock, name)
+    except BaseException as error:
+        end(*failure(error))
+        raise
+    end("done")
+
+
+def failure(error: BaseException) -> tuple[str, str]:
+    """(outcome, text) of what ended some work. Cancellation is how SIGINT and SIGTERM arrive here."""
+    if isinstance(error, AutarkyError):
+        return "failed", str(error)
+    if isinstance(error, Exception):
+        return "failed", f"{type(error).__name__}: {error}"
+    return "interrupted", "interrupted"

@@ -23,9 +23,9 @@ from typing import TypeVar
 from autarky.engine.events import Changed, Noted, OperationEnded, OperationStarted, PhaseEnded, PhaseStarted, Subscriber
 from autarky.engine.journal import Entry, Journal, What, stopped_in
 from autarky.engine.phase import Change, Phase
-from autarky.engine.progress import Bus, EventProgress
+from autarky.engine.progress import Bus, EventProgress, failure
 from autarky.engine.selection import Selection
-from autarky.errors import AutarkyError, TimedOut, UserError
+from autarky.errors import TimedOut, UserError
 from autarky.ports import Clock
 
 C = TypeVar("C")
@@ -67,7 +67,7 @@ async def run_operation(
     names = [phase.name for phase in phases]
     selected = (selection or Selection()).apply(name, names)
     operation = _Operation(name, title, clock, Bus(events), None if dry_run else journal, dry_run=dry_run)
-    operation.begin(names)
+    operation.begin(phases)
     try:
         for number, phase in enumerate(phases, start=1):
             operation.begin_phase(phase, number, len(phases))
@@ -95,10 +95,16 @@ class _Operation:
 
     # --- the operation ---
 
-    def begin(self, names: Sequence[str]) -> None:
+    def begin(self, phases: Sequence[Phase[C]]) -> None:
         self.started = self.clock.monotonic()
         self.bus.emit(
-            OperationStarted(time=self.clock.time(), operation=self.name, title=self.title, phases=tuple(names))
+            OperationStarted(
+                time=self.clock.time(),
+                operation=self.name,
+                title=self.title,
+                phases=tuple(phase.name for phase in phases),
+                titles=tuple(phase.title for phase in phases),
+            )
         )
         if self.journal is not None:
             self._tell_of_last_run(self.journal)
@@ -118,7 +124,7 @@ class _Operation:
         return Result(self.name, outcome, tuple(self.changes), dict(self.outcomes), seconds)
 
     def fail(self, error: BaseException) -> None:
-        outcome, text = _failure(error)
+        outcome, text = failure(error)
         with suppress(UserError):  # a journal that cannot be written must not hide the error
             self._write("operation-ended", outcome=outcome, error=text)
         self._end(outcome, text if self.dry_run else f"{text}\n{RESUME}")
@@ -163,7 +169,7 @@ class _Operation:
             outcome = await self._plan_and_run(phase, context)
             self._write("phase-ended", phase=phase.name, outcome=outcome)
         except BaseException as error:
-            outcome, text = _failure(error)
+            outcome, text = failure(error)
             with suppress(UserError):
                 self._write("phase-ended", phase=phase.name, outcome=outcome, error=text)
             self._end_phase(phase, outcome, started, text)
@@ -235,12 +241,3 @@ async def _bounded(phase: Phase[C], progress: EventProgress) -> AsyncIterator[No
             raise
         stuck = f"; it was waiting: {progress.last_wait}" if progress.last_wait else ""
         raise TimedOut(f"{phase.title}: not done within {phase.timeout:.0f} s{stuck}") from error
-
-
-def _failure(error: BaseException) -> tuple[str, str]:
-    """(outcome, text) of what ended a phase. Cancellation is how SIGINT and SIGTERM arrive here."""
-    if isinstance(error, AutarkyError):
-        return "failed", str(error)
-    if isinstance(error, Exception):
-        return "failed", f"{type(error).__name__}: {error}"
-    return "interrupted", "interrupted"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from autarky.errors import Problems, UserError
 
@@ -32,8 +33,6 @@ class Selection:
 
 
 def _unknown(operation: str, name: str, names: Iterable[str]) -> UserError:
-    from difflib import get_close_matches  # only for the message
-
     near = get_close_matches(name, list(names))
     fix = f"did you mean {' or '.join(near)}?" if near else f"name one of {', '.join(names)}"
     return UserError(f"{operation} has no phase {name}", fix=fix)

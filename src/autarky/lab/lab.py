@@ -8,14 +8,13 @@ which leaves nothing. Labs never touch each other: every name is derived from th
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import ipaddress
 import json
 import os
 import shutil
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from autarky.lab.rootfs import base_root
 from autarky.lab.spec import effective_mask, granted_capabilities, runtime_spec
 from autarky.lab.tools import refuse_missing_tools, tool
 from autarky.ports import Progress
-from autarky.store import write_private
+from autarky.store import waiting_lock, write_private
 
 Seed = Callable[[Path], Awaitable[None]]
 BOOT_TIMEOUT = 60.0
@@ -85,7 +84,7 @@ class Lab:
         """
         refuse_missing_tools()
         base = await base_root(progress)
-        with self._locked():
+        async with self._locked():
             await self._describe(hosts, runc)
             await self.network.ensure_bridge()
             off = [name for name in hosts if not self.records()[name].running]
@@ -103,7 +102,7 @@ class Lab:
     async def cut(self, name: str) -> None:
         """A power cut: link down first, then everything dies, and what was not synced is lost."""
         self._known(name)
-        with self._locked():
+        async with self._locked():
             await self.network.unplug(name)
             await self._runc("kill", self._id(name), "KILL", check=False)
             image = self._host_directory(name) / "disk.img"
@@ -117,7 +116,7 @@ class Lab:
         if not (self.directory / "lab.json").exists():
             shutil.rmtree(self.directory, ignore_errors=True)
             return
-        with self._locked():
+        async with self._locked():
             for name in self.records():
                 await self._clear(name)
             await self.network.remove()
@@ -247,7 +246,7 @@ class Lab:
         """Write down what will be made, before it is made."""
         state = self._state()
         if "subnet" not in state:
-            with _flocked(places.state_dir() / "labs" / ".subnets.lock"):
+            async with waiting_lock(places.state_dir() / "labs" / ".subnets.lock"):
                 others = [ipaddress.IPv4Network(lab._state()["subnet"]) for lab in Lab.all()]
                 subnet = free_subnet([*others, *await machine_networks()])
                 state = {"subnet": str(subnet), "hosts": {}, "runc": ""}
@@ -271,22 +270,9 @@ class Lab:
             temporary.rename(own)
         return str(own)
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self) -> AbstractAsyncContextManager[None]:
         """One process at a time changes a lab; others wait."""
-        with _flocked(places.state_dir() / "labs" / f".{self.name}.lock"):
-            yield
-
-
-@contextmanager
-def _flocked(path: Path) -> Iterator[None]:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+        return waiting_lock(places.state_dir() / "labs" / f".{self.name}.lock")
 
 
 async def _fill_once(directory: Path, seed: Seed | None) -> None:

@@ -8,9 +8,9 @@ import shutil
 from pathlib import Path
 
 from autarky import places
-from autarky.engine.lock import exclusive
 from autarky.lab.tools import tool
 from autarky.ports import Progress
+from autarky.store import waiting_lock
 
 SUITE = "bookworm"
 PACKAGES = (
@@ -36,7 +36,7 @@ async def base_root(progress: Progress) -> Path:
     if final.is_dir():
         return final
     parent.mkdir(parents=True, exist_ok=True)
-    with exclusive(parent / "lock", "making the test hosts' root file system"):
+    async with waiting_lock(parent / "lock"):
         if final.is_dir():
             return final
         progress.note("making the test hosts' root file system (once, about half a minute)")

@@ -1,0 +1,31 @@
+"""Component supply: release files, content store, builds, images. See docs/architecture.md."""
+
+from autarky.payload.get import Binary, Image, Payload, find_binary, get_payload, needs
+from autarky.payload.release import (
+    GROUPS,
+    Release,
+    default_version,
+    image_reference,
+    known_versions,
+    load_release,
+)
+from autarky.payload.store import Store
+from autarky.payload.template import containerd_template, copy_template
+
+__all__ = [
+    "GROUPS",
+    "Binary",
+    "Image",
+    "Payload",
+    "Release",
+    "Store",
+    "containerd_template",
+    "copy_template",
+    "default_version",
+    "find_binary",
+    "get_payload",
+    "image_reference",
+    "known_versions",
+    "load_release",
+    "needs",
+]

@@ -1,0 +1,163 @@
+"""`autarky`: the table of commands, and what every error becomes for the one who typed the command.
+
+Contract: results are on standard output, everything else on standard error. An AutarkyError is its text
+and its exit code; anything else that escapes a command is a bug and shows its traceback. The exit codes are
+in `EXIT_CODES` below and in docs/exit-codes.md.
+
+Dangers: `autarky --help` must stay fast (under 150 ms): nothing but click and the errors is imported here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+import click
+
+from autarky import __version__
+from autarky.cli.lazy import LazyCommand, LazyGroup
+from autarky.errors import AutarkyError
+
+COMPLETE_VARIABLE = "_AUTARKY_COMPLETE"
+BUG = 70
+BROKEN_PIPE = 141
+
+COMMANDS = {
+    "Cluster": {
+        "up": LazyCommand("autarky.cli.up:up", "Bring a cluster up, or finish what an earlier run began."),
+        "plan": LazyCommand("autarky.cli.up:plan", "Say what `up` would change."),
+        "down": LazyCommand("autarky.cli.down:down", "Take a cluster away."),
+        "kubeconfig": LazyCommand("autarky.cli.kube:kubeconfig", "Print the cluster's kubeconfig."),
+        "kubectl": LazyCommand("autarky.cli.kube:kubectl", "Run the payload's kubectl on the cluster."),
+    },
+    "Look": {
+        "status": LazyCommand("autarky.cli.status:status", "Layers, slots and health of a cluster."),
+        "logs": LazyCommand("autarky.cli.status:logs", "Logs of a component."),
+        "render": LazyCommand("autarky.cli.render:render", "Write everything `up` would put on hosts and in the API."),
+    },
+    "Payload and labs": {
+        "payload": LazyCommand("autarky.cli.payload:payload", "Get, list and check the components of a release."),
+        "lab": LazyCommand("autarky.cli.lab:lab", "Test hosts on this machine."),
+        "bench": LazyCommand("autarky.cli.bench:bench", "Measure what a client notices."),
+    },
+    "More": {
+        "schema": LazyCommand("autarky.cli.schema:schema", "Print the JSON Schema of the cluster file."),
+        "completion": LazyCommand("autarky.cli.completion:completion", "Print the completion script for a shell."),
+        "version": LazyCommand("autarky.cli.version:version", "Print the version."),
+    },
+}
+
+EXIT_CODES = """\
+\b
+Exit codes:
+  0    done, or nothing was to be done
+  1    a program or an API answered with a failure
+  2    wrong usage, file or environment; the message says how to mend it
+  3    a host or an API did not answer
+  4    a wait passed its deadline
+  5    another command works on the same cluster or changed the same object
+  6    refused by a safety rule
+  70   a bug in autarky
+  129, 130, 143  stopped by SIGHUP, SIGINT, SIGTERM: run it again to resume
+  141  nobody reads the results any more
+"""
+
+
+@click.command(
+    cls=LazyGroup,
+    table=COMMANDS,
+    epilog=EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option("-v", "--verbose", is_flag=True, help="Show every event, debug messages, and where errors come from.")
+@click.version_option(__version__, prog_name="autarky", message="%(prog)s %(version)s")
+def cli(verbose: bool) -> None:
+    """Kubernetes that runs itself: the control plane is hosted on the cluster it controls."""
+    if verbose:
+        _log_to_stderr()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line (default: of this process). Returns the exit code."""
+    if instruction := os.environ.get(COMPLETE_VARIABLE):
+        from click.shell_completion import shell_complete
+
+        return shell_complete(cli, {}, "autarky", COMPLETE_VARIABLE, instruction)
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    try:
+        code = _run(arguments)
+    finally:
+        heard = _flushed(sys.stdout)
+        _flushed(sys.stderr)
+    return code if heard or code else BROKEN_PIPE
+
+
+def _run(arguments: list[str]) -> int:
+    verbose = False
+    try:
+        with cli.make_context("autarky", arguments) as context:
+            verbose = context.params["verbose"]
+            cli.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        return 130
+    except AutarkyError as error:
+        return _failed(error, verbose=verbose)
+    except Exception as error:
+        return _escaped(error)
+    return 0
+
+
+def _failed(error: AutarkyError, *, verbose: bool) -> int:
+    if verbose:
+        _print_traceback(error)
+    elif not error.told:
+        click.echo(f"autarky: {error}", err=True)
+    return error.exit_code
+
+
+def _escaped(error: Exception) -> int:
+    """A broken standard output is nobody's fault; the rest is ours."""
+    if isinstance(error, BrokenPipeError) and not _flushed(sys.stdout):
+        return BROKEN_PIPE
+    _print_traceback(error)
+    click.echo("autarky: this is a bug in autarky; please report it with the text above", err=True)
+    return BUG
+
+
+def _print_traceback(error: BaseException) -> None:
+    import traceback
+
+    click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+
+
+def _flushed(stream: TextIO | None) -> bool:
+    """Flush, and if that fails let the rest go nowhere: else the interpreter complains when it ends."""
+    if stream is None:  # the descriptor was closed from the start
+        return True
+    try:
+        stream.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+        return False
+    return True
+
+
+def _log_to_stderr() -> None:
+    """Only our own messages: an HTTP library's would show the credentials in its headers (rule 7)."""
+    import logging
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
+    logger = logging.getLogger("autarky")
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)

@@ -1,0 +1,72 @@
+"""Options that several commands share: they look, read and complete the same everywhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from autarky.errors import UserError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def cluster_options(command: F) -> F:
+    """-f FILE and --cluster NAME; the command gets `file: Path | None` and `cluster: str | None`.
+
+    With neither, it is about the only cluster there is.
+    """
+    return file_option(cluster_option(command))
+
+
+def _not_both(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Refuse the second of -f and --cluster. Options are handled in the order in which they were given."""
+    other = {"file": "cluster", "cluster": "file"}[str(parameter.name)]
+    if value is not None and context.params.get(other) is not None:
+        raise click.UsageError("-f FILE and --cluster NAME exclude each other.", context)
+    return value
+
+
+def _known_clusters(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    from autarky.cli.wiring import known_clusters
+
+    return [name for name in known_clusters() if name.startswith(incomplete)]
+
+
+file_option = click.option(
+    "-f",
+    "--file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    callback=_not_both,
+    help="The cluster file.",
+)
+cluster_option = click.option(
+    "--cluster",
+    metavar="NAME",
+    callback=_not_both,
+    shell_complete=_known_clusters,
+    help="The cluster by its name; default: the only one there is.",
+)
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["auto", "plain", "json"]),
+    default="auto",
+    show_default=True,
+    help="json: events as JSON Lines on standard output; plain: one line per event.",
+)
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something that cannot be undone; `yes` answers it. Raises UserError where nobody can answer."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UserError(f"cannot ask without a terminal: {question}", fix="say --yes")
+    click.confirm(question, abort=True, err=True)

@@ -1,0 +1,171 @@
+"""Release files: what one Kubernetes version consists of, with every input pinned.
+
+A release names, per component, the recipe (a Go module of ours with go.mod and go.sum) or the Debian
+packages that make it, the binaries and images that come out, and in which group they are needed. Output
+digests are recorded in the store under the hash of the recipe; upstream image digests are null until a
+command that can reach a registry fills them in, never invented.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import autarky
+from autarky.errors import UserError
+from autarky.model.versions import Version
+
+GROUPS = ("cluster", "test", "bench")
+_PACKAGE = resources.files("autarky.payload")
+
+
+@dataclass(frozen=True, slots=True)
+class BinarySpec:
+    name: str
+    package: str
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One Go recipe: a directory with go.mod, and the binaries built in it."""
+
+    name: str
+    version: str
+    recipe: str
+    ldflags: tuple[str, ...]
+    binaries: tuple[BinarySpec, ...]
+    cgo: bool = False
+    tags: str = ""
+
+    @property
+    def directory(self) -> Path:
+        return Path(str(_PACKAGE / "recipes" / self.recipe))
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSpec:
+    """base: "static" (nothing but the binaries) or a Debian layer of the release."""
+
+    name: str
+    reference: str
+    base: str
+    binaries: tuple[str, ...]
+    group: str
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DebianLayer:
+    """A file system layer from Debian packages: what they add to the layers below."""
+
+    name: str
+    packages: tuple[str, ...]
+    below: tuple[str, ...]
+    only: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    kubernetes: Version
+    components: tuple[Component, ...]
+    images: tuple[ImageSpec, ...]
+    suite: str
+    layers: tuple[DebianLayer, ...]
+
+    def layer(self, name: str) -> DebianLayer:
+        return next(layer for layer in self.layers if layer.name == name)
+
+    def image(self, name: str) -> ImageSpec:
+        return next(image for image in self.images if image.name == name)
+
+
+@cache
+def known_versions() -> tuple[Version, ...]:
+    """The Kubernetes versions there are release files for, oldest first."""
+    names = (Path(entry.name) for entry in (_PACKAGE / "releases").iterdir())
+    return tuple(sorted(Version.parse(name.stem) for name in names if name.suffix == ".json"))
+
+
+def default_version() -> Version:
+    """What a cluster file gets that names no version: the newest minor but one, as most users run."""
+    return Version(1, 36, 4)
+
+
+@cache
+def load_release(version: Version) -> Release:
+    """The release of that Kubernetes version; UserError with what there is when unknown."""
+    if version not in known_versions():
+        known = [str(v) for v in known_versions()]
+        near = difflib.get_close_matches(str(version), known, n=1)
+        raise UserError(
+            f"there is no release file for Kubernetes {version}",
+            fix=f"use {near[0] if near else known[-1]}; known: {', '.join(known)}",
+        )
+    return _parse(json.loads((_PACKAGE / "releases" / f"{version}.json").read_text()))
+
+
+def _parse(data: dict[str, Any]) -> Release:
+    components = tuple(
+        Component(
+            name=c["name"],
+            version=c["version"],
+            recipe=c["recipe"],
+            ldflags=tuple(c["flags"]),
+            binaries=tuple(BinarySpec(**b) for b in c["binaries"]),
+            cgo=c.get("cgo", False),
+            tags=c.get("tags", ""),
+        )
+        for c in data["components"]
+    )
+    images = tuple(
+        ImageSpec(
+            name=i["name"],
+            reference=i["reference"].replace("@AUTARKY@", autarky.__version__),
+            base=i["base"],
+            binaries=tuple(i["binaries"]),
+            group=i["group"],
+            entrypoint=tuple(i.get("entrypoint", ())),
+            command=tuple(i.get("command", ())),
+        )
+        for i in data["images"]
+    )
+    layers = tuple(
+        DebianLayer(name, tuple(layer["packages"]), tuple(layer["below"]), tuple(layer.get("only", ())))
+        for name, layer in data["debian"]["layers"].items()
+    )
+    return Release(Version.parse(data["kubernetes"]), components, images, data["debian"]["suite"], layers)
+
+
+def image_reference(release: Release, component: str) -> str:
+    """The reference of a component's image; KeyError when the release has none of that name."""
+    for image in release.images:
+        if image.name == component:
+            return image.reference
+    raise KeyError(component)
+
+
+@cache
+def recipe_hash(component: Component) -> str:
+    """Everything that decides what a recipe builds: its files and its flags."""
+    digest = hashlib.sha256()
+    for path in sorted(component.directory.iterdir()):
+        digest.update(f"{path.name}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    digest.update(json.dumps([component.ldflags, component.tags, component.cgo]).encode())
+    return digest.hexdigest()
+
+
+def wanted_binaries(release: Release, groups: Collection[str]) -> list[tuple[Component, BinarySpec]]:
+    return [(c, b) for c in release.components for b in c.binaries if b.group in groups]
+
+
+def wanted_images(release: Release, groups: Collection[str]) -> list[ImageSpec]:
+    return [image for image in release.images if image.group in groups]

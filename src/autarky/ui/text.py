@@ -1,0 +1,55 @@
+"""Small texts that all renderers share: durations, sentences from elsewhere, how things ended."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from autarky.engine.events import OperationEnded, PhaseEnded
+
+
+def duration(seconds: float) -> str:
+    """ "0.1 s", "42.0 s", "2 min 05 s", "1 h 02 min"."""
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02} s"
+    return f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def printable(text: str) -> str:
+    """The text without control characters, which could otherwise command the user's terminal."""
+    return "".join(c if c == "\n" or unicodedata.category(c) != "Cc" else " " for c in text)
+
+
+def one_line(text: str) -> str:
+    """The text with its lines and runs of blanks joined."""
+    return " ".join(printable(text).split())
+
+
+def count(number: int, noun: str) -> str:
+    """ "1 change", "3 changes"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def percent(done: float, total: float) -> str:
+    """ "40 %", or nothing where the total is not known."""
+    return f"{min(1.0, done / total):.0%}".replace("%", " %") if total > 0 else ""
+
+
+def phase_end(event: PhaseEnded) -> str:
+    """ "changed in 12.3 s", "failed after 3.2 s", "skipped"."""
+    if event.outcome == "skipped":
+        return "skipped"
+    return _ended(event.outcome, event.seconds)
+
+
+def operation_end(event: OperationEnded) -> str:
+    """ "changed in 12.3 s (5 changes)", "failed after 3.2 s"."""
+    changes = f" ({count(event.changes, 'change')})" if event.outcome in ("changed", "planned") else ""
+    return _ended(event.outcome, event.seconds) + changes
+
+
+def _ended(outcome: str, seconds: float) -> str:
+    word = "after" if outcome in ("failed", "interrupted") else "in"
+    return f"{outcome} {word} {duration(seconds)}"
