@@ -1,0 +1,1 @@
+"""HTTP with TLS: the only place that imports httpx2."""

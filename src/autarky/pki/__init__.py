@@ -1,0 +1,5 @@
+"""Keys and certificates: issuing them, keeping them in a directory, reading requests for them."""
+
+from autarky.pki.store import PkiStore
+
+__all__ = ["PkiStore"]

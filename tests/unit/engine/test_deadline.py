@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from autarky.engine.deadline import Deadline, poll_until
+from autarky.errors import ApiError, CommandFailed, TimedOut, Unreachable
+
+pytestmark = pytest.mark.looptime
+
+WHAT = "the API answers"
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def test_a_condition_that_holds_at_once_takes_no_time_and_says_nothing(clock, listener, true_after):
+    await poll_until(WHAT, true_after(0, "no"), timeout=10, progress=listener, clock=clock)
+    assert now() == 0
+    assert listener.waits == []
+
+
+async def test_a_wait_ends_soon_after_its_condition_holds(clock, listener, true_after):
+    await poll_until(WHAT, true_after(7, "no"), timeout=10, progress=listener, clock=clock)
+    assert 7 <= now() <= 7.5
+
+
+async def test_checks_begin_close_together_and_end_half_a_second_apart(clock, listener):
+    times = []
+
+    async def condition() -> str | None:
+        times.append(now())
+        return "no" if now() < 20 else None
+
+    await poll_until(WHAT, condition, timeout=30, progress=listener, clock=clock)
+    pauses = [round(later - earlier, 3) for earlier, later in pairwise(times)]
+    assert pauses[0] == 0.1
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == 0.5
+
+
+async def test_a_longer_interval_is_kept(clock, listener):
+    times = []
+
+    async def condition() -> str | None:
+        times.append(now())
+        return "no" if now() < 10 else None
+
+    await poll_until(WHAT, condition, timeout=30, progress=listener, clock=clock, interval=2)
+    assert times == [0, 2, 4, 6, 8, 10]
+
+
+async def test_a_wait_is_reported_once_a_second_with_the_seconds_left_and_the_last_thing_seen(
+    clock, listener, true_after
+):
+    await poll_until(WHAT, true_after(3, "refused"), timeout=10, progress=listener, clock=clock)
+    *reports, over = listener.waits
+    assert reports[0] == (WHAT, 10, "refused")
+    assert 3 <= len(reports) <= 4
+    assert [left for _, left, _ in reports] == sorted((left for _, left, _ in reports), reverse=True)
+    assert over[0] == WHAT
+    assert over[2] == "", "an empty sentence says that the wait is over"
+
+
+async def test_giving_up_tells_the_name_the_time_and_the_last_thing_seen(clock, listener, true_after):
+    with pytest.raises(TimedOut) as caught:
+        await poll_until(WHAT, true_after(99, "connection refused"), timeout=10, progress=listener, clock=clock)
+    assert str(caught.value) == "timed out after 10 s: the API answers; last seen: connection refused"
+    assert now() == 10
+
+
+@pytest.mark.parametrize("error", [Unreachable("n1 is silent"), ApiError(503, "ServiceUnavailable", "starting")])
+async def test_silence_and_api_errors_mean_not_yet_and_are_remembered(clock, listener, error):
+    async def condition() -> str | None:
+        if now() < 5:
+            raise error
+        return None
+
+    await poll_until(WHAT, condition, timeout=10, progress=listener, clock=clock)
+    assert listener.waits[0] == (WHAT, 10, str(error))
+
+
+async def test_other_errors_end_the_wait_at_once(clock, listener):
+    async def condition() -> str | None:
+        raise CommandFailed("n1", ["false"], 1, "")
+
+    with pytest.raises(CommandFailed):
+        await poll_until(WHAT, condition, timeout=10, progress=listener, clock=clock)
+    assert now() == 0
+
+
+async def test_a_condition_that_hangs_is_cut_off_and_what_was_seen_before_is_kept(clock, listener):
+    async def condition() -> str | None:
+        if now() < 4:
+            return "starting"
+        await asyncio.sleep(3600)
+        return None
+
+    with pytest.raises(TimedOut, match=r"last seen: the last check did not end; before it: starting"):
+        await poll_until(WHAT, condition, timeout=10, progress=listener, clock=clock)
+    assert now() <= 11
+
+
+async def test_a_timeout_inside_a_condition_is_not_taken_for_the_deadline(clock, listener):
+    async def condition() -> str | None:
+        raise TimeoutError("a bug of an adapter")
+
+    with pytest.raises(TimeoutError, match="a bug of an adapter"):
+        await poll_until(WHAT, condition, timeout=10, progress=listener, clock=clock)
+
+
+async def test_two_waits_share_one_deadline(clock, listener, true_after):
+    deadline = Deadline.after(10, clock)
+    await poll_until("first", true_after(8, "no"), deadline=deadline, progress=listener, clock=clock)
+    with pytest.raises(TimedOut, match=r"timed out after 2 s: second"):
+        await poll_until("second", true_after(99, "no"), deadline=deadline, progress=listener, clock=clock)
+    assert deadline.expired
+    assert deadline.left == 0
+    assert now() == 10
+
+
+async def test_a_wait_without_a_bound_or_with_two_is_a_bug(clock, listener, true_after):
+    with pytest.raises(TypeError):
+        await poll_until(WHAT, true_after(0, ""), progress=listener, clock=clock)
+    with pytest.raises(TypeError):
+        await poll_until(
+            WHAT, true_after(0, ""), timeout=1, deadline=Deadline.after(1, clock), progress=listener, clock=clock
+        )

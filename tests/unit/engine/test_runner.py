@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from autarky.engine.deadline import poll_until
+from autarky.engine.events import Noted, OperationEnded, PhaseEnded
+from autarky.engine.journal import Journal
+from autarky.engine.phase import Change
+from autarky.engine.runner import run_operation
+from autarky.engine.selection import Selection
+from autarky.errors import TimedOut, Unreachable, UserError
+
+pytestmark = pytest.mark.looptime
+
+
+@dataclass
+class Step:
+    """A phase that makes one thing exist, in `seconds`. `hook` is called in the middle of `run`."""
+
+    name: str
+    seconds: float = 1.0
+    timeout: float = 60.0
+    planning: float = 0.0
+    hook: Callable[[], object] = field(default=lambda: None)
+
+    @property
+    def title(self) -> str:
+        return self.name.replace("-", " ").capitalize()
+
+    async def plan(self, context):
+        await asyncio.sleep(self.planning)
+        return [] if self.name in context else [Change(f"make {self.name}")]
+
+    async def run(self, context, progress):
+        await asyncio.sleep(self.seconds / 2)
+        self.hook()
+        progress.note(f"{self.name} is half done")
+        await asyncio.sleep(self.seconds / 2)
+        context.add(self.name)
+
+
+def fail(error):
+    def hook():
+        raise error
+
+    return hook
+
+
+def endings(listener) -> dict[str, str]:
+    return {event.phase: event.outcome for event in listener.events if isinstance(event, PhaseEnded)}
+
+
+def end(listener) -> OperationEnded:
+    last = listener.events[-1]
+    assert isinstance(last, OperationEnded)
+    return last
+
+
+async def test_phases_run_in_order_and_tell_what_they_do(clock, listener):
+    world: set[str] = set()
+    phases = [Step("get-payload"), Step("pivot", seconds=3)]
+    result = await run_operation("up", "cluster one", phases, world, clock=clock, events=[listener])
+    assert listener.kinds() == [
+        "operation-started",
+        *["phase-started", "change", "note", "phase-ended"] * 2,
+        "operation-ended",
+    ]
+    assert listener.events[0].phases == ("get-payload", "pivot")
+    assert listener.events[0].titles == ("Get payload", "Pivot")
+    assert (listener.events[5].number, listener.events[5].of, listener.events[5].title) == (2, 2, "Pivot")
+    assert (end(listener).outcome, end(listener).seconds, end(listener).changes) == ("changed", 4, 2)
+    assert (result.outcome, result.seconds, result.phases) == (
+        "changed",
+        4,
+        {"get-payload": "changed", "pivot": "changed"},
+    )
+    assert result.changes == (Change("make get-payload"), Change("make pivot"))
+
+
+async def test_a_second_run_changes_nothing_and_says_so(clock, listener):
+    world: set[str] = set()
+    phases = [Step("get-payload"), Step("pivot")]
+    await run_operation("up", "cluster one", phases, world, clock=clock)
+    phases = [Step("get-payload", hook=fail(AssertionError)), Step("pivot", hook=fail(AssertionError))]
+    result = await run_operation("up", "cluster one", phases, world, clock=clock, events=[listener])
+    assert endings(listener) == {"get-payload": "unchanged", "pivot": "unchanged"}
+    assert (result.outcome, result.changes, end(listener).outcome) == ("unchanged", (), "unchanged")
+
+
+async def test_a_dry_run_plans_all_phases_runs_none_and_leaves_the_journal_alone(clock, listener, tmp_path):
+    world = {"get-payload"}
+    phases = [Step("get-payload"), Step("pivot", hook=fail(AssertionError)), Step("join", hook=fail(AssertionError))]
+    with Journal(tmp_path / "journal") as journal:
+        result = await run_operation(
+            "up", "cluster one", phases, world, clock=clock, events=[listener], journal=journal, dry_run=True
+        )
+        assert journal.entries() == []
+    assert endings(listener) == {"get-payload": "unchanged", "pivot": "planned", "join": "planned"}
+    assert [event.sentence for event in listener.events if event.kind == "change" and event.dry_run] == [
+        "make pivot",
+        "make join",
+    ]
+    assert result.outcome == "planned"
+    assert world == {"get-payload"}
+
+
+async def test_a_dry_run_with_nothing_to_do_is_unchanged(clock):
+    result = await run_operation("up", "cluster one", [Step("pivot")], {"pivot"}, clock=clock, dry_run=True)
+    assert result.outcome == "unchanged"
+
+
+async def test_an_error_ends_the_operation_and_says_how_to_resume(clock, listener):
+    phases = [Step("get-payload"), Step("pivot", hook=fail(Unreachable("n1 is silent"))), Step("join")]
+    with pytest.raises(Unreachable):
+        await run_operation("up", "cluster one", phases, set(), clock=clock, events=[listener])
+    assert endings(listener) == {"get-payload": "changed", "pivot": "failed"}
+    assert listener.events[-2].detail == "n1 is silent"
+    assert end(listener).outcome == "failed"
+    assert end(listener).detail == "n1 is silent\nrun the same command again to resume"
+
+
+async def test_a_bug_is_told_with_its_type_and_raised_as_it_is(clock, listener):
+    with pytest.raises(KeyError):
+        await run_operation(
+            "up", "cluster one", [Step("pivot", hook=fail(KeyError("etcd")))], set(), clock=clock, events=[listener]
+        )
+    assert end(listener).detail.startswith("KeyError: 'etcd'")
+
+
+async def test_an_interruption_is_told_and_says_how_to_resume(clock, listener):
+    task = asyncio.current_task()
+    with pytest.raises(asyncio.CancelledError):
+        await run_operation(
+            "up", "cluster one", [Step("pivot", hook=task.cancel)], set(), clock=clock, events=[listener]
+        )
+    task.uncancel()
+    assert endings(listener) == {"pivot": "interrupted"}
+    assert (end(listener).outcome, end(listener).detail) == (
+        "interrupted",
+        "interrupted\nrun the same command again to resume",
+    )
+
+
+async def test_a_phase_that_takes_too_long_is_cut_off(clock, listener):
+    with pytest.raises(TimedOut, match=r"^Pivot: not done within 5 s$"):
+        await run_operation("up", "one", [Step("pivot", seconds=100, timeout=5)], set(), clock=clock, events=[listener])
+    assert end(listener).seconds == 5
+
+
+async def test_a_plan_that_takes_too_long_is_cut_off(clock):
+    with pytest.raises(TimedOut, match=r"^Pivot: not done within 5 s$"):
+        await run_operation("up", "one", [Step("pivot", planning=100, timeout=5)], set(), clock=clock)
+
+
+async def test_a_phase_that_is_stuck_tells_the_wait_it_was_stuck_in(clock):
+    class Stuck(Step):
+        async def run(self, _context, progress):
+            async def refused() -> str | None:
+                return "connection refused"
+
+            await poll_until("the API answers", refused, timeout=600, progress=progress, clock=clock)
+
+    with pytest.raises(TimedOut) as caught:
+        await run_operation("up", "one", [Stuck("pivot", timeout=30)], set(), clock=clock)
+    assert str(caught.value) == (
+        "Pivot: not done within 30 s; it was waiting: the API answers; last seen: connection refused"
+    )
+
+
+async def test_a_timeout_error_of_a_phase_is_not_taken_for_its_time_limit(clock):
+    with pytest.raises(TimeoutError, match="a bug of an adapter"):
+        await run_operation(
+            "up", "one", [Step("pivot", hook=fail(TimeoutError("a bug of an adapter")))], set(), clock=clock
+        )
+
+
+async def test_phases_that_are_not_selected_are_skipped(clock, listener):
+    world: set[str] = set()
+    phases = [Step("get-payload"), Step("pivot"), Step("join")]
+    selection = Selection(start_from="pivot", skip=["join"])
+    await run_operation("up", "one", phases, world, clock=clock, events=[listener], selection=selection)
+    assert endings(listener) == {"get-payload": "skipped", "pivot": "changed", "join": "skipped"}
+    assert world == {"pivot"}
+
+
+async def test_a_selection_of_unknown_phases_is_refused_before_anything_is_done(clock, listener):
+    with pytest.raises(UserError, match="up has no phase pivto"):
+        await run_operation(
+            "up", "one", [Step("pivot")], set(), clock=clock, events=[listener], selection=Selection(only=["pivto"])
+        )
+    assert listener.events == []
+
+
+async def test_the_journal_is_written_before_and_after_each_phase(clock, tmp_path):
+    with Journal(tmp_path / "journal") as journal:
+        seen_in_run: list[str] = []
+        phases = [Step("pivot", hook=lambda: seen_in_run.extend(entry.what for entry in journal.entries()))]
+        await run_operation("up", "one", phases, set(), clock=clock, journal=journal)
+    assert seen_in_run == ["operation-started", "phase-started"]
+    lines = [json.loads(line) for line in journal.path.read_text().splitlines()]
+    assert len({line.pop("id") for line in lines}) == 1
+    assert lines[1:] == [
+        {"time": lines[0]["time"], "operation": "up", "what": "phase-started", "phase": "pivot"},
+        {
+            "time": lines[0]["time"] + 1,
+            "operation": "up",
+            "what": "phase-ended",
+            "phase": "pivot",
+            "outcome": "changed",
+        },
+        {"time": lines[0]["time"] + 1, "operation": "up", "what": "operation-ended", "outcome": "changed"},
+    ]
+
+
+async def test_the_error_is_in_the_journal_and_the_next_run_tells_where_the_last_one_stopped(clock, listener, tmp_path):
+    world: set[str] = set()
+    with Journal(tmp_path / "journal") as journal:
+        with pytest.raises(Unreachable):
+            await run_operation(
+                "up",
+                "one",
+                [Step("get-payload"), Step("pivot", hook=fail(Unreachable("n1 is silent")))],
+                world,
+                clock=clock,
+                journal=journal,
+            )
+        assert journal.entries()[-1].error == "n1 is silent"
+        phases = [Step("get-payload"), Step("pivot")]
+        await run_operation("up", "one", phases, world, clock=clock, events=[listener], journal=journal)
+    assert next(event.sentence for event in listener.events if isinstance(event, Noted)) == (
+        "the last `up` stopped in phase pivot; what is already as wanted is left alone"
+    )
+    assert endings(listener) == {"get-payload": "unchanged", "pivot": "changed"}
+
+
+async def test_a_journal_that_cannot_be_written_stops_the_operation_before_it_changes_anything(clock, listener):
+    class FullDisk(Journal):
+        def __init__(self) -> None: ...
+
+        def entries(self):
+            return []
+
+        def append(self, entry):
+            if entry.what != "operation-started":
+                raise UserError("cannot write the journal", fix="make room")
+
+    world: set[str] = set()
+    with pytest.raises(UserError, match="cannot write the journal"):
+        await run_operation("up", "one", [Step("pivot")], world, clock=clock, events=[listener], journal=FullDisk())
+    assert world == set()
+    assert end(listener).outcome == "failed"
