@@ -125,7 +125,7 @@ def _failed(error: AutarkyError, *, verbose: bool) -> int:
 
 def _escaped(error: Exception) -> int:
     """A broken standard output is nobody's fault; the rest is ours."""
-    if isinstance(error, BrokenPipeError) and not _flushed(sys.stdout):
+    if isinstance(error, BrokenPipeError) and _has_no_reader(sys.stdout):
         return BROKEN_PIPE
     _print_traceback(error)
     click.echo("autarky: this is a bug in autarky; please report it with the text above", err=True)
@@ -136,6 +136,18 @@ def _print_traceback(error: BaseException) -> None:
     import traceback
 
     click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+
+
+def _has_no_reader(stream: TextIO) -> bool:
+    """Whether the other end of this pipe is closed. A flush cannot tell: an unbuffered stream has nothing left."""
+    import select
+
+    poll = select.poll()
+    try:
+        poll.register(stream.fileno(), 0)
+    except (OSError, ValueError):  # no descriptor behind it
+        return False
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _flushed(stream: TextIO | None) -> bool:

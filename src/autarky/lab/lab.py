@@ -88,9 +88,12 @@ class Lab:
             await self._describe(hosts, runc)
             await self.network.ensure_bridge()
             off = [name for name in hosts if not self.records()[name].running]
-            async with asyncio.TaskGroup() as group:
-                for name in off:
-                    group.create_task(self._boot(name, base, seed, progress), name=f"boot {name}")
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for name in off:
+                        group.create_task(self._boot(name, base, seed, progress), name=f"boot {name}")
+            except BaseExceptionGroup as failures:
+                raise failures.exceptions[0] from None
 
     async def start(self, name: str, *, progress: Progress) -> None:
         """Power on a host that was cut."""
@@ -166,8 +169,6 @@ class Lab:
 
     def _write_spec(self, name: str, directory: Path) -> None:
         binds = {target: directory / "disk" / part for target, part in disk.DIRECTORIES.items()}
-        (directory / "boot_id").write_text(f"{uuid.uuid4()}\n")  # hosts share a kernel, but each boots by itself
-        binds["/proc/sys/kernel/random/boot_id"] = directory / "boot_id"
         binds |= {f"/var/lib/{part}": directory / part for part in ("containerd", "kubelet")}
         spec = runtime_spec(
             lab=self.name,

@@ -26,7 +26,23 @@ MASKED = (
     "ssh.service systemd-timesyncd.service apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer "
     "fstrim.timer dpkg-db-backup.timer systemd-firstboot.service modprobe@.service"
 ).split()
-RECIPE = f"{SUITE} {PACKAGES} {' '.join(MASKED)} 1"
+# Hosts share a kernel and so its boot id; each power-on must look like a boot of its own.
+BOOT_ID_UNIT = """\
+[Unit]
+Description=A boot id of this host's own
+DefaultDependencies=no
+Before=sysinit.target
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh -c 'cat /proc/sys/kernel/random/uuid >/run/boot-id'
+ExecStart=/bin/mount --bind /run/boot-id /proc/sys/kernel/random/boot_id
+
+[Install]
+WantedBy=sysinit.target
+"""
+RECIPE = f"{SUITE} {PACKAGES} {' '.join(MASKED)} {BOOT_ID_UNIT} 1"
 
 
 async def base_root(progress: Progress) -> Path:
@@ -57,5 +73,9 @@ async def _bootstrap(directory: Path) -> None:
     for unit in MASKED:
         (units / unit).unlink(missing_ok=True)
         (units / unit).symlink_to("/dev/null")
+    (units / "boot-id.service").write_text(BOOT_ID_UNIT)
+    wanted = units / "sysinit.target.wants"
+    wanted.mkdir(exist_ok=True)
+    (wanted / "boot-id.service").symlink_to("../boot-id.service")
     for name in ("etc/machine-id", "etc/hostname", "var/lib/dbus/machine-id"):
         (directory / name).unlink(missing_ok=True)

@@ -33,8 +33,9 @@ _STRIPPED = (
     "usr/share/bug usr/share/perl5 usr/share/common-licenses usr/lib/x86_64-linux-gnu/gconv var/cache var/lib/apt "
     "var/lib/dpkg var/log etc/apt dev proc sys run usr/share/initramfs-tools lib/systemd usr/lib/systemd"
 ).split()
+_IPTABLES = ("iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore")
 # What maintainer scripts would have linked.
-_ALTERNATIVES = {f"usr/sbin/{name}": "xtables-nft-multi" for name in ("iptables", "iptables-save", "iptables-restore")}
+_ALTERNATIVES = {f"usr/sbin/{name}": "xtables-nft-multi" for name in _IPTABLES}
 STATIC_FILES = (
     Entry(
         "etc/passwd", 0o644, content=b"root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532::/:/sbin/nologin\n"

@@ -35,6 +35,8 @@ class Controller:
     hosted_port: int
     standby_port: int
     memory: str
+    live_path: str
+    ready_path: str
     secret_files: Callable[[Inputs], dict[str, str]]
     arguments: Callable[[Inputs], dict[str, str]]
 
@@ -95,6 +97,8 @@ CONTROLLERS = {
         ports.CONTROLLER_MANAGER_HOSTED,
         ports.CONTROLLER_MANAGER_STANDBY,
         "128Mi",
+        "/healthz",  # it serves no other
+        "/healthz",
         _controller_manager_files,
         _controller_manager_arguments,
     ),
@@ -103,6 +107,8 @@ CONTROLLERS = {
         ports.SCHEDULER_HOSTED,
         ports.SCHEDULER_STANDBY,
         "64Mi",
+        "/livez",
+        "/readyz",
         _scheduler_files,
         _scheduler_arguments,
     ),
@@ -118,9 +124,9 @@ def _container(inputs: Inputs, controller: Controller, *, port: int, hosted: boo
         controller.name,
         inputs.image(controller.name),
         command,
-        startupProbe=pods.https_probe("/healthz", port, period=2, failures=60),
-        livenessProbe=pods.https_probe("/livez", port, period=10, failures=8, timeout=15),
-        readinessProbe=pods.https_probe("/healthz", port, period=2, failures=3),
+        startupProbe=pods.https_probe(controller.live_path, port, period=2, failures=60),
+        livenessProbe=pods.https_probe(controller.live_path, port, period=10, failures=8, timeout=15),
+        readinessProbe=pods.https_probe(controller.ready_path, port, period=2, failures=3),
         volumeMounts=[pods.mount("files", FILES)],
         securityContext=pods.restricted_container(),
     )

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import io
+
+from autarky.ui.plan import PlanOutput
+from autarky.ui.stream import LastingStream
+
+
+def shown(events) -> str:
+    out = io.StringIO()
+    plan = PlanOutput(LastingStream(out))
+    for event in events:
+        plan.handle(event)
+    return out.getvalue()
+
+
+def test_the_plan_lists_the_changes_under_their_phases(script):
+    events = [
+        script.phase_begins("get-payload", "Get the components", 1, 3),
+        script.change("build etcd", dry_run=True),
+        script.change("build runc", dry_run=True),
+        script.phase_ends("planned", 0),
+        script.phase_begins("check", "Check the hosts", 2, 3),
+        script.phase_ends("unchanged", 0),
+        script.phase_begins("pivot", "Pivot", 3, 3),
+        script.change("pivot kube-apiserver", dry_run=True),
+        script.phase_ends("planned", 0),
+        script.end("planned", 3),
+    ]
+    assert (
+        shown(events)
+        == """\
+Get the components
+  build etcd
+  build runc
+Pivot
+  pivot kube-apiserver
+3 changes in 2 phases; nothing was done
+"""
+    )
+
+
+def test_a_plan_without_changes_says_so(script):
+    assert shown([script.end("unchanged")]) == "nothing would change\n"
+
+
+def test_a_plan_that_was_cut_short_says_so(script):
+    events = [script.phase_begins("pivot", "Pivot", 1, 1), script.change("pivot etcd", dry_run=True)]
+    assert shown([*events, script.end("failed", 1)]) == "Pivot\n  pivot etcd\nthe plan is not complete: failed\n"
