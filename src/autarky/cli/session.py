@@ -49,8 +49,7 @@ def run_async(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run the coroutine that `work` makes, to its end. Raises SystemExit (128 + signal) when it was stopped."""
     received: list[signal.Signals] = []
     try:
-        # With a factory of its own, the runner leaves the thread's current event loop as it was.
-        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        with asyncio.Runner() as runner:
             return runner.run(_cancelled_by_signals(work, received))
     except asyncio.CancelledError:
         if not received:

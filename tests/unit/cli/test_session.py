@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from dataclasses import dataclass
 
 import click
@@ -92,6 +93,19 @@ def test_a_signal_ends_the_work_cleanly_with_its_exit_code(number, code):
     assert signal.getsignal(number) == before
 
 
+def test_a_second_signal_ends_a_clean_up_that_hangs():
+    async def work() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(5)
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_async(work)
+
+
 def test_a_signal_that_was_ignored_stays_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -148,6 +162,19 @@ async def test_json_lines_are_the_whole_of_standard_output(tmp_path, capsys):
     kinds = [json.loads(line)["kind"] for line in captured.out.splitlines()]
     assert kinds == ["operation-started", "phase-started", "change", "note", "phase-ended", "operation-ended"]
     assert captured.err == ""
+
+
+@pytest.mark.parametrize(("name", "output"), [("stdout", "json"), ("stderr", "plain")])
+async def test_an_operation_goes_on_when_nobody_reads_its_narration(tmp_path, monkeypatch, name, output):
+    read, write = os.pipe()
+    os.close(read)
+    broken = open(write, "w", buffering=1)  # noqa: PTH123, SIM115, ASYNC230 # a descriptor
+    monkeypatch.setattr(sys, name, broken)
+    world: set[str] = set()
+    await up(tmp_path, world=world, output=output)
+    assert world == {"it"}
+    with pytest.raises(BrokenPipeError):
+        broken.close()
 
 
 async def test_a_dry_run_prints_its_plan_and_touches_nothing(tmp_path, capsys):

@@ -109,11 +109,7 @@ class Attempts:
                     "up", "one", self.phases, world, clock=RealClock(), events=[heard.append], journal=journal
                 )
 
-        loop = asyncio.new_event_loop()  # not asyncio.run: it would take pytest's own loop away
-        try:
-            return loop.run_until_complete(operation())
-        finally:
-            loop.close()
+        return asyncio.run(operation())
 
     def run_in_a_process_that_dies(self, left: int) -> bool:
         """Whether it was killed before it was done."""

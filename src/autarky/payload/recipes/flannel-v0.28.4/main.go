@@ -212,7 +212,6 @@ func writeCNI(path, podSubnet string, mtu int) error {
 				"ipam": map[string]any{
 					"type":   "host-local",
 					"ranges": []any{[]any{map[string]any{"subnet": podSubnet}}},
-					"routes": []any{map[string]any{"dst": "0.0.0.0/0"}},
 				},
 			},
 			map[string]any{"type": "portmap", "capabilities": map[string]any{"portMappings": true}},
