@@ -33,10 +33,10 @@ class LazyGroup(click.Group):
         self.table = table
         self.lazy = {name: command for section in table.values() for name, command in section.items()}
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 # as click has it
+    def list_commands(self, ctx: click.Context) -> list[str]:  # as click has it
         return list(self.lazy)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 # as click has it
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # as click has it
         if cmd_name not in self.lazy:
             return None
         module, _, attribute = self.lazy[cmd_name].target.partition(":")
@@ -53,7 +53,7 @@ class LazyGroup(click.Group):
         except click.NoSuchCommand as error:
             raise click.NoSuchCommand(error.command_name, possibilities=list(self.lazy), ctx=ctx) from None
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 # as click has it
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # as click has it
         width = max(len(name) for name in self.lazy)
         for heading, section in self.table.items():
             with formatter.section(heading):

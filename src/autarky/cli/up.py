@@ -48,9 +48,10 @@ def _wanted(file: Path | None, name: str | None) -> Cluster:
     """The file's cluster, or the known one, or by default one node on a test host."""
     from autarky.cli.wiring import known_clusters, load_cluster
     from autarky.config import default_cluster
+    from autarky.payload import default_version, known_versions
 
     if file is None and name is None and not known_clusters():
-        return default_cluster()
+        return default_cluster(default_version=default_version(), known_versions=known_versions())
     return load_cluster(file, name)
 
 
@@ -63,8 +64,6 @@ async def _up(wanted: Cluster, output: str, ignore: Sequence[str], *, dry_run: b
 
     context = build_context(wanted, demoted=ignore)
     try:
-        if not dry_run:
-            write_private(context.directory / "cluster.json", pretty_json(dump(wanted)))
         result = await run_phases(
             "plan" if dry_run else "up",
             f"cluster {wanted.name}",
@@ -73,6 +72,7 @@ async def _up(wanted: Cluster, output: str, ignore: Sequence[str], *, dry_run: b
             output=output,
             dry_run=dry_run,
             directory=context.directory,
+            prepare=lambda: write_private(context.directory / "cluster.json", pretty_json(dump(wanted))),
         )
     finally:
         await context.close()

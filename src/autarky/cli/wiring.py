@@ -17,8 +17,8 @@ from autarky.errors import UserError
 from autarky.ports import Host, Kube, Progress
 
 if TYPE_CHECKING:
-    from autarky.lab import Lab
-    from autarky.model.cluster import Cluster, Node
+    from autarky.lab import Lab, Seed
+    from autarky.model.cluster import Cluster
     from autarky.payload import Release
     from autarky.phases.context import Context
 
@@ -75,18 +75,8 @@ class ClusterMachines:
         return [f"create or power on lab host {host}" for host in lab_nodes.values() if host not in running]
 
     async def ensure(self, progress: Progress) -> None:
-        from autarky.payload import containerd_template, copy_template, get_payload
-
-        lab_nodes = self._lab_nodes()
-        payload = await get_payload(self.release, progress)
-        template = await containerd_template(payload, progress)
-
-        async def seed(directory: Path) -> None:
-            await copy_template(template, directory)
-
-        await self._lab().ensure(
-            list(lab_nodes.values()), runc=payload.binaries["runc"].path, seed=seed, progress=progress
-        )
+        runc, seed = await lab_supplies(self.release, progress)
+        await self._lab().ensure(list(self._lab_nodes().values()), runc=runc, seed=seed, progress=progress)
         self._hosts.clear()
 
     def host(self, name: str) -> Host | None:
@@ -120,6 +110,19 @@ class ClusterMachines:
     async def close(self) -> None:
         for host in self._hosts.values():
             await host.close()
+
+
+async def lab_supplies(release: Release, progress: Progress) -> tuple[Path, Seed]:
+    """What a lab needs of the payload: runc, and how to fill a new host with images."""
+    from autarky.payload import containerd_template, copy_template, get_payload
+
+    payload = await get_payload(release, progress, groups=("cluster", "test"))
+    template = await containerd_template(payload, progress)
+
+    async def seed(directory: Path) -> None:
+        await copy_template(template, directory)
+
+    return payload.binaries["runc"].path, seed
 
 
 def known_clusters() -> list[str]:

@@ -98,9 +98,9 @@ async def narrated(name: str, title: str, *, events: Sequence[Subscriber], clock
 
 
 def failure(error: BaseException) -> tuple[str, str]:
-    """(outcome, text) of what ended some work. Cancellation is how SIGINT and SIGTERM arrive here."""
+    """(outcome, text) of what ended some work. Cancellation is how SIGINT and SIGTERM arrive here: no text."""
     if isinstance(error, AutarkyError):
         return "failed", str(error)
     if isinstance(error, Exception):
         return "failed", f"{type(error).__name__}: {error}"
-    return "interrupted", "interrupted"
+    return "interrupted", ""

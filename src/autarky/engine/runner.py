@@ -127,7 +127,7 @@ class _Operation:
         outcome, text = failure(error)
         with suppress(UserError):  # a journal that cannot be written must not hide the error
             self._write("operation-ended", outcome=outcome, error=text)
-        self._end(outcome, text if self.dry_run else f"{text}\n{RESUME}")
+        self._end(outcome, text if self.dry_run else f"{text}\n{RESUME}".strip())
 
     def _end(self, outcome: str, detail: str = "") -> float:
         seconds = self.clock.monotonic() - self.started

@@ -16,6 +16,7 @@ route=$(ip -4 route get 192.0.2.1 2>/dev/null || true)
 address=$(printf '%s' "$route" | sed -n 's/.* src \\([0-9.]*\\).*/\\1/p' | head -n 1)
 [ -n "$address" ] || address=$(ip -4 -o address show scope global | awk '{{sub("/.*","",$4); print $4; exit}}')
 say address "$address"
+ip -4 -o address show scope global | awk '{{sub("/.*","",$4); print "own_address=" $4}}'
 say hostname "$(cat /proc/sys/kernel/hostname)"
 say boot_id "$(cat /proc/sys/kernel/random/boot_id)"
 say kernel "$(uname -r)"
@@ -23,7 +24,8 @@ say os_name "$(. /etc/os-release; printf '%s' "${{PRETTY_NAME:-unknown}}")"
 say architecture "$(uname -m)"
 if [ -f /sys/fs/cgroup/cgroup.controllers ]; then say cgroup_version 2; else say cgroup_version 1; fi
 say cpus "$(nproc)"
-awk '/^MemTotal/ {{printf "memory_total=%.0f\\n", $2*1024}} /^SwapTotal/ {{printf "swap_total=%.0f\\n", $2*1024}}' /proc/meminfo
+awk '/^MemTotal/ {{printf "memory_total=%.0f\\n", $2*1024}}' /proc/meminfo
+awk '/^SwapTotal/ {{printf "swap_total=%.0f\\n", $2*1024}}' /proc/meminfo
 say disk_free "$(df --output=avail -B1 /var/lib | tail -n 1 | tr -d ' ')"
 say clock "$(date +%s.%N)"
 say init "$(cat /proc/1/comm)"
@@ -49,7 +51,13 @@ _NEEDED = ("address", "hostname", "boot_id", "architecture", "cgroup_version", "
 def parse_facts(text: str) -> HostFacts:
     """The script's output as a value; Unreachable when it is not whole."""
     single: dict[str, str] = {}
-    many: dict[str, list[str]] = {"port": [], "network": [], "missing_program": [], "missing_feature": []}
+    many: dict[str, list[str]] = {
+        "port": [],
+        "network": [],
+        "missing_program": [],
+        "missing_feature": [],
+        "own_address": [],
+    }
     for line in text.splitlines():
         key, separator, value = line.partition("=")
         if separator and key in many:
@@ -78,5 +86,6 @@ def parse_facts(text: str) -> HostFacts:
         missing_features=tuple(many["missing_feature"]),
         missing_programs=tuple(many["missing_program"]),
         init=single.get("init", ""),
+        addresses=tuple(many["own_address"]),
         may_lower_oom_score=bool(capabilities >> _CAP_SYS_RESOURCE & 1),
     )

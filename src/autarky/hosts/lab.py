@@ -30,6 +30,10 @@ class LabHost(ShellHost):
         self._start_time = start_time
         self.address = address
 
+    def command(self, argv: Sequence[str]) -> list[str]:
+        """The command line of this machine that runs `argv` on the host, for an interactive shell."""
+        return self._command(argv)
+
     def _command(self, argv: Sequence[str]) -> list[str]:
         if process_start_time(self._pid) != self._start_time:
             raise Unreachable(f"lab host {self.name} is not running")

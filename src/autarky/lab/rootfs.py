@@ -19,13 +19,33 @@ PACKAGES = (
 )
 # Units that a container cannot or need not run; `systemctl is-system-running` says `running` without them.
 MASKED = (
-    "systemd-udevd.service systemd-udevd-control.socket systemd-udevd-kernel.socket systemd-udev-trigger.service "
-    "systemd-modules-load.service sys-kernel-debug.mount sys-kernel-tracing.mount sys-kernel-config.mount "
-    "dev-hugepages.mount dev-mqueue.mount getty.target console-getty.service systemd-logind.service "
-    "systemd-networkd.service systemd-resolved.service systemd-sysctl.service systemd-remount-fs.service "
-    "ssh.service systemd-timesyncd.service apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer "
-    "fstrim.timer dpkg-db-backup.timer systemd-firstboot.service modprobe@.service"
-).split()
+    "systemd-udevd.service",
+    "systemd-udevd-control.socket",
+    "systemd-udevd-kernel.socket",
+    "systemd-udev-trigger.service",
+    "systemd-modules-load.service",
+    "sys-kernel-debug.mount",
+    "sys-kernel-tracing.mount",
+    "sys-kernel-config.mount",
+    "dev-hugepages.mount",
+    "dev-mqueue.mount",
+    "getty.target",
+    "console-getty.service",
+    "systemd-logind.service",
+    "systemd-networkd.service",
+    "systemd-resolved.service",
+    "systemd-sysctl.service",
+    "systemd-remount-fs.service",
+    "ssh.service",
+    "systemd-timesyncd.service",
+    "apt-daily.timer",
+    "apt-daily-upgrade.timer",
+    "e2scrub_all.timer",
+    "fstrim.timer",
+    "dpkg-db-backup.timer",
+    "systemd-firstboot.service",
+    "modprobe@.service",
+)
 # Hosts share a kernel and so its boot id; each power-on must look like a boot of its own.
 BOOT_ID_UNIT = """\
 [Unit]

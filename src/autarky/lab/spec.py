@@ -13,11 +13,48 @@ from typing import Any
 from autarky.lab.network import short_hash
 
 _CAPABILITIES = (
-    "CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE "
-    "NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT "
-    "SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL "
-    "SETFCAP MAC_OVERRIDE MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE"
-).split()
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "DAC_READ_SEARCH",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "SETGID",
+    "SETUID",
+    "SETPCAP",
+    "LINUX_IMMUTABLE",
+    "NET_BIND_SERVICE",
+    "NET_BROADCAST",
+    "NET_ADMIN",
+    "NET_RAW",
+    "IPC_LOCK",
+    "IPC_OWNER",
+    "SYS_MODULE",
+    "SYS_RAWIO",
+    "SYS_CHROOT",
+    "SYS_PTRACE",
+    "SYS_PACCT",
+    "SYS_ADMIN",
+    "SYS_BOOT",
+    "SYS_NICE",
+    "SYS_RESOURCE",
+    "SYS_TIME",
+    "SYS_TTY_CONFIG",
+    "MKNOD",
+    "LEASE",
+    "AUDIT_WRITE",
+    "AUDIT_CONTROL",
+    "SETFCAP",
+    "MAC_OVERRIDE",
+    "MAC_ADMIN",
+    "SYSLOG",
+    "WAKE_ALARM",
+    "BLOCK_SUSPEND",
+    "AUDIT_READ",
+    "PERFMON",
+    "BPF",
+    "CHECKPOINT_RESTORE",
+)
 """In the order of their bit numbers (capabilities(7))."""
 WITHHELD = {"CAP_SYS_RESOURCE", "CAP_SYS_TIME", "CAP_SYS_MODULE", "CAP_SYS_BOOT"}
 """Never given: all hosts share the machine's clock, kernel and power; and a host with CAP_SYS_RESOURCE on
@@ -60,7 +97,7 @@ def runtime_spec(
             "args": ["/lib/systemd/systemd", "--log-target=console", "--show-status=false"],
             "env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "container=docker"],
             "cwd": "/",
-            "capabilities": {kind: capabilities for kind in ("bounding", "effective", "permitted")},
+            "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), capabilities),
             "noNewPrivileges": False,
         },
         "mounts": [
@@ -74,10 +111,10 @@ def runtime_spec(
                 "source": "devpts",
                 "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"],
             },
-            _tmpfs("/dev/shm", "nosuid", "nodev", "mode=1777"),
+            _tmpfs("/dev/shm", "nosuid", "nodev", "mode=1777"),  # noqa: S108 # of the host, not of this machine
             _tmpfs("/run", "nosuid", "nodev", "mode=755"),
             _tmpfs("/run/lock", "nosuid", "nodev", "noexec", "mode=1777"),
-            _tmpfs("/tmp", "nosuid", "nodev", "mode=1777"),
+            _tmpfs("/tmp", "nosuid", "nodev", "mode=1777"),  # noqa: S108
             *(_bind(source, target) for target, source in binds.items()),
         ],
         "linux": {

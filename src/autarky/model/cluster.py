@@ -88,12 +88,18 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class ExternalEtcd:
-    """etcd that somebody else runs. Paths are on the machine that runs the CLI."""
+    """etcd that somebody else runs. Paths are on the machine that runs the CLI.
+
+    With `lab_host` it is a test host of its own that `up` prepares; then the endpoints follow from that
+    host's address, and the certificates are issued by us.
+    """
 
     endpoints: tuple[str, ...]
     ca_file: str
     cert_file: str
     key_file: str
+    lab_host: str | None = None
+    lab_address: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +148,28 @@ class Cluster:
                 return node
         raise KeyError(name)
 
+    @property
+    def etcd_host(self) -> Node | None:
+        """The test host of an external etcd, as a node that is none; None for every other etcd."""
+        external = self.external_etcd
+        if external is None or external.lab_host is None:
+            return None
+        return Node(external.lab_host, HostRef("lab", external.lab_host), address=external.lab_address)
+
     def hosts_level(self, level: Level) -> bool:
         """Whether that level runs from API objects (`selfHosted: N-4` with N at or below it)."""
         return self.self_hosted <= level
 
+    @property
+    def self_hosted_text(self) -> str:
+        """The level as users write it: "1-4", and "4" for add-ons only."""
+        return "4" if self.self_hosted is Level.ADD_ONS else f"{int(self.self_hosted)}-4"
+
     def with_addresses(self, addresses: Mapping[str, str]) -> Cluster:
         """The same cluster with the nodes' addresses filled in where they are known."""
         nodes = tuple(replace(node, address=addresses.get(node.name, node.address)) for node in self.nodes)
-        return replace(self, nodes=nodes)
+        external = self.external_etcd
+        if external is not None and external.lab_host is not None and external.lab_host in addresses:
+            address = addresses[external.lab_host]
+            external = replace(external, lab_address=address, endpoints=(f"https://{address}:2379",))
+        return replace(self, nodes=nodes, external_etcd=external)

@@ -28,3 +28,5 @@ class HostFacts:
     init: str
     may_lower_oom_score: bool = True
     """Whether root may make a process less likely to be killed (CAP_SYS_RESOURCE); test hosts may not."""
+    addresses: tuple[str, ...] = ()
+    """All its IPv4 addresses of global scope; `address` is that of the default route."""

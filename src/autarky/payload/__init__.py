@@ -1,6 +1,7 @@
 """Component supply: release files, content store, builds, images. See docs/architecture.md."""
 
-from autarky.payload.get import Binary, Image, Payload, find_binary, get_payload, needs
+from autarky.payload.get import Binary, Image, Payload, find_binary, get_payload, needs, stored_artefacts
+from autarky.payload.prune import prune_store
 from autarky.payload.release import (
     GROUPS,
     Release,
@@ -9,7 +10,7 @@ from autarky.payload.release import (
     known_versions,
     load_release,
 )
-from autarky.payload.store import Store
+from autarky.payload.store import Store, file_digest
 from autarky.payload.template import containerd_template, copy_template
 
 __all__ = [
@@ -22,10 +23,13 @@ __all__ = [
     "containerd_template",
     "copy_template",
     "default_version",
+    "file_digest",
     "find_binary",
     "get_payload",
     "image_reference",
     "known_versions",
     "load_release",
     "needs",
+    "prune_store",
+    "stored_artefacts",
 ]

@@ -17,6 +17,7 @@ from autarky.errors import UserError
 from autarky.payload import gobuild, layers
 from autarky.payload.oci import ImageConfig, Layer, write_archive
 from autarky.payload.release import (
+    GROUPS,
     BinarySpec,
     Component,
     ImageSpec,
@@ -78,6 +79,19 @@ def needs(release: Release, groups: Collection[str]) -> list[str]:
     return missing + [
         f"image {i.name}" for i in wanted_images(release, groups) if _stored_image(store, release, i) is None
     ]
+
+
+def stored_artefacts(release: Release) -> list[tuple[str, str, str | None, int]]:
+    """(kind, name, sha256 or None when it is not in the store, size in bytes) of everything in a release."""
+    store = Store()
+    rows: list[tuple[str, str, str | None, int]] = []
+    for component, binary in wanted_binaries(release, GROUPS):
+        found = _stored_binary(store, component, binary)
+        rows.append(("binary", binary.name, found.sha256 if found else None, found.size if found else 0))
+    for spec in wanted_images(release, GROUPS):
+        image = _stored_image(store, release, spec)
+        rows.append(("image", spec.name, image.sha256 if image else None, image.size if image else 0))
+    return rows
 
 
 async def get_payload(
@@ -177,6 +191,16 @@ def _stored_image(store: Store, release: Release, image: ImageSpec) -> Image | N
         return None
     path = store.blob_path(record["sha256"])
     return Image(image.name, image.reference, path, record["sha256"], record["size"], record["manifest"])
+
+
+def needed_records(store: Store, release: Release) -> set[str]:
+    """The keys of all records that a release leads to, layers included."""
+    keys = {gobuild.record_key(c, b) for c, b in wanted_binaries(release, GROUPS)}
+    for image in wanted_images(release, GROUPS):
+        key = _image_key(store, release, image)
+        keys |= {key} if key is not None else set()
+    keys |= {layers.debian_key(release, layer) for layer in release.layers}
+    return keys | set(layers.agent_keys())
 
 
 async def _build_images(store: Store, release: Release, groups: Collection[str], progress: Progress) -> None:

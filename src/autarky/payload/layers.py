@@ -7,10 +7,10 @@ a layer holds only what its packages add to the layers below.
 from __future__ import annotations
 
 import compileall
-import py_compile
 import hashlib
 import json
 import os
+import py_compile
 import shutil
 import sys
 from collections.abc import Sequence
@@ -29,10 +29,29 @@ SITE_PACKAGES = "usr/lib/python3/dist-packages"
 AGENT_PYTHON = "3.11"
 """Debian bookworm's."""
 _STRIPPED = (
-    "usr/share/doc usr/share/man usr/share/info usr/share/locale usr/share/lintian usr/share/bash-completion "
-    "usr/share/bug usr/share/perl5 usr/share/common-licenses usr/lib/x86_64-linux-gnu/gconv var/cache var/lib/apt "
-    "var/lib/dpkg var/log etc/apt dev proc sys run usr/share/initramfs-tools lib/systemd usr/lib/systemd"
-).split()
+    "usr/share/doc",
+    "usr/share/man",
+    "usr/share/info",
+    "usr/share/locale",
+    "usr/share/lintian",
+    "usr/share/bash-completion",
+    "usr/share/bug",
+    "usr/share/perl5",
+    "usr/share/common-licenses",
+    "usr/lib/x86_64-linux-gnu/gconv",
+    "var/cache",
+    "var/lib/apt",
+    "var/lib/dpkg",
+    "var/log",
+    "etc/apt",
+    "dev",
+    "proc",
+    "sys",
+    "run",
+    "usr/share/initramfs-tools",
+    "lib/systemd",
+    "usr/lib/systemd",
+)
 _IPTABLES = ("iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore")
 # What maintainer scripts would have linked.
 _ALTERNATIVES = {f"usr/sbin/{name}": "xtables-nft-multi" for name in _IPTABLES}

@@ -205,6 +205,17 @@ async def _import_images(host: Host, images: Sequence[Image], progress: Progress
         await host.run([*CTR, "images", "label", image.reference, PINNED])
 
 
+async def push_images(context: Context, payload: Payload, progress: Progress) -> None:
+    """Put the images of a payload on every node that may run them; those that are there are left alone."""
+
+    async def one(node: Node) -> None:
+        wanted = [payload.images[name] for name in render_node.images(node)]
+        await _import_images(context.host(node), wanted, progress)
+        progress.note(f"{node.name} has the images of Kubernetes {payload.release.kubernetes}")
+
+    await for_each(context.cluster.nodes, one)
+
+
 # --- standby ---------------------------------------------------------------------------------------
 
 

@@ -34,8 +34,8 @@ if $ctr version >/dev/null 2>&1; then
   done
 fi
 systemctl disable --now containerd 2>/dev/null
-awk '$2 ~ "^(/var/lib/kubelet/|/run/containerd/|/var/lib/containerd/|/run/netns/cni-)" {{print $2}}' /proc/self/mounts \\
-  | sort -r | while read -r point; do umount -l "$point"; done
+awk '$2 ~ "^(/var/lib/kubelet/|/run/containerd/|/var/lib/containerd/|/run/netns/cni-)" {{print $2}}' \\
+  /proc/self/mounts | sort -r | while read -r point; do umount -l "$point"; done
 for link in cni0 flannel.1; do ip link delete "$link" 2>/dev/null; done
 for netns in /run/netns/cni-*; do [ -e "$netns" ] && ip netns delete "${{netns##*/}}" 2>/dev/null; done
 for table in kube-proxy flannel-ipv4 flannel-ipv6; do

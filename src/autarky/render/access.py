@@ -12,7 +12,7 @@ INVENTORY = "autarky-join-inventory"
 BOOTSTRAPPERS = "system:bootstrappers:autarky"
 """The group of join tokens. It may ask for a certificate and nothing else; the request is approved by us
 against the inventory, because the built-in approval does not look at names."""
-TOKEN_NODE = "autarky.dev/node"
+TOKEN_NODE = "autarky.dev/node"  # noqa: S105 # a name, not a token
 """Annotation on a join token's Secret: the one node name that it is good for."""
 _RBAC = "rbac.authorization.k8s.io"
 

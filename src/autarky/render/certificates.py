@@ -52,9 +52,10 @@ def _front_proxy_specs() -> list[CertSpec]:
 
 
 def _etcd_specs(cluster: Cluster) -> list[CertSpec]:
-    if cluster.external_etcd is not None and cluster.external_etcd.lab_host is None:
+    own_host = cluster.etcd_host
+    if cluster.external_etcd is not None and own_host is None:
         return []  # the user's own etcd: the file names the certificates
-    members = cluster.control_nodes if cluster.external_etcd is None else (cluster.external_etcd_member(),)
+    members = cluster.control_nodes if own_host is None else (own_host,)
     specs = [
         CertSpec("apiserver-etcd-client", "etcd/ca", "kube-apiserver-etcd-client"),
         CertSpec("etcd/healthcheck-client", "etcd/ca", "etcd-healthcheck-client"),

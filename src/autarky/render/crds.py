@@ -88,11 +88,6 @@ def _schema() -> Object:
     }
 
 
-def self_hosted_text(cluster: Cluster) -> str:
-    """The level as users write it: "1-4", and "4" for add-ons only."""
-    return "4" if cluster.self_hosted == 4 else f"{int(cluster.self_hosted)}-4"
-
-
 def control_plane(cluster: Cluster) -> Object:
     """The one ControlPlane object, as the cluster file wants it."""
     arguments = {component: dict(values) for component, values in cluster.extra_args.items() if values}
@@ -102,7 +97,7 @@ def control_plane(cluster: Cluster) -> Object:
         "metadata": metadata(CONTROL_PLANE),
         "spec": {
             "version": str(cluster.kubernetes_version),
-            "selfHosted": self_hosted_text(cluster),
+            "selfHosted": cluster.self_hosted_text,
             "componentArguments": arguments,
             "rollback": {"enabled": cluster.rollback.enabled, "limitSeconds": cluster.rollback.limit_seconds},
         },

@@ -26,6 +26,8 @@ from autarky.ui.text import count, duration, one_line, operation_end, percent, p
 BAR = 24
 """Characters of a progress bar."""
 FRAMES_PER_SECOND = 8
+WORD = len("interrupted")
+"""Width of the column that says how a phase ended."""
 STYLES = {"changed": "green", "planned": "cyan", "failed": "bold red", "interrupted": "yellow", "skipped": "dim"}
 
 
@@ -138,9 +140,9 @@ def _phase(line: PhaseLine, now: float, marks: Marks, width: int) -> Text:
         return _line((f"{mark} {line.title}", "dim"))
     if line.running:
         return _line((f"{mark} ", "cyan"), (f"{line.title:<{width}}  ", "bold"), duration(now - line.started))
-    row = _line((f"{mark} ", style), f"{line.title:<{width}}  ", (f"{line.outcome:<11}", style))
+    row = _line((f"{mark} ", style), f"{line.title:<{width}}  ", (f"{line.outcome:<{WORD}}", style))
     if line.outcome != "skipped":
-        row.append(duration(line.seconds), "dim")
+        row.append(f"  {duration(line.seconds)}", "dim")
     if line.changes:
         row.append(f"  {count(line.changes, 'change')}", "dim")
     return row

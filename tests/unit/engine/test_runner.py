@@ -142,7 +142,7 @@ async def test_an_interruption_is_told_and_says_how_to_resume(clock, listener):
     assert endings(listener) == {"pivot": "interrupted"}
     assert (end(listener).outcome, end(listener).detail) == (
         "interrupted",
-        "interrupted\nrun the same command again to resume",
+        "run the same command again to resume",
     )
 
 

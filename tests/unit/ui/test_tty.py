@@ -27,7 +27,7 @@ def test_the_running_phase_shows_what_it_did_and_what_it_waits_for(failing_run):
         picture(failing_run[:9], at=5)
         == """\
 up: cluster one  5.0 s
-✓ Get the components       unchanged  0.2 s
+✓ Get the components       unchanged    0.2 s
 ⠋ Start the control plane  4.8 s
     - start the kubelet on n1
     the kubelet of n1 runs
@@ -42,8 +42,8 @@ def test_the_last_picture_tells_how_every_phase_ended_and_what_to_do(failing_run
         picture(failing_run, at=200, height=None)
         == """\
 up: cluster one  failed after 3 min 02 s
-✓ Get the components       unchanged  0.2 s
-✗ Start the control plane  failed     3 min 02 s  1 change
+✓ Get the components       unchanged    0.2 s
+✗ Start the control plane  failed       3 min 02 s  1 change
 · Pivot
 timed out
 run the same command again to resume"""
@@ -93,9 +93,9 @@ def test_a_low_terminal_keeps_the_running_phase_in_sight(script):
         == """\
 up: cluster one  0.0 s
 ✓ 3 phases before
-✓ Phase 3   unchanged  0.0 s
-✓ Phase 4   unchanged  0.0 s
-✓ Phase 5   unchanged  0.0 s
+✓ Phase 3   unchanged    0.0 s
+✓ Phase 4   unchanged    0.0 s
+✓ Phase 5   unchanged    0.0 s
 ⠋ Phase 6   0.0 s
 · Phase 7
 · Phase 8

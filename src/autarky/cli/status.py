@@ -1,0 +1,130 @@
+"""`autarky status` and `autarky logs`: what runs where, and what it says; both work with the API down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from autarky.cli.options import cluster_options
+from autarky.cli.session import run_async
+from autarky.errors import AutarkyError, UserError
+
+if TYPE_CHECKING:
+    from autarky.model.cluster import Node
+    from autarky.phases.context import Context
+    from autarky.phases.status import Status
+
+COMPONENTS = (
+    "kubelet",
+    "containerd",
+    "etcd",
+    "node-load-balancer",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kube-proxy",
+    "kube-flannel",
+    "coredns",
+)
+_HEADINGS = ("LEVEL", "COMPONENT", "NODE", "SLOT", "VERSION", "HEALTH", "DETAIL")
+_UNITS = {"kubelet", "containerd"}
+
+
+@click.command()
+@cluster_options
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
+def status(file: Path | None, cluster: str | None, output: str) -> None:
+    """Layers 0-4 with slot, version and health of each component on each node.
+
+    Exits with 1 when something is not healthy.
+    """
+    found = run_async(lambda: _status(file, cluster))
+    click.echo(json.dumps(found.as_dict(), indent=2) if output == "json" else table(found))
+    if not found.healthy:
+        raise SystemExit(1)
+
+
+async def _status(file: Path | None, name: str | None) -> Status:
+    from autarky.cli.wiring import build_context, load_cluster
+    from autarky.phases.status import gather
+
+    context = build_context(load_cluster(file, name))
+    try:
+        return await gather(context)
+    finally:
+        await context.close()
+
+
+def table(found: Status) -> str:
+    """The status as aligned columns."""
+    rows = [
+        (str(row.level), row.component, row.node, row.slot, row.version, row.health, row.detail) for row in found.rows
+    ]
+    widths = [max(len(row[column]) for row in [_HEADINGS, *rows]) for column in range(len(_HEADINGS))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in [_HEADINGS, *rows]
+    ]
+    head = f"cluster {found.cluster}  Kubernetes {found.version}  self-hosted {found.self_hosted}  API: {found.api}"
+    return "\n".join([head, "", *(line.rstrip() for line in lines)])
+
+
+@click.command()
+@cluster_options
+@click.argument("component", type=click.Choice(COMPONENTS))
+@click.option("--node", metavar="NAME", help="Only this node; default: all that run it.")
+@click.option("--tail", default=100, show_default=True, metavar="LINES", help="How many of the last lines.")
+def logs(file: Path | None, cluster: str | None, component: str, node: str | None, tail: int) -> None:
+    """The last lines of a component's log, read on the hosts: it works with the API down too."""
+    run_async(lambda: _logs(file, cluster, component, node, tail))
+
+
+async def _logs(file: Path | None, name: str | None, component: str, only: str | None, tail: int) -> None:
+    from autarky.cli.wiring import build_context, load_cluster
+
+    context = build_context(load_cluster(file, name))
+    try:
+        nodes = _chosen(context, only)
+        found = False
+        for node in nodes:
+            for title, text in await _read(context, node, component, tail):
+                found = True
+                click.echo(f"==> {title} on {node.name} <==\n{text}")
+    finally:
+        await context.close()
+    if not found:
+        raise UserError(
+            f"no log of {component} on {', '.join(n.name for n in nodes)}",
+            fix="see `autarky status` for what runs where",
+        )
+
+
+def _chosen(context: Context, only: str | None) -> Sequence[Node]:
+    nodes = [node for node in context.cluster.nodes if only in (None, node.name)]
+    if not nodes:
+        names = ", ".join(node.name for node in context.cluster.nodes)
+        raise UserError(f"there is no node {only}", fix=f"its nodes are: {names}")
+    return nodes
+
+
+async def _read(context: Context, node: Node, component: str, tail: int) -> list[tuple[str, str]]:
+    """(title, text) of each log of the component on the node: the newest file of each of its containers."""
+    host = context.machines.host(node.name)
+    if host is None:
+        raise UserError(f"the machine of node {node.name} does not run", fix="power it on, then ask again")
+    if component in _UNITS:
+        journal = await host.run(["journalctl", "-u", component, "-n", str(tail), "--no-pager", "-o", "cat"])
+        return [(component, journal.text)]
+    script = 'for log in $(ls -tr /var/log/pods/kube-system_"$1"-*/*/*.log 2>/dev/null); do echo "$log"; done'
+    paths = (await host.run(["sh", "-c", script, "sh", component])).text.splitlines()
+    newest = {path.rsplit("/", 1)[0]: path for path in paths}
+    try:
+        return [
+            (path.split("/")[4].split("_")[1], (await host.run(["tail", "-n", str(tail), path])).text)
+            for path in newest.values()
+        ]
+    except AutarkyError as error:
+        raise UserError(f"the log went away while it was read: {error}", fix="ask again") from error

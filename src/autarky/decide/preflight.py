@@ -1,0 +1,216 @@
+"""What would stop a cluster from coming up on these hosts: all of it at once, each with its remedy.
+
+Contract: pure. `checks` runs every check of CHECKS on what was seen; a check never acts and never stops
+the others. An error may be demoted to a warning by its name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from autarky.model import ports
+from autarky.model.cluster import Cluster, Node
+from autarky.model.facts import HostFacts
+
+GIB = 1024**3
+MIB = 1024**2
+Facts = Mapping[str, HostFacts]
+
+EVERY_NODE_PORTS = (ports.NLLB_API, ports.NLLB_HEALTH, ports.KUBELET, ports.PROXY_HEALTH, ports.FLANNEL_HEALTH)
+CONTROL_PORTS = (
+    ports.API_HOSTED,
+    ports.API_STANDBY,
+    ports.CONTROLLER_MANAGER_HOSTED,
+    ports.CONTROLLER_MANAGER_STANDBY,
+    ports.SCHEDULER_HOSTED,
+    ports.SCHEDULER_STANDBY,
+)
+ETCD_PORTS = (ports.NLLB_ETCD, ports.ETCD_CLIENT, ports.ETCD_PEER, ports.ETCD_HEALTH)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """name: that of the check; host: empty when it is about the cluster file."""
+
+    name: str
+    severity: Literal["error", "warning"]
+    host: str
+    what: str
+    remedy: str
+
+
+Found = Iterator[tuple[Literal["error", "warning"], str, str, str]]
+"""What a check yields: severity, host, what was seen, the remedy."""
+
+
+def _address_inside_cluster_networks(cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
+    """A service network that contains a host's address makes kube-proxy drop the traffic to that host."""
+    networks = {"serviceCIDR": cluster.network.service_cidr, "podCIDR": cluster.network.pod_cidr}
+    for name, seen in facts.items():
+        inside = [key for key, network in networks.items() if ipaddress.IPv4Address(seen.address) in network]
+        for key in inside:
+            yield (
+                "error",
+                name,
+                f"its address {seen.address} lies inside {key} {networks[key]}",
+                f"choose another {key}",
+            )
+        for route in seen.networks:
+            for key, network in networks.items():
+                if key not in inside and ipaddress.IPv4Network(route, strict=False).overlaps(network):
+                    yield "error", name, f"its route to {route} overlaps {key} {network}", f"choose another {key}"
+
+
+def _port_in_use(cluster: Cluster, facts: Facts, ours: Collection[str]) -> Found:
+    for name, seen in facts.items():
+        if name in ours:
+            continue  # they are our own
+        for port in sorted(seen.listening_ports.intersection(needed_ports(cluster, cluster.node(name)))):
+            yield "error", name, f"port {port} is in use", f"stop what listens there: ss -lntp 'sport = :{port}'"
+
+
+def needed_ports(cluster: Cluster, node: Node) -> set[int]:
+    """The TCP ports that autarky's components listen on, on this node."""
+    wanted = set(EVERY_NODE_PORTS)
+    if node.control_plane:
+        wanted.update(CONTROL_PORTS)
+        if cluster.external_etcd is None:
+            wanted.update(ETCD_PORTS)
+    return wanted
+
+
+def _kernel_features(_cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
+    for name, seen in facts.items():
+        for feature in seen.missing_features:
+            yield (
+                "error",
+                name,
+                f"the kernel ({seen.kernel}) has no {feature}",
+                f"modprobe {feature}, or another kernel",
+            )
+
+
+def _programs(_cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
+    for name, seen in facts.items():
+        if seen.missing_programs:
+            missing = ", ".join(seen.missing_programs)
+            yield "error", name, f"programs are missing: {missing}", "install them with the host's package manager"
+
+
+def _init_system(_cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
+    for name, seen in facts.items():
+        if seen.init != "systemd":
+            yield "error", name, f"process 1 is {seen.init or 'unknown'}, not systemd", "use a host that boots systemd"
+
+
+def _architecture(_cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
+    for name, seen in facts.items():
+        if seen.architecture != "x86_64":
+            yield "error", name, f"its architecture is {seen.architecture}", "use x86_64: no other payload is built yet"
+
+
+def _cgroup_version(_cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
+    for name, seen in facts.items():
+        if seen.cgroup_version == 1:
+            yield "warning", name, "it has cgroup v1, which Kubernetes will drop", "boot it with cgroup v2 when you can"
+        else:
+            yield (
+                "warning",
+                name,
+                "it has cgroup v2, which is supported but was never tested",
+                "please report how it goes",
+            )
+
+
+def _clocks(_cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
+    """Hosts are asked side by side, so that their clocks differ by less than a round trip when all is well."""
+    if len(facts) < 2:
+        return
+    middle = sorted(seen.clock for seen in facts.values())[len(facts) // 2]
+    for name, seen in facts.items():
+        difference = seen.clock - middle
+        if abs(difference) > 2:
+            severity: Literal["error", "warning"] = "error" if abs(difference) > 30 else "warning"
+            yield severity, name, f"its clock is {difference:+.0f} s off the others", "synchronise the clocks (NTP)"
+
+
+def _disk(_cluster: Cluster, facts: Facts, ours: Collection[str]) -> Found:
+    for name, seen in facts.items():
+        if seen.disk_free < 5 * GIB:
+            severity: Literal["error", "warning"] = (
+                "error" if seen.disk_free < 2 * GIB and name not in ours else "warning"
+            )
+            free = f"{seen.disk_free / GIB:.1f} GiB are free below /var/lib"
+            yield severity, name, free, "free some: 5 GiB are comfortable, 2 GiB needed"
+
+
+def _memory(cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
+    for name, seen in facts.items():
+        if not cluster.node(name).control_plane:
+            continue
+        if seen.memory_total < 1700 * MIB:
+            severity: Literal["error", "warning"] = "error" if seen.memory_total < 1000 * MIB else "warning"
+            yield severity, name, f"it has {seen.memory_total / MIB:.0f} MiB of memory", "a control node wants 1700 MiB"
+
+
+def _swap(_cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
+    for name, seen in facts.items():
+        if seen.swap_total > 0:
+            yield "warning", name, "swap is on; etcd suffers from it", "swapoff -a, and remove it from /etc/fstab"
+
+
+def _same_machine_twice(_cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
+    by_address: dict[str, str] = {}
+    for name, seen in facts.items():
+        if seen.address in by_address:
+            other = by_address[seen.address]
+            yield "error", name, f"it has the same address as {other}: {seen.address}", "give each node its own machine"
+        by_address.setdefault(seen.address, name)
+
+
+def _address_as_in_file(cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
+    for name, seen in facts.items():
+        wanted = cluster.node(name).address
+        if wanted is not None and wanted != seen.address and wanted not in seen.addresses:
+            yield "error", name, f"the file says {wanted}, the host has {seen.address}", "mend spec.nodes[].address"
+
+
+CHECKS: Mapping[str, Callable[[Cluster, Facts, Collection[str]], Found]] = {
+    "networks": _address_inside_cluster_networks,
+    "ports": _port_in_use,
+    "kernel": _kernel_features,
+    "programs": _programs,
+    "init": _init_system,
+    "architecture": _architecture,
+    "cgroup": _cgroup_version,
+    "clock": _clocks,
+    "disk": _disk,
+    "memory": _memory,
+    "swap": _swap,
+    "machines": _same_machine_twice,
+    "address": _address_as_in_file,
+}
+
+
+def checks(
+    cluster: Cluster, facts: Facts, *, ours: Collection[str] = (), demoted: Collection[str] = ()
+) -> list[Finding]:
+    """Run all checks. `ours`: nodes whose host already runs this cluster; `demoted`: checks that only warn.
+
+    An unknown name in `demoted` is a finding of its own.
+    """
+    findings = [_unknown_check(name) for name in demoted if name not in CHECKS]
+    for name, check in CHECKS.items():
+        found = [Finding(name, *finding) for finding in check(cluster, facts, ours)]
+        findings += [replace(f, severity="warning") for f in found] if name in demoted else found
+    return findings
+
+
+def _unknown_check(name: str) -> Finding:
+    near = difflib.get_close_matches(name, CHECKS, n=1)
+    remedy = f"did you mean {near[0]}?" if near else f"the checks are: {', '.join(CHECKS)}"
+    return Finding("ignore", "error", "", f"there is no check {name}", remedy)

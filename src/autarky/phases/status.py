@@ -1,0 +1,204 @@
+"""What runs where: every component of every level on every node, by slot, version and health.
+
+It only looks. With the API up, pods and nodes say what they run; with the API down, the hosts' own ports
+and manifests still do. Nothing here fails for one source that is silent: what is not known is "unknown".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from autarky.errors import AutarkyError
+from autarky.model import ports
+from autarky.model.cluster import Node
+from autarky.phases.context import Context
+from autarky.phases.hosts import observe
+from autarky.ports import Object
+from autarky.render import standby
+from autarky.render.values import SYSTEM
+
+LEVELS = {
+    "kubelet": 0,
+    "etcd": 1,
+    "node-load-balancer": 2,
+    "kube-apiserver": 2,
+    "kube-controller-manager": 3,
+    "kube-scheduler": 3,
+    "kube-proxy": 3,
+    "kube-flannel": 4,
+    "coredns": 4,
+}
+_ALIASES = {"kube-dns": "coredns"}
+_STATIC = {"etcd": ports.ETCD_CLIENT, "node-load-balancer": ports.NLLB_API}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """health: "ready", "not ready", "dormant", "listening", "down" or "unknown"."""
+
+    level: int
+    component: str
+    node: str
+    slot: str
+    version: str
+    health: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    cluster: str
+    version: str
+    self_hosted: str
+    api: str
+    rows: tuple[Row, ...]
+
+    @property
+    def healthy(self) -> bool:
+        return self.api == "ready" and all(row.health in {"ready", "dormant"} for row in self.rows)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "healthy": self.healthy}
+
+
+async def gather(context: Context) -> Status:
+    """Look at hosts and API side by side and put it together."""
+    problem = await _observed(context)
+    why_down = None if await context.api_answers() else await _why_down(context, problem)
+    rows = await (_from_api(context) if why_down is None else _from_hosts(context))
+    return Status(
+        cluster=context.cluster.name,
+        version=str(context.cluster.kubernetes_version),
+        self_hosted=context.cluster.self_hosted_text,
+        api="ready" if why_down is None else why_down,
+        rows=tuple(sorted(rows, key=lambda row: (row.level, row.component, row.node, row.slot))),
+    )
+
+
+async def _observed(context: Context) -> str | None:
+    try:
+        await observe(context)
+    except AutarkyError as error:
+        return str(error)
+    return None
+
+
+async def _why_down(context: Context, problem: str | None) -> str:
+    if not context.addresses_known:
+        off = [node.name for node in context.cluster.nodes if node.name not in context.facts]
+        return problem or f"not running: {', '.join(off)}"
+    return await context.kube().healthy("/readyz") or "ready"
+
+
+# --- with the API ------------------------------------------------------------------------------------
+
+
+async def _from_api(context: Context) -> list[Row]:
+    kube = context.kube()
+    nodes, pods, dormant = await asyncio.gather(
+        kube.list("v1", "Node"), kube.list("v1", "Pod", namespace=SYSTEM), _standbys(context)
+    )
+    running = [row for pod in pods if (row := _pod_row(pod)) is not None]
+    active = {(row.component, row.node) for row in running if row.slot == "standby"}
+    return [
+        *(_kubelet_row(node) for node in nodes),
+        *running,
+        *(row for row in dormant if (row.component, row.node) not in active),
+        *_external_etcd_row(context),
+    ]
+
+
+def _kubelet_row(node: Object) -> Row:
+    condition = _condition(node, "Ready")
+    ready = condition.get("status") == "True"
+    version = node["status"].get("nodeInfo", {}).get("kubeletVersion", "unknown")
+    detail = "" if ready else condition.get("message", "no heartbeat")
+    return Row(0, "kubelet", node["metadata"]["name"], "host", version, "ready" if ready else "not ready", detail)
+
+
+def _pod_row(pod: Object) -> Row | None:
+    labels = pod["metadata"].get("labels", {})
+    component = _ALIASES.get(labels.get("k8s-app", ""), labels.get("k8s-app", ""))
+    if component not in LEVELS or pod["status"].get("phase") in {"Succeeded", "Failed"}:
+        return None
+    ready = _condition(pod, "Ready").get("status") == "True"
+    image = pod["spec"]["containers"][0]["image"].rpartition(":")[2]
+    slot = labels.get("autarky.dev/slot") or ("static" if component in _STATIC else "hosted")
+    node = pod["spec"].get("nodeName", "-")
+    return Row(LEVELS[component], component, node, slot, image, "ready" if ready else "not ready", _why_not_ready(pod))
+
+
+def _why_not_ready(pod: Object) -> str:
+    """The first waiting or unready reason that the kubelet or the scheduler gives."""
+    for container in pod["status"].get("containerStatuses", []):
+        waiting = container.get("state", {}).get("waiting")
+        if waiting:
+            return f"{waiting.get('reason', 'waiting')}: {waiting.get('message', '')}".rstrip(": ")[:200]
+    scheduled = _condition(pod, "PodScheduled")
+    return str(scheduled.get("message", "")) if scheduled.get("status") == "False" else ""
+
+
+def _condition(obj: Object, kind: str) -> Object:
+    conditions: list[Object] = obj.get("status", {}).get("conditions", [])
+    return next((condition for condition in conditions if condition["type"] == kind), {})
+
+
+# --- without the API ---------------------------------------------------------------------------------
+
+
+async def _from_hosts(context: Context) -> list[Row]:
+    """By the hosts' own ports. A host that is off has everything down."""
+    rows = [row for node in context.cluster.nodes for row in _port_rows(context, node)]
+    standbys = await _standbys(context)
+    shown = {(row.component, row.node, row.slot) for row in rows}
+    return [*rows, *(row for row in standbys if (row.component, row.node, row.slot) not in shown)]
+
+
+def _port_rows(context: Context, node: Node) -> Iterable[Row]:
+    facts = context.facts.get(node.name)
+    listening = facts.listening_ports if facts is not None else frozenset()
+
+    def row(component: str, slot: str, port: int) -> Row:
+        health = "listening" if port in listening else "down" if facts is not None else "unknown"
+        detail = "" if facts is not None else "the host does not answer"
+        return Row(LEVELS[component], component, node.name, slot, "unknown", health, detail)
+
+    yield row("kubelet", "host", ports.KUBELET)
+    yield row("node-load-balancer", "static", ports.NLLB_API)
+    if node.control_plane:
+        if context.cluster.external_etcd is None:
+            yield row("etcd", "static", ports.ETCD_CLIENT)
+        for component in standby.COMPONENTS:
+            yield row(component, "hosted", standby.HOSTED_PORTS[component])
+            if standby.STANDBY_PORTS[component] in listening:
+                yield row(component, "standby", standby.STANDBY_PORTS[component])
+
+
+async def _standbys(context: Context) -> list[Row]:
+    """The standbys on disk, by their revision; "dormant" unless a manifest of theirs is in place."""
+    rows = []
+    for node in context.cluster.control_nodes:
+        host = context.machines.host(node.name)
+        if host is None:
+            continue
+        try:
+            listing = await host.run([standby.SCRIPT_PATH, "list"], check=False)
+        except AutarkyError:
+            continue
+        for component, (revision, activations) in standby.parse_list(listing.text).items():
+            if revision is not None:
+                health = "not ready" if activations else "dormant"
+                rows.append(
+                    Row(LEVELS[component], component, node.name, "standby", "-", health, f"revision {revision}")
+                )
+    return rows
+
+
+def _external_etcd_row(context: Context) -> Sequence[Row]:
+    external = context.cluster.external_etcd
+    if external is None:
+        return ()
+    return (Row(1, "etcd", "-", "external", "-", "ready", ", ".join(external.endpoints)),)
