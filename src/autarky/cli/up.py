@@ -18,30 +18,36 @@ ignore_option = click.option(
     "--ignore", multiple=True, metavar="CHECK", help="Demote this preflight check to a warning (repeatable)."
 )
 
+skip_option = click.option("--skip", multiple=True, metavar="PHASE", help="Leave this phase out (repeatable).")
+
 
 @click.command()
 @cluster_options
 @output_option
 @ignore_option
+@skip_option
 @click.option("--dry-run", is_flag=True, help="Only say what would be done, as `autarky plan` does.")
-def up(file: Path | None, cluster: str | None, output: str, ignore: Sequence[str], dry_run: bool) -> None:
+def up(
+    file: Path | None, cluster: str | None, output: str, ignore: Sequence[str], skip: Sequence[str], dry_run: bool
+) -> None:
     """Bring a cluster up, from nothing or from wherever an earlier run was stopped.
 
     Without a file or a known cluster it brings up one self-hosted node on a test host on this machine.
     Run it again at any time: what is already as wanted is left alone.
     """
     wanted = _wanted(file, cluster)
-    run_async(lambda: _up(wanted, output, ignore, dry_run=dry_run))
+    run_async(lambda: _up(wanted, output, ignore, skip, dry_run=dry_run))
 
 
 @click.command()
 @cluster_options
 @output_option
 @ignore_option
-def plan(file: Path | None, cluster: str | None, output: str, ignore: Sequence[str]) -> None:
+@skip_option
+def plan(file: Path | None, cluster: str | None, output: str, ignore: Sequence[str], skip: Sequence[str]) -> None:
     """Say what `autarky up` would change, and change nothing."""
     wanted = _wanted(file, cluster)
-    run_async(lambda: _up(wanted, output, ignore, dry_run=True))
+    run_async(lambda: _up(wanted, output, ignore, skip, dry_run=True))
 
 
 def _wanted(file: Path | None, name: str | None) -> Cluster:
@@ -55,9 +61,10 @@ def _wanted(file: Path | None, name: str | None) -> Cluster:
     return load_cluster(file, name)
 
 
-async def _up(wanted: Cluster, output: str, ignore: Sequence[str], *, dry_run: bool) -> None:
+async def _up(wanted: Cluster, output: str, ignore: Sequence[str], skip: Sequence[str], *, dry_run: bool) -> None:
     from autarky.cli.wiring import build_context
     from autarky.config import dump
+    from autarky.engine.selection import Selection
     from autarky.render.values import pretty_json
     from autarky.store import write_private
     from autarky.workflows.up import PHASES
@@ -71,6 +78,7 @@ async def _up(wanted: Cluster, output: str, ignore: Sequence[str], *, dry_run: b
             context,
             output=output,
             dry_run=dry_run,
+            selection=Selection(skip=skip),
             directory=context.directory,
             prepare=lambda: write_private(context.directory / "cluster.json", pretty_json(dump(wanted))),
         )

@@ -62,8 +62,10 @@ class Context:
 
     @property
     def addresses_known(self) -> bool:
-        """Whether rendering is possible: every node's address is known."""
-        return all(node.address is not None for node in self.cluster.nodes)
+        """Whether rendering is possible: every node's address is known, and that of an etcd host of ours."""
+        etcd_host = self.cluster.etcd_host
+        nodes = [*self.cluster.nodes, *([etcd_host] if etcd_host is not None else [])]
+        return all(node.address is not None for node in nodes)
 
     def host(self, node: Node) -> Host:
         """The node's host; UserError when its machine does not exist."""
@@ -91,7 +93,8 @@ class Context:
     def inputs(self) -> Inputs:
         """What the renderers need; the addresses must be known and the certificates issued."""
         images = {component: image_reference(self.release, component) for component in IMAGE_COMPONENTS}
-        return Inputs(self.cluster, images, Credentials(self.pki.files()), self.facts)
+        credentials = Credentials({**self.pki.files(), **external_etcd_files(self.cluster)})
+        return Inputs(self.cluster, images, credentials, self.facts)
 
     # --- the API ---
 
@@ -111,6 +114,24 @@ class Context:
         if self._kube is not None:
             await self._kube.close()
         await self.machines.close()
+
+
+def external_etcd_files(cluster: Cluster) -> dict[str, bytes]:
+    """The client certificate of the user's own etcd, under the names that ours would have."""
+    external = cluster.external_etcd
+    if external is None or external.lab_host is not None:
+        return {}
+    sources = {
+        "etcd/ca.crt": external.ca_file,
+        "apiserver-etcd-client.crt": external.cert_file,
+        "apiserver-etcd-client.key": external.key_file,
+    }
+    try:
+        return {name: Path(source).read_bytes() for name, source in sources.items()}
+    except OSError as error:
+        raise UserError(
+            f"cannot read {error.filename}: {error.strerror}", fix="mend the paths in spec.etcd.external"
+        ) from error
 
 
 async def for_each(items: Iterable[Node], work: Callable[[Node], Awaitable[T]]) -> dict[str, T]:

@@ -75,6 +75,9 @@ async def observe(context: Context) -> None:
 
     await for_each(context.cluster.nodes, one)
     addresses = {name: facts.address for name, facts in context.facts.items()}
+    etcd_host = context.cluster.etcd_host
+    if etcd_host is not None and (host := context.machines.host(etcd_host.name)) is not None:
+        addresses[etcd_host.name] = (await host.facts()).address
     context.cluster = context.cluster.with_addresses(addresses)
 
 

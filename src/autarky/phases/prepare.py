@@ -89,7 +89,7 @@ async def look(context: Context, node: Node) -> NodeWork:
     inputs = context.inputs()
     files = [_marker(context, node), *render_node.system_files(inputs, node), *render_node.kubelet_files(inputs, node)]
     revisions = wanted_revisions(context, node)
-    work = NodeWork(binaries=await _missing_binaries(host, payload, render_node.binaries(node)))
+    work = NodeWork(binaries=await missing_binaries(host, payload, render_node.binaries(node)))
     work.files = await changed_files(host, files)
     work.revisions = await _missing_revisions(host, revisions)
     runtime = await host.run(["systemctl", "is-active", "containerd"], check=False)
@@ -115,7 +115,7 @@ async def carry_out(host: Host, work: NodeWork, progress: Progress) -> None:
     for file in work.files:
         if file.path == MARKER:
             await host.write_files([file])
-    await _install_binaries(host, work.binaries, progress)
+    await install_binaries(host, work.binaries, progress)
     await host.write_files([file for file in work.files if file.path != MARKER])
     if work.start_runtime:
         await _start_runtime(host)
@@ -147,7 +147,7 @@ def _stored(binary: Binary) -> str:
     return f"{STORE}/{binary.name}-{binary.sha256[:16]}"
 
 
-async def _missing_binaries(host: Host, payload: Payload, wanted: Mapping[str, str]) -> dict[str, Binary]:
+async def missing_binaries(host: Host, payload: Payload, wanted: Mapping[str, str]) -> dict[str, Binary]:
     """Path → binary for every link that does not point to the right content."""
     paths = list(wanted.values())
     script = 'for p; do t=$(readlink "$p") && [ -x "$p" ] || t=-; printf "%s %s\\n" "$p" "$t"; done'
@@ -157,7 +157,7 @@ async def _missing_binaries(host: Host, payload: Payload, wanted: Mapping[str, s
     return {path: binary for path, binary in binaries.items() if points_to.get(path) != _stored(binary)}
 
 
-async def _install_binaries(host: Host, binaries: Mapping[str, Binary], progress: Progress) -> None:
+async def install_binaries(host: Host, binaries: Mapping[str, Binary], progress: Progress) -> None:
     """Content first, links last: a link never points to half a file."""
     if not binaries:
         return

@@ -104,6 +104,5 @@ WantedBy=multi-user.target
 
 def external_unit_files(inputs: Inputs, node: Node) -> list[File]:
     """etcd as a systemd service on a host that is no node: the `lab` form of external etcd."""
-    arguments_ = " ".join(arguments(inputs, node, (node,)))
-    unit = _UNIT.format(binary=f"{places.BIN}/etcd", arguments=arguments_)
+    unit = _UNIT.format(binary=f"{places.BIN}/etcd", arguments=" ".join(arguments(inputs, node, (node,))))
     return [*pki_files(inputs, node), File(UNIT_PATH, unit.encode())]

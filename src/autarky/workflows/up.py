@@ -5,6 +5,7 @@ from __future__ import annotations
 from autarky.engine.phase import Phase
 from autarky.phases.admit import AdmitControlNodes
 from autarky.phases.context import Context
+from autarky.phases.external_etcd import CheckExternalEtcd, PrepareExternalEtcd
 from autarky.phases.finish import AwaitWorkloads, WriteKubeconfig
 from autarky.phases.hosts import CheckHosts, CreateHosts
 from autarky.phases.join import JoinWorkers
@@ -20,7 +21,9 @@ PHASES: tuple[Phase[Context], ...] = (
     CheckHosts(),
     IssueCertificates(),
     WriteKubeconfig(),
+    PrepareExternalEtcd(),
     PrepareHosts(),
+    CheckExternalEtcd(),
     StartControlPlane(),
     ApplyObjects(),
     AdmitControlNodes(),

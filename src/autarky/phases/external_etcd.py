@@ -1,0 +1,102 @@
+"""etcd outside of the cluster: the test host that `up` prepares for the lab form of it, and the check that
+any external etcd answers with the certificates given, before anything is built on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autarky import places
+from autarky.engine.deadline import poll_until
+from autarky.engine.phase import Change
+from autarky.errors import TimedOut, UserError
+from autarky.phases.context import Context
+from autarky.phases.prepare import changed_files, install_binaries, missing_binaries
+from autarky.ports import Host, Progress
+from autarky.render import api_server, etcd
+from autarky.render import node as render_node
+
+START_TIMEOUT = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareExternalEtcd:
+    """Only for the lab form: a test host where etcd runs as a systemd service."""
+
+    name: str = "prepare-external-etcd"
+    title: str = "Prepare the external etcd"
+    timeout: float = 180
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        node = context.cluster.etcd_host
+        if node is None:
+            return []
+        host = context.machines.host(node.name)
+        if host is None or context.payload is None or not context.addresses_known or not context.pki.complete():
+            return [Change(f"install etcd on {node.name}")]
+        files = await changed_files(host, etcd.external_unit_files(context.inputs(), node))
+        binaries = await missing_binaries(host, context.payload, render_node.EXTERNAL_ETCD_BINARIES)
+        changes = [Change(f"write {file.path} on {node.name}") for file in files]
+        changes += [Change(f"install {path} on {node.name}") for path in binaries]
+        if not await _runs(host):
+            changes.append(Change(f"start etcd on {node.name}"))
+        return changes
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        node = context.cluster.etcd_host
+        if node is None:
+            return
+        host = context.machines.host(node.name)
+        if host is None:
+            raise UserError(f"test host {node.name} does not exist", fix="run `autarky up` from its first phase")
+        wanted = render_node.EXTERNAL_ETCD_BINARIES
+        await install_binaries(host, await missing_binaries(host, context.have_payload(), wanted), progress)
+        files = await changed_files(host, etcd.external_unit_files(context.inputs(), node))
+        await host.write_files(files)
+        await host.run(["systemctl", "daemon-reload"])
+        await host.run(["systemctl", "enable", "etcd"])
+        await host.run(["systemctl", "restart" if files else "start", "etcd"], timeout=START_TIMEOUT)
+        progress.note(f"etcd runs on {node.name}")
+
+
+async def _runs(host: Host) -> bool:
+    return (await host.run(["systemctl", "is-active", "etcd"], check=False)).text == "active"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckExternalEtcd:
+    """From the first control node, as its API server will: address, CA and client certificate at once."""
+
+    name: str = "check-external-etcd"
+    title: str = "Check the external etcd"
+    timeout: float = 60
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        if context.cluster.external_etcd is None:
+            return []
+        if await context.api_answers():
+            return []  # whatever the API server uses works
+        return [Change(f"check that etcd answers at {', '.join(context.cluster.external_etcd.endpoints)}")]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        external = context.cluster.external_etcd
+        if external is None:
+            return
+        host = context.host(context.first)
+        files = f"{places.STANDBY}/{api_server.COMPONENT}/current/files"
+        argv = [f"{places.BIN}/etcdctl", f"--endpoints={','.join(external.endpoints)}", "--command-timeout=3s"]
+        argv += [f"--cacert={files}/etcd-ca.crt", f"--cert={files}/etcd-client.crt", f"--key={files}/etcd-client.key"]
+
+        async def answers() -> str | None:
+            said = await host.run([*argv, "endpoint", "health"], check=False)
+            return None if said.status == 0 else said.stderr.strip()[-400:]
+
+        # A service that was just started may need a moment; one that is not there is told soon.
+        try:
+            await poll_until("the external etcd answers", answers, timeout=15, progress=progress, clock=context.clock)
+        except TimedOut as error:
+            raise UserError(
+                f"the external etcd does not answer at {', '.join(external.endpoints)} from {host.name}: {error}",
+                fix="see that the endpoints in spec.etcd.external can be reached from the control nodes, that "
+                "caFile signed its server certificate, and that it accepts certFile and keyFile",
+            ) from error
