@@ -9,7 +9,7 @@ its own, and callers look before they act so that a second run converges (rule 5
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -136,8 +136,9 @@ class Kube(Protocol):
         fields: str | None = None,
         resource_version: str | None = None,
         timeout_seconds: int = 300,
-    ) -> AsyncIterator[WatchEvent]:
-        """One watch cycle: ends when the server ends it; raises like the other calls."""
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """One watch cycle: ends when the server ends it; raises like the other calls. It holds a
+        connection: close it (contextlib.aclosing) when you leave it early."""
         ...
 
     async def logs(

@@ -72,6 +72,7 @@ def shell(name: str | None, host: str, command: tuple[str, ...]) -> None:
     from autarky.hosts import LabHost
 
     record = _host(_the(name), host)
+    command = command[1:] if command[:1] == ("--",) else command
     if not record.running:
         raise UserError(f"lab host {host} is off", fix=f"autarky lab start {host}")
     argv = LabHost(host, record.pid, record.start_time, address=record.address).command(command or ("bash", "-l"))

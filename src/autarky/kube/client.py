@@ -1,51 +1,94 @@
 """Implements ports.Kube: a thin asynchronous client, dicts on the wire.
 
-Contract: absent objects are None; 409 is Conflict; other error statuses are ApiError; no answer is
-Unreachable. Nothing is retried here but what is safe to send twice (see net/http.py).
+Contract: absent objects are None; 409 is Conflict; other error statuses are ApiError (404 as well, when it
+is the kind or the namespace that is absent); no answer is Unreachable. Sent again after a lost connection is
+only what may be done twice: reading, and server-side apply (net/http.py).
+
+Items of lists carry apiVersion and kind, which the API leaves out, so that they can be written back.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
-from typing import NoReturn
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from autarky.errors import ApiError, AutarkyError, Conflict, Unreachable
-from autarky.kube.resources import KNOWN, Resource
-from autarky.net.http import Answer, Endpoints
+from autarky import __version__
+from autarky.errors import ApiError, AutarkyError, Unreachable
+from autarky.kube.errors import error_of, error_of_status, failed_checks, is_about
+from autarky.kube.kubeconfig import read_kubeconfig
+from autarky.kube.listing import Listing
+from autarky.kube.resources import Resource, Resources
+from autarky.net.http import REQUEST_TIMEOUT, Answer, Endpoints, Request
 from autarky.net.tls import client_context
 from autarky.ports import Object, WatchEvent
 
 PAGE = 500
+"""Objects per answer of a list, as kubectl does: no answer gets so big that it blocks others for long."""
 WATCH_IDLE = 90.0
-"""Seconds without a line before a watch counts as dead; bookmarks come about once a minute."""
-_JSON = "application/json"
+"""Seconds without a line before a watch counts as dead; API servers send a bookmark about once a minute."""
+LOG_LIMIT = 4 * 1024 * 1024
+"""Bytes of a log that are fetched at most."""
 _APPLY = "application/apply-patch+yaml"
+_JSON = "application/json"
 _MERGE = "application/merge-patch+json"
+
+TokenSource = Callable[[], str]
 
 
 class KubeClient:
+    """One client of one cluster, for one identity.
+
+    servers: base URLs of equal API servers; the first that answers is used until it does not.
+    ca_pem: what the servers' certificates must be signed by; None: any CA that this machine trusts.
+    token: a bearer token, or a function that reads the current one (service account tokens change hourly).
+    server_name: the name that the servers' certificates must have, where it is not the URL's host.
+    timeout: seconds for one request, failover included.
+    """
+
     def __init__(
         self,
         servers: Sequence[str],
         *,
-        ca_pem: bytes,
+        ca_pem: bytes | None,
         client_cert_pem: bytes | None = None,
         client_key_pem: bytes | None = None,
-        token: str | None = None,
+        token: str | TokenSource | None = None,
+        server_name: str | None = None,
+        timeout: float = REQUEST_TIMEOUT,
     ) -> None:
-        headers = {"Accept": _JSON, "User-Agent": "autarky"}
-        if token is not None:
-            headers["Authorization"] = f"Bearer {token}"
-        self._http = Endpoints(servers, client_context(ca_pem, client_cert_pem, client_key_pem), headers)
-        self._discovered: dict[tuple[str, str], Resource] = {}
+        tls = client_context(ca_pem, client_cert_pem, client_key_pem)
+        self._http = Endpoints(servers, tls, server_name=server_name)
+        self._token = token
+        self._timeout = timeout
+        self._resources = Resources(self._resource_list)
+
+    @classmethod
+    def from_kubeconfig(cls, path: Path, context: str | None = None) -> KubeClient:
+        """The client of a kubeconfig's current (or named) context; UserError says what cannot be used."""
+        found = read_kubeconfig(path, context)
+        return cls(
+            [found.server],
+            ca_pem=found.ca_pem,
+            client_cert_pem=found.client_cert_pem,
+            client_key_pem=found.client_key_pem,
+            token=found.token,
+            server_name=found.server_name,
+        )
+
+    async def close(self) -> None:
+        await self._http.close()
 
     # --- reading ---
 
     async def get(self, api_version: str, kind: str, name: str, namespace: str | None = None) -> Object | None:
-        resource = await self._resource(api_version, kind)
-        answer = await self._http.request("GET", resource.path(namespace, name))
-        return None if answer.status == 404 else _object(answer)
+        resource = await self._resources.find(api_version, kind)
+        answer = await self._call(_reading(resource.object(name, namespace)))
+        if answer.status == 404 and is_about(answer.body, name):
+            return None
+        return self._object(answer, resource)
 
     async def list(
         self,
@@ -56,16 +99,28 @@ class KubeClient:
         labels: str | None = None,
         fields: str | None = None,
     ) -> list[Object]:
-        resource = await self._resource(api_version, kind)
-        items: list[Object] = []
-        parameters = {"limit": str(PAGE), **_selectors(labels, fields)}
-        while True:
-            page = _object(await self._http.request("GET", resource.path(namespace), parameters=parameters))
-            items += [{"apiVersion": api_version, "kind": kind, **item} for item in page.get("items") or []]
-            token = page["metadata"].get("continue")
-            if not token:
-                return items
-            parameters = {**parameters, "continue": token}
+        listing = await self.list_at(api_version, kind, namespace=namespace, labels=labels, fields=fields)
+        return listing.items
+
+    async def list_at(
+        self,
+        api_version: str,
+        kind: str,
+        *,
+        namespace: str | None = None,
+        labels: str | None = None,
+        fields: str | None = None,
+    ) -> Listing:
+        """A list with the version that it shows, from which a watch goes on."""
+        resource = await self._resources.find(api_version, kind)
+        request = _reading(resource.collection(namespace), {"limit": str(PAGE)} | _selectors(labels, fields))
+        try:
+            return await self._pages(request, resource)
+        except ApiError as error:
+            # The version of the first page went out of memory while we fetched the others.
+            if error.status != 410:
+                raise
+            return await self._pages(replace(request, parameters=_selectors(labels, fields)), resource)
 
     async def watch(
         self,
@@ -77,60 +132,59 @@ class KubeClient:
         fields: str | None = None,
         resource_version: str | None = None,
         timeout_seconds: int = 300,
-    ) -> AsyncIterator[WatchEvent]:
-        resource = await self._resource(api_version, kind)
-        parameters = {
-            "watch": "true",
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(timeout_seconds),
-            **({"resourceVersion": resource_version} if resource_version is not None else {}),
-            **_selectors(labels, fields),
-        }
-        path = resource.path(namespace)
-        async with self._http.stream(path, parameters=parameters, idle_timeout=WATCH_IDLE) as stream:
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """As the port says. A watch from a version begins with a BOOKMARK of that version, as soon as the
+        server has accepted it: that is the only sign of life of a collection in which nothing happens."""
+        resource = await self._resources.find(api_version, kind)
+        parameters = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_seconds)}
+        if resource_version is not None:
+            parameters["resourceVersion"] = resource_version
+        request = self._authorized(
+            _reading(resource.collection(namespace), parameters | _selectors(labels, fields)),
+        )
+        async with self._http.stream(request, idle_timeout=WATCH_IDLE) as stream:
             if stream.status != 200:
-                text = "".join([line async for line in stream.lines])
-                _raise(stream.status, text.encode())
+                body = b"\n".join([line async for line in stream.lines])
+                self._object(Answer(stream.status, {}, body), resource)
+            if resource_version is not None:
+                yield WatchEvent("BOOKMARK", _bookmark(resource, resource_version))
             async for line in stream.lines:
-                event = json.loads(line)
-                if event["type"] == "ERROR":
-                    _raise(event["object"].get("code", 500), json.dumps(event["object"]).encode())
-                yield WatchEvent(event["type"], event["object"])
+                yield _event(line, request)
 
     async def logs(
         self, namespace: str, pod: str, *, container: str | None = None, previous: bool = False, tail: int | None = None
     ) -> str:
-        parameters = {"previous": "true"} if previous else {}
+        parameters = {"limitBytes": str(LOG_LIMIT)}
         if container is not None:
             parameters["container"] = container
+        if previous:
+            parameters["previous"] = "true"
         if tail is not None:
             parameters["tailLines"] = str(tail)
-        answer = await self._http.request(
-            "GET", f"/api/v1/namespaces/{namespace}/pods/{pod}/log", parameters=parameters
-        )
-        if answer.status >= 400:
-            _raise(answer.status, answer.body)
+        path = Resource("v1", "Pod", "pods", namespaced=True).object(pod, namespace, "log")
+        answer = await self._call(_reading(path, parameters))
+        if answer.status != 200:
+            raise error_of(answer.status, answer.body)
         return answer.body.decode(errors="replace")
 
     async def healthy(self, path: str = "/readyz", *, timeout: float = 2.0) -> str | None:
         try:
-            answer = await self._http.request("GET", path, timeout=timeout)
+            answer = await self._call(_reading(path), timeout)
         except AutarkyError as error:
             return str(error)
-        if answer.status == 200:
-            return None
-        return f"{path} answers {answer.status}: {_failed_checks(answer.body)}"
+        return None if answer.status == 200 else f"{path} says {answer.status}: {failed_checks(answer.body)}"
 
     # --- writing ---
 
     async def apply(self, obj: Object, *, manager: str, dry_run: bool = False) -> Object:
-        parameters = {"fieldManager": manager, "force": "true", **({"dryRun": "All"} if dry_run else {})}
-        path = await self._path_of(obj)
-        return await self._write("PATCH", path, obj, _APPLY, parameters)
+        parameters = {"fieldManager": manager, "force": "true"} | ({"dryRun": "All"} if dry_run else {})
+        resource, path = await self._place(obj)
+        return await self._write(resource, _writing("PATCH", path, obj, _APPLY, parameters, resend=True))
 
     async def create(self, obj: Object) -> Object:
-        resource = await self._resource(obj["apiVersion"], obj["kind"])
-        return await self._write("POST", resource.path(obj["metadata"].get("namespace")), obj, _JSON, {})
+        resource = await self._resources.find(obj["apiVersion"], obj["kind"])
+        path = resource.collection(obj["metadata"].get("namespace"))
+        return await self._write(resource, _writing("POST", path, obj))
 
     async def patch(
         self,
@@ -142,52 +196,93 @@ class KubeClient:
         namespace: str | None = None,
         subresource: str | None = None,
     ) -> Object:
-        resource = await self._resource(api_version, kind)
-        return await self._write("PATCH", resource.path(namespace, name, subresource), patch, _MERGE, {})
+        resource = await self._resources.find(api_version, kind)
+        path = resource.object(name, namespace, subresource)
+        return await self._write(resource, _writing("PATCH", path, patch, _MERGE))
 
     async def replace(self, obj: Object, *, subresource: str | None = None) -> Object:
-        return await self._write("PUT", await self._path_of(obj, subresource), obj, _JSON, {})
+        resource, path = await self._place(obj, subresource)
+        return await self._write(resource, _writing("PUT", path, obj))
 
     async def delete(self, api_version: str, kind: str, name: str, namespace: str | None = None) -> bool:
-        resource = await self._resource(api_version, kind)
-        answer = await self._http.request("DELETE", resource.path(namespace, name))
-        if answer.status == 404:
+        resource = await self._resources.find(api_version, kind)
+        answer = await self._call(Request("DELETE", resource.object(name, namespace)))
+        if answer.status == 404 and is_about(answer.body, name):
             return False
-        _object(answer)
+        self._object(answer, resource)
         return True
 
-    async def close(self) -> None:
-        await self._http.close()
+    # --- requests and answers ---
 
-    async def _write(
-        self, method: str, path: str, obj: Object, content_type: str, parameters: dict[str, str]
-    ) -> Object:
-        body = json.dumps(obj).encode()
-        return _object(
-            await self._http.request(method, path, parameters=parameters, body=body, content_type=content_type)
+    async def _place(self, obj: Object, subresource: str | None = None) -> tuple[Resource, str]:
+        """The object's resource and its path."""
+        resource = await self._resources.find(obj["apiVersion"], obj["kind"])
+        meta = obj["metadata"]
+        return resource, resource.object(meta["name"], meta.get("namespace"), subresource)
+
+    async def _pages(self, request: Request, resource: Resource) -> Listing:
+        """All pages of a list, all of the version of the first."""
+        items: list[Object] = []
+        while True:
+            page = self._object(await self._call(request), resource)
+            items += [{"apiVersion": resource.api_version, "kind": resource.kind, **item} for item in page["items"]]
+            meta = page["metadata"]
+            if not meta.get("continue"):
+                return Listing(items, meta["resourceVersion"])
+            request = replace(request, parameters={**request.parameters, "continue": meta["continue"]})
+
+    async def _write(self, resource: Resource, request: Request) -> Object:
+        return self._object(await self._call(request), resource)
+
+    async def _resource_list(self, path: str) -> Object | None:
+        answer = await self._call(_reading(path))
+        return None if answer.status == 404 else _json(answer)
+
+    async def _call(self, request: Request, timeout: float | None = None) -> Answer:
+        return await self._http.request(
+            self._authorized(request), timeout=timeout if timeout is not None else self._timeout
         )
 
-    # --- paths ---
+    def _authorized(self, request: Request) -> Request:
+        headers = {"accept": _JSON, "user-agent": f"autarky/{__version__}", **request.headers}
+        token = self._token() if callable(self._token) else self._token
+        if token is not None:
+            headers["authorization"] = f"Bearer {token}"
+        return replace(request, headers=headers)
 
-    async def _path_of(self, obj: Object, subresource: str | None = None) -> str:
-        resource = await self._resource(obj["apiVersion"], obj["kind"])
-        meta = obj["metadata"]
-        return resource.path(meta.get("namespace"), meta["name"], subresource)
+    def _object(self, answer: Answer, resource: Resource) -> Object:
+        """The object of a good answer; raises what a bad one means."""
+        if answer.status == 404:
+            self._resources.forget(resource.api_version, resource.kind)
+        return _json(answer)
 
-    async def _resource(self, api_version: str, kind: str) -> Resource:
-        """The table first; discovery for what is not in it, asked again whenever it does not know."""
-        key = (api_version, kind)
-        if key not in KNOWN and key not in self._discovered:
-            root = "/api/v1" if api_version == "v1" else f"/apis/{api_version}"
-            found = _object(await self._http.request("GET", root))
-            for entry in found["resources"]:
-                if "/" not in entry["name"]:
-                    resource = Resource(api_version, entry["name"], entry["namespaced"])
-                    self._discovered[(api_version, entry["kind"])] = resource
-        try:
-            return KNOWN.get(key) or self._discovered[key]
-        except KeyError:
-            raise ApiError(404, "NotFound", f"the API serves no {kind} in {api_version}") from None
+
+def _json(answer: Answer) -> Object:
+    if answer.status >= 300:
+        raise error_of(answer.status, answer.body)
+    try:
+        found: Object = json.loads(answer.body)
+    except ValueError as error:
+        # A captive portal or a load balancer's page: whoever answered, it was not the API.
+        raise Unreachable(f"the answer is not JSON: {answer.body[:100]!r}") from error
+    return found
+
+
+def _reading(path: str, parameters: Mapping[str, str] | None = None) -> Request:
+    return Request("GET", path, parameters or {}, resend=True)
+
+
+def _writing(
+    method: str,
+    path: str,
+    content: Object,
+    content_type: str = _JSON,
+    parameters: Mapping[str, str] | None = None,
+    *,
+    resend: bool = False,
+) -> Request:
+    body = json.dumps(content, separators=(",", ":")).encode()
+    return Request(method, path, parameters or {}, {"content-type": content_type}, body, resend)
 
 
 def _selectors(labels: str | None, fields: str | None) -> dict[str, str]:
@@ -195,28 +290,17 @@ def _selectors(labels: str | None, fields: str | None) -> dict[str, str]:
     return {name: value for name, value in selectors.items() if value is not None}
 
 
-def _object(answer: Answer) -> Object:
-    if answer.status >= 400:
-        _raise(answer.status, answer.body)
+def _bookmark(resource: Resource, resource_version: str) -> Object:
+    kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+    return kind | {"metadata": {"resourceVersion": resource_version}}
+
+
+def _event(line: bytes, request: Request) -> WatchEvent:
     try:
-        found: Object = json.loads(answer.body)
-    except ValueError as error:
-        raise Unreachable(f"the answer is not JSON: {answer.body[:200]!r}") from error
-    return found
-
-
-def _raise(status: int, body: bytes) -> NoReturn:
-    try:
-        details = json.loads(body)
-        reason, message = details.get("reason", ""), details.get("message", "")
-    except (ValueError, AttributeError):
-        reason, message = "", body[:500].decode(errors="replace")
-    if status == 409:
-        raise Conflict(f"{reason}: {message}")
-    raise ApiError(status, reason, message)
-
-
-def _failed_checks(body: bytes) -> str:
-    """The lines of a health answer that say what failed."""
-    lines = body.decode(errors="replace").splitlines()
-    return "; ".join(line for line in lines if line.startswith("[-]")) or "; ".join(lines)[:200]
+        event: dict[str, Any] = json.loads(line)
+        kind, obj = event["type"], event["object"]
+    except (ValueError, KeyError) as error:
+        raise Unreachable(f"the answer to {request} broke off within an event") from error
+    if kind == "ERROR":
+        raise error_of_status(obj) or ApiError(500, "Unknown", "the watch ended with an error that says nothing")
+    return WatchEvent(kind, obj)

@@ -1,1 +1,1 @@
-"""HTTP with TLS: the only place that imports httpx2."""
+"""HTTP with TLS: the only package that imports httpx2. The adapters above it share nothing else."""

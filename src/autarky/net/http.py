@@ -1,136 +1,233 @@
-"""HTTP requests to one of several equal servers, with failover and errors of our own tree.
+"""HTTP/1.1 requests to one of several equal servers, with failover and errors of our own tree.
 
-Contract: a request goes to the server that answered last, and to the next one when a connection cannot be
-made. Once bytes may have been sent, only GET is sent again: a write that got no answer may have happened.
-Every failure to get an answer is Unreachable; an answer, whatever its status, is returned.
+Contract:
+- A request goes to the server that answered last. Where no connection can be made, the next one is tried,
+  whatever the request: nothing was sent.
+- Once bytes may have been sent, a request is sent again only if it was declared harmless to `resend`: a
+  write that got no answer may have been carried out, and the error says so.
+- A server that answers «later» (429 or 503 with Retry-After) has not carried the request out; it is asked
+  again when it said, for as long as there is time. A Kubernetes API server that shuts down does that.
+- Every failure to get an answer is Unreachable; an answer, whatever its status, is returned.
+
+Danger: kept-alive connections are checked before use, but a server may close one in the very moment of
+sending; this race is what `resend` is for.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
+import socket
 import ssl
+from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from urllib.parse import urlencode
 
 import httpx2
 
 from autarky.errors import Unreachable
 
 CONNECT_TIMEOUT = 2.0
+"""Seconds for the TCP handshake, and again for the TLS handshake."""
 REQUEST_TIMEOUT = 30.0
+"""Seconds for one request with all its attempts."""
+PARALLEL_REQUESTS = 16
+"""More would only cost TLS handshakes. Streams do not count."""
+KEEP_ALIVE = 30.0
+"""Seconds for which an idle connection is kept; Kubernetes and etcd keep theirs for longer."""
+
+_NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+# anyio lets errors of an established TLS connection through as they are; a server that refuses our
+# certificate in TLS 1.3 shows up as one.
+_MAYBE_SENT = (httpx2.TransportError, ssl.SSLError, OSError)
+_KEEPALIVE_OPTIONS = (
+    # A peer that vanished without a word (power cut) is noticed within 30 s, also by a silent watch.
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to ask of any of the servers. `resend`: whether doing it twice is as good as once."""
+
+    method: str
+    path: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    body: bytes | None = field(default=None, repr=False)
+    resend: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
+    """An answer, whole. Names of headers are in lower case."""
+
     status: int
-    body: bytes
     headers: Mapping[str, str]
+    body: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An answer whose body is read as it comes."""
+    """An answer whose body is read as it comes. Lines come without their b"\\n"."""
 
     status: int
-    lines: AsyncIterator[str]
+    lines: AsyncIterator[bytes]
 
 
 class Endpoints:
-    """A client of several equal servers (base URLs)."""
+    """A client of several equal servers.
 
-    def __init__(self, servers: Sequence[str], tls: ssl.SSLContext, headers: Mapping[str, str] | None = None) -> None:
+    servers: base URLs ("https://10.0.0.1:6443"), tried in this order at first. Not empty.
+    server_name: the name that the servers' certificate must have, where it is not the URL's host.
+    """
+
+    def __init__(self, servers: Sequence[str], tls: ssl.SSLContext, *, server_name: str | None = None) -> None:
+        if not servers:
+            raise ValueError("a client needs a server")
         self._servers = [server.rstrip("/") for server in servers]
-        self._client = httpx2.AsyncClient(
+        self._server_name = server_name
+        self._slots = asyncio.Semaphore(PARALLEL_REQUESTS)
+        self._transport = httpx2.AsyncHTTPTransport(
             verify=tls,
-            headers=dict(headers or {}),
             trust_env=False,
-            timeout=httpx2.Timeout(REQUEST_TIMEOUT, connect=CONNECT_TIMEOUT),
-            limits=httpx2.Limits(max_connections=64, max_keepalive_connections=32, keepalive_expiry=30),
+            limits=httpx2.Limits(
+                max_connections=None, max_keepalive_connections=PARALLEL_REQUESTS, keepalive_expiry=KEEP_ALIVE
+            ),
+            socket_options=_KEEPALIVE_OPTIONS,
         )
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        parameters: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str | None = None,
-        timeout: float | None = None,
-    ) -> Answer:
-        """One request, answered whole. `timeout` in seconds for all of it but connecting."""
-        request = self._build(method, path, parameters, body, content_type, timeout)
-        response = await self._send(request, stream=False)
-        return Answer(response.status_code, response.content, response.headers)
+    async def request(self, request: Request, *, timeout: float = REQUEST_TIMEOUT) -> Answer:
+        """The answer, whole. `timeout` in seconds bounds everything, waiting and failover included."""
+        try:
+            async with asyncio.timeout(timeout) as limit, self._slots:
+                while True:
+                    answer = await self._whole(request, timeout)
+                    pause = _asked_to_wait(answer)
+                    if pause is None or pause >= _left(limit):
+                        return answer
+                    await asyncio.sleep(pause)
+        except TimeoutError as error:
+            asked = " or ".join(self._servers)
+            self._servers.append(self._servers.pop(0))  # one that hangs lets everybody connect: begin elsewhere
+            raise Unreachable(f"{asked}: {request} was not answered within {timeout:g} s") from error
 
     @asynccontextmanager
-    async def stream(
-        self, path: str, *, parameters: Mapping[str, str] | None = None, idle_timeout: float
-    ) -> AsyncIterator[Stream]:
-        """A GET whose body comes line by line; Unreachable when nothing comes for `idle_timeout` seconds."""
-        request = self._build("GET", path, parameters, None, None, idle_timeout)
-        response = await self._send(request, stream=True)
+    async def stream(self, request: Request, *, idle_timeout: float) -> AsyncIterator[Stream]:
+        """The answer as it comes; reading it raises Unreachable when it breaks off, or when nothing comes
+        for `idle_timeout` seconds."""
+        server, response = await self._send(request, idle_timeout)
         try:
-            yield Stream(response.status_code, _lines(response))
+            yield Stream(response.status_code, _lines(server, request, response))
         finally:
             await response.aclose()
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await self._transport.aclose()
 
-    def _build(
-        self,
-        method: str,
-        path: str,
-        parameters: Mapping[str, str] | None,
-        body: bytes | None,
-        content_type: str | None,
-        timeout: float | None,
-    ) -> httpx2.Request:
-        headers = {"Content-Type": content_type} if content_type is not None else {}
-        limit = httpx2.Timeout(timeout if timeout is not None else REQUEST_TIMEOUT, connect=CONNECT_TIMEOUT)
-        return self._client.build_request(
-            method,
-            self._servers[0] + path,
-            params=dict(parameters) if parameters else None,
-            content=body,
-            headers=headers,
-            timeout=limit,
-        )
+    # --- attempts ---
 
-    async def _send(self, request: httpx2.Request, *, stream: bool) -> httpx2.Response:
-        last: Exception | None = None
-        for attempt, server in enumerate([*self._servers, self._servers[0]]):
-            request.url = httpx2.URL(server).join(request.url.raw_path.decode())
-            request.headers["Host"] = request.url.netloc.decode()
+    async def _whole(self, request: Request, timeout: float) -> Answer:
+        _, response = await self._send(request, timeout, read=True)
+        return Answer(response.status_code, dict(response.headers), response.content)
+
+    async def _send(self, request: Request, read_timeout: float, *, read: bool = False) -> tuple[str, httpx2.Response]:
+        """One attempt after the other until a server answers; with `read`, answers to the end."""
+        attempts, failures = deque(self._servers), dict[str, str]()
+        second_chance = request.resend
+        while attempts:
+            server = attempts.popleft()
             try:
-                response = await self._client.send(request, stream=stream)
-            except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-                last = error
-                if attempt >= len(self._servers) - 1:
-                    break
-            except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError) as error:
-                # Often a kept-alive connection that the server closed while we were sending.
-                last = error
-                if request.method != "GET":
-                    break
-            except (httpx2.TransportError, ssl.SSLError) as error:
-                last = error
-                break
+                response = await self._transport.handle_async_request(self._build(server, request, read_timeout))
+                if read:
+                    await response.aread()
+            except _NOT_SENT as error:
+                failures[server] = _why(error)
+            except _MAYBE_SENT as error:
+                if not request.resend:
+                    raise Unreachable(
+                        f"{server}: no answer to {request}, which may have been carried out: {_why(error)}"
+                    ) from error
+                failures[server] = _why(error)
+                if second_chance:
+                    second_chance = False
+                    attempts.appendleft(server)
             else:
                 self._prefer(server)
-                return response
-        raise Unreachable(f"{request.method} {request.url}: {type(last).__name__} {last}".rstrip()) from last
+                return server, response
+        raise Unreachable("; ".join(f"{server}: {why}" for server, why in failures.items()))
+
+    def _build(self, server: str, request: Request, read_timeout: float) -> httpx2.Request:
+        query = f"?{urlencode(request.parameters)}" if request.parameters else ""
+        limits = {"connect": CONNECT_TIMEOUT, "read": read_timeout, "write": read_timeout, "pool": read_timeout}
+        extensions: dict[str, object] = {"timeout": limits}
+        if self._server_name is not None:
+            extensions["sni_hostname"] = self._server_name
+        return httpx2.Request(
+            request.method,
+            f"{server}{request.path}{query}",
+            headers=dict(request.headers),
+            content=request.body,
+            extensions=extensions,
+        )
 
     def _prefer(self, server: str) -> None:
+        """The next request begins with the server that has just answered."""
         if server != self._servers[0]:
             self._servers.remove(server)
             self._servers.insert(0, server)
 
 
-async def _lines(response: httpx2.Response) -> AsyncIterator[str]:
+async def _lines(server: str, request: Request, response: httpx2.Response) -> AsyncIterator[bytes]:
+    """Split at line feeds only: what else counts as the end of a line in text occurs inside of JSON strings."""
+    begun: list[bytes] = []
     try:
-        async for line in response.aiter_lines():
-            yield line
-    except httpx2.TransportError as error:
-        raise Unreachable(f"{response.url}: the stream was cut: {type(error).__name__} {error}") from error
+        async for chunk in response.aiter_bytes():
+            first, *others = chunk.split(b"\n")
+            begun.append(first)
+            for part in others:
+                yield b"".join(begun)
+                begun = [part]
+    except _MAYBE_SENT as error:
+        raise Unreachable(f"{server}: the answer to {request} broke off: {_why(error)}") from error
+    rest = b"".join(begun)
+    if rest:
+        yield rest
+
+
+def _asked_to_wait(answer: Answer) -> float | None:
+    """Seconds after which the server wants to be asked again; None when this is its answer."""
+    after = answer.headers.get("retry-after", "")
+    return max(float(after), 0.1) if answer.status in (429, 503) and after.isdecimal() else None
+
+
+def _left(limit: asyncio.Timeout) -> float:
+    when = limit.when()
+    return when - asyncio.get_running_loop().time() if when is not None else 0.0
+
+
+def _why(error: BaseException) -> str:
+    """The cause in plain words: the libraries in between say little more than «failed»."""
+    if isinstance(error, httpx2.ConnectTimeout):
+        return f"no connection within {CONNECT_TIMEOUT:g} s"
+    if isinstance(error, httpx2.TimeoutException):
+        return "nothing was heard for too long"
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"its certificate is not accepted: {cause.verify_message}"
+        if isinstance(cause, ssl.SSLError):
+            return f"TLS failed: {cause.reason or cause}"
+        if isinstance(cause, OSError) and cause.errno:
+            return os.strerror(cause.errno)  # asyncio puts a text of its own into `strerror`
+        cause = cause.__cause__ or cause.__context__
+    return str(error) or "the connection broke"

@@ -1,4 +1,4 @@
-"""Judging certificates that exist: does the pair belong together, is it what the specification wants?"""
+"""Judging what exists: is a pair usable as a CA, is a leaf what its specification wants?"""
 
 from __future__ import annotations
 
@@ -6,85 +6,92 @@ from datetime import datetime, timedelta
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 from autarky.errors import UserError
 from autarky.model.files import CertSpec
-from autarky.pki.issue import _USAGES, Pair
+from autarky.pki.issue import USAGES, Authority, Pair, alternative_names, read_pair, wanted_names
+from autarky.pki.keys import Algorithm, algorithm_of
 
 RENEW_BEFORE = timedelta(days=30)
+"""A leaf is issued anew when less than this, or than a third of its life, is left: whichever is shorter."""
 
 
-def why_renew(pair: Pair, spec: CertSpec, ca: Pair, now: datetime) -> str | None:
-    """Why a leaf must be issued anew, or None when it is as specified and good for a while."""
-    certificate = _load(pair)
-    if certificate is None:
-        return "unreadable, or its key belongs to another certificate"
-    issuer = x509.load_pem_x509_certificate(ca.certificate)
-    if not _signed_by(certificate, issuer):
+def why_renew(pair: Pair, spec: CertSpec, authority: Authority, algorithm: Algorithm, now: datetime) -> str | None:
+    """Why a leaf must be issued anew, as a clause; None when it is as specified and good for a while."""
+    try:
+        certificate, key = read_pair(pair)
+    except ValueError as error:
+        return f"unreadable: {error}"
+    if not _signed_by(certificate, authority.certificate):
         return "signed by another CA"
-    if certificate.not_valid_after_utc - now < min(RENEW_BEFORE, _lifetime(certificate) / 3):
-        return f"expires {certificate.not_valid_after_utc:%Y-%m-%d}"
-    return _differs(certificate, spec)
-
-
-def _differs(certificate: x509.Certificate, spec: CertSpec) -> str | None:
-    common_name = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
-    organizations = tuple(
-        str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    return (
+        _difference(certificate, spec)
+        or (None if algorithm_of(key) == algorithm else f"its key is not {algorithm}")
+        or _age(certificate, authority.certificate, now)
     )
-    if (common_name, organizations) != (spec.common_name, spec.organizations):
-        return "names another subject"
-    if _names(certificate) != (set(spec.dns_names), set(spec.ip_addresses)):
-        return "names other hosts or addresses"
-    usages = set(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
-    if usages != {_USAGES[usage] for usage in spec.usages}:
-        return "is for other usages"
+
+
+def _difference(certificate: x509.Certificate, spec: CertSpec) -> str | None:
+    subject = certificate.subject
+    names = [str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    groups = [str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+    if names != [spec.common_name] or sorted(groups) != sorted(spec.organizations):
+        return "its subject differs"
+    if alternative_names(certificate) != wanted_names(spec):
+        return "its host names or addresses differ"
+    if _usages(certificate) != {USAGES[usage] for usage in spec.usages}:
+        return "its usages differ"
     return None
 
 
-def refuse_bad_ca(pair: Pair, certificate_file: str, key_file: str, now: datetime) -> None:
-    """UserError when a given CA pair cannot be used; names both files and the remedy."""
+def _age(certificate: x509.Certificate, issuer: x509.Certificate, now: datetime) -> str | None:
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now < begin:
+        return f"not valid before {begin:%Y-%m-%d %H:%M}"
+    # A leaf that ends with its CA gains nothing by being issued anew: that would repeat in every run.
+    if end - now < min(RENEW_BEFORE, (end - begin) / 3) and end < issuer.not_valid_after_utc:
+        return f"expires {end:%Y-%m-%d}"
+    return None
+
+
+def authority_of(pair: Pair, certificate_file: str, key_file: str, now: datetime) -> Authority:
+    """The pair as a CA; UserError, naming both files and the remedy, when it cannot be one."""
     where = f"{certificate_file} and {key_file}"
     try:
-        certificate = x509.load_pem_x509_certificate(pair.certificate)
-        serialization.load_pem_private_key(pair.key, password=None)
-    except (ValueError, TypeError) as error:
+        certificate, key = read_pair(pair)
+    except ValueError as error:
         raise UserError(
-            f"they are not a PEM certificate and an unencrypted PEM key: {error}", where=where, fix="give both as PEM"
+            f"not usable as a CA: {error}",
+            where=where,
+            fix="put a CA certificate there and the unencrypted EC or RSA key that belongs to it, both as PEM",
         ) from error
-    if _load(pair) is None:
+    if not _may_sign(certificate):
         raise UserError(
-            "the key does not belong to the certificate", where=where, fix="give the key that the certificate is for"
+            "the certificate is not one of a CA",
+            where=where,
+            fix="give a certificate with CA:TRUE and, if it has key usages, Certificate Sign",
         )
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if not begin <= now < end:
+        raise UserError(
+            f"the CA is valid from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} only",
+            where=where,
+            fix="give a CA that is valid now, or set this machine's clock",
+        )
+    return Authority(certificate, key)
+
+
+def _may_sign(certificate: x509.Certificate) -> bool:
     try:
-        is_ca = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+        if not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
+            return False
     except x509.ExtensionNotFound:
-        is_ca = False
-    if not is_ca:
-        raise UserError("the certificate is not a CA", where=where, fix="give a certificate with CA:TRUE")
-    if certificate.not_valid_after_utc <= now:
-        raise UserError(
-            f"the CA expired {certificate.not_valid_after_utc:%Y-%m-%d}", where=where, fix="give a CA that is valid"
-        )
-
-
-def is_pair(pair: Pair) -> bool:
-    """Whether the key belongs to the certificate."""
-    return _load(pair) is not None
-
-
-def _load(pair: Pair) -> x509.Certificate | None:
+        return False
     try:
-        certificate = x509.load_pem_x509_certificate(pair.certificate)
-        key = serialization.load_pem_private_key(pair.key, password=None)
-    except (ValueError, TypeError):
-        return None
-    if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
-        return None
-    return certificate if key.public_key() == certificate.public_key() else None
+        return certificate.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
+    except x509.ExtensionNotFound:
+        return True
 
 
 def _signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
@@ -95,14 +102,8 @@ def _signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
     return True
 
 
-def _lifetime(certificate: x509.Certificate) -> timedelta:
-    return certificate.not_valid_after_utc - certificate.not_valid_before_utc
-
-
-def _names(certificate: x509.Certificate) -> tuple[set[str], set[str]]:
+def _usages(certificate: x509.Certificate) -> set[x509.ObjectIdentifier]:
     try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return set(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
     except x509.ExtensionNotFound:
-        return set(), set()
-    addresses = {str(address) for address in names.get_values_for_type(x509.IPAddress)}
-    return set(names.get_values_for_type(x509.DNSName)), addresses
+        return set()

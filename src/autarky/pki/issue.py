@@ -1,92 +1,106 @@
-"""Issuing: CAs, leafs and key pairs, with `cryptography`. Values in, PEM out; no files here."""
+"""Issuing CAs and leafs. Values in, PEM out: no files here, and no clock but the `now` that is given.
+
+Contract: a leaf never outlives its CA, and is never valid before it. Serial numbers are random.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from autarky.errors import UserError
 from autarky.model.files import CertSpec
+from autarky.pki.keys import Algorithm, PrivateKey, PublicKey, algorithm_of, key_pem, load_key, new_key
 
-Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
-Algorithm = Literal["EC", "RSA"]
 BACKDATED = timedelta(minutes=5)
 """Certificates are valid from a little before now, so that a host whose clock is behind accepts them."""
-_USAGES = {"server": ExtendedKeyUsageOID.SERVER_AUTH, "client": ExtendedKeyUsageOID.CLIENT_AUTH}
+LONGEST_COMMON_NAME = 64
+"""Characters; ub-common-name of RFC 5280, Appendix A.1."""
+USAGES = {"server": ExtendedKeyUsageOID.SERVER_AUTH, "client": ExtendedKeyUsageOID.CLIENT_AUTH}
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A certificate and its private key, both PEM. The key has no repr."""
+    """A certificate (maybe followed by others) and its private key, both PEM. The key has no repr."""
 
     certificate: bytes
     key: bytes = field(repr=False)
 
 
-def new_key(algorithm: Algorithm) -> Key:
-    """P-256 or RSA 2048: what every Kubernetes component accepts."""
-    if algorithm == "EC":
-        return ec.generate_private_key(ec.SECP256R1())
-    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """A CA that can sign."""
+
+    certificate: x509.Certificate
+    key: PrivateKey = field(repr=False)
 
 
-def key_pem(key: Key) -> bytes:
-    """PKCS#8: one form for both algorithms."""
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+def read_pair(pair: Pair) -> tuple[x509.Certificate, PrivateKey]:
+    """Both parts, of which the first certificate counts; ValueError, saying why, when they are no pair."""
+    try:
+        certificate = x509.load_pem_x509_certificate(pair.certificate)
+    except ValueError as error:
+        raise ValueError("not a certificate in PEM form") from error
+    key = load_key(pair.key)
+    if certificate.public_key() != key.public_key():
+        raise ValueError("the key belongs to another certificate")
+    return certificate, key
 
 
-def public_pem(key: Key) -> bytes:
-    return key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-
-
-def issue_ca(common_name: str, algorithm: Algorithm, now: datetime, days: int) -> Pair:
-    """A self-signed CA."""
-    key = new_key(algorithm)
+def issue_ca(common_name: str, key: PrivateKey, now: datetime, days: int) -> Pair:
+    """A self-signed CA of this key."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     certificate = (
-        _builder(name, name, key, now, now + timedelta(days=days))
+        _certificate(name, name, key, now - BACKDATED, now + timedelta(days=days))
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=True), critical=True)
-        .add_extension(identifier, critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return Pair(certificate.public_bytes(serialization.Encoding.PEM), key_pem(key))
+    return Pair(_pem(certificate), key_pem(key))
 
 
-def issue_leaf(spec: CertSpec, ca: Pair, algorithm: Algorithm, now: datetime, days: int) -> Pair:
-    """A leaf as specified, signed by the CA; it never outlives its CA."""
-    ca_certificate = x509.load_pem_x509_certificate(ca.certificate)
-    ca_key = serialization.load_pem_private_key(ca.key, password=None)
-    assert isinstance(ca_key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey)  # noqa: S101 # checked when it was read
+def issue_leaf(spec: CertSpec, authority: Authority, algorithm: Algorithm, now: datetime, days: int) -> Pair:
+    """A leaf as specified. Raises UserError for names that X.509 cannot hold."""
+    issuer = authority.certificate
     key = new_key(algorithm)
-    until = min(now + timedelta(days=days), ca_certificate.not_valid_after_utc)
+    begin = max(now - BACKDATED, issuer.not_valid_before_utc)
+    end = min(now + timedelta(days=days), issuer.not_valid_after_utc)
     builder = (
-        _builder(_subject(spec), ca_certificate.subject, key, now, until)
+        _certificate(_subject(spec), issuer.subject, key, begin, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([_USAGES[usage] for usage in spec.usages]), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_certificate.public_key()),  # type: ignore[arg-type] # EC or RSA
-            critical=False,
-        )
+        .add_extension(_key_usage(enciphers_keys=algorithm_of(key) == "RSA"), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([USAGES[usage] for usage in spec.usages]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(_issuer_identifier(authority), critical=False)
     )
     names = _alternative_names(spec)
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    return Pair(builder.sign(ca_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM), key_pem(key))
+    return Pair(_pem(builder.sign(authority.key, hashes.SHA256())), key_pem(key))
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: Key, now: datetime, until: datetime
+def alternative_names(certificate: x509.Certificate) -> frozenset[x509.GeneralName]:
+    """What a certificate is good for; empty where it has no such extension."""
+    try:
+        return frozenset(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except x509.ExtensionNotFound:
+        return frozenset()
+
+
+def wanted_names(spec: CertSpec) -> frozenset[x509.GeneralName]:
+    """The alternative names of a specification, in the same form as those of a certificate."""
+    return frozenset(_alternative_names(spec))
+
+
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: PrivateKey, begin: datetime, end: datetime
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -94,25 +108,48 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - BACKDATED)
-        .not_valid_after(until)
+        .not_valid_before(begin)
+        .not_valid_after(end)
     )
 
 
 def _subject(spec: CertSpec) -> x509.Name:
+    if len(spec.common_name) > LONGEST_COMMON_NAME:
+        raise UserError(
+            f"the certificate {spec.name} would name «{spec.common_name}», which has {len(spec.common_name)} "
+            f"characters; X.509 allows {LONGEST_COMMON_NAME}",
+            fix="give the node a shorter name",
+        )
     organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, name) for name in spec.organizations]
     return x509.Name([*organizations, x509.NameAttribute(NameOID.COMMON_NAME, spec.common_name)])
 
 
 def _alternative_names(spec: CertSpec) -> list[x509.GeneralName]:
-    addresses = [x509.IPAddress(ipaddress.ip_address(address)) for address in spec.ip_addresses]
-    return [*(x509.DNSName(name) for name in spec.dns_names), *addresses]
+    try:
+        addresses = [x509.IPAddress(ipaddress.ip_address(address)) for address in spec.ip_addresses]
+        return [*(x509.DNSName(name) for name in spec.dns_names), *addresses]
+    except ValueError as error:
+        raise UserError(
+            f"the certificate {spec.name} cannot name {', '.join((*spec.dns_names, *spec.ip_addresses))}: {error}",
+            fix="write host names in their ASCII form (xn--…) and addresses as numbers",
+        ) from error
 
 
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+def _issuer_identifier(authority: Authority) -> x509.AuthorityKeyIdentifier:
+    """The CA's own identifier: other tools do not always derive it from the key as we do, and a
+    verifier refuses a leaf that says another one than its CA."""
+    try:
+        own = authority.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+    except x509.ExtensionNotFound:
+        public: PublicKey = authority.key.public_key()
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(public)
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own.value)
+
+
+def _key_usage(*, signs_certificates: bool = False, enciphers_keys: bool = False) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=True,
-        key_encipherment=not signs_certificates,
+        key_encipherment=enciphers_keys,
         key_cert_sign=signs_certificates,
         crl_sign=signs_certificates,
         content_commitment=False,
@@ -121,3 +158,7 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)

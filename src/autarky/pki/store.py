@@ -1,157 +1,197 @@
 """A cluster's pki directory: issue what is missing or no longer right, keep everything else.
 
-Contract: files NAME.crt and NAME.key, 0600, each replaced in one rename. The key is written before the
-certificate; a kill between the two leaves a pair that does not belong together, which `plan` sees and
-`ensure` issues anew. CAs are never replaced: a CA that is there but broken is an error, because
-everything that trusts it would have to change.
+Contract: files NAME.crt and NAME.key (and sa.key, sa.pub), 0600 in directories of 0700, each replaced in one
+rename, the key always before its certificate. A kill between the two leaves a pair that does not belong
+together: `plan` says so and `ensure` issues it anew. CAs and the service account key are never replaced
+(authorities.py). One writer at a time: the caller holds the cluster's lock.
+
+Danger: a leaf that nobody asks for any more (of a node that was removed) stays here until it expires.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from autarky.errors import UserError
 from autarky.model.cluster import CertificateSettings
 from autarky.model.files import CertSpec
-from autarky.pki.check import is_pair, refuse_bad_ca, why_renew
-from autarky.pki.issue import Pair, issue_ca, issue_leaf, key_pem, new_key, public_pem
+from autarky.pki.authorities import COMMON_NAMES, PairFiles, Plan, plan_authority
+from autarky.pki.check import why_renew
+from autarky.pki.issue import Authority, Pair, issue_leaf, read_pair
+from autarky.pki.keys import key_pem, load_key, new_key, public_pem
 from autarky.store import write_private
 
-CAS = {"ca": "kubernetes", "front-proxy-ca": "kubernetes-front-proxy", "etcd/ca": "etcd"}
-"""File stem → common name."""
 SERVICE_ACCOUNT = "sa"
+ADMIN = "super-admin"
+_SUFFIXES = frozenset({".crt", ".key", ".pub"})
 
 
+@dataclass(slots=True)
 class PkiStore:
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    """See the module's contract."""
+
+    directory: Path
+    _settled: bool | None = field(default=None, repr=False)
+    """Whether the last `plan` or `ensure` left nothing to issue; None before either."""
+
+    # --- reading ---
 
     def files(self) -> dict[str, bytes]:
         """Everything in the directory by relative name ("etcd/ca.crt"). Holds private keys: do not log."""
-        if not self.directory.is_dir():
-            return {}
-        paths = sorted(p for p in self.directory.rglob("*") if p.suffix in {".crt", ".key", ".pub"} and p.is_file())
-        return {str(path.relative_to(self.directory)): path.read_bytes() for path in paths if path.name[0] != "."}
+        return {str(path.relative_to(self.directory)): path.read_bytes() for path in self._paths()}
+
+    def read(self, name: str) -> Pair:
+        """The certificate and the key of that name; UserError where one of them is missing."""
+        files = self._files(name)
+        pair = files.read()
+        if pair is None:
+            raise UserError(
+                f"{files.certificate} or its key has not been issued", fix="run `autarky up` to issue certificates"
+            )
+        return pair
 
     def complete(self, *names: str) -> bool:
-        """Whether the named pairs (by default the admin's, issued last of all CAs' leafs) are there."""
-        return all(self._path(f"{name}.{end}").exists() for name in names or ("super-admin",) for end in ("crt", "key"))
+        """Whether the named pairs are there and whole; without names, whether everything is.
+
+        Everything: the last `plan` or `ensure` left nothing to issue; before either, all pairs in the
+        directory are whole and the admin's, without which nothing can be done, is among them.
+        """
+        if names:
+            return all(self._whole(name) for name in names)
+        if self._settled is not None:
+            return self._settled
+        return all(self._whole(name) for name in {ADMIN, *self._names()})
+
+    # --- issuing ---
 
     def plan(self, specs: Sequence[CertSpec], settings: CertificateSettings, now: datetime) -> list[str]:
-        """What `ensure` would issue and why, as "NAME (reason)"; raises like `ensure` for bad CAs."""
-        reasons = []
-        for name in _needed_cas(specs):
-            if self._existing_ca(name, now) is None:
-                source = "the given CA" if _given(settings, name) is not None else "a new CA"
-                reasons.append(f"{name} ({source})")
-        if not self._path(f"{SERVICE_ACCOUNT}.key").exists() or not self._path(f"{SERVICE_ACCOUNT}.pub").exists():
+        """What `ensure` would issue and why, as "NAME (reason)". Raises UserError as `ensure` does."""
+        authorities = self._authorities(specs, settings, now)
+        reasons = [f"{name} ({plan.reason})" for name, plan in authorities.items() if plan.new is not None]
+        if self._service_account_is_missing():
             reasons.append(f"{SERVICE_ACCOUNT} (missing)")
         for spec in specs:
-            why = self._why(spec, now)
+            plan = authorities[spec.ca]
+            why = "its CA is new" if plan.new is not None else self._why(spec, plan.authority, settings, now)
             if why is not None:
                 reasons.append(f"{spec.name} ({why})")
+        self._settled = not reasons
         return reasons
 
     def ensure(self, specs: Sequence[CertSpec], settings: CertificateSettings, now: datetime) -> list[str]:
-        """Issue everything that is missing or no longer right; the names of what was issued.
+        """Issue everything that is missing or no longer right; returns the names of what was issued.
 
-        Raises UserError when a CA, given or kept, cannot be used.
+        Raises UserError, before anything is written, when a CA or the service account key, given or kept,
+        cannot be used.
         """
+        authorities = self._authorities(specs, settings, now)
+        service_account_is_missing = self._service_account_is_missing()
+        self._tidy()
         issued = []
-        for name in _needed_cas(specs):
-            if self._existing_ca(name, now) is None:
-                self._write(name, _given_ca(settings, name, now) or _new_ca(name, settings, now))
+        for name, plan in authorities.items():
+            if plan.new is not None:
+                self._write(name, plan.new)
                 issued.append(name)
-        issued += self._ensure_service_account(settings)
+        if service_account_is_missing:
+            self._write_service_account(settings)
+            issued.append(SERVICE_ACCOUNT)
         for spec in specs:
-            if self._why(spec, now) is not None:
-                ca = self._read(spec.ca)
-                if ca is None:
-                    raise UserError(f"CA {spec.ca} was removed meanwhile", fix="run the command again")
-                self._write(spec.name, issue_leaf(spec, ca, settings.key_algorithm, now, settings.leaf_days))
+            authority = authorities[spec.ca].authority
+            if self._why(spec, authority, settings, now) is not None:
+                self._write(spec.name, issue_leaf(spec, authority, settings.key_algorithm, now, settings.leaf_days))
                 issued.append(spec.name)
+        self._settled = True
         return issued
 
-    def _why(self, spec: CertSpec, now: datetime) -> str | None:
-        pair, ca = self._read(spec.name), self._read(spec.ca)
-        if pair is None or ca is None:
-            return "missing"
-        return why_renew(pair, spec, ca, now)
+    def _authorities(self, specs: Sequence[CertSpec], settings: CertificateSettings, now: datetime) -> dict[str, Plan]:
+        """The CAs that sign these leafs: an etcd that somebody else runs needs none of ours."""
+        needed = {spec.ca for spec in specs}
+        return {name: plan_authority(self._files(name), settings, now) for name in COMMON_NAMES if name in needed}
 
-    def _existing_ca(self, name: str, now: datetime) -> Pair | None:
-        """The CA that is kept here; UserError when it is there but cannot be used."""
-        pair = self._read(name)
-        if pair is None or (not is_pair(pair) and not self._ever_used(name)):
-            return None
-        refuse_bad_ca(pair, str(self._path(f"{name}.crt")), str(self._path(f"{name}.key")), now)
-        return pair
-
-    def _ever_used(self, name: str) -> bool:
-        """A CA pair torn by a kill was never used: no leaf of its kind can exist yet."""
-        leafs = {
-            "ca": "apiserver.crt",
-            "front-proxy-ca": "front-proxy-client.crt",
-            "etcd/ca": "apiserver-etcd-client.crt",
-        }
-        return self._path(leafs[name]).exists()
-
-    def _ensure_service_account(self, settings: CertificateSettings) -> list[str]:
-        """The public key is written last and only beside its private key."""
-        if self._path(f"{SERVICE_ACCOUNT}.pub").exists() and self._path(f"{SERVICE_ACCOUNT}.key").exists():
-            return []
-        key = new_key(settings.key_algorithm)
-        self._path(f"{SERVICE_ACCOUNT}.pub").unlink(missing_ok=True)
-        write_private(self._path(f"{SERVICE_ACCOUNT}.key"), key_pem(key))
-        write_private(self._path(f"{SERVICE_ACCOUNT}.pub"), public_pem(key))
-        return [SERVICE_ACCOUNT]
-
-    def _read(self, name: str) -> Pair | None:
-        try:
-            return Pair(self._path(f"{name}.crt").read_bytes(), self._path(f"{name}.key").read_bytes())
-        except FileNotFoundError:
-            return None
+    def _why(self, spec: CertSpec, authority: Authority, settings: CertificateSettings, now: datetime) -> str | None:
+        pair = self._files(spec.name).read()
+        return why_renew(pair, spec, authority, settings.key_algorithm, now) if pair is not None else "missing"
 
     def _write(self, name: str, pair: Pair) -> None:
-        write_private(self._path(f"{name}.key"), pair.key)
-        write_private(self._path(f"{name}.crt"), pair.certificate)
+        files = self._files(name)
+        self._make_directory(files.key.parent)
+        write_private(files.key, pair.key)
+        write_private(files.certificate, pair.certificate)
 
-    def _path(self, name: str) -> Path:
-        return self.directory / name
+    # --- the keys that sign service account tokens ---
 
-
-def _needed_cas(specs: Sequence[CertSpec]) -> list[str]:
-    return [name for name in CAS if any(spec.ca == name for spec in specs)]
-
-
-def _new_ca(name: str, settings: CertificateSettings, now: datetime) -> Pair:
-    return issue_ca(CAS[name], settings.key_algorithm, now, settings.ca_days)
-
-
-def _given(settings: CertificateSettings, name: str) -> tuple[Path, Path] | None:
-    """The files of a CA the user gave; None when there are none."""
-    if settings.ca_directory is None:
-        return None
-    certificate, key = (Path(settings.ca_directory) / f"{name}.{end}" for end in ("crt", "key"))
-    if not certificate.exists() and not key.exists():
-        if name == "ca":
+    def _service_account_is_missing(self) -> bool:
+        """Whether the pair is absent or torn; UserError when it is wrong in a way that no kill explains."""
+        key, public = self._service_account_paths()
+        if not key.exists():
+            if public.exists():
+                raise UserError(
+                    f"{key.name} is missing beside it, so no token can be signed that the cluster accepts",
+                    where=str(public),
+                    fix=f"restore {key} from a control node or a backup; if no cluster uses it, move it away",
+                )
+            return True
+        try:
+            ours = public_pem(load_key(key.read_bytes()))
+        except ValueError as error:
+            raise UserError(str(error), where=str(key), fix="restore it from a control node or a backup") from error
+        if not public.exists():
+            return True
+        if ours not in public.read_bytes():
             raise UserError(
-                f"certificates.caDirectory holds no {certificate.name} and {key.name}",
-                where=settings.ca_directory,
-                fix="put your CA there as ca.crt and ca.key, or leave caDirectory out",
+                f"it does not belong to {key}", where=str(public), fix="restore both from a control node or a backup"
             )
-        return None
-    return certificate, key
+        return False
 
+    def _write_service_account(self, settings: CertificateSettings) -> None:
+        path, public = self._service_account_paths()
+        self._make_directory(self.directory)
+        key = load_key(path.read_bytes()) if path.exists() else new_key(settings.key_algorithm)
+        write_private(path, key_pem(key))
+        write_private(public, public_pem(key))
 
-def _given_ca(settings: CertificateSettings, name: str, now: datetime) -> Pair | None:
-    files = _given(settings, name)
-    if files is None:
-        return None
-    missing = [path for path in files if not path.exists()]
-    if missing:
-        raise UserError(f"{missing[0]} is missing", fix="give the certificate and its key, or neither")
-    pair = Pair(files[0].read_bytes(), files[1].read_bytes())
-    refuse_bad_ca(pair, str(files[0]), str(files[1]), now)
-    return pair
+    def _service_account_paths(self) -> tuple[Path, Path]:
+        return self.directory / f"{SERVICE_ACCOUNT}.key", self.directory / f"{SERVICE_ACCOUNT}.pub"
+
+    # --- the directory ---
+
+    def _files(self, name: str) -> PairFiles:
+        return PairFiles(self.directory, name)
+
+    def _whole(self, name: str) -> bool:
+        pair = self._files(name).read()
+        if pair is None:
+            return False
+        try:
+            read_pair(pair)
+        except ValueError:
+            return False
+        return True
+
+    def _paths(self) -> Iterator[Path]:
+        for path in sorted(self.directory.rglob("*")):
+            if path.suffix in _SUFFIXES and not path.name.startswith(".") and path.is_file():
+                yield path
+
+    def _names(self) -> set[str]:
+        """The stems of all certificates."""
+        return {
+            str(path.relative_to(self.directory).with_suffix("")) for path in self._paths() if path.suffix == ".crt"
+        }
+
+    def _make_directory(self, directory: Path) -> None:
+        """Nobody else may even list the names."""
+        missing = [path for path in (directory, *directory.parents) if not path.exists()]
+        for path in reversed(missing):
+            path.mkdir(mode=0o700, exist_ok=True)
+        for path in {self.directory, directory}:
+            path.chmod(0o700)
+
+    def _tidy(self) -> None:
+        """Remove the temporary files (with keys in them) that a kill has left."""
+        for suffix in _SUFFIXES:
+            for path in self.directory.rglob(f".*{suffix}.*"):
+                path.unlink(missing_ok=True)

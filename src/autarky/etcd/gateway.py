@@ -1,0 +1,206 @@
+"""etcd through its JSON gateway (the HTTP form of the v3 API), with client certificates.
+
+Contract: an error that etcd reports is ApiError with the word of its gRPC code as the reason; no answer is
+Unreachable. Only reading is sent again after a lost connection.
+
+Dangers: the gateway dials etcd with the member's *server* certificate, which must therefore be good for
+clients too; where it is not, every call fails with «Unavailable». With several endpoints any member may
+answer: what is asked of one member (`status`) needs a client of that one alone. 64-bit numbers come as
+strings, and are turned into numbers here.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from autarky.errors import ApiError, AutarkyError, Unreachable
+from autarky.net.http import REQUEST_TIMEOUT, Answer, Endpoints, Request
+from autarky.net.tls import client_context
+
+_CODES = (
+    "OK",
+    "Canceled",
+    "Unknown",
+    "InvalidArgument",
+    "DeadlineExceeded",
+    "NotFound",
+    "AlreadyExists",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "FailedPrecondition",
+    "Aborted",
+    "OutOfRange",
+    "Unimplemented",
+    "Internal",
+    "Unavailable",
+    "DataLoss",
+    "Unauthenticated",
+)
+"""Status codes of gRPC by number (grpc.io/docs/guides/status-codes)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """As the cluster knows it. `name` is empty until the member has started for the first time."""
+
+    id: int
+    name: str
+    peer_urls: tuple[str, ...]
+    client_urls: tuple[str, ...]
+    is_learner: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStatus:
+    """What one member says of itself. `leader` is 0 while it knows none. Sizes in bytes."""
+
+    member: int
+    leader: int
+    version: str
+    raft_term: int
+    raft_index: int
+    raft_applied_index: int
+    db_size: int
+    db_size_in_use: int
+    is_learner: bool
+    errors: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValue:
+    """One key with the revision in which it was written last."""
+
+    key: bytes
+    value: bytes = field(repr=False)
+    mod_revision: int
+
+
+class EtcdClient:
+    """endpoints: base URLs of members ("https://10.0.0.1:2379"); the first that answers is used."""
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        *,
+        ca_pem: bytes,
+        client_cert_pem: bytes,
+        client_key_pem: bytes,
+        timeout: float = REQUEST_TIMEOUT,
+    ) -> None:
+        self._http = Endpoints(endpoints, client_context(ca_pem, client_cert_pem, client_key_pem))
+        self._timeout = timeout
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    # --- members ---
+
+    async def status(self) -> MemberStatus:
+        found = await self._read("/v3/maintenance/status")
+        return MemberStatus(
+            member=_number(found["header"], "member_id"),
+            leader=_number(found, "leader"),
+            version=found.get("version", ""),
+            raft_term=_number(found, "raftTerm"),
+            raft_index=_number(found, "raftIndex"),
+            raft_applied_index=_number(found, "raftAppliedIndex"),
+            db_size=_number(found, "dbSize"),
+            db_size_in_use=_number(found, "dbSizeInUse"),
+            is_learner=found.get("isLearner", False),
+            errors=tuple(found.get("errors", ())),
+        )
+
+    async def members(self) -> tuple[Member, ...]:
+        """All members, as the quorum sees them (a linearizable read)."""
+        found = await self._read("/v3/cluster/member/list", {"linearizable": True})
+        return tuple(
+            Member(
+                id=_number(member, "ID"),
+                name=member.get("name", ""),
+                peer_urls=tuple(member.get("peerURLs", ())),
+                client_urls=tuple(member.get("clientURLs", ())),
+                is_learner=member.get("isLearner", False),
+            )
+            for member in found.get("members", ())
+        )
+
+    async def healthy(self, *, timeout: float = 2.0) -> str | None:
+        """None when a member serves linearizable reads and has no alarm, else a short sentence. Never raises."""
+        try:
+            answer = await self._http.request(Request("GET", "/health", resend=True), timeout=timeout)
+            found = _json(answer)
+        except AutarkyError as error:
+            return str(error)
+        if answer.status == 200 and found.get("health") == "true":
+            return None
+        return f"/health says {answer.status}: {found.get('reason') or found.get('message') or 'unhealthy'}"
+
+    # --- keys ---
+
+    async def get(self, key: bytes) -> KeyValue | None:
+        found = await self._range(key)
+        return found[0] if found else None
+
+    async def get_prefix(self, prefix: bytes) -> list[KeyValue]:
+        """All keys that begin with this, in order. For few and small ones: they come in one answer."""
+        return await self._range(prefix, _end_of_prefix(prefix))
+
+    async def put(self, key: bytes, value: bytes) -> None:
+        await self._call("/v3/kv/put", {"key": _encoded(key), "value": _encoded(value)}, resend=False)
+
+    async def _range(self, key: bytes, end: bytes | None = None) -> list[KeyValue]:
+        wanted = {"key": _encoded(key)} | ({"range_end": _encoded(end)} if end is not None else {})
+        found = await self._read("/v3/kv/range", wanted)
+        return [
+            KeyValue(base64.b64decode(kv["key"]), base64.b64decode(kv.get("value", "")), _number(kv, "mod_revision"))
+            for kv in found.get("kvs", ())
+        ]
+
+    # --- requests ---
+
+    async def _read(self, path: str, wanted: Mapping[str, object] | None = None) -> dict[str, Any]:
+        return await self._call(path, wanted or {}, resend=True)
+
+    async def _call(self, path: str, wanted: Mapping[str, object], *, resend: bool) -> dict[str, Any]:
+        headers = {"content-type": "application/json"}
+        request = Request("POST", path, headers=headers, body=json.dumps(wanted).encode(), resend=resend)
+        answer = await self._http.request(request, timeout=self._timeout)
+        found = _json(answer)
+        if answer.status != 200:
+            raise ApiError(
+                answer.status, _reason(found), str(found.get("message") or found.get("error") or "no message")
+            )
+        return found
+
+
+def _json(answer: Answer) -> dict[str, Any]:
+    try:
+        found = json.loads(answer.body)
+    except ValueError:
+        found = None
+    if isinstance(found, dict):
+        return found
+    raise Unreachable(f"whoever answered ({answer.status}) is not etcd: {answer.body[:100]!r}")
+
+
+def _reason(found: Mapping[str, Any]) -> str:
+    code = found.get("code", 2)
+    return _CODES[code] if isinstance(code, int) and code < len(_CODES) else "Unknown"
+
+
+def _number(found: Mapping[str, Any], name: str) -> int:
+    return int(found.get(name, 0))
+
+
+def _encoded(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _end_of_prefix(prefix: bytes) -> bytes:
+    """The first key after all that begin with the prefix; b"\\0" means «to the end»."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else b"\0"

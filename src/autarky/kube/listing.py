@@ -1,0 +1,30 @@
+"""A list with the version of the collection that it shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from autarky.ports import Kube, Object
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A watch that starts from `resource_version` misses nothing that happened after this list."""
+
+    items: list[Object]
+    resource_version: str
+
+
+class Lister(Kube, Protocol):
+    """A Kube whose lists say of which version they are: what a reflector needs."""
+
+    async def list_at(
+        self,
+        api_version: str,
+        kind: str,
+        *,
+        namespace: str | None = None,
+        labels: str | None = None,
+        fields: str | None = None,
+    ) -> Listing: ...

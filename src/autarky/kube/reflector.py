@@ -1,0 +1,159 @@
+"""A live copy of one collection: list, then watch, for ever, through every outage.
+
+Contract:
+- `run` never ends by itself and never raises but when it is cancelled: whatever the API does, it is tried
+  again, after a jittered pause that grows from FIRST_PAUSE to LONGEST_PAUSE.
+- A watch that ended goes on where it was, so nothing is missed; when the server has forgotten that version
+  (410), everything is listed anew. Either way `on_change` is called after each change of the copy.
+- An outage leaves the copy as it was. How old it is is for the reader to judge: `age` counts from the last
+  sign of life (list, event, bookmark), which come at least once a minute while all is well.
+
+Danger: the copy is shared, not deep-copied: readers must not change the objects in it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from autarky.errors import ApiError, AutarkyError
+from autarky.kube.listing import Lister
+from autarky.ports import Clock, Object, WatchEvent
+
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 5.0
+"""Seconds. Short, since what reads the copy may be what brings the API back; one request in 5 s is no load."""
+QUICK_END = 1.0
+"""A watch that ends with nothing said within so many seconds has failed, however politely: a server that
+shuts down does that, and would otherwise be asked again without any pause."""
+
+Key = tuple[str | None, str]
+"""(namespace, name)"""
+
+
+def _nothing() -> None: ...
+
+
+@dataclass(slots=True)
+class Reflector:
+    """Run it as a task; read `items`, `synced`, `age` and `error` at any time.
+
+    on_change: called in the event loop after each change; typically the `set` of an asyncio.Event.
+    jitter: a factor for each pause, from the range [0.5, 1].
+    """
+
+    kube: Lister
+    clock: Clock
+    api_version: str
+    kind: str
+    namespace: str | None = None
+    labels: str | None = None
+    fields: str | None = None
+    on_change: Callable[[], None] = _nothing
+    watch_seconds: int = 300
+    jitter: Callable[[], float] = lambda: random.uniform(0.5, 1)  # noqa: S311 # spreads load, guards nothing
+    error: str | None = None
+    """What the last attempt met; None while list and watch work."""
+    _items: dict[Key, Object] = field(default_factory=dict)
+    _version: str | None = None
+    _last_heard: float | None = None
+    _failures: int = 0
+
+    # --- what readers see ---
+
+    @property
+    def items(self) -> Mapping[Key, Object]:
+        """The copy, by namespace and name. Empty until the first list; see `synced`."""
+        return self._items
+
+    @property
+    def synced(self) -> bool:
+        """Whether everything has been listed at least once."""
+        return self._last_heard is not None
+
+    @property
+    def last_synced(self) -> float | None:
+        """The clock's monotonic time of the last sign that the copy is current; None before the first list."""
+        return self._last_heard
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last sign that the copy is current; infinite before the first list."""
+        return self.clock.monotonic() - self._last_heard if self._last_heard is not None else float("inf")
+
+    # --- the loop ---
+
+    async def run(self) -> NoReturn:
+        while True:
+            try:
+                if self._version is None:
+                    await self._relist()
+                await self._follow()
+            except AutarkyError as error:
+                self._fail(error)
+            if self._failures:
+                await self.clock.sleep(self._pause())
+
+    async def _relist(self) -> None:
+        listing = await self.kube.list_at(
+            self.api_version, self.kind, namespace=self.namespace, labels=self.labels, fields=self.fields
+        )
+        self._items = {_key(item): item for item in listing.items}
+        self._version = listing.resource_version
+        self._hear()  # but the pause keeps growing: a list that is forgotten at once must not be repeated at once
+        self.on_change()
+
+    async def _follow(self) -> None:
+        """One watch, from the version that is known to its end."""
+        begin = self.clock.monotonic()
+        watch = self.kube.watch(
+            self.api_version,
+            self.kind,
+            namespace=self.namespace,
+            labels=self.labels,
+            fields=self.fields,
+            resource_version=self._version,
+            timeout_seconds=self.watch_seconds,
+        )
+        version = self._version
+        async with aclosing(watch) as events:
+            async for event in events:
+                self._take(event)
+        self._hear()
+        quick = self._version == version and self.clock.monotonic() - begin < QUICK_END
+        self._failures = self._failures + 1 if quick else 0
+
+    def _take(self, event: WatchEvent) -> None:
+        self._hear()
+        version = event.object["metadata"]["resourceVersion"]
+        if version != self._version:
+            self._version = version
+            self._failures = 0
+        if event.type == "BOOKMARK":
+            return
+        if event.type == "DELETED":
+            self._items.pop(_key(event.object), None)
+        else:
+            self._items[_key(event.object)] = event.object
+        self.on_change()
+
+    def _hear(self) -> None:
+        self._last_heard = self.clock.monotonic()
+        self.error = None
+
+    def _fail(self, error: AutarkyError) -> None:
+        self.error = str(error)
+        self._failures += 1
+        if isinstance(error, ApiError) and error.status == 410:
+            self._version = None
+
+    def _pause(self) -> float:
+        return float(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(self._failures - 1, 10)) * self.jitter())
+
+
+def _key(obj: Object) -> Key:
+    meta = obj["metadata"]
+    return meta.get("namespace"), meta["name"]
