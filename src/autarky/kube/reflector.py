@@ -61,6 +61,8 @@ class Reflector:
     _version: str | None = None
     _last_heard: float | None = None
     _failures: int = 0
+    _forgotten: int = 0
+    """How often in a row the server did not know the version that it had just named."""
 
     # --- what readers see ---
 
@@ -103,7 +105,7 @@ class Reflector:
         )
         self._items = {_key(item): item for item in listing.items}
         self._version = listing.resource_version
-        self._hear()  # but the pause keeps growing: a list that is forgotten at once must not be repeated at once
+        self._hear()  # no success yet: a list that is forgotten at once must not be repeated without end
         self.on_change()
 
     async def _follow(self) -> None:
@@ -123,15 +125,17 @@ class Reflector:
             async for event in events:
                 self._take(event)
         self._hear()
-        quick = self._version == version and self.clock.monotonic() - begin < QUICK_END
-        self._failures = self._failures + 1 if quick else 0
+        if self._version == version and self.clock.monotonic() - begin < QUICK_END:
+            self._failures += 1
+        else:
+            self._succeed()
 
     def _take(self, event: WatchEvent) -> None:
         self._hear()
         version = event.object["metadata"]["resourceVersion"]
         if version != self._version:
             self._version = version
-            self._failures = 0
+            self._succeed()
         if event.type == "BOOKMARK":
             return
         if event.type == "DELETED":
@@ -148,7 +152,13 @@ class Reflector:
         self.error = str(error)
         self._failures += 1
         if isinstance(error, ApiError) and error.status == 410:
+            # A server that was restarted remembers nothing: usual after an outage, and no reason to wait long.
             self._version = None
+            self._forgotten += 1
+            self._failures = self._forgotten
+
+    def _succeed(self) -> None:
+        self._failures = self._forgotten = 0
 
     def _pause(self) -> float:
         return float(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(self._failures - 1, 10)) * self.jitter())

@@ -51,5 +51,5 @@ def load_identity(context: ssl.SSLContext, certificate_pem: bytes, key_pem: byte
 def _trust(context: ssl.SSLContext, ca_pem: bytes) -> None:
     try:
         context.load_verify_locations(cadata=ca_pem.decode("ascii"))
-    except (ssl.SSLError, UnicodeDecodeError) as error:
+    except (ssl.SSLError, ValueError) as error:
         raise UserError("the CA is not a PEM certificate", fix="give one or more certificates as PEM") from error

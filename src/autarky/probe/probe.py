@@ -254,7 +254,7 @@ class Probe:
     async def _let_watch_catch_up(self, watching: asyncio.Task[None]) -> None:
         """Give the last events a moment to arrive, then judge what the watch saw."""
         deadline = time.monotonic() + 10
-        while missed_events(self._acknowledged, self._seen) and time.monotonic() < deadline:
+        while missed_events(self._acknowledged, self._seen) and time.monotonic() < deadline:  # noqa: ASYNC110 # bounded
             await asyncio.sleep(0.05)  # ten seconds at most, at the end
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)

@@ -103,3 +103,16 @@ async def test_no_member_at_all_is_unreachable_and_unhealthy(etcd_server: Server
         assert "refused" in str(await client.healthy())
     finally:
         await client.close()
+
+
+async def test_a_certificate_of_another_ca_is_refused(etcd_server: Server) -> None:
+    pair = etcd_server.pki.read("super-admin")
+    client = EtcdClient(
+        [etcd_server.url],
+        ca_pem=etcd_server.pki.files()["etcd/ca.crt"],
+        client_cert_pem=pair.certificate,
+        client_key_pem=pair.key,
+    )
+    with pytest.raises(Unreachable):
+        await client.members()
+    await client.close()

@@ -1,0 +1,286 @@
+"""autarky `up` against kubeadm `init`: same binaries, same images, same kind of host, in turn, in one run.
+
+Both clocks start on a booted host with its binaries in place, containerd running and all images imported.
+They stop when
+  autarky: hosted API server, controller-manager and scheduler, kube-proxy and both CoreDNS pods are Ready;
+  kubeadm: kube-proxy and both CoreDNS pods are Ready (flannel is applied the moment `init` returns).
+The same poll looks at both, five times a second. Prints the ratio, and the memory of the control plane.
+
+    ./run bench up [--rounds 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from autarky.cli.wiring import Silence, lab_supplies
+from autarky.hosts import LabHost
+from autarky.lab import Lab
+from autarky.payload import Payload, default_version, get_payload, load_release
+from autarky.ports import Host
+
+STATE = Path.home() / ".local/state/autarky-bench"
+NAME = "bench-up"
+WAIT_SECONDS = 180
+HOSTED = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+PROCESSES = (*HOSTED, "etcd", "haproxy", "kubelet", "kube-proxy", "containerd", "flanneld", "coredns")
+BEFORE_THE_CLOCK = ("start-control-plane", "apply-objects", "admit-control-nodes", "pivot", "join-workers")
+
+
+@dataclass(frozen=True)
+class Measured:
+    seconds: float
+    returned: float
+    memory: dict[str, float]
+
+
+# --- what both have in common ------------------------------------------------------------------------
+
+
+async def until_ready(kubectl: list[str], wanted: dict[str, int]) -> None:
+    """Until that many pods of each app are Ready."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < deadline:
+        process = await asyncio.create_subprocess_exec(
+            *kubectl, "-n", "kube-system", "get", "pods", "-o", "json", "--request-timeout=1s",
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        stdout, _ = await process.communicate()
+        if process.returncode == 0 and enough(json.loads(stdout)["items"], wanted):
+            return
+        await asyncio.sleep(0.2)
+    raise SystemExit(f"not ready within {WAIT_SECONDS} s: {wanted}")
+
+
+def enough(pods: list[dict], wanted: dict[str, int]) -> bool:
+    ready = [p["metadata"]["labels"] for p in pods if is_ready(p)]
+    return all(sum(1 for labels in ready if matches(labels, app)) >= count for app, count in wanted.items())
+
+
+def matches(labels: dict, app: str) -> bool:
+    """A hosted control plane pod is not its standby."""
+    if labels.get("k8s-app") != app:
+        return False
+    return app not in HOSTED or labels.get("autarky.dev/slot") == "hosted"
+
+
+def is_ready(pod: dict) -> bool:
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+async def memory(host: Host) -> dict[str, float]:
+    """Resident memory by process name, in MB."""
+    lines = (await host.run(["ps", "-eo", "rss=,comm="])).text.splitlines()
+    total: dict[str, float] = {}
+    for line in lines:
+        rss, name = line.split(None, 1)
+        for known in PROCESSES:
+            if known.startswith(name[:15]) or name == known:
+                total[known] = total.get(known, 0) + int(rss) / 1024
+    return total
+
+
+def lab_host(lab: str) -> LabHost:
+    record = Lab.open(lab).records()["n1"]
+    return LabHost("n1", record.pid, record.start_time, address=record.address)
+
+
+# --- autarky -------------------------------------------------------------------------------------------
+
+
+async def measure_autarky(payload: Payload) -> Measured:
+    file = STATE / f"{NAME}.yaml"
+    document = {
+        "apiVersion": "autarky.dev/v1alpha1",
+        "kind": "Cluster",
+        "metadata": {"name": NAME},
+        "spec": {"nodes": [{"name": "n1"}]},
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(document))
+    command = [sys.executable, "-m", "autarky"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    skipped = [f"--skip={phase}" for phase in (*BEFORE_THE_CLOCK, "await-workloads")]
+    subprocess.run([*command, "up", "-f", str(file), *skipped], check=True, **quiet)
+    kubeconfig = STATE / f"autarky/clusters/{NAME}/kubeconfig"
+    kubectl = [str(payload.binaries["kubectl"].path), f"--kubeconfig={kubeconfig}"]
+    wanted = {**dict.fromkeys(HOSTED, 1), "kube-proxy": 1, "kube-dns": 2}
+    begin = time.monotonic()
+    up = await asyncio.create_subprocess_exec(
+        *command, "up", "-f", str(file), stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+    )
+    await until_ready(kubectl, wanted)
+    ready = time.monotonic() - begin
+    if await up.wait() != 0:
+        raise SystemExit("autarky up failed; run it by hand to see why")
+    returned = time.monotonic() - begin
+    used = await memory(lab_host(NAME))
+    subprocess.run([*command, "down", "-f", str(file)], check=True, **quiet)
+    return Measured(ready, returned, used)
+
+
+# --- kubeadm -------------------------------------------------------------------------------------------
+
+KUBELET_UNIT = """\
+[Unit]
+After=containerd.service
+[Service]
+Environment=PATH=/var/lib/autarky/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
+ExecStart=/usr/bin/kubelet --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf \
+ --kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml $KUBELET_KUBEADM_ARGS
+Restart=always
+RestartSec=10
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def kubeadm_config(version: str) -> str:
+    """Only what this kind of host needs (cgroup v1, no CAP_SYS_RESOURCE) and the images that are there."""
+    documents = [
+        {
+            "apiVersion": "kubeadm.k8s.io/v1beta4",
+            "kind": "InitConfiguration",
+            "nodeRegistration": {"name": "n1", "criSocket": "unix:///run/containerd/containerd.sock", "taints": []},
+        },
+        {
+            "apiVersion": "kubeadm.k8s.io/v1beta4",
+            "kind": "ClusterConfiguration",
+            "kubernetesVersion": version,
+            "networking": {"podSubnet": "10.244.0.0/16", "serviceSubnet": "10.96.0.0/16"},
+            "etcd": {"local": {"imageTag": "3.6.16-0"}},
+            "dns": {"imageRepository": "registry.k8s.io/coredns", "imageTag": "v1.14.7"},
+        },
+        {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "cgroupDriver": "cgroupfs",
+            "failCgroupV1": False,
+            "failSwapOn": False,
+            "oomScoreAdj": 0,
+        },
+        {
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+            "kind": "KubeProxyConfiguration",
+            "mode": "nftables",
+            "conntrack": {"maxPerCore": 0},
+            "oomScoreAdj": 0,
+        },
+    ]
+    return "---\n".join(json.dumps(document) + "\n" for document in documents)
+
+
+async def measure_kubeadm(payload: Payload) -> Measured:
+    lab = Lab.open(f"{NAME}-kubeadm")
+    await lab.down()
+    runc, seed = await lab_supplies(payload.release, Silence())
+    await lab.ensure(["n1"], runc=runc, seed=seed, progress=Silence())
+    host = lab_host(lab.name)
+    await prepare_kubeadm_host(host, payload)
+    kubectl = [str(payload.binaries["kubectl"].path)]
+    with tempfile.TemporaryDirectory() as directory:
+        flannel = Path(directory) / "flannel.yaml"
+        flannel.write_text(flannel_manifests(directory))
+        begin = time.monotonic()
+        ignored = "--ignore-preflight-errors=all"
+        await host.run(["/usr/bin/kubeadm", "init", "--config=/root/kubeadm.yaml", ignored], timeout=WAIT_SECONDS)
+        returned = time.monotonic() - begin
+        kubeconfig = Path(directory) / "kubeconfig"
+        kubeconfig.write_bytes(await host.read("/etc/kubernetes/admin.conf") or b"")
+        kubectl.append(f"--kubeconfig={kubeconfig}")
+        subprocess.run([*kubectl, "apply", "-f", str(flannel)], check=True, stdout=subprocess.DEVNULL)
+        await until_ready(kubectl, {"kube-proxy": 1, "kube-dns": 2})
+        ready = time.monotonic() - begin
+    used = await memory(host)
+    await lab.down()
+    return Measured(ready, returned, used)
+
+
+async def prepare_kubeadm_host(host: LabHost, payload: Payload) -> None:
+    """Binaries, containerd as autarky configures it, the kubelet's unit as kubeadm's packages have it."""
+    from autarky.cli.wiring import build_context
+    from autarky.config import default_cluster
+    from autarky.model.files import File
+    from autarky.payload import known_versions
+    from autarky.render import node as render_node
+    from autarky.render.values import Credentials, Inputs
+
+    cluster = default_cluster(default_version=payload.release.kubernetes, known_versions=known_versions())
+    context = build_context(cluster)
+    facts = await host.facts()
+    images = {name: image.reference for name, image in payload.images.items()}
+    inputs = Inputs(context.cluster.with_addresses({"n1": facts.address}), images, Credentials({}), {"n1": facts})
+    node = inputs.cluster.nodes[0]
+    for name, path in render_node.BINARIES.items():
+        await host.push(payload.binaries[name].path, path, mode=0o755)
+    for name in ("kubeadm", "kubelet", "kubectl"):
+        await host.push(payload.binaries[name].path, f"/usr/bin/{name}", mode=0o755)
+    files = [
+        *render_node.system_files(inputs, node),
+        File("/etc/systemd/system/kubelet.service", KUBELET_UNIT.encode()),
+    ]
+    await host.write_files(
+        [*files, File("/root/kubeadm.yaml", kubeadm_config(str(payload.release.kubernetes)).encode())]
+    )
+    await host.run(["sysctl", "--quiet", "--load", render_node.SYSCTLS], check=False)
+    await host.run(["systemctl", "daemon-reload"])
+    await host.run(["systemctl", "enable", "--now", "containerd"])
+    await host.run(["systemctl", "enable", "kubelet"])
+
+
+def flannel_manifests(directory: str) -> str:
+    """The same flannel, as `autarky render` writes it; it reaches the API through kubeadm's own port."""
+    rendered = Path(directory) / "rendered"
+    subprocess.run([sys.executable, "-m", "autarky", "render", "-f", "examples/lab-1.yaml", str(rendered)], check=True,
+                   stdout=subprocess.DEVNULL)  # fmt: skip
+    return next(rendered.glob("manifests/*-flannel.yaml")).read_text()
+
+
+# --- main ------------------------------------------------------------------------------------------------
+
+
+async def run(rounds: int) -> None:
+    payload = await get_payload(load_release(default_version()), Silence(), groups=("cluster", "test", "bench"))
+    ours, theirs = [], []
+    for number in range(rounds):
+        ours.append(await measure_autarky(payload))
+        theirs.append(await measure_kubeadm(payload))
+        print(
+            f"round {number + 1}: autarky {ours[-1].seconds:.1f} s (up returned at {ours[-1].returned:.1f} s), "
+            f"kubeadm {theirs[-1].seconds:.1f} s (init returned at {theirs[-1].returned:.1f} s), "
+            f"ratio {ours[-1].seconds / theirs[-1].seconds:.2f}",
+            flush=True,
+        )
+    a, k = (statistics.median(m.seconds for m in results) for results in (ours, theirs))
+    print(f"median: autarky {a:.1f} s, kubeadm {k:.1f} s, ratio {a / k:.2f} (at most 1.0 is wanted)")
+    print_memory(ours[-1].memory, theirs[-1].memory)
+
+
+def print_memory(ours: dict[str, float], theirs: dict[str, float]) -> None:
+    print(f"\n{'resident memory, MB':28}{'autarky':>10}{'kubeadm':>10}")
+    for name in sorted({*ours, *theirs}):
+        print(f"{name:28}{ours.get(name, 0):>10.0f}{theirs.get(name, 0):>10.0f}")
+    print(f"{'together':28}{sum(ours.values()):>10.0f}{sum(theirs.values()):>10.0f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=1)
+    os.environ["XDG_STATE_HOME"] = str(STATE)
+    asyncio.run(run(parser.parse_args().rounds))
+
+
+if __name__ == "__main__":
+    main()

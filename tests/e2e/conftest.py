@@ -1,0 +1,25 @@
+"""Clusters for the scenarios: each module has its own lab, taken down before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from harness import TestCluster
+
+
+@pytest.fixture(scope="module")
+def make_cluster(request: pytest.FixtureRequest) -> Iterator[Callable[..., TestCluster]]:
+    """Gives clusters by name and spec; all of them are gone afterwards."""
+    made: list[TestCluster] = []
+
+    def make(name: str, **spec: Any) -> TestCluster:
+        cluster = TestCluster(name, spec)
+        cluster.down()
+        made.append(cluster)
+        return cluster
+
+    yield make
+    for cluster in made:
+        cluster.down()

@@ -1,0 +1,164 @@
+"""Driving autarky as a user does: the command line, on lab clusters of the tests' own.
+
+Everything lies below a state directory of its own, at a fixed place, so that what a killed run left is
+found and cleaned by the next, and a user's clusters are never touched. The component store is shared.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+STATE = Path.home() / ".local/state/autarky-tests"
+COMMAND = [sys.executable, "-m", "autarky"]
+UP_SECONDS = 300
+AGNHOST = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "XDG_STATE_HOME": str(STATE), "NO_COLOR": "1"}
+
+
+@dataclass(frozen=True)
+class Ended:
+    status: int
+    stdout: str
+    stderr: str
+
+
+@dataclass
+class TestCluster:
+    """One cluster by its name; its file is written from a dict."""
+
+    __test__ = False
+    name: str
+    spec: Mapping[str, Any]
+    directory: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.directory = STATE / "autarky/clusters" / self.name
+
+    @property
+    def file(self) -> Path:
+        path = STATE / f"{self.name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        document = {
+            "apiVersion": "autarky.dev/v1alpha1",
+            "kind": "Cluster",
+            "metadata": {"name": self.name},
+            "spec": self.spec,
+        }
+        path.write_text(json.dumps(document))
+        return path
+
+    # --- commands ---
+
+    def autarky(self, *argv: str, timeout: float = UP_SECONDS, check: bool = True) -> Ended:
+        done = subprocess.run(
+            [*COMMAND, *argv], env=environment(), capture_output=True, text=True, timeout=timeout, check=False
+        )
+        if check and done.returncode != 0:
+            raise AssertionError(
+                f"autarky {' '.join(argv)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+            )
+        return Ended(done.returncode, done.stdout, done.stderr)
+
+    def up(self, *argv: str, check: bool = True) -> Ended:
+        return self.autarky("up", "-f", str(self.file), "-o", "plain", *argv, check=check)
+
+    def down(self) -> None:
+        """Take it down, and whatever a killed run left of its lab."""
+        if (self.directory / "cluster.json").exists():
+            self.autarky("down", "-f", str(self.file), "-o", "plain", timeout=120)
+        if (STATE / "autarky/labs" / self.name / "lab.json").exists():
+            self.autarky("lab", "down", self.name, timeout=120)
+
+    def kubectl(self, *argv: str, stdin: str | None = None, check: bool = True) -> str:
+        done = subprocess.run(
+            [*COMMAND, "kubectl", "--cluster", self.name, *argv],
+            env=environment(),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        if check and done.returncode != 0:
+            raise AssertionError(f"kubectl {' '.join(argv)} ended with {done.returncode}: {done.stderr}")
+        return done.stdout
+
+    def shell(self, host: str, command: str) -> str:
+        return self.autarky("lab", "shell", "--lab", self.name, host, "--", "sh", "-c", command, timeout=60).stdout
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(
+            self.autarky("status", "--cluster", self.name, "-o", "json", check=False).stdout
+        )
+        return found
+
+    # --- looking ---
+
+    def wait(self, what: str, condition: Any, seconds: float = 60) -> None:
+        """Until `condition()` is true; fails with its last value."""
+        deadline = time.monotonic() + seconds
+        last = None
+        while time.monotonic() < deadline:
+            last = condition()
+            if last:
+                return
+            time.sleep(0.3)
+        raise AssertionError(f"waited {seconds:.0f} s until {what}; last seen: {last!r}")
+
+    def api_answers(self) -> bool:
+        return self.kubectl("get", "--raw", "/readyz", check=False) == "ok"
+
+    def static_pods(self, host: str) -> list[str]:
+        return sorted(self.shell(host, "ls /etc/kubernetes/manifests").split())
+
+    @contextmanager
+    def probed(self, seconds: float = 240) -> Iterator[list[dict[str, Any]]]:
+        """Probe the API during the block; the report is in the list afterwards."""
+        reports: list[dict[str, Any]] = []
+        argv = [*COMMAND, "bench", "probe", "--cluster", self.name, "-o", "json", "--", "sleep", str(seconds)]
+        process = subprocess.Popen(
+            argv, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        time.sleep(1)
+        try:
+            yield reports
+        finally:
+            children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False)
+            for child in children.stdout.split():
+                os.kill(int(child), signal.SIGTERM)  # ends the `sleep`, and so the probe
+            stdout, stderr = process.communicate(timeout=60)
+            assert stdout, stderr
+            reports.append(json.loads(stdout))
+
+
+def one_node(**spec: Any) -> dict[str, Any]:
+    return {"nodes": [{"name": "n1", "host": "lab"}], **spec}
+
+
+def kill_at(argv: Sequence[str], seconds: float) -> int:
+    """Start the command and SIGKILL it after some seconds; its status (negative when it was killed)."""
+    process = subprocess.Popen(
+        [*COMMAND, *argv],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        return process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return process.wait()

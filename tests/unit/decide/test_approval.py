@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autarky.decide.approval import CLIENT_SIGNER, SERVING_SIGNER, Decision, Request, Verdict, judge
+
+INVENTORY = {"n1": frozenset({"10.0.0.1"}), "n2": frozenset({"10.0.0.2", "192.0.2.2"})}
+CLIENT = frozenset({"client auth", "digital signature"})
+SERVER = frozenset({"server auth", "digital signature"})
+ENCIPHER = frozenset({"key encipherment"})
+NODES = frozenset({"system:nodes", "system:authenticated"})
+
+
+def joining(node: str = "n1", **changes: object) -> Request:
+    """A kubelet that has only its token asks for its first client certificate."""
+    asked = {
+        "signer": CLIENT_SIGNER,
+        "requestor": "system:bootstrap:abcdef",
+        "requestor_groups": frozenset({"system:bootstrappers:autarky"}),
+        "usages": CLIENT,
+        "common_name": f"system:node:{node}",
+        "organizations": ("system:nodes",),
+        "token_node": node,
+    }
+    return Request(**{**asked, **changes})
+
+
+def serving(node: str = "n1", **changes: object) -> Request:
+    """A kubelet asks for its serving certificate."""
+    asked = {
+        "signer": SERVING_SIGNER,
+        "requestor": f"system:node:{node}",
+        "requestor_groups": NODES,
+        "usages": SERVER,
+        "common_name": f"system:node:{node}",
+        "organizations": ("system:nodes",),
+        "dns_names": frozenset({node}),
+        "ip_addresses": INVENTORY.get(node, frozenset()),
+    }
+    return Request(**{**asked, **changes})
+
+
+def verdict(request: Request) -> Verdict:
+    return judge(request, INVENTORY).verdict
+
+
+@pytest.mark.parametrize("usages", [CLIENT, CLIENT | ENCIPHER])
+def test_a_node_joins_with_the_token_made_for_it(usages):
+    assert judge(joining(usages=usages), INVENTORY) == Decision(
+        Verdict.APPROVE, "node n1 joins with the token made for it"
+    )
+
+
+def test_a_token_is_good_for_no_other_node():
+    assert judge(joining("n1", token_node="n2"), INVENTORY) == Decision(
+        Verdict.DENY, "the token was made for node n2, not for n1"
+    )
+
+
+def test_a_token_that_is_not_ours_is_good_for_no_node():
+    assert verdict(joining(token_node=None)) is Verdict.DENY
+
+
+def test_a_node_renews_its_own_certificate_and_nobody_elses():
+    assert verdict(joining(requestor="system:node:n1", token_node=None)) is Verdict.APPROVE
+    assert verdict(joining(requestor="system:node:n2", token_node=None)) is Verdict.DENY
+
+
+def test_a_client_certificate_names_no_hosts():
+    assert verdict(joining(dns_names=frozenset({"n1"}))) is Verdict.DENY
+    assert verdict(joining(ip_addresses=frozenset({"10.0.0.1"}))) is Verdict.DENY
+
+
+def test_a_node_serves_at_its_own_name_and_addresses():
+    assert verdict(serving("n1")) is Verdict.APPROVE
+    assert verdict(serving("n2", usages=SERVER | ENCIPHER)) is Verdict.APPROVE
+    assert verdict(serving("n2", ip_addresses=frozenset({"192.0.2.2"}), dns_names=frozenset())) is Verdict.APPROVE
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["127.0.0.1", "::1", "0.0.0.0", "10.96.0.1", "10.96.0.10", "10.0.0.2", "10.244.0.7", "203.0.113.9"],
+    ids=["loopback", "loopback v6", "any", "service", "dns", "neighbour", "pod", "foreign"],
+)
+def test_a_serving_certificate_for_somebody_elses_address_is_denied(address):
+    decision = judge(serving("n1", ip_addresses=frozenset({"10.0.0.1", address})), INVENTORY)
+    assert decision == Decision(Verdict.DENY, f"{address} is not in the join inventory for node n1")
+
+
+@pytest.mark.parametrize("name", ["localhost", "kubernetes", "kubernetes.default.svc", "n2", "*", "N1", "n1."])
+def test_a_serving_certificate_for_another_name_is_denied(name):
+    assert verdict(serving("n1", dns_names=frozenset({"n1", name}))) is Verdict.DENY
+
+
+def test_a_serving_certificate_must_name_its_host():
+    assert verdict(serving(dns_names=frozenset(), ip_addresses=frozenset())) is Verdict.DENY
+
+
+def test_only_the_node_itself_asks_for_its_serving_certificate():
+    assert verdict(serving("n1", requestor="system:node:n2")) is Verdict.DENY
+    assert verdict(serving("n1", requestor="system:bootstrap:abcdef", token_node="n1")) is Verdict.DENY
+    assert verdict(serving("n1", requestor_groups=frozenset())) is Verdict.DENY
+
+
+@pytest.mark.parametrize("extra", ["client auth", "server auth", "cert sign", "any"])
+def test_usages_beyond_its_own_are_denied(extra):
+    for request in (joining, serving):
+        usages = CLIENT if request is joining else SERVER
+        if extra not in usages:
+            assert verdict(request(usages=usages | {extra})) is Verdict.DENY
+
+
+@pytest.mark.parametrize("request_", [joining(other_names=True), serving(other_names=True)])
+def test_mail_and_uri_names_are_denied(request_):
+    assert verdict(request_) is Verdict.DENY
+
+
+@pytest.mark.parametrize("make", [joining, serving])
+@pytest.mark.parametrize(
+    "identity",
+    [
+        {"common_name": "admin"},
+        {"common_name": "system:kube-scheduler"},
+        {"organizations": ("system:masters",)},
+        {"organizations": ("system:nodes", "system:masters")},
+        {"organizations": ()},
+    ],
+    ids=str,
+)
+def test_what_is_not_a_nodes_identity_is_denied(make, identity):
+    assert verdict(make(**identity)) is Verdict.DENY
+
+
+@pytest.mark.parametrize("make", [joining, serving])
+def test_a_node_that_is_not_in_the_inventory_waits(make):
+    assert verdict(make("n9")) is Verdict.WAIT
+    assert verdict(make("")) is Verdict.WAIT
+
+
+def test_other_signers_are_not_ours_to_judge():
+    assert verdict(joining(signer="kubernetes.io/kube-apiserver-client")) is Verdict.IGNORE
+
+
+names = st.sampled_from(["n1", "n2", "n9", "", "localhost", "kubernetes.default"])
+hosts = st.sampled_from(["10.0.0.1", "10.0.0.2", "192.0.2.2", "127.0.0.1", "10.96.0.1"]) | st.ip_addresses().map(str)
+usages = st.frozensets(
+    st.sampled_from(["client auth", "server auth", "digital signature", "key encipherment", "cert sign"])
+)
+requests = st.builds(
+    Request,
+    signer=st.sampled_from([CLIENT_SIGNER, SERVING_SIGNER]),
+    requestor=names.map(lambda name: f"system:node:{name}") | st.just("system:bootstrap:abcdef"),
+    requestor_groups=st.sampled_from([NODES, frozenset()]),
+    usages=usages | st.sampled_from([CLIENT, SERVER, CLIENT | ENCIPHER, SERVER | ENCIPHER]),
+    common_name=names.map(lambda name: f"system:node:{name}") | names,
+    organizations=st.sampled_from([("system:nodes",), ("system:masters",), ()]),
+    dns_names=st.frozensets(names, max_size=2),
+    ip_addresses=st.frozensets(hosts, max_size=2),
+    other_names=st.booleans(),
+    token_node=st.none() | names,
+)
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(requests)
+def test_nothing_is_approved_unless_everything_in_it_matches_the_inventory(request_):
+    if verdict(request_) is not Verdict.APPROVE:
+        return
+    node = request_.common_name.removeprefix("system:node:")
+    assert node in INVENTORY
+    assert request_.organizations == ("system:nodes",)
+    assert not request_.other_names
+    assert request_.ip_addresses <= INVENTORY[node]
+    assert request_.dns_names <= {node}
+    assert not any(ipaddress.ip_address(address).is_loopback for address in request_.ip_addresses)
+    if request_.signer == CLIENT_SIGNER:
+        assert request_.usages - ENCIPHER == CLIENT
+        assert request_.requestor == request_.common_name or request_.token_node == node
+    else:
+        assert request_.usages - ENCIPHER == SERVER
+        assert request_.requestor == request_.common_name

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import replace
+
+import pytest
+
+from autarky.decide.preflight import CHECKS, GIB, MIB, checks
+from autarky.model.cluster import ExternalEtcd, Network
+from fakes.clusters import a_cluster, facts_of
+
+ONE = a_cluster()
+EXTERNAL = ExternalEtcd(("https://192.0.2.99:2379",), "ca", "crt", "key")
+
+
+def found(cluster=ONE, *, ours=(), demoted=(), **changes):
+    """(check, severity) of everything found when the first host is changed like that; cgroup is never silent."""
+    findings = checks(cluster, facts_of(cluster, **changes), ours=ours, demoted=demoted)
+    return [(finding.name, finding.severity) for finding in findings if finding.name != "cgroup"]
+
+
+def only(name, cluster=ONE, **changes):
+    """The one finding of that check."""
+    [finding] = [finding for finding in checks(cluster, facts_of(cluster, **changes)) if finding.name == name]
+    return finding
+
+
+def test_on_ordinary_machines_nothing_is_found():
+    assert found() == []
+    assert found(a_cluster(controls=3, workers=2)) == []
+
+
+def test_all_that_is_wrong_is_found_in_one_pass():
+    everything = found(
+        architecture="aarch64",
+        init="runit",
+        swap_total=1,
+        disk_free=0,
+        memory_total=0,
+        missing_programs=("ip", "nft"),
+        missing_features=("vxlan", "overlay"),
+        listening_ports=frozenset({6443, 10250}),
+        networks=("10.96.0.0/16",),
+    )
+    assert everything == [
+        ("networks", "error"),
+        ("ports", "error"),
+        ("ports", "error"),
+        ("kernel", "error"),
+        ("kernel", "error"),
+        ("programs", "error"),
+        ("init", "error"),
+        ("architecture", "error"),
+        ("disk", "error"),
+        ("memory", "error"),
+        ("swap", "warning"),
+    ]
+
+
+def test_every_finding_says_where_what_and_how_to_mend_it():
+    wrong = facts_of(ONE, init="", swap_total=1, disk_free=0, memory_total=0, missing_features=("vxlan",))
+    for finding in checks(ONE, wrong):
+        assert finding.host == "n1"
+        assert finding.what
+        assert finding.remedy
+
+
+@pytest.mark.parametrize(("key", "address"), [("serviceCIDR", "10.96.0.9"), ("podCIDR", "10.244.255.255")])
+def test_a_host_inside_a_network_of_the_cluster_is_an_error(key, address):
+    finding = only("networks", address=address, addresses=(address,), networks=())
+    assert finding.severity == "error"
+    assert f"its address {address} lies inside {key}" in finding.what
+
+
+@pytest.mark.parametrize("route", ["10.0.0.0/8", "10.96.7.0/24", "10.96.7.1/32"])
+def test_a_route_that_overlaps_a_network_of_the_cluster_is_an_error(route):
+    cluster = a_cluster(network=Network(ipaddress.IPv4Network("172.20.0.0/16"), ONE.network.service_cidr, "x"))
+    assert f"its route to {route} overlaps serviceCIDR" in only("networks", cluster, networks=(route,)).what
+
+
+def test_the_route_of_a_host_inside_a_network_is_not_told_twice():
+    assert found(address="10.96.0.9", networks=("10.96.0.0/24",)).count(("networks", "error")) == 1
+
+
+@pytest.mark.parametrize("port", [6443, 6444, 7443, 7444, 2378, 2379, 2380, 10250, 10257, 10259, 20257, 20259])
+def test_every_port_we_need_must_be_free(port):
+    assert only("ports", listening_ports=frozenset({port})).what == f"port {port} is in use"
+
+
+def test_a_worker_needs_fewer_ports_and_external_etcd_none_of_its_own():
+    two = a_cluster(controls=1, workers=1)
+    busy = replace(facts_of(two)["n2"], listening_ports=frozenset({2379, 7443, 10257}))
+    assert [f for f in checks(two, {"n2": busy}) if f.name == "ports"] == []
+    assert found(a_cluster(external_etcd=EXTERNAL), listening_ports=frozenset({2379})) == []
+
+
+def test_our_own_ports_are_no_surprise_on_a_host_that_is_ours():
+    assert found(listening_ports=frozenset({6443}), ours=("n1",)) == []
+
+
+@pytest.mark.parametrize(
+    ("free", "ours", "severity"),
+    [(5 * GIB, (), None), (5 * GIB - 1, (), "warning"), (2 * GIB - 1, (), "error"), (0, ("n1",), "warning")],
+)
+def test_a_full_disk_stops_a_new_node_and_only_warns_on_one_of_ours(free, ours, severity):
+    assert found(disk_free=free, ours=ours) == ([("disk", severity)] if severity else [])
+
+
+@pytest.mark.parametrize(("memory", "severity"), [(1700, None), (1699, "warning"), (999, "error")])
+def test_a_control_node_wants_memory(memory, severity):
+    assert found(memory_total=memory * MIB) == ([("memory", severity)] if severity else [])
+
+
+def test_a_worker_may_be_small():
+    two = a_cluster(controls=1, workers=1)
+    facts = facts_of(two)
+    facts["n2"] = replace(facts["n2"], memory_total=512 * MIB)
+    assert [f for f in checks(two, facts) if f.name == "memory"] == []
+
+
+@pytest.mark.parametrize(("off", "severity"), [(1.9, None), (-2.1, "warning"), (31, "error"), (-3600, "error")])
+def test_clocks_that_differ_are_found(off, severity):
+    three = a_cluster(controls=3)
+    clock = facts_of(three)["n2"].clock + off
+    assert found(three, clock=clock) == ([("clock", severity)] if severity else [])
+
+
+def test_one_host_alone_has_no_clock_to_compare():
+    assert found(clock=0.0) == []
+
+
+def test_two_nodes_on_one_machine_are_found():
+    two = a_cluster(controls=1, workers=1)
+    facts = facts_of(two)
+    facts["n2"] = facts["n1"]
+    [finding] = [f for f in checks(two, facts) if f.name == "machines"]
+    assert finding.what == "it has the same address as n1: 192.0.2.11"
+
+
+def test_an_address_in_the_file_must_be_one_of_the_hosts():
+    assert only("address", address="198.51.100.7", addresses=("198.51.100.7",)).severity == "error"
+    assert found(address="198.51.100.7", addresses=("198.51.100.7", "192.0.2.11")) == []
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_cgroup_version_is_said_and_never_stops(version):
+    assert only("cgroup", cgroup_version=version).severity == "warning"
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_any_check_can_be_demoted_to_a_warning_by_its_name(name):
+    wrong = {
+        "architecture": "aarch64",
+        "init": "runit",
+        "disk_free": 0,
+        "memory_total": 0,
+        "missing_programs": ("ip",),
+        "missing_features": ("vxlan",),
+        "listening_ports": frozenset({6443}),
+        "address": "10.96.0.9",
+        "addresses": (),
+    }
+    assert (name, "error") not in found(demoted=(name,), **wrong)
+    assert len(found(demoted=(name,), **wrong)) == len(found(**wrong))
+
+
+def test_an_unknown_check_to_demote_is_an_error_with_the_near_name():
+    [finding] = [f for f in checks(ONE, facts_of(ONE), demoted=("port",)) if f.name == "ignore"]
+    assert (finding.severity, finding.what, finding.remedy) == (
+        "error",
+        "there is no check port",
+        "did you mean ports?",
+    )
+    [finding] = [f for f in checks(ONE, facts_of(ONE), demoted=("zzz",)) if f.name == "ignore"]
+    assert finding.remedy.startswith("the checks are: networks, ports")

@@ -1,0 +1,93 @@
+"""What no real etcd does on demand. Everything else is in the contract tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autarky.errors import ApiError, Unreachable
+from autarky.etcd import EtcdClient
+from autarky.etcd.gateway import _end_of_prefix
+from fakes.web import CUT, Web, answer, certificates
+
+Connect = Callable[[Web], EtcdClient]
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Connect]:
+    made: list[EtcdClient] = []
+
+    def make(web: Web) -> EtcdClient:
+        found = certificates()
+        made.append(
+            EtcdClient(
+                [web.url],
+                ca_pem=found.ca,
+                client_cert_pem=found.client.certificate,
+                client_key_pem=found.client.key,
+            )
+        )
+        return made[-1]
+
+    yield make
+    for client in made:
+        await client.close()
+
+
+async def test_an_error_of_grpc_keeps_its_word_and_its_text(connect: Connect) -> None:
+    body = json.dumps({"error": "etcdserver: no leader", "code": 14, "message": "etcdserver: no leader"})
+    async with Web([answer(503, body)]) as web:
+        with pytest.raises(ApiError, match="503 Unavailable: etcdserver: no leader"):
+            await connect(web).status()
+
+
+async def test_a_code_that_nobody_knows_is_an_error_all_the_same(connect: Connect) -> None:
+    async with Web([answer(500, json.dumps({"error": "x", "code": 99}))]) as web:
+        with pytest.raises(ApiError, match="500 Unknown: x"):
+            await connect(web).members()
+
+
+async def test_whoever_does_not_speak_json_is_not_etcd(connect: Connect) -> None:
+    async with Web([answer(404, "404 page not found")]) as web:
+        with pytest.raises(Unreachable, match="not etcd"):
+            await connect(web).status()
+
+
+async def test_an_unhealthy_member_says_why(connect: Connect) -> None:
+    body = json.dumps({"health": "false", "reason": "ALARM NOSPACE"})
+    async with Web([answer(503, body)]) as web:
+        assert await connect(web).healthy() == "/health says 503: ALARM NOSPACE"
+
+
+async def test_numbers_that_do_not_fit_a_float_are_exact(connect: Connect) -> None:
+    member = 2**64 - 1
+    body = json.dumps({"header": {"member_id": str(member)}, "leader": str(member - 1), "version": "3.6.16"})
+    async with Web([answer(200, body)]) as web:
+        status = await connect(web).status()
+    assert (status.member, status.leader) == (member, member - 1)
+
+
+async def test_what_is_left_out_is_zero_or_empty(connect: Connect) -> None:
+    async with Web([answer(200, json.dumps({"header": {}, "members": [{"ID": "7"}]}))]) as web:
+        (member,) = await connect(web).members()
+    assert (member.id, member.name, member.client_urls, member.is_learner) == (7, "", (), False)
+
+
+async def test_reading_is_sent_again_after_a_lost_connection_and_writing_is_not(connect: Connect) -> None:
+    async with Web([CUT, answer(200, json.dumps({"header": {}})), CUT]) as web:
+        client = connect(web)
+        assert await client.get(b"a") is None
+        with pytest.raises(Unreachable, match="may have been carried out"):
+            await client.put(b"a", b"b")
+    assert [line.rpartition("/")[2] for line in web.lines] == ["range", "range", "put"]
+
+
+@given(st.binary(max_size=6), st.binary(max_size=6))
+def test_a_key_is_in_the_range_of_a_prefix_exactly_if_it_begins_with_it(prefix: bytes, key: bytes) -> None:
+    end = _end_of_prefix(prefix)
+    within = key >= prefix and (end == b"\0" or key < end)
+    assert within == key.startswith(prefix)

@@ -1,0 +1,188 @@
+"""What no real API server does on demand. Everything else is in the contract tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+
+import pytest
+
+from autarky.errors import ApiError, Conflict, Unreachable
+from autarky.kube import KubeClient
+from autarky.ports import Object
+from fakes.web import CUT, Web, answer, certificates, chunked
+
+Connect = Callable[..., KubeClient]
+
+
+def status(code: int, reason: str, message: str = "a message", **details: str) -> bytes:
+    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}
+    return answer(code, json.dumps({**body, "reason": reason, "message": message, "details": details}))
+
+
+def page(*names: str, more: str = "") -> bytes:
+    items = [{"metadata": {"name": name}} for name in names]
+    return answer(200, json.dumps({"metadata": {"resourceVersion": "7", "continue": more}, "items": items}))
+
+
+def event(kind: str, obj: Object) -> bytes:
+    return json.dumps({"type": kind, "object": obj}).encode() + b"\n"
+
+
+def added(name: str) -> bytes:
+    return event("ADDED", {"metadata": {"name": name, "resourceVersion": "8"}})
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Connect]:
+    made: list[KubeClient] = []
+
+    def make(web: Web, token: str | Callable[[], str] | None = None) -> KubeClient:
+        made.append(KubeClient([web.url], ca_pem=certificates().ca, token=token))
+        return made[-1]
+
+    yield make
+    for client in made:
+        await client.close()
+
+
+async def watched(client: KubeClient) -> list[str]:
+    async with aclosing(client.watch("v1", "Node")) as stream:
+        return [found.object["metadata"]["name"] async for found in stream]
+
+
+# --- answers ---------------------------------------------------------------------------------------------
+
+
+async def test_409_is_a_conflict_and_other_statuses_are_api_errors(connect: Connect) -> None:
+    async with Web([status(409, "Conflict"), status(422, "Invalid")]) as web:
+        client = connect(web)
+        with pytest.raises(Conflict, match="Conflict: a message"):
+            await client.get("v1", "Node", "a")
+        with pytest.raises(ApiError, match="422 Invalid: a message"):
+            await client.get("v1", "Node", "a")
+
+
+@pytest.mark.parametrize("code", [404, 500, 502])
+async def test_an_error_that_is_no_status_object_shows_what_was_said(connect: Connect, code: int) -> None:
+    async with Web([answer(code, "<html>no server is available</html>")]) as web:
+        with pytest.raises(ApiError, match="no server is available") as caught:
+            await connect(web).get("v1", "Node", "a")
+    assert caught.value.status == code
+
+
+async def test_only_a_404_about_the_object_means_that_it_is_absent(connect: Connect) -> None:
+    async with Web([status(404, "NotFound", name="a"), status(404, "NotFound", name="other")]) as web:
+        client = connect(web)
+        assert await client.get("v1", "Node", "a") is None
+        with pytest.raises(ApiError):
+            await client.get("v1", "Node", "a")
+
+
+async def test_a_good_answer_that_is_no_json_is_unreachable(connect: Connect) -> None:
+    async with Web([answer(200, "<html>please log in</html>")]) as web:
+        with pytest.raises(Unreachable, match="please log in"):
+            await connect(web).get("v1", "Node", "a")
+
+
+async def test_a_redirect_is_not_followed(connect: Connect) -> None:
+    async with Web([answer(302, Location="https://example.org/")]) as web:
+        with pytest.raises(ApiError) as caught:
+            await connect(web).get("v1", "Node", "a")
+    assert caught.value.status == 302
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "said"),
+    [
+        (500, "[+]ping ok\n[-]etcd failed: reason withheld\n[-]shutdown failed: x\n", "not ok: etcd, shutdown"),
+        (503, "no server", "/readyz says 503: no server"),
+        (401, "", "/readyz says 401"),
+    ],
+)
+async def test_health_says_what_is_not_ok(connect: Connect, code: int, body: str, said: str) -> None:
+    async with Web([answer(code, body)]) as web:
+        assert said in str(await connect(web).healthy())
+
+
+# --- requests --------------------------------------------------------------------------------------------
+
+
+async def test_a_token_is_read_anew_for_each_request(connect: Connect) -> None:
+    tokens = iter(["first", "second"])
+    async with Web([page()]) as web:
+        client = connect(web, token=lambda: next(tokens))
+        for _ in range(2):
+            await client.list("v1", "Node")
+    assert [heard.headers["authorization"] for heard in web.heard] == ["Bearer first", "Bearer second"]
+
+
+async def test_apply_is_sent_again_after_a_lost_connection_and_create_is_not(connect: Connect) -> None:
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}
+    async with Web([CUT, answer(200, json.dumps(node)), CUT]) as web:
+        client = connect(web)
+        assert await client.apply(node, manager="me") == node
+        with pytest.raises(Unreachable, match="may have been carried out"):
+            await client.create(node)
+    assert web.lines == ["PATCH /api/v1/nodes/a?fieldManager=me&force=true"] * 2 + ["POST /api/v1/nodes"]
+
+
+async def test_a_list_that_was_forgotten_between_its_pages_is_begun_again_in_one(connect: Connect) -> None:
+    async with Web([page("a", more="t"), status(410, "Expired"), page("a", "b")]) as web:
+        found = await connect(web).list("v1", "Node")
+    assert [obj["metadata"]["name"] for obj in found] == ["a", "b"]
+    assert web.lines == [
+        "GET /api/v1/nodes?limit=500",
+        "GET /api/v1/nodes?limit=500&continue=t",
+        "GET /api/v1/nodes",
+    ]
+
+
+async def test_kinds_are_discovered_once_and_again_when_they_may_have_changed(connect: Connect) -> None:
+    resources = [
+        {"name": "gadgets/status", "kind": "Gadget", "namespaced": False},
+        {"name": "gadgets", "kind": "Gadget", "namespaced": True},
+    ]
+    discovery = answer(200, json.dumps({"resources": resources}))
+    async with Web([discovery, page(), page(), answer(404, "404 page not found"), discovery, page()]) as web:
+        client = connect(web)
+        for _ in range(2):
+            await client.list("example.org/v1", "Gadget", namespace="default")
+        with pytest.raises(ApiError):
+            await client.list("example.org/v1", "Gadget", namespace="default")
+        await client.list("example.org/v1", "Gadget", namespace="default")
+    asked = [line.removeprefix("GET /apis/example.org/v1").partition("?")[0] for line in web.lines]
+    assert asked == ["", *["/namespaces/default/gadgets"] * 3, "", "/namespaces/default/gadgets"]
+
+
+# --- watches ---------------------------------------------------------------------------------------------
+
+
+async def test_an_error_event_is_raised_after_what_came_before(connect: Connect) -> None:
+    gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+    async with Web([chunked(added("a"), event("ERROR", gone))]) as web:
+        stream = connect(web).watch("v1", "Node")
+        assert (await anext(stream)).object["metadata"]["name"] == "a"
+        with pytest.raises(ApiError, match="410 Expired: too old"):
+            await anext(stream)
+
+
+async def test_a_watch_that_is_refused_raises_as_other_calls_do(connect: Connect) -> None:
+    async with Web([status(403, "Forbidden")]) as web:
+        with pytest.raises(ApiError, match="403 Forbidden"):
+            await watched(connect(web))
+
+
+async def test_half_an_event_is_no_event(connect: Connect) -> None:
+    async with Web([chunked(added("a"), added("b")[:-9])]) as web:
+        stream = connect(web).watch("v1", "Node")
+        await anext(stream)
+        with pytest.raises(Unreachable, match="within an event"):
+            await anext(stream)
+
+
+async def test_a_big_event_in_many_pieces_is_one_event(connect: Connect) -> None:
+    big = event("ADDED", {"metadata": {"name": "a", "resourceVersion": "8"}, "data": {"x": "y" * 300_000}})
+    async with Web([chunked(*(big[start : start + 1000] for start in range(0, len(big), 1000)))]) as web:
+        assert await watched(connect(web)) == ["a"]
