@@ -24,10 +24,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autarky.cli.wiring import Silence, lab_supplies
+from autarky.config import default_cluster
 from autarky.hosts import LabHost
 from autarky.lab import Lab
-from autarky.payload import Payload, default_version, get_payload, load_release
+from autarky.model.files import File
+from autarky.payload import Payload, default_version, get_payload, known_versions, load_release
 from autarky.ports import Host
+from autarky.render import node as render_node
+from autarky.render.values import Credentials, Inputs
 
 STATE = Path.home() / ".local/state/autarky-bench"
 NAME = "bench-up"
@@ -160,6 +164,8 @@ def kubeadm_config(version: str) -> str:
             "kind": "ClusterConfiguration",
             "kubernetesVersion": version,
             "networking": {"podSubnet": "10.244.0.0/16", "serviceSubnet": "10.96.0.0/16"},
+            # flannel runs as autarky's manifest has it, which dials the node's own port.
+            "apiServer": {"certSANs": ["127.0.0.1"]},
             "etcd": {"local": {"imageTag": "3.6.16-0"}},
             "dns": {"imageRepository": "registry.k8s.io/coredns", "imageTag": "v1.14.7"},
         },
@@ -210,18 +216,10 @@ async def measure_kubeadm(payload: Payload) -> Measured:
 
 async def prepare_kubeadm_host(host: LabHost, payload: Payload) -> None:
     """Binaries, containerd as autarky configures it, the kubelet's unit as kubeadm's packages have it."""
-    from autarky.cli.wiring import build_context
-    from autarky.config import default_cluster
-    from autarky.model.files import File
-    from autarky.payload import known_versions
-    from autarky.render import node as render_node
-    from autarky.render.values import Credentials, Inputs
-
     cluster = default_cluster(default_version=payload.release.kubernetes, known_versions=known_versions())
-    context = build_context(cluster)
     facts = await host.facts()
     images = {name: image.reference for name, image in payload.images.items()}
-    inputs = Inputs(context.cluster.with_addresses({"n1": facts.address}), images, Credentials({}), {"n1": facts})
+    inputs = Inputs(cluster.with_addresses({"n1": facts.address}), images, Credentials({}), {"n1": facts})
     node = inputs.cluster.nodes[0]
     for name, path in render_node.BINARIES.items():
         await host.push(payload.binaries[name].path, path, mode=0o755)

@@ -57,6 +57,10 @@ class Node(RuleBasedStateMachine):
     def etcd_comes_or_goes(self, up: bool) -> None:
         self.etcd_up = up
 
+    @rule(seconds=LOOKS)
+    def etcd_is_down_for_one_look(self, seconds: float) -> None:
+        self.carry_out(self.observe(replace(self.view(), etcd_up=False), seconds))
+
     @rule()
     def the_agent_is_killed(self) -> None:
         self.memory, self.unbroken_since = Memory(), None
