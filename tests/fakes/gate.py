@@ -11,10 +11,12 @@ class Gate:
     """Forwards connections on a loopback port of its own to `port`; use it with `async with`.
 
     passed: how many connections were let through.
+    held: set when bytes wait at a frozen gate.
     """
 
     port: int
     passed: int = 0
+    held: asyncio.Event = field(default_factory=asyncio.Event)
     own_port: int = 0
     _server: asyncio.Server | None = None
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
@@ -71,7 +73,9 @@ class Gate:
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         try:
             while data := await source.read(65536):
-                await self._thawed.wait()
+                if not self._thawed.is_set():
+                    self.held.set()
+                    await self._thawed.wait()
                 sink.write(data)
                 await sink.drain()
         except ConnectionError:

@@ -28,7 +28,8 @@ from autarky.ports import Object, WatchEvent
 PAGE = 500
 """Objects per answer of a list, as kubectl does: no answer gets so big that it blocks others for long."""
 WATCH_IDLE = 90.0
-"""Seconds without a line before a watch counts as dead; API servers send a bookmark about once a minute."""
+"""Seconds without a line before a watch counts as dead. API servers send bookmarks once a minute, but only
+where something new can be said: a watch of what may be quiet asks for a shorter time than this."""
 LOG_LIMIT = 4 * 1024 * 1024
 """Bytes of a log that are fetched at most."""
 _APPLY = "application/apply-patch+yaml"

@@ -6,7 +6,7 @@ Contract:
 - A watch that ended goes on where it was, so nothing is missed; when the server has forgotten that version
   (410), everything is listed anew. Either way `on_change` is called after each change of the copy.
 - An outage leaves the copy as it was. How old it is is for the reader to judge: `age` counts from the last
-  sign of life (list, event, bookmark), which come at least once a minute while all is well.
+  sign of life (list, event, bookmark, end of a watch), of which one comes every WATCH_SECONDS while all is well.
 
 Danger: the copy is shared, not deep-copied: readers must not change the objects in it.
 """
@@ -29,6 +29,10 @@ LONGEST_PAUSE = 5.0
 QUICK_END = 1.0
 """A watch that ends with nothing said within so many seconds has failed, however politely: a server that
 shuts down does that, and would otherwise be asked again without any pause."""
+
+WATCH_SECONDS = 80
+"""Less than the silence after which the client gives a watch up: where nothing happens no bookmarks come
+either (none is sent that says nothing new, and for Events none at all), and such a watch shall end in peace."""
 
 Key = tuple[str | None, str]
 """(namespace, name)"""
@@ -53,7 +57,7 @@ class Reflector:
     labels: str | None = None
     fields: str | None = None
     on_change: Callable[[], None] = _nothing
-    watch_seconds: int = 300
+    watch_seconds: int = WATCH_SECONDS
     jitter: Callable[[], float] = lambda: random.uniform(0.5, 1)  # noqa: S311 # spreads load, guards nothing
     error: str | None = None
     """What the last attempt met; None while list and watch work."""

@@ -127,7 +127,7 @@ def _container(inputs: Inputs, *, port: int, drain: int, secrets: str, config: s
         command,
         env=[{"name": "HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}],
         resources=pods.requests("200m", "512Mi"),
-        startupProbe=pods.https_probe(LIVE_PATH, port, period=2, failures=90),
+        startupProbe=pods.https_probe(LIVE_PATH, port, period=1, failures=180),
         livenessProbe=pods.https_probe(LIVE_PATH, port, period=10, failures=8, timeout=15),
         readinessProbe=pods.https_probe(READY_PATH, port, period=1, failures=3, timeout=15),
         securityContext=pods.restricted_container(),

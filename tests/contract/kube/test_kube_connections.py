@@ -145,7 +145,7 @@ async def test_a_write_that_was_not_answered_is_not_repeated(kube: KubeClient, g
     await kube.list("v1", "Node")
     gate.freeze()
     writing = asyncio.create_task(kube.create(config_map(namespace, "a")))
-    await asyncio.sleep(0.1)
+    await gate.held.wait()
     gate.cut()
     with pytest.raises(Unreachable, match="may have been carried out"):
         await writing
@@ -170,7 +170,7 @@ async def test_a_watch_whose_connection_is_cut_is_unreachable(kube: KubeClient, 
 async def test_a_watch_in_which_nothing_is_heard_is_unreachable(
     kube: KubeClient, gate: Gate, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "WATCH_IDLE", 0.2)
+    monkeypatch.setattr(client, "WATCH_IDLE", 1.0)
     listing = await kube.list_at("v1", "ConfigMap", namespace=namespace)
     watch = kube.watch("v1", "ConfigMap", namespace=namespace, resource_version=listing.resource_version)
     async with aclosing(watch) as stream:
@@ -202,7 +202,10 @@ async def test_a_reflector_misses_nothing_over_cuts_and_outages(
     await gate.shut()
     await direct.create(config_map(namespace, "c"))
     await direct.delete("v1", "ConfigMap", "a", namespace)
-    await asyncio.sleep(0.3)
+    for _ in range(100):
+        if "Connection refused" in str(reflector.error):
+            break
+        await asyncio.sleep(0.05)
     assert "Connection refused" in str(reflector.error)
     await gate.open()
     await has("b", "c")

@@ -9,7 +9,8 @@ import pytest
 
 from autarky.errors import ApiError, AutarkyError, Unreachable
 from autarky.kube import Listing, Reflector
-from autarky.kube.reflector import FIRST_PAUSE, LONGEST_PAUSE
+from autarky.kube.client import WATCH_IDLE
+from autarky.kube.reflector import FIRST_PAUSE, LONGEST_PAUSE, WATCH_SECONDS
 from autarky.ports import Object, WatchEvent
 from fakes.kube import FakeKube
 
@@ -134,8 +135,12 @@ async def test_a_watch_that_ends_at_its_time_goes_on_without_a_new_list(runs: Ru
 async def test_a_quiet_collection_stays_young(runs: Runs) -> None:
     reflector = runs.start(FakeKube())
     await asyncio.sleep(3000)
-    assert reflector.age <= reflector.watch_seconds
+    assert reflector.age <= WATCH_SECONDS
     assert reflector.error is None
+
+
+async def test_a_quiet_watch_ends_before_its_silence_counts_as_a_fault() -> None:
+    assert WATCH_SECONDS < WATCH_IDLE
 
 
 # --- outages ---------------------------------------------------------------------------------------------

@@ -1,0 +1,115 @@
+"""The load balancer's configuration, read back section by section."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autarky.render import nllb
+from fakes.clusters import a_cluster, inputs_of
+from unit.render.rendered import EXTERNAL, some_inputs
+
+
+def sections(text: str) -> dict[str, list[str]]:
+    """ "backend ready" → its lines."""
+    result: dict[str, list[str]] = {}
+    name = ""
+    for line in text.splitlines():
+        if line.startswith(" "):
+            result[name].append(line.strip())
+        else:
+            name = line
+            result[name] = []
+    return result
+
+
+def config(name: str, **cluster) -> dict[str, list[str]]:
+    inputs = inputs_of(a_cluster(**cluster))
+    return sections(nllb.config(inputs, inputs.cluster.node(name)))
+
+
+def servers(section: list[str]) -> list[str]:
+    return [line.removeprefix("server ") for line in section if line.startswith("server ")]
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(some_inputs(), st.data())
+def test_etcd_and_its_client_certificate_exist_on_control_nodes_only(inputs, data):
+    """On a worker they would be root over all Secrets."""
+    node = data.draw(st.sampled_from(inputs.cluster.nodes))
+    text = nllb.config(inputs, node)
+    files = {file.path.rpartition("/")[2]: file for file in nllb.files(inputs, node)}
+    serves = node.control_plane and inputs.cluster.external_etcd is None
+    assert ("backend etcd" in text) == ("frontend etcd" in text) == (":2378" in text) == serves
+    assert ("etcd-client.pem" in files) == serves
+    assert all(file.mode == 0o600 for file in files.values())
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(some_inputs(), st.data())
+def test_every_api_server_of_every_control_node_is_known_everywhere_in_both_slots(inputs, data):
+    node = data.draw(st.sampled_from(inputs.cluster.nodes))
+    found = sections(nllb.config(inputs, node))
+    expected = {f"{member.name}-{slot}" for member in inputs.cluster.control_nodes for slot in ("hosted", "standby")}
+    for backend in ("ready", "alive"):
+        listed = [server.split()[0] for server in servers(found[f"backend {backend}"])]
+        assert len(listed) == len(expected)
+        assert set(listed) == expected
+    told = {line.split()[6].removeprefix("/") for line in found["frontend health"] if "srv_is_up" in line}
+    assert told == expected
+
+
+def test_a_control_node_prefers_its_own_servers_the_hosted_one_first():
+    assert servers(config("n2", controls=3)["backend ready"]) == [
+        "n2-hosted 127.0.0.1:7443",
+        "n2-standby 127.0.0.1:7444 backup",
+        "n1-hosted 192.0.2.11:7443 backup",
+        "n1-standby 192.0.2.11:7444 backup",
+        "n3-hosted 192.0.2.13:7443 backup",
+        "n3-standby 192.0.2.13:7444 backup",
+    ]
+
+
+def test_a_worker_spreads_over_all_hosted_servers():
+    assert servers(config("n3", controls=2, workers=1)["backend ready"]) == [
+        "n1-hosted 192.0.2.11:7443",
+        "n1-standby 192.0.2.11:7444 backup",
+        "n2-hosted 192.0.2.12:7443",
+        "n2-standby 192.0.2.12:7444 backup",
+    ]
+
+
+def test_a_worker_listens_on_loopback_only():
+    worker = config("n2", controls=1, workers=1)
+    binds = [line for lines in worker.values() for line in lines if line.startswith("bind ")]
+    assert binds == ["bind 127.0.0.1:6443", "bind 127.0.0.1:6444"]
+
+
+def test_a_control_node_serves_its_neighbours_the_api_and_nothing_else():
+    control = config("n1")
+    binds = [line for lines in control.values() for line in lines if line.startswith("bind ")]
+    assert binds == ["bind :6443", "bind 127.0.0.1:6444", "bind 127.0.0.1:2378"]
+
+
+def test_ready_servers_come_first_and_live_ones_when_none_is_ready():
+    """While etcd is down no server is ready; `livez` without etcd still tells which are there."""
+    found = config("n1")
+    assert found["frontend api"][-2:] == ["use_backend ready if { nbsrv(ready) ge 1 }", "default_backend alive"]
+    assert "option httpchk GET /readyz" in found["backend ready"]
+    assert "option httpchk GET /livez?exclude=etcd" in found["backend alive"]
+
+
+def test_sessions_are_not_cut_when_a_server_drains_and_are_when_an_etcd_member_is_down():
+    found = config("n1")
+    assert not [line for line in found["backend ready"] if "shutdown-sessions" in line]
+    assert [line for line in found["backend etcd"] if "on-marked-down shutdown-sessions" in line]
+
+
+def test_etcd_members_are_verified_and_ones_own_comes_first():
+    etcd = config("n2", controls=3)["backend etcd"]
+    assert servers(etcd) == ["n1 192.0.2.11:2379 backup", "n2 127.0.0.1:2379", "n3 192.0.2.13:2379 backup"]
+    assert [line for line in etcd if "verify required" in line]
+
+
+def test_external_etcd_needs_no_balancer():
+    assert "backend etcd" not in config("n1", external_etcd=EXTERNAL)

@@ -1,0 +1,186 @@
+"""What is written to hosts: configuration that follows what the host can do, and no secret readable by others."""
+
+from __future__ import annotations
+
+import base64
+import json
+import tomllib
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+from autarky.model.cluster import ExternalEtcd, Taint
+from autarky.render import node as render_node
+from autarky.render.kubeconfig import bootstrap_kubeconfig
+from fakes.clusters import FACTS, a_cluster, credentials_of, inputs_of
+from unit.render.rendered import EXTERNAL, host_files, some_inputs
+
+PRIVATE = b"PRIVATE key"
+RUNTIME = "io.containerd.cri.v1.runtime"
+
+
+def kubelet(facts=None, **changes):
+    cluster = a_cluster()
+    node = replace(cluster.nodes[0], **changes)
+    return render_node.kubelet_config(inputs_of(replace(cluster, nodes=(node,)), facts and {"n1": facts}), node)
+
+
+def containerd(facts=None):
+    cluster = a_cluster()
+    inputs = inputs_of(cluster, facts and {"n1": facts})
+    return tomllib.loads(render_node.containerd_config(inputs, cluster.nodes[0]))
+
+
+def systemd_cgroup(config):
+    return config["plugins"][RUNTIME]["containerd"]["runtimes"]["runc"]["options"]["SystemdCgroup"]
+
+
+def unit_of(inputs, name):
+    files = render_node.kubelet_files(inputs, inputs.cluster.node(name))
+    [unit] = [file.content.decode() for file in files if file.path == render_node.KUBELET_UNIT]
+    return unit
+
+
+def holds_a_private_key(content: bytes) -> bool:
+    """Plain, or in the base64 of a kubeconfig."""
+    encoded = [base64.b64encode(b"PRIVATE key"[:9])]
+    return PRIVATE in content or any(start in content for start in encoded)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(some_inputs())
+def test_private_keys_are_in_root_only_files(inputs):
+    held = [file for _, file in host_files(inputs) if holds_a_private_key(file.content)]
+    assert held
+    assert {file.mode for file in held} == {0o600}
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(some_inputs())
+def test_a_worker_holds_no_private_key_of_the_cluster(inputs):
+    workers = {node.name for node in inputs.cluster.workers}
+    assert not [file.path for host, file in host_files(inputs) if host in workers and holds_a_private_key(file.content)]
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(some_inputs())
+def test_no_file_is_written_twice_on_a_host(inputs):
+    paths = [(host, file.path) for host, file in host_files(inputs)]
+    assert len(paths) == len(set(paths))
+
+
+def test_the_content_of_files_and_credentials_is_not_shown():
+    inputs = inputs_of(a_cluster())
+    assert "PRIVATE" not in repr(inputs)
+    assert not any("PRIVATE" in repr(file) for _, file in host_files(inputs))
+
+
+@pytest.mark.parametrize("facts", [None, FACTS], ids=["not seen yet", "seen"])
+def test_an_ordinary_machine_has_systemd_cgroups_of_version_2(facts):
+    assert kubelet(facts)["cgroupDriver"] == "systemd"
+    assert "failCgroupV1" not in kubelet(facts)
+    assert systemd_cgroup(containerd(facts)) is True
+
+
+def test_with_cgroup_v1_kubelet_and_containerd_agree_on_cgroupfs():
+    facts = replace(FACTS, cgroup_version=1)
+    assert kubelet(facts)["cgroupDriver"] == "cgroupfs"
+    assert kubelet(facts)["failCgroupV1"] is False
+    assert systemd_cgroup(containerd(facts)) is False
+
+
+def test_a_host_that_may_not_lower_oom_scores_is_not_asked_to():
+    facts = replace(FACTS, may_lower_oom_score=False)
+    assert kubelet(facts)["oomScoreAdj"] == 0
+    assert containerd(facts)["plugins"][RUNTIME]["restrict_oom_score_adj"] is True
+    assert "oomScoreAdj" not in kubelet(FACTS)
+    assert containerd(FACTS)["plugins"][RUNTIME]["restrict_oom_score_adj"] is False
+
+
+def test_the_kubelet_listens_to_nobody_it_does_not_know():
+    config = kubelet()
+    assert config["authentication"]["anonymous"] == {"enabled": False}
+    assert config["authorization"] == {"mode": "Webhook"}
+    assert config["readOnlyPort"] == 0
+    assert config["serverTLSBootstrap"] is config["rotateCertificates"] is True
+
+
+def test_taints_come_from_the_file():
+    assert "registerWithTaints" not in kubelet()
+    assert kubelet(taints=(Taint("dedicated", "gpu", "NoSchedule"),))["registerWithTaints"] == [
+        {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+    ]
+
+
+def test_the_sandbox_image_is_pinned_by_name():
+    assert (
+        containerd()["plugins"]["io.containerd.cri.v1.images"]["pinned_images"]["sandbox"]
+        == "registry.example/pause:v1"
+    )
+
+
+def test_a_control_node_puts_its_standbys_in_place_before_the_kubelet_and_a_failure_does_no_harm():
+    inputs = inputs_of(a_cluster(controls=1, workers=1))
+    assert "ExecStartPre=-/var/lib/autarky/bin/standby boot\n" in unit_of(inputs, "n1")
+    assert "standby" not in unit_of(inputs, "n2")
+
+
+def test_only_a_worker_joins_with_a_token():
+    inputs = inputs_of(a_cluster(controls=1, workers=1))
+    assert "--bootstrap-kubeconfig" not in unit_of(inputs, "n1")
+    assert "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf" in unit_of(inputs, "n2")
+    assert "--node-ip=192.0.2.12" in unit_of(inputs, "n2")
+
+
+def test_the_users_kubelet_arguments_win():
+    inputs = inputs_of(a_cluster(extra_args={"kubelet": {"node-ip": "198.51.100.1", "v": "4"}}))
+    assert "--node-ip=198.51.100.1 --v=4" in unit_of(inputs, "n1")
+    assert "192.0.2.11" not in unit_of(inputs, "n1")
+
+
+def test_kubeconfigs_on_a_node_lead_through_its_own_balancer_and_embed_their_identity():
+    inputs = inputs_of(a_cluster())
+    file = render_node.first_kubeconfig(inputs, inputs.cluster.nodes[0])
+    config = json.loads(file.content)
+    assert file.mode == 0o600
+    assert config["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:6443"
+    assert base64.b64decode(config["users"][0]["user"]["client-key-data"]) == b"PRIVATE key of kubelet-n1\n"
+    assert config["current-context"] == config["contexts"][0]["name"] == "system:node:n1@demo"
+
+
+def test_a_joining_kubelet_has_the_token_and_the_ca_and_nothing_more():
+    config = json.loads(bootstrap_kubeconfig(b"the CA\n", "demo", "abcdef.0123456789abcdef"))
+    assert config["users"] == [{"name": "kubelet-bootstrap", "user": {"token": "abcdef.0123456789abcdef"}}]
+
+
+def test_the_etcd_ca_key_is_not_on_nodes_that_use_an_external_etcd():
+    paths = {file.path for _, file in host_files(inputs_of(a_cluster(external_etcd=EXTERNAL)))}
+    assert not [path for path in paths if path.startswith("/etc/kubernetes/pki/etcd/")]
+    assert "/etc/kubernetes/pki/ca.key" in paths
+
+
+def test_a_lab_host_for_etcd_gets_a_unit_and_its_certificates_only():
+    etcd = ExternalEtcd((), "", "", "", lab_host="store")
+    cluster = a_cluster(external_etcd=etcd).with_addresses({"store": "192.0.2.99"})
+    assert cluster.external_etcd is not None
+    assert cluster.external_etcd.endpoints == ("https://192.0.2.99:2379",)
+    files = {file.path: file for host, file in host_files(inputs_of(cluster)) if host == "store"}
+    unit = files.pop("/etc/systemd/system/etcd.service").content.decode()
+    assert "--initial-cluster=store=https://192.0.2.99:2380" in unit
+    assert all(path.startswith("/etc/kubernetes/pki/etcd/") and f.mode == 0o600 for path, f in files.items())
+
+
+def test_control_nodes_get_the_tools_and_images_of_the_control_plane():
+    control, worker = a_cluster(controls=1, workers=1).nodes
+    assert {"etcdctl", "etcdutl"} == render_node.binaries(control).keys() - render_node.binaries(worker).keys()
+    more = set(render_node.images(control)) - set(render_node.images(worker))
+    assert more == {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+    assert set(render_node.images(control)) <= set(inputs_of(a_cluster()).images)
+
+
+def test_an_address_that_is_not_known_yet_is_said():
+    cluster = a_cluster()
+    unknown = replace(cluster, nodes=(replace(cluster.nodes[0], address=None),))
+    with pytest.raises(ValueError, match="the address of node n1 is not known yet"):
+        credentials_of(unknown)
