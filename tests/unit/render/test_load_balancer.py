@@ -55,7 +55,7 @@ def test_every_api_server_of_every_control_node_is_known_everywhere_in_both_slot
         listed = [server.split()[0] for server in servers(found[f"backend {backend}"])]
         assert len(listed) == len(expected)
         assert set(listed) == expected
-    told = {line.split()[6].removeprefix("/") for line in found["frontend health"] if "srv_is_up" in line}
+    told = {line.split()[7].removeprefix("/") for line in found["frontend health"] if "srv_is_up" in line}
     assert told == expected
 
 

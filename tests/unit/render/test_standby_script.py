@@ -1,0 +1,262 @@
+"""The standby's script, run for real by sh in a directory of the test's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from autarky import places
+from autarky.model.files import File
+from autarky.render import pods, standby
+from fakes.clusters import a_cluster, inputs_of
+
+API = "kube-apiserver"
+
+
+@dataclass
+class Place:
+    """A control node's disk, as far as standbys go; `ports` are the hosted slots' own."""
+
+    root: Path
+    ports: dict[str, int]
+
+    @property
+    def manifests(self) -> Path:
+        return self.root / "manifests"
+
+    def write(self, revision: standby.Revision) -> None:
+        for file in revision.files:
+            path = Path(self.moved(file.path))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(file.content)
+
+    def moved(self, text: str) -> str:
+        text = text.replace(places.STANDBY, f"{self.root}/standby").replace(places.MANIFESTS, str(self.manifests))
+        for component, port in standby.HOSTED_PORTS.items():
+            text = text.replace(f"echo {port} ;;", f"echo {self.ports[component]} ;;")
+        return text
+
+    def run(self, *arguments: str, broken: str = "") -> subprocess.CompletedProcess[str]:
+        """Run the script; `broken` names a program that fails, as if the power went just there."""
+        script = self.root / "script"
+        script.write_text(self.moved(standby.script().content.decode()))
+        path = os.environ["PATH"]
+        if broken:
+            shims = self.root / f"no-{broken}"
+            shims.mkdir(exist_ok=True)
+            (shims / broken).write_text("#!/bin/sh\nexit 1\n")
+            (shims / broken).chmod(0o755)
+            path = f"{shims}:{path}"
+        return subprocess.run(
+            ["sh", str(script), *arguments], env={"PATH": path}, capture_output=True, text=True, check=False, timeout=20
+        )
+
+    def ok(self, *arguments: str) -> str:
+        result = self.run(*arguments)
+        assert result.returncode == 0, result.stderr
+        assert result.stderr == ""
+        return result.stdout
+
+    def active(self) -> list[dict]:
+        """The manifests that the kubelet would see: it passes over names that begin with a dot."""
+        files = sorted(path for path in self.manifests.glob("*") if not path.name.startswith("."))
+        return [json.loads(path.read_text()) for path in files]
+
+    def current(self, component: str = API) -> str | None:
+        link = self.root / "standby" / component / "current"
+        return str(link.readlink()) if link.is_symlink() else None
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """Ports that are taken and refuse: nothing hosted answers yet."""
+    sockets = {component: socket.socket() for component in standby.COMPONENTS}
+    for taken in sockets.values():
+        taken.bind(("127.0.0.1", 0))
+    yield Place(tmp_path, {component: taken.getsockname()[1] for component, taken in sockets.items()})
+    for taken in sockets.values():
+        taken.close()
+
+
+def revision(component: str = API, **cluster) -> standby.Revision:
+    return standby.revision(inputs_of(a_cluster(**cluster)), component)
+
+
+@pytest.fixture
+def ready(place: Place) -> Place:
+    """A complete revision of every component."""
+    for component in standby.COMPONENTS:
+        place.write(revision(component))
+        place.ok("switch", component, revision(component).name)
+    return place
+
+
+def test_an_activation_puts_one_whole_pod_in_place(ready):
+    ready.ok("activate", API)
+    [pod] = ready.active()
+    expected = standby.pod_of(revision())
+    assert pod["metadata"]["name"].startswith(f"{API}-standby-")
+    assert pod["metadata"]["annotations"] == {"autarky.dev/revision": revision().name}
+    assert pod["spec"] == expected["spec"]
+    [file] = ready.manifests.iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_second_activation_changes_nothing_while_one_is_in_place(ready):
+    ready.ok("activate", API)
+    before = ready.active()
+    ready.ok("activate", API)
+    assert ready.active() == before
+
+
+def test_every_activation_has_a_name_and_a_uid_that_were_never_used(ready):
+    seen = []
+    for _ in range(4):
+        ready.ok("activate", API)
+        [pod] = ready.active()
+        seen.append((pod["metadata"]["name"], pod["metadata"]["uid"]))
+        ready.ok("withdraw", API)
+    assert len({name for name, _ in seen}) == len({uid for _, uid in seen}) == 4
+    for name, uid in seen:
+        assert uuid.UUID(uid).version == 4
+        assert name == f"{API}-standby-{uid.partition('-')[0]}"
+
+
+def test_a_withdrawal_takes_away_this_components_pods_and_no_others(ready):
+    (ready.manifests).mkdir()
+    (ready.manifests / "etcd-1234.json").write_text("{}")
+    for component in standby.COMPONENTS:
+        ready.ok("activate", component)
+    ready.ok("withdraw", "kube-scheduler")
+    names = sorted(path.name.rpartition("-")[0] for path in ready.manifests.iterdir())
+    assert names == ["etcd", "standby-kube-apiserver", "standby-kube-controller-manager"]
+
+
+def test_the_list_is_read_back(ready):
+    ready.ok("activate", API)
+    listed = standby.parse_list(ready.ok("list"))
+    [pod] = ready.active()
+    activation = pod["metadata"]["name"].removeprefix(f"{API}-standby-")
+    assert listed == {
+        API: (revision().name, (activation,)),
+        "kube-controller-manager": (revision("kube-controller-manager").name, ()),
+        "kube-scheduler": (revision("kube-scheduler").name, ()),
+    }
+
+
+def test_the_list_of_a_host_with_nothing_on_it_is_read_back(place):
+    assert standby.parse_list(place.ok("list")) == dict.fromkeys(standby.COMPONENTS, (None, ()))
+
+
+def test_a_switch_makes_a_complete_revision_the_current_one_and_keeps_the_old(ready):
+    new = revision(extra_args={API: {"v": "5"}})
+    assert new.name != revision().name
+    ready.write(new)
+    ready.ok("switch", API, new.name)
+    assert ready.current() == new.name
+    assert (ready.root / "standby" / API / revision().name / "pod.json").exists()
+    ready.ok("activate", API)
+    assert "--v=5" in ready.active()[0]["spec"]["containers"][0]["command"]
+
+
+def test_a_revision_that_is_not_there_does_not_become_the_current_one(ready):
+    result = ready.run("switch", API, "ffffffffff")
+    assert (result.returncode, result.stderr) == (1, f"no revision ffffffffff of {API}\n")
+    assert ready.current() == revision().name
+
+
+def test_a_revision_counts_only_once_its_pod_was_written_which_comes_last(place):
+    """What write_files leaves when the power goes between two files."""
+    cut = revision()
+    place.write(standby.Revision(cut.component, cut.name, cut.files[:-1]))
+    assert place.run("switch", API, cut.name).returncode == 1
+    assert place.current() is None
+
+
+def test_without_a_current_revision_nothing_is_activated(place):
+    place.write(revision())
+    result = place.run("activate", API)
+    assert (result.returncode, result.stderr) == (1, f"no complete standby of {API}\n")
+    assert place.active() == []
+
+
+@pytest.mark.parametrize("broken", ["ln", "mv"])
+def test_a_switch_that_is_cut_leaves_the_old_revision_and_the_next_one_heals_it(ready, broken):
+    new = revision(extra_args={API: {"v": "5"}})
+    ready.write(new)
+    assert ready.run("switch", API, new.name, broken=broken).returncode != 0
+    assert ready.current() == revision().name
+    ready.ok("switch", API, new.name)
+    assert ready.current() == new.name
+
+
+@pytest.mark.parametrize("broken", ["cat", "mkdir", "sed", "mv"])
+def test_an_activation_that_is_cut_is_absent_and_the_next_one_is_whole(ready, broken):
+    assert ready.run("activate", API, broken=broken).returncode != 0
+    assert ready.active() == []
+    assert standby.parse_list(ready.ok("list"))[API] == (revision().name, ())
+    ready.ok("activate", API)
+    assert len(ready.active()) == 1
+
+
+def test_at_boot_everything_that_does_not_answer_on_its_own_port_gets_its_standby(ready):
+    with socket.create_server(("127.0.0.1", 0)) as hosted:
+        ready.ports["kube-scheduler"] = hosted.getsockname()[1]
+        ready.ok("boot")
+    components = {pod["metadata"]["labels"]["k8s-app"] for pod in ready.active()}
+    assert components == {API, "kube-controller-manager"}
+
+
+def test_at_boot_a_missing_standby_keeps_no_other_from_coming_up(place):
+    for component in ("kube-controller-manager", "kube-scheduler"):
+        place.write(revision(component))
+        place.ok("switch", component, revision(component).name)
+    place.run("boot")
+    assert len(place.active()) == 2
+
+
+def test_boot_twice_is_boot_once(ready):
+    ready.ok("boot")
+    before = ready.active()
+    ready.ok("boot")
+    assert ready.active() == before
+
+
+def test_anything_else_explains_itself(place):
+    result = place.run("help")
+    assert result.returncode == 2
+    assert "standby boot" in result.stderr
+
+
+# --- revisions ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("component", standby.COMPONENTS)
+def test_a_revision_is_named_by_its_content(component):
+    assert revision(component) == revision(component)
+    assert revision(component).name != revision(component, extra_args={component: {"v": "5"}}).name
+    others = {revision(other).directory for other in standby.COMPONENTS}
+    assert len(others) == len(standby.COMPONENTS)
+
+
+@pytest.mark.parametrize("component", standby.COMPONENTS)
+def test_a_revision_holds_all_its_pod_mounts_root_only(component):
+    made = revision(component)
+    assert all(file.mode == 0o600 for file in made.files)
+    assert all(isinstance(file, File) and file.path.startswith(f"{made.directory}/") for file in made.files)
+    [volume] = standby.pod_of(made)["spec"]["volumes"]
+    assert volume["hostPath"] == {"path": f"{made.directory}/files", "type": "Directory"}
+    assert pods.ACTIVATION in standby.pod_of(made)["metadata"]["name"]
+
+
+def test_the_script_may_be_run_by_root_only_to_write_and_by_all_to_read():
+    assert (standby.script().path, standby.script().mode) == ("/var/lib/autarky/bin/standby", 0o755)
