@@ -94,7 +94,7 @@ def _explain_one(detail: Mapping[str, Any], document: Document) -> UserError:
     what, fix = str(detail["msg"]).removeprefix("Value error, "), "see docs/cluster-file.md"
     if detail["type"] == "extra_forbidden":
         known = _keys_at(location[:-1])
-        near = difflib.get_close_matches(str(location[-1]), known, n=1)
+        near = _near(str(location[-1]), known)
         what = "unknown key"
         fix = f"did you mean {near[0]}?" if near else f"known keys here: {', '.join(known)}"
     elif detail["type"] == "missing":
@@ -102,6 +102,12 @@ def _explain_one(detail: Mapping[str, Any], document: Document) -> UserError:
     elif detail["type"] == "string_type":
         what, fix = "must be text", "put it in quotes"
     return UserError(f"{_dotted(location)}: {what}", where=document.where(location), fix=fix)
+
+
+def _near(word: str, known: Collection[str]) -> list[str]:
+    """The known word that this one is most like, if any; case does not count."""
+    by_lower = {name.lower(): name for name in known}
+    return [by_lower[name] for name in difflib.get_close_matches(word.lower(), by_lower, n=1)]
 
 
 def _dotted(location: Sequence[str | int]) -> str:
@@ -145,7 +151,7 @@ def _check(spec: schema.SpecPart, document: Document) -> list[UserError]:
     _check_etcd(spec, checker)
     for component in spec.extra_args:
         if component not in schema.COMPONENTS:
-            near = difflib.get_close_matches(component, schema.COMPONENTS, n=1)
+            near = _near(component, schema.COMPONENTS)
             hint = f"did you mean {near[0]}?" if near else f"the components are: {', '.join(schema.COMPONENTS)}"
             checker.refuse(["extraArgs", component], "unknown component", hint)
     if spec.self_hosted == "0-4":

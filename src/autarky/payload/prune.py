@@ -25,7 +25,7 @@ def _prune(store: Store, progress: Progress) -> int:
     records = store.records()
     for key in records.keys() - needed:
         store.remove_record(key)
-    blobs = {records[key]["sha256"] for key in records.keys() & needed}
+    blobs = {records[key].get("sha256") for key in records.keys() & needed}  # a torn record has none
     freed = 0
     for blob in store.blobs():
         if blob.name not in blobs:

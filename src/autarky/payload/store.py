@@ -73,10 +73,10 @@ class Store:
     def record(self, key: str) -> dict[str, Any] | None:
         """What was recorded under the key, or None; a torn record counts as none."""
         try:
-            found: dict[str, Any] = json.loads(self._record_path(key).read_text())
+            found = json.loads(self._record_path(key).read_text())
         except (FileNotFoundError, ValueError):
             return None
-        return found
+        return found if isinstance(found, dict) else None
 
     def write_record(self, key: str, value: Mapping[str, Any]) -> None:
         with full_disk_explained(self.root):
@@ -114,7 +114,7 @@ class Store:
             try:
                 data = json.loads((self.root / "verified.json").read_text())
                 self._verified = {digest: (s[0], s[1], s[2]) for digest, s in data.items()}
-            except (FileNotFoundError, ValueError, IndexError, TypeError):
+            except (FileNotFoundError, ValueError, IndexError, TypeError, AttributeError):
                 self._verified = {}
         return self._verified
 

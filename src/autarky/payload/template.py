@@ -25,6 +25,7 @@ from autarky.ports import Progress
 from autarky.store import waiting_lock
 
 PINNED = "io.cri-containerd.pinned=pinned"
+KEPT_TEMPLATES = 3
 _NAMESPACE = "k8s.io"
 _START_TIMEOUT = 20.0
 _CONFIG = """\
@@ -59,7 +60,16 @@ async def containerd_template(payload: Payload, progress: Progress) -> Path:
         with full_disk_explained(parent):
             await _import_all(payload, temporary, progress)
             temporary.rename(final)
+        _remove_oldest(parent)
     return final
+
+
+def _remove_oldest(parent: Path) -> None:
+    """Keep the newest few: each new image makes a new directory of more than a gigabyte. Hosts that were
+    made from an older one keep their links."""
+    directories = sorted((p for p in parent.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime, reverse=True)
+    for directory in directories[KEPT_TEMPLATES:]:
+        remove_tree(directory)
 
 
 async def _import_all(payload: Payload, root: Path, progress: Progress) -> None:

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from autarky.errors import UserError
+from autarky.model.versions import Version
+from autarky.payload import GROUPS, default_version, image_reference, known_versions, load_release
+from autarky.payload.release import recipe_hash, wanted_binaries, wanted_images
+from autarky.phases.context import IMAGE_COMPONENTS
+from autarky.render import node
+from fakes.clusters import a_cluster
+
+RELEASES = [load_release(version) for version in known_versions()]
+every_release = pytest.mark.parametrize("release", RELEASES, ids=lambda release: str(release.kubernetes))
+
+
+@every_release
+def test_binaries_that_images_need_are_built_in_the_same_release(release):
+    built = {binary.name for _, binary in wanted_binaries(release, GROUPS)}
+    for image in release.images:
+        assert set(image.binaries) <= built
+
+
+@every_release
+def test_an_images_binaries_are_in_its_group(release):
+    groups = {binary.name: binary.group for _, binary in wanted_binaries(release, GROUPS)}
+    for image in wanted_images(release, ("cluster",)):
+        assert all(groups[name] == "cluster" for name in image.binaries)
+
+
+@every_release
+def test_everything_a_node_needs_is_in_the_group_of_the_cluster(release):
+    binaries = {binary.name for _, binary in wanted_binaries(release, ("cluster",))}
+    images = {image.name for image in wanted_images(release, ("cluster",))}
+    for member in a_cluster(controls=1, workers=1).nodes:
+        assert set(node.binaries(member)) <= binaries
+        assert set(node.images(member)) <= images
+    assert set(node.EXTERNAL_ETCD_BINARIES) <= binaries
+
+
+@every_release
+def test_names_are_unique_and_groups_known(release):
+    binaries = [binary.name for _, binary in wanted_binaries(release, GROUPS)]
+    assert len(binaries) == len(set(binaries)) == sum(len(component.binaries) for component in release.components)
+    assert len({image.name for image in release.images}) == len(wanted_images(release, GROUPS))
+
+
+@every_release
+def test_every_image_is_made_of_something_that_the_release_knows(release):
+    layers = {layer.name: layer for layer in release.layers}
+    for image in release.images:
+        assert image.base in {"static", "agent", *layers}
+        assert image.binaries or image.entrypoint
+    for layer in layers.values():
+        assert set(layer.below) <= set(layers)
+        assert layer.packages
+
+
+@every_release
+def test_recipes_are_pinned_by_their_sums(release):
+    for component in release.components:
+        assert (component.directory / "go.mod").is_file()
+        assert (component.directory / "go.sum").is_file()
+        assert re.fullmatch(r"[0-9a-f]{64}", recipe_hash(component))
+
+
+@every_release
+def test_kubernetes_components_have_the_releases_version(release):
+    for component in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"):
+        assert image_reference(release, component).endswith(f":{release.kubernetes}")
+
+
+@every_release
+def test_every_component_that_is_rendered_has_an_image(release):
+    references = [image_reference(release, component) for component in IMAGE_COMPONENTS]
+    assert all("@" not in reference and ":" in reference for reference in references)
+    with pytest.raises(KeyError):
+        image_reference(release, "no-such-component")
+
+
+def test_the_default_version_has_a_release():
+    assert default_version() in known_versions()
+
+
+def test_a_version_without_a_release_is_told_what_there_is():
+    with pytest.raises(UserError, match=r"no release file for Kubernetes v1\.36\.9\n  fix: use v1\.36\.4; known: "):
+        load_release(Version(1, 36, 9))
