@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from autarky.lab.network import short_hash
 from harness import AGNHOST, COMMAND, TestCluster, environment
+
+from autarky.lab.network import short_hash
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

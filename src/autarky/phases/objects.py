@@ -33,9 +33,17 @@ class ApplyObjects:
 
     async def run(self, context: Context, progress: Progress) -> None:
         for part in await stale_parts(context):
-            async with asyncio.TaskGroup() as group:
-                for obj in part.objects:
-                    group.create_task(apply_when_possible(context, obj, part.manager, progress))
+            await _apply_part(context, part, progress)
+
+
+async def _apply_part(context: Context, part: Part, progress: Progress) -> None:
+    """All objects side by side; the first failure cancels the rest and is raised alone."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for obj in part.objects:
+                group.create_task(apply_when_possible(context, obj, part.manager, progress))
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
 
 
 async def stale_parts(context: Context) -> list[Part]:

@@ -41,6 +41,9 @@ for netns in /run/netns/cni-*; do [ -e "$netns" ] && ip netns delete "${{netns##
 for table in kube-proxy flannel-ipv4 flannel-ipv6; do
   for family in ip ip6 inet; do nft delete table "$family" "$table" 2>/dev/null; done
 done
+for family in iptables ip6tables; do # what the kubelet and the portmap plugin leave
+  command -v $family-save >/dev/null && $family-save | grep -vE 'KUBE-|CNI-' | $family-restore
+done
 rm -rf {places.MANIFESTS} {places.RUN} /run/flannel /var/lib/cni /var/lib/kubelet \\
   {render_node.CNI_CONF}/10-flannel.conflist {render_node.CONTAINERD_CONFIG} {render_node.SYSCTLS} \\
   {render_node.CONTAINERD_UNIT} {render_node.KUBELET_UNIT} {render_node.KUBELET_KUBECONFIG} \\
@@ -50,13 +53,21 @@ for plugin in bridge loopback host-local portmap; do
 done
 systemctl daemon-reload
 """
+# A mount point cannot be renamed: then what is in it moves into a directory of its own.
 _KEEP = f"""\
+set -eu
 for kept in {places.ETCD_DATA} {places.PKI}; do
-  [ -e "$kept" ] && mv "$kept" "$kept.$1"
+  [ -n "$(ls -A "$kept" 2>/dev/null)" ] || continue
+  if mountpoint -q "$kept"; then
+    mkdir -m 700 "$kept/kept.$1"
+    find "$kept" -mindepth 1 -maxdepth 1 ! -name 'kept.*' -exec mv -t "$kept/kept.$1" {{}} +
+  else
+    mv "$kept" "$kept.$1"
+  fi
 done
-true
 """
-_PURGE = f"rm -rf {places.ETCD_DATA} {places.PKI} /var/lib/containerd"
+_EMPTY = 'find "$1" -mindepth 1 -delete; rmdir "$1" 2>/dev/null || mountpoint -q "$1"'
+_PURGE = f"rm -rf {places.ETCD_DATA}/* {places.PKI} /var/lib/containerd/*; rmdir {places.ETCD_DATA} 2>/dev/null || true"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +94,7 @@ class CleanHosts:
                 await host.run(["sh", "-c", _KEEP, "sh", stamp])
                 progress.note(f"{node.name}: etcd data and keys are kept under names that end in {stamp}")
             await host.remove([MARKER])
-            await host.run(["rm", "-rf", places.HOST_ROOT])
+            await host.run(["sh", "-c", _EMPTY, "sh", places.HOST_ROOT])
 
         await for_each(await self._ours(context), one)
 

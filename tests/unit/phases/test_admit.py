@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import base64
+import ipaddress
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from autarky.decide.approval import CLIENT_SIGNER, SERVING_SIGNER
+from autarky.errors import Conflict
+from autarky.phases.admit import (
+    AdmitControlNodes,
+    judge_requests,
+    missing_labels,
+    pending_requests,
+    plan_admission,
+    wanted_labels,
+)
+from autarky.render import access
+from autarky.render.values import CONTROL_PLANE_FACT
+from fakes.clusters import a_cluster
+from fakes.kube import FakeKube
+
+KEY = ec.generate_private_key(ec.SECP256R1())
+CSR = ("certificates.k8s.io/v1", "CertificateSigningRequest")
+CLUSTER = a_cluster(controls=1, workers=1)
+
+
+def pem(node: str, addresses: tuple[str, ...] = ()) -> bytes:
+    """What a kubelet would sign and send."""
+    names = [
+        x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),
+        x509.NameAttribute(NameOID.COMMON_NAME, f"system:node:{node}"),
+    ]
+    builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(names))
+    if addresses:
+        sans: list[x509.GeneralName] = [x509.DNSName(node)]
+        sans += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
+        builder = builder.add_extension(x509.SubjectAlternativeName(sans), critical=False)
+    return builder.sign(KEY, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def request(name: str, signer: str, user: str, content: bytes) -> dict:
+    usage = "client auth" if signer == CLIENT_SIGNER else "server auth"
+    return {
+        "apiVersion": CSR[0],
+        "kind": CSR[1],
+        "metadata": {"name": name},
+        "spec": {
+            "signerName": signer,
+            "username": user,
+            "groups": ["system:nodes", "system:authenticated"],
+            "usages": [usage, "digital signature"],
+            "request": base64.b64encode(content).decode(),
+        },
+    }
+
+
+def serving(name: str, node: str, *addresses: str) -> dict:
+    return request(name, SERVING_SIGNER, f"system:node:{node}", pem(node, addresses))
+
+
+def joining(name: str, node: str, token: str) -> dict:
+    return request(name, CLIENT_SIGNER, f"system:bootstrap:{token}", pem(node))
+
+
+@pytest.fixture
+def kube() -> FakeKube:
+    """An API that holds the inventory of n1 (192.0.2.11) and n2 (192.0.2.12)."""
+    api = FakeKube()
+    api.put(access.inventory(CLUSTER))
+    return api
+
+
+async def verdict(kube: FakeKube, name: str) -> str | None:
+    csr = await kube.get(*CSR, name)
+    assert csr is not None
+    conditions = csr.get("status", {}).get("conditions", [])
+    return conditions[0]["type"] if conditions else None
+
+
+async def test_a_serving_certificate_for_the_nodes_own_address_is_approved(kube, notes):
+    kube.put(serving("csr-1", "n1", "192.0.2.11"))
+    await judge_requests(kube, "n1", notes)
+    assert await verdict(kube, "csr-1") == "Approved"
+    assert notes.notes == ["certificate request csr-1: node n1 serves at 192.0.2.11"]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "10.96.0.1", "192.0.2.12", "203.0.113.1"])
+async def test_a_serving_certificate_for_any_other_address_is_denied(kube, notes, address):
+    kube.put(serving("csr-1", "n1", "192.0.2.11", address))
+    await judge_requests(kube, "n1", notes)
+    assert await verdict(kube, "csr-1") == "Denied"
+
+
+async def test_a_token_admits_the_node_it_was_made_for_and_no_other(kube, notes):
+    worker = CLUSTER.node("n2")
+    kube.put(access.join_token(worker, "abcdef", "0123456789abcdef", "2026-11-21T13:00:00Z"))
+    kube.put(joining("right", "n2", "abcdef"))
+    kube.put(joining("wrong", "n1", "abcdef"))
+    kube.put(joining("unknown-token", "n2", "zzzzzz"))
+    for node in ("n1", "n2"):
+        await judge_requests(kube, node, notes)
+    assert await verdict(kube, "right") == "Approved"
+    assert await verdict(kube, "wrong") == "Denied"
+    assert await verdict(kube, "unknown-token") == "Denied"
+
+
+async def test_a_node_that_is_not_in_the_inventory_is_left_to_wait(kube, notes):
+    kube.put(serving("csr-1", "n9", "192.0.2.19"))
+    await judge_requests(kube, "n9", notes)
+    assert await verdict(kube, "csr-1") is None
+    assert notes.notes == []
+
+
+async def test_without_an_inventory_everybody_waits(notes):
+    kube = FakeKube()
+    kube.put(serving("csr-1", "n1", "192.0.2.11"))
+    await judge_requests(kube, "n1", notes)
+    assert await verdict(kube, "csr-1") is None
+
+
+async def test_only_what_concerns_the_node_and_is_not_judged_yet_is_pending(kube):
+    judged = serving("judged", "n1", "192.0.2.11")
+    kube.put({**judged, "status": {"conditions": [{"type": "Denied", "status": "True"}]}})
+    kube.put(serving("other-node", "n2", "192.0.2.12"))
+    kube.put(request("other-signer", "example.org/x", "somebody", pem("n1")))
+    kube.put(request("garbage", SERVING_SIGNER, "system:node:n1", b"not a request"))
+    kube.put(serving("mine", "n1", "192.0.2.11"))
+    assert [csr["metadata"]["name"] for csr in await pending_requests(kube, {"n1"})] == ["mine"]
+
+
+class JudgedByAnother(FakeKube):
+    async def replace(self, obj, *, subresource=None):
+        raise Conflict("changed meanwhile")
+
+
+async def test_somebody_who_judged_it_meanwhile_is_no_error(notes):
+    kube = JudgedByAnother()
+    kube.put(access.inventory(CLUSTER))
+    kube.put(serving("csr-1", "n1", "192.0.2.11"))
+    await judge_requests(kube, "n1", notes)
+
+
+# --- the phase -------------------------------------------------------------------------------------
+
+
+def live_node(**labels: str) -> dict:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": labels}}
+
+
+async def test_a_node_that_is_admitted_needs_nothing(make_context, kube):
+    context = make_context(CLUSTER, kube=kube)
+    kube.put(live_node(**wanted_labels(CLUSTER.node("n1"))))
+    assert await plan_admission(context, context.cluster.control_nodes) == []
+
+
+async def test_the_plan_names_what_is_missing(make_context, kube):
+    context = make_context(CLUSTER, kube=kube)
+    nodes = context.cluster.control_nodes
+    assert [c.sentence for c in await plan_admission(context, nodes)] == ["wait for node n1 to register, and admit it"]
+    kube.put(live_node())
+    kube.put(serving("csr-1", "n1", "192.0.2.11"))
+    assert [change.sentence for change in await plan_admission(context, nodes)] == [
+        f"label node n1 with node-role.kubernetes.io/control-plane, {CONTROL_PLANE_FACT}",
+        "judge certificate request csr-1",
+    ]
+    kube.unhealthy = "connection refused"
+    assert [change.sentence for change in await plan_admission(context, nodes)] == ["admit node n1"]
+
+
+def test_labels_of_the_file_are_wanted_besides_ours():
+    worker = CLUSTER.node("n2")
+    assert wanted_labels(worker) == {}
+    assert missing_labels(live_node(), CLUSTER.node("n1")) == list(wanted_labels(CLUSTER.node("n1")))
+
+
+@pytest.mark.looptime
+async def test_a_control_node_is_labelled_once_it_registers_and_waited_for_until_its_certificate_is_there(
+    make_context, notes, kube
+):
+    context = make_context(CLUSTER, kube=kube)
+    kube.put(live_node())
+    csr = serving("csr-1", "n1", "192.0.2.11")
+    kube.put({**csr, "status": {"conditions": [{"type": "Approved"}], "certificate": "…"}})
+    await AdmitControlNodes().run(context, notes)
+    live = await kube.get("v1", "Node", "n1")
+    assert live is not None
+    assert missing_labels(live, CLUSTER.node("n1")) == []
+    assert notes.notes == ["node n1 is admitted"]

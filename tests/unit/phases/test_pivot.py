@@ -1,0 +1,133 @@
+"""The pivot's eyes and hands: what it makes of pods, scripts and silence. What follows is decide/slots.py's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autarky.decide.slots import SETTLE_SECONDS, Health
+from autarky.errors import TimedOut
+from autarky.model.cluster import Level
+from autarky.phases.pivot import Pivot, look, pod_health
+from autarky.render import standby
+from fakes.clusters import a_cluster
+from fakes.kube import FakeKube
+
+
+def pod(component: str, *, ready: bool = True, slot: str = "hosted", node: str = "n1", **metadata: object) -> dict:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{component}-{slot}-{node}",
+            "namespace": "kube-system",
+            "labels": {"k8s-app": component, "autarky.dev/slot": slot},
+            **metadata,
+        },
+        "spec": {"nodeName": node},
+        "status": {"conditions": [{"type": "Ready", "status": str(ready)}]},
+    }
+
+
+@pytest.fixture
+def kube() -> FakeKube:
+    api = FakeKube()
+    for component in standby.COMPONENTS:
+        api.put(pod(component))
+    return api
+
+
+@pytest.fixture
+def context(make_context, kube):
+    """All standbys are active, all hosted pods ready: the moment before the pivot."""
+    made = make_context(kube=kube)
+    for component in standby.COMPONENTS:
+        host(made).links[f"/var/lib/autarky/standby/{component}/current"] = "0123456789"
+        host(made).activations[component] = ["aaaaaaaa"]
+    return made
+
+
+def host(context):
+    return context.machines.hosts["n1"]
+
+
+async def seen(context) -> dict[str, Health]:
+    return {component: view.hosted for component, view in (await look(context, context.first)).items()}
+
+
+@pytest.mark.looptime
+async def test_hosted_slots_that_answer_take_over_after_the_settling_time(context, notes, looptime):
+    await Pivot().run(context, notes)
+    assert host(context).log == [f"withdraw {component}" for component in standby.COMPONENTS]
+    assert looptime >= SETTLE_SECONDS
+    assert await Pivot().plan(context) == []
+
+
+@pytest.mark.looptime
+async def test_the_api_servers_standby_stays_while_the_balancer_does_not_see_the_hosted_one(context, notes):
+    host(context).balanced = False
+    with pytest.raises(TimedOut, match="kube-apiserver: the hosted slot answers, but not through the load balancer"):
+        await Pivot().run(context, notes)
+    assert "withdraw kube-apiserver" not in host(context).log
+
+
+@pytest.mark.looptime
+async def test_while_the_api_is_unreachable_nothing_is_done(context, kube, notes):
+    kube.set_outage("connection refused")
+    with pytest.raises(TimedOut, match="unknown"):
+        await Pivot().run(context, notes)
+    assert host(context).log == []
+
+
+@pytest.mark.looptime
+async def test_a_level_that_is_not_hosted_keeps_its_standby_for_good(context, notes):
+    context.cluster = replace(context.cluster, self_hosted=Level.CONTROLLERS)
+    await Pivot().run(context, notes)
+    assert host(context).activations["kube-apiserver"] == ["aaaaaaaa"]
+    assert host(context).activations["kube-scheduler"] == []
+
+
+@pytest.mark.looptime
+async def test_a_standby_that_is_missing_is_activated(context, notes):
+    context.cluster = replace(context.cluster, self_hosted=Level.ADD_ONS)
+    host(context).activations.clear()
+    await Pivot().run(context, notes)
+    assert host(context).log == [f"activate {component}" for component in standby.COMPONENTS]
+
+
+@pytest.mark.looptime
+async def test_the_pivot_is_over_when_the_withdrawn_pods_have_ended(context, kube, notes):
+    kube.put(pod("kube-apiserver", slot="standby"))
+    with pytest.raises(TimedOut, match="still there: kube-apiserver-standby-n1"):
+        await Pivot().run(context, notes)
+
+
+async def test_the_api_server_is_judged_by_its_own_nodes_pod_and_level_three_by_any(make_context, kube):
+    context = make_context(a_cluster(controls=2), kube=FakeKube())
+    for component in standby.COMPONENTS:
+        context.kube().put(pod(component, node="n2"))
+    assert await seen(context) == {
+        "kube-apiserver": Health.ABSENT,
+        "kube-controller-manager": Health.READY,
+        "kube-scheduler": Health.READY,
+    }
+
+
+async def test_an_outage_is_unknown_and_not_absent(context, kube):
+    kube.set_outage("connection refused")
+    assert set((await seen(context)).values()) == {Health.UNKNOWN}
+
+
+async def test_a_plan_only_looks(context):
+    assert [change.sentence for change in await Pivot().plan(context)] == [
+        f"pivot {component} on n1 to its hosted slot" for component in standby.COMPONENTS
+    ]
+    assert host(context).log == []
+
+
+def test_the_health_of_a_pod_is_what_its_kubelet_said_last():
+    assert pod_health(pod("x")) is Health.READY
+    assert pod_health(pod("x", ready=False)) is Health.NOT_READY
+    assert pod_health({"metadata": {}}) is Health.NOT_READY
+    assert pod_health(pod("x", deletionTimestamp="2026-11-21T13:00:00Z")) is Health.TERMINATING

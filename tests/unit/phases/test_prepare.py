@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autarky.errors import Unreachable
+from autarky.phases.hosts import MARKER
+from autarky.phases.prepare import PrepareHosts, look
+from autarky.render import node as render_node
+from autarky.render import standby
+from fakes.clusters import a_cluster
+
+PHASE = PrepareHosts()
+
+
+async def prepared(context, notes):
+    await PHASE.run(context, notes)
+    return context.machines.hosts["n1"]
+
+
+def state(host):
+    return host.files, host.links, host.active_units, host.images
+
+
+async def test_a_second_run_changes_nothing(make_context, notes):
+    context = make_context(a_cluster(controls=1, workers=1))
+    assert await PHASE.plan(context)
+    await PHASE.run(context, notes)
+    before = {name: list(host.log) for name, host in context.machines.hosts.items()}
+    assert await PHASE.plan(context) == []
+    await PHASE.run(context, notes)
+    assert {name: host.log for name, host in context.machines.hosts.items()} == before
+
+
+async def test_a_plan_only_looks(make_context):
+    context = make_context()
+    await PHASE.plan(context)
+    assert context.machines.hosts["n1"].log == []
+
+
+async def test_the_steps_come_in_an_order_in_which_a_kill_misleads_nobody(make_context, notes):
+    host = await prepared(make_context(), notes)
+    first = {step: host.log.index(step) for step in reversed(host.log)}
+    binaries = [number for step, number in first.items() if step.startswith("push /var/lib/autarky/store/")]
+    images = [number for step, number in first.items() if step.startswith("import ")]
+    switches = [number for step, number in first.items() if step.startswith("switch ")]
+    assert first[f"write {MARKER}"] == 0, "whose host it is comes before anything else"
+    assert max(binaries) < first["link"] < first["restart containerd"] < min(images)
+    assert first[f"write {render_node.CONTAINERD_CONFIG}"] < first["daemon-reload"] < first["restart containerd"]
+    assert max(images) < min(switches)
+    for component in standby.COMPONENTS:
+        revision = host.links[f"/var/lib/autarky/standby/{component}/current"]
+        pod = first[f"write /var/lib/autarky/standby/{component}/{revision}/pod.json"]
+        files = [n for step, n in first.items() if f"/standby/{component}/{revision}/files/" in step]
+        assert max(files) < pod < first[f"switch {component} {revision}"]
+
+
+async def test_a_kill_between_any_two_steps_heals_on_the_next_run(make_context, notes):
+    whole = await prepared(make_context(), notes)
+    for step in range(len(whole.log)):
+        context = make_context()
+        host = context.machines.hosts["n1"]
+        host.fail_at = step
+        with pytest.raises(Unreachable):
+            await PHASE.run(context, notes)
+        host.fail_at = None
+        await PHASE.run(context, notes)
+        leftovers = {path for path in host.files if path.startswith("/run/autarky/import-")}
+        assert {path: content for path, content in host.files.items() if path not in leftovers} == whole.files
+        assert state(host)[1:] == state(whole)[1:]
+        assert await PHASE.plan(context) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "restarts"), [(render_node.CONTAINERD_CONFIG, True), (render_node.KUBELET_CONFIG, False)]
+)
+async def test_the_runtime_is_restarted_only_for_what_it_reads_at_its_start(make_context, notes, path, restarts):
+    context = make_context()
+    host = await prepared(context, notes)
+    host.files[path] = (b"edited", 0o644)
+    host.log.clear()
+    assert [change.sentence for change in await PHASE.plan(context)][:1] == [f"write {path} on n1"]
+    await PHASE.run(context, notes)
+    assert host.log == [f"write {path}"] + ["daemon-reload", "enable containerd", "restart containerd"] * restarts
+
+
+async def test_a_mode_that_was_opened_is_closed_again(make_context, notes):
+    context = make_context()
+    host = await prepared(context, notes)
+    path = "/etc/kubernetes/pki/ca.key"
+    host.files[path] = (host.files[path][0], 0o644)
+    await PHASE.run(context, notes)
+    assert host.files[path][1] == 0o600
+
+
+async def test_only_what_is_new_in_a_payload_is_installed(make_context, notes, tmp_path):
+    context = make_context()
+    host = await prepared(context, notes)
+    host.log.clear()
+    kubelet = replace(context.payload.binaries["kubelet"], sha256="f" * 64)
+    context.payload.binaries["kubelet"] = kubelet
+    work = await look(context, context.cluster.nodes[0])
+    assert work.sentences(context.cluster.nodes[0])[0] == "install 1 binaries on n1"
+    await PHASE.run(context, notes)
+    assert host.log[:2] == [f"push /var/lib/autarky/store/kubelet-{'f' * 16}", "link"]
+    assert not [step for step in host.log if step.startswith(("import", "restart"))]
+
+
+async def test_an_image_that_is_gone_is_imported_again_and_its_archive_is_removed(make_context, notes):
+    context = make_context()
+    host = await prepared(context, notes)
+    del host.images[context.payload.images["coredns"].reference]
+    assert [change.sentence for change in await PHASE.plan(context)] == ["import 1 images on n1"]
+    await PHASE.run(context, notes)
+    assert not [path for path in host.files if path.startswith("/run/")]
+
+
+async def test_a_new_argument_makes_a_new_revision_of_the_standby_and_keeps_the_old(make_context, notes):
+    context = make_context()
+    host = await prepared(context, notes)
+    old = host.links["/var/lib/autarky/standby/kube-scheduler/current"]
+    context.cluster = replace(context.cluster, extra_args={"kube-scheduler": {"v": "5"}})
+    [change] = await PHASE.plan(context)
+    assert change.sentence.endswith("of kube-scheduler in place on n1")
+    await PHASE.run(context, notes)
+    assert host.links["/var/lib/autarky/standby/kube-scheduler/current"] != old
+    assert f"/var/lib/autarky/standby/kube-scheduler/{old}/pod.json" in host.files
+
+
+async def test_a_worker_gets_no_standby_and_no_keys(make_context, notes):
+    context = make_context(a_cluster(controls=1, workers=1))
+    await PHASE.run(context, notes)
+    paths = [*context.machines.hosts["n2"].files, *context.machines.hosts["n2"].links]
+    assert not [path for path in paths if path.endswith(".key") or "standby" in path]
+
+
+async def test_before_addresses_are_known_the_plan_says_so_and_renders_nothing(make_context):
+    context = make_context()
+    context.cluster = replace(context.cluster, nodes=(replace(context.cluster.nodes[0], address=None),))
+    assert [change.sentence for change in await PHASE.plan(context)] == ["prepare host n1"]
