@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_VERSION = re.compile(r"^v?(\d+)\.(\d+)\.(\d+)$")
+_VERSION = re.compile(r"v?([0-9]+)\.([0-9]+)\.([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -19,7 +19,7 @@ class Version:
     @classmethod
     def parse(cls, text: str) -> Version:
         """Read "1.36.4" or "v1.36.4"; raises ValueError for anything else."""
-        match = _VERSION.match(text)
+        match = _VERSION.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is not a version such as 1.36.4")
         return cls(*(int(part) for part in match.groups()))

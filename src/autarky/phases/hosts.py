@@ -74,7 +74,9 @@ async def observe(context: Context) -> None:
             context.owners[node.name] = json.loads(marker)["cluster"]
 
     await for_each(context.cluster.nodes, one)
-    addresses = {name: facts.address for name, facts in context.facts.items()}
+    # An address given in the file stands; preflight says whether the host has it.
+    unknown = {node.name for node in context.cluster.nodes if node.address is None}
+    addresses = {name: facts.address for name, facts in context.facts.items() if name in unknown}
     etcd_host = context.cluster.etcd_host
     if etcd_host is not None and (host := context.machines.host(etcd_host.name)) is not None:
         addresses[etcd_host.name] = (await host.facts()).address

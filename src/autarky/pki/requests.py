@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.x509.oid import NameOID
 
 from autarky.errors import UserError
@@ -26,11 +27,11 @@ def read_request(pem: bytes) -> Asked:
     try:
         request = x509.load_pem_x509_csr(pem)
         valid = request.is_signature_valid
-    except ValueError as error:
+        names = _alternative_names(request)
+    except (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension) as error:
         raise UserError(f"not a certificate request: {error}") from error
     if not valid:
         raise UserError("the request is not signed by the key it is for")
-    names = _alternative_names(request)
     dns = frozenset(names.get_values_for_type(x509.DNSName)) if names else frozenset()
     addresses = frozenset(str(ip) for ip in names.get_values_for_type(x509.IPAddress)) if names else frozenset()
     return Asked(

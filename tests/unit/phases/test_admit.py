@@ -7,7 +7,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtensionOID, NameOID
 
 from autarky.decide.approval import CLIENT_SIGNER, SERVING_SIGNER
 from autarky.errors import Conflict
@@ -131,6 +131,22 @@ async def test_only_what_concerns_the_node_and_is_not_judged_yet_is_pending(kube
     kube.put(request("garbage", SERVING_SIGNER, "system:node:n1", b"not a request"))
     kube.put(serving("mine", "n1", "192.0.2.11"))
     assert [csr["metadata"]["name"] for csr in await pending_requests(kube, {"n1"})] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    "broken", [b"\x30\x03\x82\x05x", b"\x30\x05\x87\x03abc", b""], ids=["short", "address", "empty"]
+)
+async def test_a_request_whose_names_cannot_be_read_does_not_keep_others_from_being_judged(kube, notes, broken):
+    """Whoever holds a join token may write one."""
+    names = x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, broken)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "system:node:n1")])
+    builder = x509.CertificateSigningRequestBuilder().subject_name(subject).add_extension(names, critical=False)
+    content = builder.sign(KEY, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    kube.put(request("broken", SERVING_SIGNER, "system:node:n1", content))
+    kube.put(serving("csr-1", "n1", "192.0.2.11"))
+    await judge_requests(kube, "n1", notes)
+    assert await verdict(kube, "broken") is None
+    assert await verdict(kube, "csr-1") == "Approved"
 
 
 class JudgedByAnother(FakeKube):
