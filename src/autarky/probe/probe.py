@@ -27,6 +27,8 @@ from autarky.probe.http import Answer, Connection, ProbeError, reason
 from autarky.probe.record import Failure, Report, StreamRecord, longest_outage, lost_writes, missed_events
 
 NAMESPACE = "default"
+CATCH_UP_SECONDS = 10.0
+"""How long the watch may lag behind the last acknowledged write in the end."""
 _CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 _READ = "/api/v1/namespaces/kube-system"
 
@@ -253,7 +255,7 @@ class Probe:
 
     async def _let_watch_catch_up(self, watching: asyncio.Task[None]) -> None:
         """Give the last events a moment to arrive, then judge what the watch saw."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + CATCH_UP_SECONDS
         while missed_events(self._acknowledged, self._seen) and time.monotonic() < deadline:  # noqa: ASYNC110 # bounded
             await asyncio.sleep(0.05)  # ten seconds at most, at the end
         watching.cancel()
