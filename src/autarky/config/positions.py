@@ -14,8 +14,8 @@ are refused on the stream of events, before anything is built from it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -51,19 +51,22 @@ class Document:
     """The data, where each part of it stands, and what is wrong with its form alone."""
 
     name: str
-    data: Any = None
-    problems: list[UserError] = field(default_factory=list)
-    _keys: dict[Path, Position] = field(default_factory=dict)
-    _values: dict[Path, Position] = field(default_factory=dict)
+    data: Any
+    problems: tuple[UserError, ...]
+    _keys: Mapping[Path, Position]
+    _values: Mapping[Path, Position]
 
     def where(self, path: Sequence[str | int], *, key: bool = False) -> str:
-        """ "FILE:LINE:COLUMN" of the value there, or of its key: that of the nearest part that is in the file."""
+        """ "FILE:LINE:COLUMN" of the value there, or of its key.
+
+        Where the file has no such part, it is the key of the nearest part around it.
+        """
         for length in range(len(path), -1, -1):
             part = tuple(path[:length])
             found = (self._keys.get(part) if key else None) or self._values.get(part)
             if found is not None:
                 return f"{self.name}:{found[0]}:{found[1]}"
-            key = True  # what is missing is missing below that key
+            key = True
         return self.name
 
 
@@ -81,8 +84,8 @@ def parse(text: str, name: str) -> Document:
         raise UserError(f"not YAML: {error.reason}", where=at, fix="remove that character") from error
     if node is None:
         raise UserError("the file is empty", where=name, fix="see examples/lab-1.yaml")
-    builder = _Builder(Document(name))
-    return builder.document(node)
+    builder = _Builder(name)
+    return Document(name, builder.value(node, ()), tuple(builder.problems), builder.keys, builder.values)
 
 
 # --- what is refused ---------------------------------------------------------------------------------------
@@ -117,28 +120,26 @@ def _at_byte(name: str, text: str, offset: int) -> str:
 
 
 class _Builder:
-    """Turns nodes into data, and notes positions and problems in the document as it goes."""
+    """Turns nodes into data, and notes positions and problems as it goes."""
 
-    def __init__(self, document: Document) -> None:
-        self._document = document
+    def __init__(self, name: str) -> None:
+        self.problems: list[UserError] = []
+        self.keys: dict[Path, Position] = {}
+        self.values: dict[Path, Position] = {}
+        self._name = name
 
-    def document(self, root: yaml.Node) -> Document:
-        data = self._value(root, ())
-        self._document._values[()] = _position(root)
-        return Document(self._document.name, data, self._document.problems, self._document._keys, self._document._values)
-
-    def _value(self, node: yaml.Node, path: Path) -> Any:
-        self._document._values[path] = self._position_of_value(node, path)
+    def value(self, node: yaml.Node, path: Path) -> Any:
+        self.values[path] = self._position_of_value(node, path)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
-            return [self._value(child, (*path, number)) for number, child in enumerate(node.value)]
+            return [self.value(child, (*path, number)) for number, child in enumerate(node.value)]
         return _scalar(node)
 
     def _position_of_value(self, node: yaml.Node, path: Path) -> Position:
-        """Blocks and what is empty begin somewhere below their key, which is where one looks for them."""
+        """A block, or nothing, begins somewhere below its key, which is where one looks for it."""
         begins_at_key = isinstance(node, yaml.CollectionNode) or not node.value
-        return self._document._keys.get(path, _position(node)) if begins_at_key else _position(node)
+        return self.keys.get(path, _position(node)) if begins_at_key else _position(node)
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
         result: dict[str, Any] = {}
@@ -150,12 +151,12 @@ class _Builder:
             if key in result:
                 self._refuse(key_node, f"the key {key!r} is there twice", "remove one of them")
                 continue
-            self._document._keys[(*path, key)] = _position(key_node)
-            result[key] = self._value(value_node, (*path, key))
+            self.keys[(*path, key)] = _position(key_node)
+            result[key] = self.value(value_node, (*path, key))
         return result
 
     def _refuse(self, node: yaml.Node, what: str, fix: str) -> None:
-        self._document.problems.append(UserError(what, where=_at(self._document.name, node.start_mark), fix=fix))
+        self.problems.append(UserError(what, where=_at(self._name, node.start_mark), fix=fix))
 
 
 def _scalar(node: yaml.Node) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -50,5 +51,6 @@ class IssueCertificates:
 
     async def run(self, context: Context, progress: Progress) -> None:
         specs = certificate_specs(context.cluster)
-        issued = context.pki.ensure(specs, context.cluster.certificates, datetime.now(UTC))
+        # In a thread: RSA keys take long enough to stall everything else.
+        issued = await asyncio.to_thread(context.pki.ensure, specs, context.cluster.certificates, datetime.now(UTC))
         progress.note(f"issued {len(issued)} keys and certificates in {context.pki.directory}")

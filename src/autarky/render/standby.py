@@ -110,6 +110,7 @@ activate() {
 \tuid=$(cat /proc/sys/kernel/random/uuid) || return 1
 \tactivation=${uid%%-*}
 \tmkdir -p "$manifests"
+\trm -f "$manifests/.standby-$1-"* # of an activation that was killed
 \ttemporary=$manifests/.standby-$1-$activation
 \t( umask 077; sed "s/@ACTIVATION_MARK@/$activation/g; s/@UID_MARK@/$uid/g" "$pod" >"$temporary" ) || return 1
 \tsync "$temporary" && mv "$temporary" "$manifests/standby-$1-$activation.json" && sync "$manifests"
