@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from autarky import places
 from autarky.errors import CommandFailed
 from autarky.payload.store import no_space
 
@@ -47,7 +48,7 @@ async def run_tool(
             await process.wait()
     text = "\n".join(last)
     if status != 0 and "no space left on device" in text:
-        raise no_space(cwd or Path.cwd())
+        raise no_space(places.cache_dir())
     if status != 0:
         raise CommandFailed("this machine", argv, status, text)
     return text
