@@ -143,6 +143,8 @@ async def _build_binaries(store: Store, release: Release, groups: Collection[str
     for component, binary in wanted_binaries(release, groups):
         if _stored_binary(store, component, binary) is None:
             missing.setdefault(component.name, []).append(binary)
+    if missing:  # once, before the builds start side by side: it may have to be installed
+        await asyncio.to_thread(gobuild.find_go)
     limit = asyncio.Semaphore(PARALLEL_BUILDS)
 
     async def build(name: str) -> None:
