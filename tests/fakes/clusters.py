@@ -64,7 +64,13 @@ def a_cluster(self_hosted: Level = Level.API_SERVER, *, controls: int = 1, worke
 def facts_of(cluster: Cluster, **changes: Any) -> dict[str, HostFacts]:
     """What a healthy host says, for every node; `changes` are those of the first node's host."""
     facts = {
-        node.name: replace(FACTS, hostname=node.name, address=node.known_address(), addresses=(node.known_address(),))
+        node.name: replace(
+            FACTS,
+            hostname=node.name,
+            boot_id=f"{FACTS.boot_id}-{node.name}",
+            address=node.known_address(),
+            addresses=(node.known_address(),),
+        )
         for node in cluster.nodes
     }
     first = cluster.nodes[0].name

@@ -1,159 +1,253 @@
-"""The schema of the cluster file, v1alpha1. Descriptions here are the reference documentation."""
+"""The schema of the cluster file, v1alpha1: its fields, their defaults and what they mean.
+
+Contract: the descriptions here are the reference documentation: they are published in the JSON Schema, and
+docs/cluster-file.md repeats them (a test keeps it so). Kinds of values are in `syntax`; what must hold
+between values is in `rules`. Changes are additive: what a v1alpha1 file says keeps its meaning.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Collection
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
 
+from autarky.config import rules, syntax
+from autarky.config.syntax import raise_all, refused
 from autarky.model.versions import Version
 
-DNS_LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
-Name = Annotated[str, Field(pattern=DNS_LABEL, max_length=63)]
-COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "etcd")
+MOST_DAYS = 36500
+"""A hundred years: certificates must end before the year 9999."""
 
 
 class Part(BaseModel):
     """No unknown keys, anywhere: a misspelt key must not be passed over."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True, frozen=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, model_title_generator=lambda part: part.__name__.removesuffix("Part")
+    )
 
 
 class TaintPart(Part):
     """A taint that keeps pods off the node unless they tolerate it."""
 
-    key: str = Field(min_length=1, description="The taint's key.")
-    value: str = Field(default="", description="The taint's value.")
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(description="What it does to pods.")
+    key: syntax.TaintKey = Field(description="The taint's key: NAME or DOMAIN/NAME.")
+    value: syntax.LabelValue = Field(default="", description="The taint's value.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(
+        description="What it does to pods that do not tolerate it: not started here, if possible not, or evicted."
+    )
 
 
 class NodePart(Part):
     """One node and the machine it runs on."""
 
-    name: Name = Field(description="The node's name in Kubernetes; a DNS label.")
-    host: str = Field(
+    name: syntax.Name = Field(description="The node's name in Kubernetes; a DNS label.")
+    host: syntax.HostName = Field(
         default="lab",
-        description="The machine: `lab` (a test host named as the node), `lab:NAME`, `local` (this machine), or `ssh://…`.",
+        description="The machine: `lab` (a test host named as the node), `lab:NAME` (a test host of that name), "
+        "`local` (this machine) or `ssh://[user@]address[:port]` (not built yet). "
+        "`up` makes test hosts and `down` removes them; other machines must be there and stay.",
     )
-    roles: list[Literal["control-plane", "worker"]] | None = Field(
+    roles: Annotated[list[Literal["control-plane", "worker"]], Field(min_length=1)] | None = Field(
         default=None,
-        description="`control-plane` and `worker`. Default: a single node has both, else `worker`. "
+        description="`control-plane` and `worker`. Default: a single node has both, of several each is a worker. "
         "A control node runs workloads as well, unless a taint keeps them off.",
     )
-    labels: dict[str, StrictStr] = Field(default_factory=dict, description="Labels of the Node object.")
-    taints: list[TaintPart] = Field(default_factory=list, description="Taints of the Node object.")
-    address: str | None = Field(
+    labels: dict[syntax.LabelKey, syntax.LabelValue] = Field(
+        default_factory=dict, description="Labels of the Node object. Role labels follow from `roles`."
+    )
+    taints: list[TaintPart] = Field(
+        default_factory=list, description="Taints of the Node object. A single node is never tainted."
+    )
+    address: syntax.Address | None = Field(
         default=None,
-        pattern=r"^\d{1,3}(\.\d{1,3}){3}$",
         description="The IPv4 address that other nodes reach it at. Default: that of its default route.",
     )
 
-    @field_validator("host")
-    @classmethod
-    def _known_driver(cls, value: str) -> str:
-        if value in {"lab", "local"} or value.startswith(("lab:", "ssh://")):
-            return value
-        raise ValueError("must be lab, lab:NAME, local or ssh://…")
-
 
 class NetworkPart(Part):
-    """The cluster's networks; they must not overlap each other or the hosts' networks."""
+    """The cluster's networks. They must not overlap each other or the hosts' networks."""
 
-    pod_cidr: str = Field(default="10.244.0.0/16", alias="podCIDR", description="Pods' addresses, /24 per node.")
-    service_cidr: str = Field(default="10.96.0.0/16", alias="serviceCIDR", description="Services' addresses.")
-    dns_domain: str = Field(
-        default="cluster.local",
-        alias="dnsDomain",
-        description="The domain of Services' names.",
-        pattern=r"^[a-z0-9.-]+$",
+    pod_cidr: syntax.Cidr = Field(
+        default="10.244.0.0/16", alias="podCIDR", description="Pods' addresses; every node gets a /24 of it."
     )
+    service_cidr: syntax.Cidr = Field(default="10.96.0.0/16", alias="serviceCIDR", description="Services' addresses.")
+    dns_domain: syntax.Domain = Field(
+        default="cluster.local", alias="dnsDomain", description="The domain of Services' names."
+    )
+
+    @model_validator(mode="after")
+    def _judge(self) -> Self:
+        raise_all(rules.judge_network(self), self)
+        return self
 
 
 class ExternalEtcdPart(Part):
-    """etcd that runs outside of the cluster: either a lab host, or endpoints with certificates."""
+    """etcd that runs outside of the cluster: a test host (`lab`), or your own (the other four fields)."""
 
-    lab: Name | None = Field(
-        default=None, description="A test host of its own that `up` prepares with etcd as a systemd service."
+    lab: syntax.Name | None = Field(
+        default=None,
+        description="The name of a test host of its own, which `up` makes, with etcd as a systemd service and "
+        "certificates from the cluster's etcd CA.",
     )
-    endpoints: list[str] = Field(default_factory=list, description="https URLs of the members' client ports.")
-    ca_file: str | None = Field(default=None, alias="caFile", description="The CA of etcd's server certificates.")
-    cert_file: str | None = Field(default=None, alias="certFile", description="The API servers' client certificate.")
-    key_file: str | None = Field(default=None, alias="keyFile", description="Its key. Paths are relative to this file.")
+    endpoints: list[syntax.EtcdUrl] = Field(
+        default_factory=list, description="The members' client URLs: `https://ADDRESS:2379`."
+    )
+    ca_file: syntax.LocalPath | None = Field(
+        default=None, alias="caFile", description="The CA of the members' server certificates."
+    )
+    cert_file: syntax.LocalPath | None = Field(
+        default=None, alias="certFile", description="The API servers' client certificate."
+    )
+    key_file: syntax.LocalPath | None = Field(default=None, alias="keyFile", description="The key of `certFile`.")
+
+    @model_validator(mode="after")
+    def _judge(self) -> Self:
+        raise_all(rules.judge_external_etcd(self), self)
+        return self
 
 
 class EtcdPart(Part):
     """Where etcd runs. Default: on the control nodes."""
 
-    external: ExternalEtcdPart | None = Field(default=None, description="etcd outside of the cluster.")
-
-
-class CertificatesPart(Part):
-    """Keys and certificates."""
-
-    key_algorithm: Literal["EC", "RSA"] = Field(default="EC", alias="keyAlgorithm", description="P-256 or RSA 2048.")
-    ca_days: StrictInt = Field(default=3650, alias="caDays", ge=30, description="Lifetime of new CAs, in days.")
-    leaf_days: StrictInt = Field(default=365, alias="leafDays", ge=1, description="Lifetime of other certificates.")
-    ca_directory: str | None = Field(
+    external: ExternalEtcdPart | None = Field(
         default=None,
-        alias="caDirectory",
-        description="A directory with your own ca.crt and ca.key, and optionally front-proxy-ca and etcd/ca pairs.",
+        description="etcd outside of the cluster; needs selfHosted 2-4, 3-4 or 4. Paths are relative to this file.",
     )
 
 
+class CertificatesPart(Part):
+    """Keys and certificates that autarky issues."""
+
+    key_algorithm: Literal["EC", "RSA"] = Field(
+        default="EC", alias="keyAlgorithm", description="The kind of new keys: EC (P-256) or RSA (2048 bits)."
+    )
+    ca_days: StrictInt = Field(
+        default=3650, alias="caDays", ge=30, le=MOST_DAYS, description="Lifetime of new CAs, in days."
+    )
+    leaf_days: StrictInt = Field(
+        default=365, alias="leafDays", ge=1, le=MOST_DAYS, description="Lifetime of all other certificates, in days."
+    )
+    ca_directory: syntax.LocalPath | None = Field(
+        default=None,
+        alias="caDirectory",
+        description="A directory with your own ca.crt and ca.key, and optionally front-proxy-ca and etcd/ca pairs; "
+        "relative to this file.",
+    )
+
+    @model_validator(mode="after")
+    def _judge(self) -> Self:
+        raise_all(rules.judge_certificates(self), self)
+        return self
+
+
 class RollbackPart(Part):
-    """When a rollout of a control plane component goes back by itself."""
+    """When a bad rollout of a control plane component goes back by itself."""
 
     enabled: StrictBool = Field(default=True, description="Whether it does.")
-    limit_seconds: StrictInt = Field(default=90, alias="limitSeconds", ge=10, description="Healthy within this time.")
+    limit_seconds: StrictInt = Field(
+        default=90, alias="limitSeconds", ge=10, le=3600, description="A new revision must be healthy within this time."
+    )
+
+
+def _built_level(value: str) -> str:
+    if value == "0-4":
+        raise refused("0-4 (the kubelet as a DaemonSet) is not built yet", 'use "1-4"')
+    return value
+
+
+def _quoted(value: Any) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        what = f"it is the number {value}, because it is not quoted"
+        raise refused(what, 'write the whole version in quotes, such as "1.36.4"')
+    return value
+
+
+def _known_version(value: str, info: ValidationInfo) -> str:
+    try:
+        version = Version.parse(value)
+    except ValueError as error:
+        raise refused(str(error), "write all three numbers, in quotes") from None
+    known: Collection[Version] = (info.context or {}).get("known_versions", (version,))
+    if version not in known:
+        names = [str(v).removeprefix("v") for v in sorted(known)]
+        nearest = max((v for v in known if v <= version), default=min(known, default=version))
+        fix = f'use "{str(nearest).removeprefix("v")}"; known: {", ".join(names)}'
+        raise refused(f"there is no release file for {version}", fix)
+    return value
+
+
+KubernetesVersion = Annotated[
+    str,
+    AfterValidator(_known_version),
+    BeforeValidator(_quoted),
+    WithJsonSchema({"type": "string", "pattern": r"^v?\d+\.\d+\.\d+$"}),
+]
+
+
+def _judge_nodes(nodes: list[NodePart]) -> list[NodePart]:
+    raise_all(rules.judge_nodes(nodes), nodes)
+    return nodes
 
 
 class SpecPart(Part):
     """What the cluster should be."""
 
-    kubernetes_version: str | None = Field(
-        default=None, alias="kubernetesVersion", description='The Kubernetes version, quoted: "1.36.4".'
+    kubernetes_version: KubernetesVersion | None = Field(
+        default=None,
+        alias="kubernetesVersion",
+        description='The Kubernetes version, quoted: "1.36.4". Default: the default release of this autarky.',
     )
-    self_hosted: Literal["0-4", "1-4", "2-4", "3-4", "4"] = Field(
+    self_hosted: Annotated[Literal["0-4", "1-4", "2-4", "3-4", "4"], AfterValidator(_built_level)] = Field(
         default="1-4",
         alias="selfHosted",
-        description="Which levels run from API objects: 0 kubelet, 1 etcd, 2 API server, 3 controllers, 4 add-ons.",
+        description="Which levels run from API objects: 0 kubelet (not built yet), 1 etcd, 2 API server, "
+        "3 scheduler, controller-manager and kube-proxy, 4 add-ons.",
     )
-    nodes: list[NodePart] = Field(min_length=1, description="The nodes.")
+    nodes: Annotated[list[NodePart], Field(min_length=1), AfterValidator(_judge_nodes)] = Field(
+        description="The nodes. Exactly one has the role control-plane (several are not built yet)."
+    )
     network: NetworkPart = Field(default_factory=NetworkPart, description="The cluster's networks.")
     etcd: EtcdPart = Field(default_factory=EtcdPart, description="Where etcd runs.")
-    control_plane_endpoint: str | None = Field(
+    control_plane_endpoint: syntax.Endpoint | None = Field(
         default=None,
         alias="controlPlaneEndpoint",
-        pattern=r"^[^/:\s]+:\d+$",
         description="host:port of your own load balancer or virtual address before the control nodes.",
     )
-    extra_args: dict[str, dict[str, StrictStr]] = Field(
+    extra_args: dict[syntax.Component, dict[syntax.ArgumentName, syntax.ArgumentValue]] = Field(
         default_factory=dict,
         alias="extraArgs",
-        description="Extra command-line arguments (for kube-proxy: fields of its configuration), by component.",
+        description="By component (kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy, kubelet, "
+        "etcd): more command-line arguments, without dashes; for kube-proxy fields of its configuration. "
+        "They win over autarky's own.",
     )
     certificates: CertificatesPart = Field(default_factory=CertificatesPart, description="Keys and certificates.")
-    rollback: RollbackPart = Field(default_factory=RollbackPart, description="Rollback of bad rollouts.")
+    rollback: RollbackPart = Field(
+        default_factory=RollbackPart,
+        description="Rollback of bad rollouts. It is kept in the ControlPlane object; nothing acts on it yet.",
+    )
 
-    @field_validator("kubernetes_version", mode="before")
-    @classmethod
-    def _quoted(cls, value: Any) -> Any:
-        if isinstance(value, int | float):
-            raise ValueError(f'a number, because it is not quoted; write "{value}…" in quotes, such as "1.36.4"')  # noqa: TRY004
-        return value
-
-    @field_validator("kubernetes_version")
-    @classmethod
-    def _version(cls, value: str | None) -> str | None:
-        if value is not None:
-            Version.parse(value)
-        return value
+    @model_validator(mode="after")
+    def _judge(self) -> Self:
+        raise_all(rules.judge_spec(self), self)
+        return self
 
 
 class MetadataPart(Part):
     """The cluster's name."""
 
-    name: Name = Field(description="A DNS label; names the cluster's directory and its lab.")
+    name: syntax.Name = Field(description="A DNS label; names the cluster's directory and its lab.")
 
 
 class ClusterFile(Part):

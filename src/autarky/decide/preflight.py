@@ -1,13 +1,18 @@
 """What would stop a cluster from coming up on these hosts: all of it at once, each with its remedy.
 
 Contract: pure. `checks` runs every check of CHECKS on what was seen; a check never acts and never stops
-the others. An error may be demoted to a warning by its name.
+the others. An error may be demoted to a warning by its name. Nodes whose host already runs this cluster
+(`ours`) are not refused for what is our own doing: their ports are in use, their disk fills.
+
+Sources of the limits: kubeadm asks for 1700 MB on a control node; a server whose clock is a minute ahead of
+the others is taken out of service, so that half of that is an error here.
 """
 
 from __future__ import annotations
 
 import difflib
 import ipaddress
+import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -18,7 +23,11 @@ from autarky.model.facts import HostFacts
 
 GIB = 1024**3
 MIB = 1024**2
+CLOCK_WARNING = 2.0
+CLOCK_ERROR = 30.0
+"""Seconds between the clocks of hosts."""
 Facts = Mapping[str, HostFacts]
+Severity = Literal["error", "warning"]
 
 EVERY_NODE_PORTS = (ports.NLLB_API, ports.NLLB_HEALTH, ports.KUBELET, ports.PROXY_HEALTH, ports.FLANNEL_HEALTH)
 CONTROL_PORTS = (
@@ -37,13 +46,13 @@ class Finding:
     """name: that of the check; host: empty when it is about the cluster file."""
 
     name: str
-    severity: Literal["error", "warning"]
+    severity: Severity
     host: str
     what: str
     remedy: str
 
 
-Found = Iterator[tuple[Literal["error", "warning"], str, str, str]]
+Found = Iterator[tuple[Severity, str, str, str]]
 """What a check yields: severity, host, what was seen, the remedy."""
 
 
@@ -59,10 +68,23 @@ def _address_inside_cluster_networks(cluster: Cluster, facts: Facts, _ours: Coll
                 f"its address {seen.address} lies inside {key} {networks[key]}",
                 f"choose another {key}",
             )
-        for route in seen.networks:
+        for route in filter(None, map(_route, seen.networks)):
             for key, network in networks.items():
-                if key not in inside and ipaddress.IPv4Network(route, strict=False).overlaps(network):
+                if key not in inside and route.overlaps(network):
                     yield "error", name, f"its route to {route} overlaps {key} {network}", f"choose another {key}"
+
+
+def _route(text: str) -> ipaddress.IPv4Network | None:
+    """A route that pods or services could collide with.
+
+    None for what leads nowhere ("blackhole 10.0.0.0/8" is told as "blackhole"), and for the two halves of
+    everything, by which VPNs replace the default route: every other route goes before them.
+    """
+    try:
+        network = ipaddress.IPv4Network(text, strict=False)
+    except ValueError:
+        return None
+    return network if network.prefixlen > 1 else None
 
 
 def _port_in_use(cluster: Cluster, facts: Facts, ours: Collection[str]) -> Found:
@@ -130,20 +152,18 @@ def _clocks(_cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
     """Hosts are asked side by side, so that their clocks differ by less than a round trip when all is well."""
     if len(facts) < 2:
         return
-    middle = sorted(seen.clock for seen in facts.values())[len(facts) // 2]
+    middle = statistics.median_low(seen.clock for seen in facts.values())
     for name, seen in facts.items():
         difference = seen.clock - middle
-        if abs(difference) > 2:
-            severity: Literal["error", "warning"] = "error" if abs(difference) > 30 else "warning"
+        if abs(difference) > CLOCK_WARNING:
+            severity: Severity = "error" if abs(difference) > CLOCK_ERROR else "warning"
             yield severity, name, f"its clock is {difference:+.0f} s off the others", "synchronise the clocks (NTP)"
 
 
 def _disk(_cluster: Cluster, facts: Facts, ours: Collection[str]) -> Found:
     for name, seen in facts.items():
         if seen.disk_free < 5 * GIB:
-            severity: Literal["error", "warning"] = (
-                "error" if seen.disk_free < 2 * GIB and name not in ours else "warning"
-            )
+            severity: Severity = "error" if seen.disk_free < 2 * GIB and name not in ours else "warning"
             free = f"{seen.disk_free / GIB:.1f} GiB are free below /var/lib"
             yield severity, name, free, "free some: 5 GiB are comfortable, 2 GiB needed"
 
@@ -153,7 +173,7 @@ def _memory(cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
         if not cluster.node(name).control_plane:
             continue
         if seen.memory_total < 1700 * MIB:
-            severity: Literal["error", "warning"] = "error" if seen.memory_total < 1000 * MIB else "warning"
+            severity: Severity = "error" if seen.memory_total < 1000 * MIB else "warning"
             yield severity, name, f"it has {seen.memory_total / MIB:.0f} MiB of memory", "a control node wants 1700 MiB"
 
 
@@ -164,12 +184,32 @@ def _swap(_cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
 
 
 def _same_machine_twice(_cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
-    by_address: dict[str, str] = {}
+    """Told once per pair, by what proves it best. Host names alone prove nothing: fresh machines share them."""
+    names = list(facts)
+    for number, name in enumerate(names):
+        for other in names[:number]:
+            yield from _same_machine(name, facts[name], other, facts[other])
+
+
+def _same_machine(name: str, seen: HostFacts, other: str, others: HostFacts) -> Found:
+    if seen.address == others.address:
+        yield "error", name, f"it has the same address as {other}: {seen.address}", "give each node its own machine"
+    elif seen.boot_id == others.boot_id:
+        yield "error", name, f"it is the same machine as {other}: one boot id", "give each node its own machine"
+    elif seen.hostname == others.hostname:
+        yield "warning", name, f"it has the same host name as {other}: {seen.hostname}", "give each its own name"
+
+
+def _host_name(cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
+    """The kubelet is told the node's name; people and logs go by the machine's. Test hosts are ours to name."""
     for name, seen in facts.items():
-        if seen.address in by_address:
-            other = by_address[seen.address]
-            yield "error", name, f"it has the same address as {other}: {seen.address}", "give each node its own machine"
-        by_address.setdefault(seen.address, name)
+        if cluster.node(name).host.driver != "lab" and seen.hostname != name:
+            yield (
+                "warning",
+                name,
+                f"its host name is {seen.hostname}: logs of the host will not say {name}",
+                f"name the node {seen.hostname}, or: hostnamectl set-hostname {name}",
+            )
 
 
 def _address_as_in_file(cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
@@ -192,6 +232,7 @@ CHECKS: Mapping[str, Callable[[Cluster, Facts, Collection[str]], Found]] = {
     "memory": _memory,
     "swap": _swap,
     "machines": _same_machine_twice,
+    "hostname": _host_name,
     "address": _address_as_in_file,
 }
 

@@ -4,9 +4,11 @@ import ipaddress
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from autarky.decide.preflight import CHECKS, GIB, MIB, checks
-from autarky.model.cluster import ExternalEtcd, Network
+from autarky.model.cluster import ExternalEtcd, HostRef, Network
 from fakes.clusters import a_cluster, facts_of
 
 ONE = a_cluster()
@@ -82,6 +84,11 @@ def test_the_route_of_a_host_inside_a_network_is_not_told_twice():
     assert found(address="10.96.0.9", networks=("10.96.0.0/24",)).count(("networks", "error")) == 1
 
 
+@pytest.mark.parametrize("route", ["0.0.0.0/1", "128.0.0.0/1", "blackhole", "192.0.2.0/24"])
+def test_a_route_that_pods_and_services_go_before_is_no_matter(route):
+    assert found(networks=(route,)) == []
+
+
 @pytest.mark.parametrize("port", [6443, 6444, 7443, 7444, 2378, 2379, 2380, 10250, 10257, 10259, 20257, 20259])
 def test_every_port_we_need_must_be_free(port):
     assert only("ports", listening_ports=frozenset({port})).what == f"port {port} is in use"
@@ -129,12 +136,27 @@ def test_one_host_alone_has_no_clock_to_compare():
     assert found(clock=0.0) == []
 
 
-def test_two_nodes_on_one_machine_are_found():
+@pytest.mark.parametrize(
+    ("shared", "severity", "expected"),
+    [
+        ({"address", "boot_id", "hostname"}, "error", "it has the same address as n1: 192.0.2.11"),
+        ({"boot_id", "hostname"}, "error", "it is the same machine as n1: one boot id"),
+        ({"hostname"}, "warning", "it has the same host name as n1: n1"),
+    ],
+)
+def test_two_nodes_on_one_machine_are_found_by_what_they_share(shared, severity, expected):
     two = a_cluster(controls=1, workers=1)
     facts = facts_of(two)
-    facts["n2"] = facts["n1"]
+    facts["n2"] = replace(facts["n2"], **{key: getattr(facts["n1"], key) for key in shared})
     [finding] = [f for f in checks(two, facts) if f.name == "machines"]
-    assert finding.what == "it has the same address as n1: 192.0.2.11"
+    assert (finding.host, finding.severity, finding.what) == ("n2", severity, expected)
+
+
+def test_a_machine_that_is_called_otherwise_is_told_but_a_test_host_is_not():
+    local = a_cluster(nodes=(replace(ONE.nodes[0], host=HostRef("local")),))
+    assert found(local, hostname="workshop") == [("hostname", "warning")]
+    assert found(local) == []
+    assert found(hostname="workshop") == []
 
 
 def test_an_address_in_the_file_must_be_one_of_the_hosts():
@@ -162,6 +184,37 @@ def test_any_check_can_be_demoted_to_a_warning_by_its_name(name):
     }
     assert (name, "error") not in found(demoted=(name,), **wrong)
     assert len(found(demoted=(name,), **wrong)) == len(found(**wrong))
+
+
+SOME_FACTS = {
+    "address": st.sampled_from(["192.0.2.11", "10.96.0.9", "10.244.0.1"]),
+    "networks": st.lists(st.sampled_from(["10.96.0.0/12", "0.0.0.0/1", "unreachable", "192.0.2.0/24"])).map(tuple),
+    "listening_ports": st.frozensets(st.sampled_from([22, 2379, 6443, 10250])),
+    "clock": st.floats(0, 2e9),
+    "disk_free": st.integers(0, 10 * GIB),
+    "memory_total": st.integers(0, 4 * GIB),
+    "cgroup_version": st.sampled_from([1, 2]),
+    "architecture": st.sampled_from(["x86_64", "aarch64"]),
+    "boot_id": st.sampled_from(["a", "b"]),
+    "hostname": st.sampled_from(["n1", "localhost"]),
+    "missing_programs": st.lists(st.just("ip"), max_size=1).map(tuple),
+}
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.lists(st.fixed_dictionaries(SOME_FACTS), min_size=3, max_size=3), st.sets(st.sampled_from(sorted(CHECKS))))
+def test_demoting_changes_the_severity_of_what_is_named_and_nothing_else(changes, demoted):
+    three = a_cluster(controls=1, workers=2)
+    healthy = facts_of(three)
+    facts = {name: replace(healthy[name], **changed) for name, changed in zip(healthy, changes, strict=True)}
+    strict = checks(three, facts)
+    expected = [replace(f, severity="warning") if f.name in demoted else f for f in strict]
+    assert checks(three, facts, demoted=demoted) == expected
+    assert {f.severity for f in checks(three, facts, demoted=CHECKS)} <= {"warning"}
+    assert set(checks(three, facts, ours=healthy)) <= {
+        *strict,
+        *(replace(f, severity="warning") for f in strict),
+    }
 
 
 def test_an_unknown_check_to_demote_is_an_error_with_the_near_name():

@@ -1,0 +1,176 @@
+"""Rules that no single value can break: what must be so between nodes, networks, etcd and certificates.
+
+Contract: pure; each rule gets a part of the file whose values are good in themselves and yields what is
+wrong, with places below that part. The schema runs a rule as soon as its part is well-formed, whatever is
+wrong elsewhere, so that as much as possible is told in one pass.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from autarky.config.syntax import Wrong
+
+if TYPE_CHECKING:
+    from autarky.config.schema import CertificatesPart, ExternalEtcdPart, NetworkPart, NodePart, SpecPart
+
+NODE_MASK = 24
+"""Every node gets a block of this size of the pod network (the controller manager's default)."""
+LARGEST_POD_NETWORK = 8
+"""The controller manager divides a network into at most 2^16 blocks."""
+SMALLEST_SERVICE_NETWORK = 27
+"""DNS has the tenth address of the service network; the rest is for the user's Services."""
+HOSTED_ETCD = ("0-4", "1-4")
+
+
+# --- nodes ----------------------------------------------------------------------------------------
+
+
+def judge_nodes(nodes: Sequence[NodePart]) -> Iterator[Wrong]:
+    yield from _unique_nodes(nodes)
+    yield from _one_control_node(nodes)
+    yield from _room_for_ordinary_pods(nodes)
+
+
+def _unique_nodes(nodes: Sequence[NodePart]) -> Iterator[Wrong]:
+    seen: set[tuple[str, str]] = set()
+    for number, node in enumerate(nodes):
+        for key, value, fix in (
+            ("name", node.name, "give each node a name of its own"),
+            ("host", machine(node), "give each node a machine of its own"),
+            ("address", node.address, "give each node an address of its own"),
+        ):
+            if value is None:
+                continue
+            if (key, value) in seen:
+                yield Wrong((number, key), f"a second node {'' if key == 'name' else 'on '}{value}", fix)
+            seen.add((key, value))
+
+
+def machine(node: NodePart) -> str:
+    """The machine of a node as it is written out in full: `lab` is the test host of the node's name."""
+    return f"lab:{node.name}" if node.host == "lab" else node.host
+
+
+def is_control(nodes: Sequence[NodePart], number: int) -> bool:
+    """Whether that node is a control node; a single node is one unless the file says otherwise."""
+    roles = nodes[number].roles
+    return "control-plane" in roles if roles is not None else len(nodes) == 1
+
+
+def _one_control_node(nodes: Sequence[NodePart]) -> Iterator[Wrong]:
+    control = [number for number in range(len(nodes)) if is_control(nodes, number)]
+    if not control:
+        yield Wrong((), "no node has the role control-plane", "add `roles: [control-plane, worker]` to one")
+    for number in control[1:]:
+        yield Wrong(
+            (number, "roles"),
+            "several control nodes are not built yet (they come with high availability)",
+            "leave the role control-plane to one node",
+        )
+
+
+def _room_for_ordinary_pods(nodes: Sequence[NodePart]) -> Iterator[Wrong]:
+    """Cluster DNS and the user's pods must find a node; a single node is never tainted."""
+    if len(nodes) == 1 and nodes[0].taints:
+        yield Wrong((0, "taints"), "a single node is never tainted: nothing could run", "remove the taints")
+    elif all(any(taint.effect != "PreferNoSchedule" for taint in node.taints) for node in nodes):
+        yield Wrong((), "every node is tainted: cluster DNS could not run", "leave one node without taints")
+    for number, node in enumerate(nodes):
+        effects = [(taint.key, taint.effect) for taint in node.taints]
+        for position, effect in enumerate(effects):
+            if effect in effects[:position]:
+                what = f"a second taint {effect[0]} with the effect {effect[1]}"
+                yield Wrong((number, "taints", position), what, "remove one of them")
+
+
+# --- networks -------------------------------------------------------------------------------------
+
+
+def judge_network(network: NetworkPart) -> Iterator[Wrong]:
+    pods, services = networks(network)
+    if pods.prefixlen >= NODE_MASK:
+        yield Wrong(("podCIDR",), f"{pods} is too small: every node gets a /{NODE_MASK} of it", "use /23 or larger")
+    if pods.prefixlen < LARGEST_POD_NETWORK:
+        yield Wrong(("podCIDR",), f"{pods} is too large", f"use /{LARGEST_POD_NETWORK} or smaller")
+    if services.prefixlen > SMALLEST_SERVICE_NETWORK:
+        yield Wrong(("serviceCIDR",), f"{services} is too small", f"use /{SMALLEST_SERVICE_NETWORK} or larger")
+    if pods.overlaps(services):
+        yield Wrong((), f"podCIDR {pods} and serviceCIDR {services} overlap", "separate them")
+
+
+def networks(network: NetworkPart) -> tuple[ipaddress.IPv4Network, ipaddress.IPv4Network]:
+    """The networks of pods and of services."""
+    return ipaddress.IPv4Network(network.pod_cidr), ipaddress.IPv4Network(network.service_cidr)
+
+
+# --- certificates ---------------------------------------------------------------------------------
+
+
+def judge_certificates(certificates: CertificatesPart) -> Iterator[Wrong]:
+    """The user's own CA says itself how long it lives."""
+    if certificates.ca_directory is None and certificates.leaf_days > certificates.ca_days:
+        what = f"{certificates.leaf_days} days outlive the CA's {certificates.ca_days}"
+        yield Wrong(("leafDays",), what, "use less than caDays")
+
+
+# --- etcd -----------------------------------------------------------------------------------------
+
+
+def judge_external_etcd(external: ExternalEtcdPart) -> Iterator[Wrong]:
+    own = {
+        "endpoints": external.endpoints,
+        "caFile": external.ca_file,
+        "certFile": external.cert_file,
+        "keyFile": external.key_file,
+    }
+    given = [key for key, value in own.items() if value]
+    missing = [key for key, value in own.items() if not value]
+    if external.lab is not None and given:
+        yield Wrong((given[0],), "lab and endpoints exclude each other", "keep one of them")
+    if external.lab is None and missing:
+        fix = "give all of endpoints, caFile, certFile, keyFile; or `lab: NAME` for a test host"
+        yield Wrong((), f"missing: {', '.join(missing)}", fix)
+    for number, endpoint in enumerate(external.endpoints):
+        if endpoint in external.endpoints[:number]:
+            yield Wrong(("endpoints", number), f"{endpoint} is there twice", "remove one of them")
+
+
+# --- between the parts ----------------------------------------------------------------------------
+
+
+def judge_spec(spec: SpecPart) -> Iterator[Wrong]:
+    yield from _etcd_outside_of_the_cluster(spec)
+    yield from _addresses_outside_of_the_networks(spec)
+    yield from _pod_blocks_for_all_nodes(spec)
+
+
+def _etcd_outside_of_the_cluster(spec: SpecPart) -> Iterator[Wrong]:
+    external = spec.etcd.external
+    if external is None:
+        return
+    if spec.self_hosted in HOSTED_ETCD:
+        what = f"external etcd does not go with selfHosted {spec.self_hosted}, which hosts etcd"
+        yield Wrong(("etcd", "external"), what, 'use selfHosted: "2-4"')
+    for node in spec.nodes:
+        if external.lab is not None and (external.lab == node.name or machine(node) == f"lab:{external.lab}"):
+            yield Wrong(("etcd", "external", "lab"), f"{external.lab} is a node", "give etcd a host of its own")
+
+
+def _addresses_outside_of_the_networks(spec: SpecPart) -> Iterator[Wrong]:
+    """kube-proxy drops what goes to an unallocated service address, be it a host's."""
+    for number, node in enumerate(spec.nodes):
+        for key, network in zip(("podCIDR", "serviceCIDR"), networks(spec.network), strict=True):
+            if node.address is not None and ipaddress.IPv4Address(node.address) in network:
+                what = f"{node.address} lies inside {key} {network}"
+                yield Wrong(("nodes", number, "address"), what, f"choose another network.{key}")
+
+
+def _pod_blocks_for_all_nodes(spec: SpecPart) -> Iterator[Wrong]:
+    pods, _ = networks(spec.network)
+    blocks = 2 ** (NODE_MASK - pods.prefixlen)
+    if len(spec.nodes) > blocks:
+        what = f"{pods} has room for {blocks} nodes, and there are {len(spec.nodes)}"
+        yield Wrong(("network", "podCIDR"), what, f"use a larger one: every node gets a /{NODE_MASK} of it")

@@ -1,0 +1,218 @@
+"""What single values of the cluster file may be: one checker per kind of value, each with its remedy.
+
+Contract: a checker returns the value or raises the error of `refused`, which carries what is wrong and how
+to mend it; `explain` turns it into an error with a position. The patterns are also published in the JSON
+Schema, so that an editor marks the same values.
+
+Sources: names, labels and taints are as the Kubernetes API validates them (RFC 1123 labels and subdomains,
+qualified names); argument names are those of the components' flags and of KubeProxyConfiguration.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, StrictStr, ValidationError, WithJsonSchema
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+_LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_QUALIFIED = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_IPV4 = r"\d{1,3}(\.\d{1,3}){3}"
+LONGEST_SUBDOMAIN = 253
+
+Component = Literal["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "etcd"]
+RESERVED_LABELS = {
+    "node-role.kubernetes.io/control-plane": "give the node the role control-plane",
+    "node-restriction.kubernetes.io/autarky-control-plane": "give the node the role control-plane",
+    "kubernetes.io/hostname": "leave it out: the kubelet sets it",
+    "kubernetes.io/os": "leave it out: the kubelet sets it",
+    "kubernetes.io/arch": "leave it out: the kubelet sets it",
+}
+"""Labels with a meaning of their own, which another owner keeps: what to do instead."""
+
+
+# --- how a problem is told ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """One problem, at a place below the value that is being judged."""
+
+    location: tuple[str | int, ...]
+    what: str
+    fix: str
+
+
+def refused(what: str, fix: str) -> PydanticCustomError:
+    """The error to raise from a checker."""
+    return PydanticCustomError("refused", "{what}", {"what": what, "fix": fix})
+
+
+def raise_all(found: Iterable[Wrong], judged: object) -> None:
+    """Raise all of it at once, each at its place below `judged`; return when there is nothing."""
+    details = [InitErrorDetails(type=refused(w.what, w.fix), loc=w.location, input=judged) for w in found]
+    if details:
+        raise ValidationError.from_exception_data("rules", details)
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def _published(pattern: str, **more: Any) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": f"^{pattern}$", **more})
+
+
+def _dns_label(value: str) -> str:
+    if re.fullmatch(_LABEL, value) is None:
+        raise refused(
+            f"{value!r} is not a DNS label", "use 1 to 63 of a-z, 0-9 and -, with a letter or number at both ends"
+        )
+    return value
+
+
+def _subdomain(value: str) -> str:
+    if len(value) > LONGEST_SUBDOMAIN or re.fullmatch(_SUBDOMAIN, value) is None:
+        raise refused(f"{value!r} is not a domain name", "use labels of a-z, 0-9 and -, joined by dots")
+    return value
+
+
+def _label_key(value: str) -> str:
+    prefix, slash, name = value.rpartition("/")
+    if slash:
+        _subdomain(prefix)
+    if re.fullmatch(_QUALIFIED, name) is None:
+        raise refused(f"{value!r} is not a label's key", "write NAME or DOMAIN/NAME, where NAME is a-z, A-Z, 0-9, -_.")
+    return value
+
+
+def _own_label_key(value: str) -> str:
+    if value in RESERVED_LABELS:
+        raise refused(f"the label {value} is not yours to set", RESERVED_LABELS[value])
+    return _label_key(value)
+
+
+def _label_value(value: str) -> str:
+    if value and re.fullmatch(_QUALIFIED, value) is None:
+        raise refused(f"{value!r} is not a label's value", "use up to 63 of a-z, A-Z, 0-9 and -_.")
+    return value
+
+
+Name = Annotated[str, AfterValidator(_dns_label), _published(_LABEL)]
+Domain = Annotated[str, AfterValidator(_subdomain), _published(_SUBDOMAIN, maxLength=LONGEST_SUBDOMAIN)]
+LabelKey = Annotated[StrictStr, AfterValidator(_own_label_key), _published(rf"({_SUBDOMAIN}/)?{_QUALIFIED}")]
+TaintKey = Annotated[StrictStr, AfterValidator(_label_key), _published(rf"({_SUBDOMAIN}/)?{_QUALIFIED}")]
+LabelValue = Annotated[StrictStr, AfterValidator(_label_value), _published(f"({_QUALIFIED})?")]
+
+
+# --- machines and networks ------------------------------------------------------------------------
+
+
+def _host(value: str) -> str:
+    driver, colon, target = value.partition(":")
+    if value == "local":
+        return value
+    if driver == "lab" and (not colon or re.fullmatch(_LABEL, target)):
+        return value
+    if driver == "lab":
+        raise refused(f"{value!r} names no test host", "write lab:NAME, where NAME is a DNS label such as n1")
+    if value.startswith("ssh://"):
+        raise refused("ssh hosts are not built yet (they come with many nodes)", "use lab or local")
+    raise refused(f"{value!r} must be lab, lab:NAME, local or ssh://…", "use lab for a test host on this machine")
+
+
+def _address(value: str) -> str:
+    try:
+        address = ipaddress.IPv4Address(value)
+    except ValueError:
+        raise refused(f"{value!r} is not an IPv4 address", "write one such as 192.0.2.11") from None
+    if _unusable(ipaddress.IPv4Network(address)):
+        raise refused(f"{value} is not an address that other nodes can reach", "give the host's own address")
+    return value
+
+
+def _network(value: str) -> str:
+    try:
+        network = ipaddress.IPv4Network(value)
+    except ValueError:
+        raise refused(f"{value!r} is not an IPv4 network", _network_fix(value)) from None
+    if _unusable(network):
+        raise refused(f"{value} is not for hosts or pods", "choose a private network such as 10.244.0.0/16")
+    return value
+
+
+def _network_fix(value: str) -> str:
+    try:
+        meant = ipaddress.IPv4Network(value, strict=False)
+    except ValueError:
+        return "write one such as 10.244.0.0/16"
+    return f"it has host bits set: write {meant}"
+
+
+def _unusable(network: ipaddress.IPv4Network) -> bool:
+    return network.is_loopback or network.is_multicast or network.is_link_local or network.is_unspecified
+
+
+def _endpoint(value: str) -> str:
+    host, _, port = value.rpartition(":")
+    if not _is_host(host) or not _is_port(port):
+        raise refused(f"{value!r} is not host:port", "write a name or an IPv4 address and a port: api.example.org:6443")
+    return value
+
+
+def _etcd_url(value: str) -> str:
+    scheme, _, rest = value.partition("://")
+    if scheme != "https":
+        raise refused("not https", "etcd without TLS would be open to everybody: use https://ADDRESS:2379")
+    host, _, port = rest.rpartition(":")
+    if not _is_host(host) or not _is_port(port):
+        raise refused(f"{value!r} is not the URL of an etcd member", "write https://ADDRESS:2379")
+    return value
+
+
+def _is_host(text: str) -> bool:
+    if re.fullmatch(_IPV4, text):
+        return all(int(part) < 256 for part in text.split("."))
+    return len(text) <= LONGEST_SUBDOMAIN and re.fullmatch(_SUBDOMAIN, text) is not None
+
+
+def _is_port(text: str) -> bool:
+    return re.fullmatch("[1-9][0-9]{0,4}", text) is not None and int(text) < 65536
+
+
+HostName = Annotated[str, AfterValidator(_host), _published(rf"(local|lab|lab:{_LABEL}|ssh://.+)")]
+Address = Annotated[str, AfterValidator(_address), _published(_IPV4)]
+Cidr = Annotated[str, AfterValidator(_network), _published(rf"{_IPV4}/\d{{1,2}}")]
+Endpoint = Annotated[str, AfterValidator(_endpoint), _published(r"[a-z0-9.-]+:\d{1,5}")]
+EtcdUrl = Annotated[str, AfterValidator(_etcd_url), _published(r"https://[a-z0-9.-]+:\d{1,5}")]
+
+
+# --- arguments and paths --------------------------------------------------------------------------
+
+
+def _argument_name(value: str) -> str:
+    if re.fullmatch("[A-Za-z][-A-Za-z0-9]*", value) is None:
+        fix = f"write it without dashes: {value.lstrip('-')}" if value.startswith("-") else "use letters, numbers and -"
+        raise refused(f"{value!r} is not an argument's name", fix)
+    return value
+
+
+def _one_line(value: str) -> str:
+    if not value.isprintable():
+        raise refused("it has control characters or line breaks", "write it on one line")
+    return value
+
+
+def _path(value: str) -> str:
+    if not value:
+        raise refused("it is empty", "name a file or directory, or leave the key out")
+    return _one_line(value)
+
+
+ArgumentName = Annotated[str, AfterValidator(_argument_name), _published("[A-Za-z][-A-Za-z0-9]*")]
+ArgumentValue = Annotated[StrictStr, AfterValidator(_one_line)]
+LocalPath = Annotated[str, AfterValidator(_path), WithJsonSchema({"type": "string", "minLength": 1})]
