@@ -19,8 +19,8 @@ from harness import TestCluster
 import autarky
 from autarky import places
 from autarky.payload import default_version, load_release
-from autarky.payload.get import needed_records
-from autarky.payload.layers import debian_key
+from autarky.payload.artefacts import needed_records
+from autarky.payload.debian import debian_key
 from autarky.payload.store import Store
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import click
 
@@ -39,10 +40,11 @@ def _versions(texts: Sequence[str]) -> list[Version]:
 @output_option
 def get(versions: Sequence[str], groups: Sequence[str], output: str) -> None:
     """Get components from the store in a moment, else build them (minutes, once)."""
-    run_async(lambda: _get(_versions(versions), groups or ("cluster", "test"), output))
+    groups = groups or ("cluster", "test")
+    run_async(lambda: _get(_versions(versions), groups, output))
     if output != "json":
         for version in _versions(versions):
-            click.echo(_table(version))
+            click.echo(_table(version, groups))
 
 
 async def _get(versions: Sequence[Version], groups: Sequence[str], output: str) -> None:
@@ -69,18 +71,20 @@ def list_(output: str) -> None:
 def _rows(version: Version) -> list[dict[str, object]]:
     from autarky.payload import load_release, stored_artefacts
 
-    return [
-        {"release": str(version), "kind": kind, "name": name, "sha256": sha256, "size": size}
-        for kind, name, sha256, size in stored_artefacts(load_release(version))
-    ]
+    return [{"release": str(version), **asdict(artefact)} for artefact in stored_artefacts(load_release(version))]
 
 
-def _table(version: Version) -> str:
-    lines = [f"{'RELEASE':10}{'KIND':8}{'NAME':26}{'SIZE':>10}  SHA256"]
+def _table(version: Version, groups: Sequence[str] = ()) -> str:
+    """Of those groups, or of all."""
+    lines = [f"{'RELEASE':9}{'KIND':8}{'NAME':25}{'VERSION':11}{'GROUP':9}{'SIZE':>9}  SHA256"]
     for row in _rows(version):
+        if groups and row["group"] not in groups:
+            continue
         size = f"{int(str(row['size'])) / 1e6:.1f} MB" if row["sha256"] else "-"
         digest = str(row["sha256"] or "not in the store")[:16]
-        lines.append(f"{row['release']:10}{row['kind']:8}{row['name']:26}{size:>10}  {digest}")
+        lines.append(
+            f"{row['release']:9}{row['kind']:8}{row['name']:25}{row['version']:11}{row['group']:9}{size:>9}  {digest}"
+        )
     return "\n".join(lines)
 
 
@@ -90,22 +94,16 @@ def verify(output: str) -> None:
     """Read every blob of the store and compare it with its digest; damaged ones are removed."""
     damaged = run_async(lambda: _verify(output))
     if damaged:
-        raise UserError(f"{len(damaged)} damaged: {', '.join(damaged)}", fix="autarky payload get (they were removed)")
+        short = ", ".join(digest[:16] for digest in damaged)
+        raise UserError(f"{len(damaged)} damaged: {short}", fix="autarky payload get (they were removed)")
     click.echo("every blob of the store is what its name says")
 
 
 async def _verify(output: str) -> list[str]:
-    from autarky.payload import Store, file_digest
+    from autarky.payload import verify_store
 
-    damaged = []
     async with operation("verify the store", output) as progress:
-        blobs = list(Store().blobs())
-        for number, blob in enumerate(blobs):
-            progress.progress("blobs", number, len(blobs))
-            if file_digest(blob) != blob.name:
-                blob.unlink()
-                damaged.append(blob.name[:16])
-    return damaged
+        return await verify_store(progress)
 
 
 @payload.command()

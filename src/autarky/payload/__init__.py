@@ -1,7 +1,7 @@
 """Component supply: release files, content store, builds, images. See docs/architecture.md."""
 
-from autarky.payload.get import Binary, Image, Payload, find_binary, get_payload, needs, stored_artefacts
-from autarky.payload.prune import prune_store
+from autarky.payload.artefacts import Artefact, Binary, Image, Payload, find_binary, needs, stored_artefacts
+from autarky.payload.get import get_payload
 from autarky.payload.release import (
     GROUPS,
     Release,
@@ -12,9 +12,11 @@ from autarky.payload.release import (
 )
 from autarky.payload.store import Store, file_digest
 from autarky.payload.template import containerd_template, copy_template
+from autarky.payload.upkeep import prune_store, verify_store
 
 __all__ = [
     "GROUPS",
+    "Artefact",
     "Binary",
     "Image",
     "Payload",
@@ -32,4 +34,5 @@ __all__ = [
     "needs",
     "prune_store",
     "stored_artefacts",
+    "verify_store",
 ]

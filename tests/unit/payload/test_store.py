@@ -2,28 +2,18 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 from pathlib import Path
 
 import pytest
 
 from autarky.errors import UserError
-from autarky.payload import Store, known_versions, load_release, prune_store
+from autarky.payload import Store
 from autarky.payload import store as store_module
-from autarky.payload.get import needed_records
-from autarky.payload.store import full_disk_explained, remove_tree
+from autarky.payload.disk import full_disk_explained, remove_tree
 
 CONTENT = b"a binary of some size\n" * 1000
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
-
-
-class Silent:
-    def note(self, sentence: str) -> None: ...
-
-    def progress(self, what: str, done: float, total: float) -> None: ...
-
-    def waiting(self, what: str, deadline: float, last: str) -> None: ...
 
 
 @pytest.fixture
@@ -83,12 +73,47 @@ def test_adding_the_same_content_twice_keeps_the_first(store):
     [lambda content: content[:-1], lambda _: b"", lambda content: b"X" + content[1:], lambda content: content + b"\0"],
     ids=["truncated", "empty", "changed", "longer"],
 )
-def test_a_damaged_blob_is_removed_and_made_again(store, damage):
+def test_a_damaged_blob_counts_as_absent_until_it_is_made_again(store, damage):
     add(store)
     store.blob_path(DIGEST).write_bytes(damage(CONTENT))
-    assert not again(store).has(DIGEST)
-    assert not store.blob_path(DIGEST).exists()
+    reader = again(store)
+    assert not reader.has(DIGEST)
+    assert reader.damaged == {DIGEST}
+    assert store.blob_path(DIGEST).exists()  # looking changes nothing
     assert add(again(store)) == DIGEST
+    assert store.blob_path(DIGEST).read_bytes() == CONTENT
+    assert again(store).has(DIGEST)
+
+
+def test_damage_that_keeps_size_and_time_is_found_by_reading_all_of_it(store):
+    add(store)
+    path = store.blob_path(DIGEST)
+    before = path.stat()
+    with path.open("r+b") as file:
+        file.write(b"X")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert not again(store).check(DIGEST)
+
+
+def test_a_blob_that_vanishes_while_it_is_read_counts_as_absent(store, monkeypatch):
+    add(store)
+
+    def pruned(path: Path) -> str:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(store_module, "file_digest", pruned)
+    assert not store.check(DIGEST)
+    assert store.damaged == set()
+
+
+def test_what_was_verified_need_not_be_remembered_on_a_full_disk(store, monkeypatch):
+    add(store)
+    (store.root / "verified.json").unlink()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
     assert again(store).has(DIGEST)
 
 
@@ -134,13 +159,22 @@ def test_a_torn_record_counts_as_none(store):
 
 
 def test_scratch_is_empty_and_gone_afterwards(store):
-    leftover = store.root / "scratch" / "build" / "pkg" / "mod"
-    leftover.mkdir(parents=True)
-    (leftover / "file").write_text("of a killed run")
-    leftover.chmod(0o500)  # as Go's module cache is
     with store.scratch("build") as scratch:
         assert list(scratch.iterdir()) == []
+        leftover = scratch / "pkg" / "mod"
+        leftover.mkdir(parents=True)
+        (leftover / "file").write_text("of Go")
+        leftover.chmod(0o500)  # as Go's module cache is
     assert not scratch.exists()
+
+
+def test_scratch_is_not_shared_with_what_a_killed_run_left_running(store):
+    theirs = store.root / "scratch" / "build-1"
+    theirs.mkdir(parents=True)
+    with store.scratch("build") as scratch:
+        assert scratch != theirs
+    store.clear_scratch()
+    assert not theirs.exists()
 
 
 def test_a_tree_is_removed_without_following_its_links(tmp_path):
@@ -158,7 +192,7 @@ def test_a_tree_is_removed_without_following_its_links(tmp_path):
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_is_explained(tmp_path, number):
     with (
-        pytest.raises(UserError, match=r"no space left for .*\n  fix: .*XDG_CACHE_HOME"),
+        pytest.raises(UserError, match=r"no space left for .* MB free\)\n  fix: .*XDG_CACHE_HOME"),
         full_disk_explained(tmp_path),
     ):
         raise OSError(number, os.strerror(number))
@@ -181,20 +215,3 @@ def test_a_record_on_a_full_disk_is_explained_and_the_old_one_stays(store, monke
             store.write_record("kubelet-1", {"sha256": "new"})
     assert store.record("kubelet-1") == {"sha256": "old"}
     assert [path.name for path in (store.root / "records").iterdir()] == ["kubelet-1.json"]
-
-
-# --- pruning -----------------------------------------------------------------------------------------
-
-
-async def test_pruning_removes_what_no_release_leads_to_and_survives_a_torn_record(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    store = Store()
-    kept, torn, *_ = sorted(needed_records(store, load_release(known_versions()[0])))
-    store.write_record(kept, {"sha256": add(store, b"kept"), "size": 4, "name": "kept"})
-    store.write_record("of-an-older-recipe", {"sha256": add(store, b"stale")})
-    (store.root / "records" / f"{torn}.json").write_text("{")
-    assert await prune_store(Silent()) == len(b"stale")
-    assert [path.read_bytes() for path in store.blobs()] == [b"kept"]
-    assert kept in store.records()
-    assert "of-an-older-recipe" not in store.records()
-    assert json.loads((store.root / "records" / f"{kept}.json").read_text())

@@ -1,0 +1,94 @@
+"""The upper layers of the agent image: Python dependencies, and autarky itself.
+
+Both are for Debian's Python, whatever runs autarky here: dependencies come from a list that is locked
+with hashes for that version, never from the environment that runs this; byte code is by that Python.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+import autarky
+from autarky.payload.debian import below, compile_python, debian_layer, unpack
+from autarky.payload.disk import full_disk_explained
+from autarky.payload.layers import keep_layer, loose_layer, stored_layer
+from autarky.payload.oci import Layer, write_tree_layer
+from autarky.payload.programs import in_thread, pip_install
+from autarky.payload.release import Release
+from autarky.payload.store import Store
+from autarky.ports import Progress
+
+SITE_PACKAGES = "usr/lib/python3/dist-packages"
+_WHEELS = (
+    "--implementation=cp",
+    "--python-version=3.11",
+    "--platform=manylinux_2_28_x86_64",
+    "--platform=manylinux_2_17_x86_64",
+    "--platform=manylinux2014_x86_64",
+)
+"""Of Debian bookworm's Python."""
+_FORMAT = 2
+
+
+def _lock() -> Path:
+    return Path(str(resources.files("autarky.payload") / "requirements" / "agent.lock"))
+
+
+def dependencies_key(release: Release) -> str:
+    recipe = f"{release.suite} {_WHEELS} {_FORMAT}\n".encode() + _lock().read_bytes()
+    return f"layer-agent-dependencies-{hashlib.sha256(recipe).hexdigest()[:24]}"
+
+
+async def dependencies_layer(store: Store, release: Release, progress: Progress) -> Layer:
+    """The agents' dependencies, from the store or from the locked list."""
+    key = dependencies_key(release)
+    found = stored_layer(store, key)
+    if found is not None:
+        return found
+    with store.scratch("agent-dependencies") as scratch, full_disk_explained(store.root):
+        packages = scratch / "root" / SITE_PACKAGES
+        await pip_install(_lock(), packages, scratch=scratch, options=_WHEELS)
+        shutil.rmtree(packages / "bin", ignore_errors=True)  # scripts for the Python that runs pip
+        await _compile(store, release, packages, scratch, progress)
+        await in_thread(write_tree_layer, scratch / "layer.tar", scratch / "root")
+        built = keep_layer(store, key, scratch / "layer.tar")
+    progress.note(f"built the layer of the agents' dependencies: {built.size / 1e6:.0f} MB")
+    return built
+
+
+def package_sources() -> list[Path]:
+    """The Python files of the running package."""
+    package = Path(autarky.__file__).parent
+    return sorted(path for path in package.rglob("*.py") if "__pycache__" not in path.parts)
+
+
+def sources_key(sources: Sequence[Path]) -> str:
+    package = Path(autarky.__file__).parent
+    digest = hashlib.sha256()
+    for path in sources:
+        digest.update(f"{path.relative_to(package)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+async def autarky_layer(store: Store, release: Release, scratch: Path, progress: Progress) -> Layer:
+    """The running package itself, as a layer in the scratch directory."""
+    package = Path(autarky.__file__).parent
+    modules = scratch / "root" / SITE_PACKAGES
+    for path in package_sources():
+        target = modules / "autarky" / path.relative_to(package)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+        target.chmod(0o644)
+    await _compile(store, release, modules, scratch, progress)
+    await in_thread(write_tree_layer, scratch / "autarky.tar", scratch / "root")
+    return loose_layer(scratch / "autarky.tar")
+
+
+async def _compile(store: Store, release: Release, modules: Path, scratch: Path, progress: Progress) -> None:
+    lower = [await debian_layer(store, release, release.layer(name), progress) for name in below(release, "python")]
+    tree = await unpack([layer.path for layer in lower], scratch / "python")
+    await compile_python(tree, modules, installed=f"/{SITE_PACKAGES}")
