@@ -3,20 +3,63 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
-import ssl
+import re
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from autarky.cli.options import cluster_option
-from autarky.cli.session import run_async
+from autarky.cli.options import cluster_options
+from autarky.cli.session import operation, run_async
 from autarky.errors import UserError
 
 if TYPE_CHECKING:
-    from autarky.probe import Rates, Report, Target
+    from autarky.ports import Progress
+    from autarky.probe import Failure, Probe, Report
+
+DEFAULT_DURATION = 30.0
+FAREWELL = 10.0
+"""Seconds that a command has to end after SIGTERM, when the probe is stopped."""
+TOLD = 0.5
+"""Seconds that the probe may be held up without a word."""
+_DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>|ms|s|m|h)")
+_UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Duration(click.ParamType[float]):
+    """A length of time: "30s", "5m", "1h", "250ms"; a plain number is seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # as click has it
+        if isinstance(value, float):
+            return value
+        match = _DURATION.fullmatch(str(value))
+        seconds = float(match["number"]) * _UNITS[match["unit"]] if match else 0.0
+        if seconds <= 0:
+            self.fail(f"{value!r} is not a length of time such as 30s, 5m or 1h", param, ctx)
+        return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What to probe and how, as the command line has it."""
+
+    kubeconfig: Path
+    servers: tuple[str, ...]
+    rate: float
+    timeout: float
+    duration: float | None
+    namespace: str
+    read_only: bool
+    command: tuple[str, ...]
 
 
 @click.group()
@@ -25,83 +68,215 @@ def bench() -> None:
 
 
 @bench.command(context_settings={"allow_interspersed_args": False})
-@cluster_option
-@click.option("--kubeconfig", type=click.Path(path_type=Path, exists=True), help="Another cluster's kubeconfig.")
-@click.option("--duration", default=30.0, show_default=True, metavar="SECONDS", help="How long, without a COMMAND.")
-@click.option("--rate", default=70.0, show_default=True, metavar="PER-SECOND", help="All requests together.")
-@click.option("-o", "--output", type=click.Choice(["line", "json"]), default="line", help="How to print the result.")
+@cluster_options
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Probe the cluster of this kubeconfig instead of one of ours.",
+)
+@click.option(
+    "--server",
+    "servers",
+    multiple=True,
+    metavar="URL",
+    help="Dial this address instead of the kubeconfig's; more than one: each must serve.",
+)
+@click.option(
+    "--duration",
+    type=Duration(),
+    help="How long to probe: 30s, 5m, 1h; default: 30s, or while COMMAND runs.",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(1, 2000),
+    default=200.0,
+    show_default=True,
+    help="Requests a second, all streams together.",
+)
+@click.option("--timeout", type=Duration(), default=5.0, help="For one request, dialling included; default: 5s.")
+@click.option("--namespace", default="autarky-probe", show_default=True, help="Where the probe writes its ConfigMaps.")
+@click.option("--read-only", is_flag=True, help="Neither writes nor a watch: nothing is created in the cluster.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to print the report.",
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def probe(
-    cluster: str | None, kubeconfig: Path | None, duration: float, rate: float, output: str, command: tuple[str, ...]
+    file: Path | None,
+    cluster: str | None,
+    kubeconfig: Path | None,
+    servers: tuple[str, ...],
+    duration: float | None,
+    rate: float,
+    timeout: float,
+    namespace: str,
+    read_only: bool,
+    output: str,
+    command: tuple[str, ...],
 ) -> None:
-    """Probe the API with new and kept-alive connections, writes and a watch; say what failed.
+    """Probe the API with new and kept-alive connections, writes and a watch, and say what failed.
 
-    With a COMMAND it runs that and probes until it ends: `autarky bench probe -- kubectl …`. Exits with 0
-    when nothing failed, with 1 when something did.
+    With a COMMAND, run it and probe until it ends: autarky bench probe -- autarky up -f cluster.yaml.
+    What the command prints goes to standard error; standard output has the report.
+
+    Exits with 0 when nothing failed, with 1 when something did, and else with the status of a COMMAND that
+    failed.
     """
+    if kubeconfig is not None and (file is not None or cluster is not None):
+        raise click.UsageError("--kubeconfig goes with neither -f FILE nor --cluster NAME.")
+    path = kubeconfig or _kubeconfig_of(file, cluster)
+    if duration is None and not command:
+        duration = DEFAULT_DURATION
+    wish = Wish(path, servers, rate, timeout, duration, namespace, read_only, command)
+    report, status = run_async(lambda: _probed(wish, output))
+    click.echo(as_json(report, status) if output == "json" else as_text(report, status))
+    raise SystemExit(exit_code(report, status))
+
+
+def exit_code(report: Report, status: int | None) -> int:
+    """Failures of the probe go before those of the command; a signal that ended it counts as in a shell."""
+    if not report.ok:
+        return 1
+    return 128 - status if status is not None and status < 0 else status or 0
+
+
+async def _probed(wish: Wish, output: str) -> tuple[Report, int | None]:
+    """The report, and the exit status of the command, if there was one."""
+    _check_command(wish.command)
+    # Two live displays would draw over each other: the command may have one.
+    narration = "plain" if output == "json" or wish.command else "auto"
+    async with operation("probe the API", narration) as progress:
+        failures = _FailureNotes(progress)
+        probe = _make_probe(wish, failures)
+        try:
+            async with probe:
+                status = await _meanwhile(probe, wish, progress)
+        except asyncio.CancelledError:
+            progress.note(f"stopped; until then: {probe.report().verdict}")
+            raise
+        failures.flush()
+        return probe.report(), status
+
+
+def _make_probe(wish: Wish, failures: _FailureNotes) -> Probe:
+    from autarky.kube.kubeconfig import read_kubeconfig
+    from autarky.probe import Probe, Rates
+
+    target = read_kubeconfig(wish.kubeconfig)
+    return Probe(
+        wish.servers or (target.server,),
+        ca_pem=target.ca_pem,
+        client_cert_pem=target.client_cert_pem,
+        client_key_pem=target.client_key_pem,
+        token=target.token,
+        server_name=target.server_name,
+        rates=Rates.shared(wish.rate, writes=not wish.read_only),
+        timeout=wish.timeout,
+        duration=wish.duration,
+        namespace=wish.namespace,
+        on_failure=failures,
+    )
+
+
+def _kubeconfig_of(file: Path | None, cluster: str | None) -> Path:
     from autarky.cli.kube import kubeconfig_path
-    from autarky.probe import Rates
 
-    target = read_target(kubeconfig or kubeconfig_path(None, cluster))
-    rates = Rates(new=rate * 2 / 7, kept=rate * 4 / 7, write=rate / 7)
-    report, status = run_async(lambda: _probe(target, rates, duration, command))
-    if output == "json":
-        click.echo(json.dumps({**report.as_dict(), "command_status": status}, indent=2))
-    else:
-        for failure in report.failures[:50]:
-            click.echo(
-                f"{failure.time:.3f} {failure.stream}: {failure.kind} {failure.detail} ({failure.dialled})", err=True
-            )
-        if status:
-            click.echo(f"the command ended with status {status}", err=True)
-        click.echo(report.verdict)
-    if report.failed:
-        raise SystemExit(1)
+    return kubeconfig_path(file, cluster)
 
 
-async def _probe(target: Target, rates: Rates, duration: float, command: tuple[str, ...]) -> tuple[Report, int | None]:
-    from autarky.probe import Probe
-
-    status = None
-    async with Probe(target, rates=rates) as running:
-        if command:
-            process = await asyncio.create_subprocess_exec(*(command[1:] if command[0] == "--" else command))
-            status = await process.wait()
-        else:
-            await asyncio.sleep(duration)
-    return running.report, status
+# --- waiting -----------------------------------------------------------------------------------------
 
 
-def read_target(path: Path) -> Target:
-    """The server and the identity of a kubeconfig's current context; data or files, certificates or a token."""
-    import yaml
+async def _meanwhile(probe: Probe, wish: Wish, progress: Progress) -> int | None:
+    """What is probed: the command, or only time that passes."""
+    if wish.command:
+        return await _run_command(wish.command)
+    await _wait(probe, wish, progress)
+    return None
 
-    from autarky.net.tls import client_context
-    from autarky.probe import Target
 
+async def _wait(probe: Probe, wish: Wish, progress: Progress) -> None:
+    """Until the probe has ended by itself."""
+    duration = wish.duration or DEFAULT_DURATION
+    over = asyncio.create_task(probe.wait())
     try:
-        config = yaml.safe_load(path.read_text())
-        context = _named(config["contexts"], config["current-context"])["context"]
-        cluster = _named(config["clusters"], context["cluster"])["cluster"]
-        user = _named(config["users"], context["user"])["user"]
-        ca = _pem(path, cluster, "certificate-authority")
-        certificate, key = _pem(path, user, "client-certificate"), _pem(path, user, "client-key")
-        tls: ssl.SSLContext = client_context(ca, certificate, key)
-    except (KeyError, TypeError, StopIteration, ValueError, OSError, ssl.SSLError, yaml.YAMLError) as error:
-        raise UserError(
-            f"cannot use this kubeconfig: {type(error).__name__} {error}",
-            where=str(path),
-            fix="give one with a client certificate, such as `autarky kubeconfig` prints",
-        ) from error
-    return Target(cluster["server"], tls)
+        begin = time.monotonic()
+        while not over.done():
+            progress.progress("probing", min(time.monotonic() - begin, duration), duration)
+            await asyncio.wait({over}, timeout=1)
+    finally:
+        over.cancel()
 
 
-def _named(entries: list[dict[str, Any]], name: str) -> dict[str, Any]:
-    return next(entry for entry in entries if entry["name"] == name)
+def _check_command(command: Sequence[str]) -> None:
+    """Before anything is begun. Raises UserError when there is no such program."""
+    if command and shutil.which(command[0]) is None:
+        raise UserError(f"there is no program {command[0]}", fix="give the COMMAND with its path, or mend PATH")
 
 
-def _pem(path: Path, entry: dict[str, Any], key: str) -> bytes:
-    """Embedded, or in a file relative to the kubeconfig."""
-    if f"{key}-data" in entry:
-        return base64.b64decode(entry[f"{key}-data"])
-    return Path(path.parent, entry[key]).read_bytes()
+async def _run_command(command: Sequence[str]) -> int:
+    """Its exit status, negative for a signal. Stops it when the probe is stopped."""
+    sys.stderr.flush()
+    process = await asyncio.create_subprocess_exec(*command, stdout=2)
+    try:
+        return await process.wait()
+    except asyncio.CancelledError:
+        with suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            async with asyncio.timeout(FAREWELL):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+        raise
+
+
+class _FailureNotes:
+    """Narrates failures, at most one line a second: an outage has hundreds."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._said = float("-inf")
+        self._kept_back = 0
+
+    def __call__(self, failure: Failure) -> None:
+        if time.monotonic() - self._said < 1:
+            self._kept_back += 1
+            return
+        self.flush()
+        self._said = time.monotonic()
+        self._progress.note(f"failed: {failure}")
+
+    def flush(self) -> None:
+        """Say how many were not told one by one."""
+        if self._kept_back:
+            self._progress.note(f"and {self._kept_back:,} more failed")
+            self._kept_back = 0
+
+
+# --- output ------------------------------------------------------------------------------------------
+
+
+def as_json(report: Report, status: int | None) -> str:
+    return json.dumps({**report.as_dict(), "command_status": status}, indent=2, ensure_ascii=False)
+
+
+def as_text(report: Report, status: int | None) -> str:
+    """The verdict, and below it a table of the streams and who answered."""
+    rows: list[tuple[str, ...]] = [("STREAM", "REQUESTS", "FAILED", "P50", "P99", "MAX", "HOW")]
+    for name, stream in report.streams.items():
+        how = ", ".join(f"{kind} {number:,}" for kind, number in sorted(stream.failures.items()))
+        times = [f"{1000 * seconds:.1f} ms" for seconds in (stream.p50, stream.p99, stream.max)]
+        number = f"{stream.requests:,}" if stream.requests else f"{report.watch_events:,}"
+        rows.append((name, number, f"{stream.failed:,}", *times, how))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    servers = [f"answered by {seen.server} at {seen.endpoint}" for seen in report.servers]
+    held_up = [f"the probe itself was held up for up to {report.held_up:.1f} s"] if report.held_up > TOLD else []
+    ended = [f"the command ended with status {status}"] if status else []
+    return "\n".join([report.verdict, "", *table, *servers, *held_up, *ended])

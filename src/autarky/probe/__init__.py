@@ -1,6 +1,7 @@
-"""The availability probe: what a client of the API notices, while something is done to the cluster."""
+"""The availability probe: what a client of the API notices while something is done to the cluster."""
 
-from autarky.probe.probe import Probe, Rates, Target
-from autarky.probe.record import Report
+from autarky.probe.outcome import Failure, Kind, Stream
+from autarky.probe.probe import Probe, Rates
+from autarky.probe.report import Report
 
-__all__ = ["Probe", "Rates", "Report", "Target"]
+__all__ = ["Failure", "Kind", "Probe", "Rates", "Report", "Stream"]

@@ -1,143 +1,329 @@
-"""A small HTTP/1.1 client that gives control over every connection.
+"""HTTP/1.1 over one TLS connection, as small as the probe needs it.
 
-Why not net/http.py: a pool hides exactly what the probe measures, namely whether a request used a new or a
-kept connection, to which address, and how it failed. Only what the API server answers is understood:
-Content-Length or chunked bodies.
+Why not the client in `net`: the probe's result *is* the life of single connections. It has to know which
+connection carries a request (new or kept alive), which address it leads to, whether any byte of an answer
+came before it broke, and whether the break was a refusal, a reset, an orderly close or silence. A pooling
+client with failover hides exactly these.
+
+Contract: every way of getting no whole answer is a Fault; an answer, whatever its status, is returned.
+Deadlines (`until`) are times of the event loop's clock, in seconds. HTTP/2 is not offered, so a request
+and its connection share one fate.
+
+Dangers: bodies are bounded (MAX_BODY), redirects are not followed, proxies of the environment are ignored:
+the probe talks to the address it was given and to nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
 
-LIMIT = 4 * 1024 * 1024
+from autarky.probe.endpoint import Endpoint
+from autarky.probe.outcome import Fault, Kind
+
+MAX_BODY = 16 * 1024 * 1024
+"""Bytes. The largest answer the probe asks for is the list of its own ConfigMaps."""
+JSON = "application/json"
 
 
-class ProbeError(Exception):
-    """A request that got no answer. `kind` is one of the documented words; `sent` tells whether bytes went out."""
+@dataclass(frozen=True, slots=True)
+class Client:
+    """As whom the probe dials. A token that is a function is asked anew for every connection.
 
-    def __init__(self, kind: str, detail: str, *, sent: bool) -> None:
-        super().__init__(f"{kind}: {detail}" if detail else kind)
-        self.kind = kind
-        self.detail = detail
-        self.sent = sent
+    agent:       the User-Agent, by which an audit log finds the probe
+    server_name: the name in the servers' certificate, where it is not the one that is dialled
+    """
+
+    tls: ssl.SSLContext = field(repr=False)
+    agent: str
+    token: str | Callable[[], str] | None = field(default=None, repr=False)
+    server_name: str | None = None
+
+    def headers(self) -> str:
+        """The lines that every request of a connection has."""
+        token = self.token() if callable(self.token) else self.token
+        authorization = f"Authorization: Bearer {token}\r\n" if token else ""
+        return f"User-Agent: {self.agent}\r\n{authorization}"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    path: str
+    body: bytes = b""
+    content_type: str = JSON
+    accept: str = JSON
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
+    """A whole answer. Header names are in lower case."""
+
     status: int
     headers: Mapping[str, str]
-    body: bytes
+    body: bytes = field(default=b"", repr=False)
 
     @property
-    def keeps_open(self) -> bool:
-        return self.headers.get("connection", "").lower() != "close"
+    def ok(self) -> bool:
+        return 200 <= self.status < 300
+
+    def object(self) -> dict[str, Any]:
+        """The body as a JSON object; empty when it is none."""
+        try:
+            found = json.loads(self.body)
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def sentence(self) -> str:
+        """The status with the server's own reason: "503 ServiceUnavailable: apiserver is shutting down"."""
+        told = self.object()
+        reason = " ".join(str(told.get("reason") or "").split())
+        message = " ".join(str(told.get("message") or self.body[:200].decode(errors="replace")).split())
+        audit = f" (audit id {self.headers['audit-id']})" if "audit-id" in self.headers else ""
+        return f"{self.status} {reason}".rstrip() + (f": {message[:300]}" if message else "") + audit
 
 
 class Connection:
-    """One TCP and TLS connection. `peer` is the address that was dialled."""
+    """One TLS connection to an API server. Made by `connect`; ends with `close`, or when the server ends it."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str) -> None:
-        self._reader = reader
-        self._writer = writer
-        self.peer = peer
-        self.used = False
+    def __init__(self, endpoint: Endpoint, client: Client, feed: _Feed, transport: asyncio.Transport) -> None:
+        self.endpoint = endpoint
+        self.local = _text(transport.get_extra_info("sockname"))
+        self.server = ""
+        """Which API server is at the other end, once somebody has asked it (see identity.py)."""
+        self.answers = 0
+        """Whole answers so far: more than none makes the connection a reused one."""
+        self._common = f"Host: {endpoint.url.removeprefix('https://')}\r\n{client.headers()}"
+        self._feed = feed
+        self._reader = feed.reader
+        self._transport = transport
+        self._kept_open = True
 
-    @classmethod
-    async def open(cls, host: str, port: int, tls: ssl.SSLContext, timeout: float) -> Connection:
-        """Dial; ProbeError("connect refused" | "connect timeout" | "tls" | "connect failed")."""
-        try:
-            async with asyncio.timeout(timeout):
-                reader, writer = await asyncio.open_connection(host, port, ssl=tls, limit=LIMIT)
-        except TimeoutError:
-            raise ProbeError("connect timeout", f"{host}:{port}", sent=False) from None
-        except ConnectionRefusedError:
-            raise ProbeError("connect refused", f"{host}:{port}", sent=False) from None
-        except ssl.SSLError as error:
-            raise ProbeError("tls", str(error), sent=False) from None
-        except OSError as error:
-            # A load balancer with no server closes in the middle of the handshake.
-            raise ProbeError("connect failed", str(error), sent=False) from None
-        return cls(reader, writer, f"{host}:{port}")
+    @property
+    def usable(self) -> bool:
+        """Whether another request may be sent: nothing here shows that the server has ended it."""
+        return (
+            self._kept_open
+            and not self._transport.is_closing()
+            and not self._reader.at_eof()
+            and self._reader.exception() is None
+        )
 
-    async def request(
-        self, method: str, path: str, *, body: bytes = b"", content_type: str = "", timeout: float
-    ) -> Answer:
-        """One request and its whole answer; ProbeError("closed without answer" | "reset" | "timeout")."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self._send(method, path, body, content_type)
-                status, headers = await self._head()
-                return Answer(status, headers, await self._body(headers))
-        except TimeoutError:
-            raise ProbeError("timeout", f"no answer within {timeout:.0f} s", sent=True) from None
-        except asyncio.IncompleteReadError as error:
-            kind = "cut in the middle" if error.partial else "closed without answer"
-            raise ProbeError(kind, "", sent=True) from None
-        except (ConnectionError, OSError) as error:
-            raise ProbeError("reset", str(error), sent=True) from None
-        finally:
-            self.used = True
+    async def exchange(self, request: Request, *, until: float) -> Answer:
+        """Send a request and read its whole answer. Raises Fault."""
+        with self._broken():
+            async with asyncio.timeout_at(until):
+                self._transport.write(self._head(request) + request.body)
+                status, headers = await self._read_head()
+                body = await self._read_body(request.method, status, headers)
+        self.answers += 1
+        self._kept_open = headers.get("connection", "").lower() != "close"
+        return Answer(status, headers, body)
 
-    async def stream(self, path: str, *, idle: float) -> AsyncIterator[tuple[int, bytes]]:
-        """A GET whose chunked body comes line by line: (status, line). Ends when the server ends it."""
-        try:
-            async with asyncio.timeout(idle):
-                await self._send("GET", path, b"", "")
-                status, headers = await self._head()
-            if headers.get("transfer-encoding", "").lower() != "chunked":
-                yield status, await self._body(headers)
-                return
-            rest = b""
-            while True:
-                async with asyncio.timeout(idle):
-                    chunk = await self._chunk()
-                if not chunk:
-                    return
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    yield status, line
-        except TimeoutError:
-            raise ProbeError("timeout", f"nothing came for {idle:.0f} s", sent=True) from None
-        except (asyncio.IncompleteReadError, ConnectionError, OSError) as error:
-            raise ProbeError("cut in the middle", str(error), sent=True) from None
+    async def begin(self, request: Request, *, until: float) -> Answer | None:
+        """Send a request whose answer does not end (a watch). None when it has begun well: read `lines` then.
+
+        Any status but 200 is an ordinary answer and is returned. Raises Fault.
+        """
+        with self._broken():
+            async with asyncio.timeout_at(until):
+                self._transport.write(self._head(request))
+                status, headers = await self._read_head()
+                self._kept_open = False
+                if status == 200:
+                    return None
+                return Answer(status, headers, await self._read_body(request.method, status, headers))
+
+    async def lines(self) -> AsyncGenerator[bytes, None]:
+        """The lines of the answer that `begin` began, until the server ends it in order. Raises Fault."""
+        rest = b""
+        with self._broken(since=0):
+            async for chunk in self._chunks():
+                *whole, rest = (rest + chunk).split(b"\n")
+                for line in whole:
+                    if line:
+                        yield line
 
     def close(self) -> None:
-        self._writer.close()
+        """End it at once. Nothing is sent any more, not even a farewell that the server might not answer."""
+        self._transport.abort()
 
-    async def _send(self, method: str, path: str, body: bytes, content_type: str) -> None:
-        head = f"{method} {path} HTTP/1.1\r\nHost: {self.peer}\r\n"
-        head += "Accept: application/json\r\nUser-Agent: autarky-probe\r\n"
-        if body:
-            head += f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
-        self._writer.write(head.encode() + b"\r\n" + body)
-        await self._writer.drain()
+    # --- reading ---
 
-    async def _head(self) -> tuple[int, dict[str, str]]:
-        lines = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        headers = {key.strip().lower(): value.strip() for key, _, value in (line.partition(":") for line in lines[1:])}
-        return int(lines[0].split(" ")[1]), headers
+    def _head(self, request: Request) -> bytes:
+        head = f"{request.method} {request.path} HTTP/1.1\r\n{self._common}Accept: {request.accept}\r\n"
+        if request.body:
+            head += f"Content-Type: {request.content_type}\r\nContent-Length: {len(request.body)}\r\n"
+        return (head + "\r\n").encode()
 
-    async def _body(self, headers: Mapping[str, str]) -> bytes:
+    async def _read_head(self) -> tuple[int, dict[str, str]]:
+        head = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        first, *rest = head.rstrip().split("\r\n")
+        version, _, status = first.partition(" ")
+        if not version.startswith("HTTP/1."):
+            raise ValueError(f"it begins with {first[:40]!r}")
+        headers = {}
+        for line in rest:
+            name, _, value = line.partition(":")
+            headers[name.lower()] = value.strip()
+        return int(status[:3]), headers
+
+    async def _read_body(self, method: str, status: int, headers: Mapping[str, str]) -> bytes:
+        if method == "HEAD" or status in (204, 304):
+            return b""
         if headers.get("transfer-encoding", "").lower() == "chunked":
-            parts = []
-            while chunk := await self._chunk():
-                parts.append(chunk)
-            return b"".join(parts)
-        return await self._reader.readexactly(int(headers.get("content-length", "0")))
+            return await self._gather()
+        if "content-length" not in headers:
+            raise ValueError("it has no length")
+        length = int(headers["content-length"])
+        if not 0 <= length <= MAX_BODY:
+            raise ValueError(f"a body of {length} bytes")
+        return await self._reader.readexactly(length)
 
-    async def _chunk(self) -> bytes:
-        size = int((await self._reader.readuntil(b"\r\n")).split(b";")[0], 16)
-        data = await self._reader.readexactly(size + 2)
-        return data[:-2]
+    async def _gather(self) -> bytes:
+        body = bytearray()
+        async for chunk in self._chunks():
+            body += chunk
+            if len(body) > MAX_BODY:
+                raise ValueError(f"a body of more than {MAX_BODY} bytes")
+        return bytes(body)
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        while True:
+            size = int((await self._reader.readuntil(b"\r\n")).split(b";")[0], 16)
+            if not 0 <= size <= MAX_BODY:
+                raise ValueError(f"a chunk of {size} bytes")
+            chunk = await self._reader.readexactly(size + 2)
+            if size == 0:
+                return
+            yield chunk[:-2]
+
+    @contextmanager
+    def _broken(self, *, since: int | None = None) -> Iterator[None]:
+        """Every way of getting no whole answer, as a Fault; the connection is of no use after it.
+
+        The answer begins after so many bytes received; None: with what comes next.
+        """
+        before = self._feed.received if since is None else since
+        try:
+            with _named_faults(self.endpoint, lambda: _Stage.MIDST if self._feed.received > before else _Stage.BEFORE):
+                yield
+        except BaseException:
+            self.close()
+            raise
 
 
-def reason(answer: Answer) -> str:
-    """The machine-readable word of an error status, or a piece of its body."""
+class _Stage(Enum):
+    """How far an exchange came."""
+
+    HANDSHAKE = "in the TLS handshake"
+    BEFORE = "before any answer"
+    MIDST = "in the midst of the answer"
+
+
+async def connect(endpoint: Endpoint, client: Client, *, until: float) -> Connection:
+    """A new TCP connection and TLS session. Raises Fault."""
+    dialled = await _dial(endpoint, until)
+    with _named_faults(endpoint, lambda: _Stage.HANDSHAKE):
+        async with asyncio.timeout_at(until):
+            feed, transport = await _shake_hands(dialled, client.tls, client.server_name or endpoint.host)
+    return Connection(endpoint, client, feed, transport)
+
+
+class _Feed(asyncio.Protocol):
+    """What comes in goes to a reader. (asyncio's own streams cannot be cut in the midst of a handshake: they
+    leave the connection behind, or a writer without a transport.)"""
+
+    def __init__(self) -> None:
+        self.reader = asyncio.StreamReader()
+        self.received = 0
+
+    def data_received(self, data: bytes) -> None:
+        self.received += len(data)
+        self.reader.feed_data(data)
+
+    def eof_received(self) -> None:
+        self.reader.feed_eof()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is None:
+            self.reader.feed_eof()
+        else:
+            self.reader.set_exception(exc)
+
+
+async def _shake_hands(dialled: socket.socket, tls: ssl.SSLContext, name: str) -> tuple[_Feed, asyncio.Transport]:
+    loop = asyncio.get_running_loop()
+    raw, feed = await loop.create_connection(_Feed, sock=dialled)
     try:
-        return str(json.loads(answer.body).get("reason", ""))
-    except (ValueError, AttributeError):
-        return answer.body[:80].decode(errors="replace")
+        transport = await loop.start_tls(raw, feed, tls, server_hostname=name)
+    except BaseException:
+        raw.abort()
+        raise
+    if transport is None:  # it was lost between the end of the handshake and now
+        raise ConnectionResetError
+    return feed, transport
+
+
+async def _dial(endpoint: Endpoint, until: float) -> socket.socket:
+    dialled = socket.socket(endpoint.family, socket.SOCK_STREAM)
+    try:
+        dialled.setblocking(False)
+        dialled.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        async with asyncio.timeout_at(until):
+            await asyncio.get_running_loop().sock_connect(dialled, (endpoint.address, endpoint.port))
+    except BaseException as error:
+        dialled.close()
+        if isinstance(error, OSError):
+            raise _dial_fault(endpoint, error) from error
+        raise
+    return dialled
+
+
+def _dial_fault(endpoint: Endpoint, error: OSError) -> Fault:
+    if isinstance(error, TimeoutError):
+        return Fault(Kind.CONNECT_TIMEOUT, str(endpoint), "no TCP connection in time")
+    if isinstance(error, ConnectionRefusedError):
+        return Fault(Kind.REFUSED, str(endpoint), "nothing listens there")
+    kind = Kind.RESET if isinstance(error, ConnectionResetError) else Kind.NO_CONNECTION
+    return Fault(kind, str(endpoint), f"while dialling: {os.strerror(error.errno) if error.errno else error}")
+
+
+@contextmanager
+def _named_faults(endpoint: Endpoint, stage: Callable[[], _Stage]) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
+        reached = stage()
+        kind, detail = _classified(error, reached)
+        raise Fault(kind, str(endpoint), detail, begun=reached is _Stage.MIDST) from error
+
+
+def _classified(error: Exception, stage: _Stage) -> tuple[Kind, str]:
+    """The order matters: TimeoutError, SSLError and ConnectionError are all OSErrors, and SSLError a ValueError
+    where a certificate is refused."""
+    if isinstance(error, TimeoutError):
+        return Kind.TIMEOUT, f"silence {stage.value}"
+    if isinstance(error, ssl.SSLError):
+        return Kind.TLS, f"{error.reason or error}: {getattr(error, 'verify_message', '')}".rstrip(": ")
+    if isinstance(error, EOFError):
+        return Kind.CLOSED, f"closed {stage.value}"
+    if isinstance(error, OSError):
+        # asyncio reports an orderly end in the midst of a handshake as a reset that no system call returned.
+        if stage is _Stage.HANDSHAKE and error.errno is None:
+            return Kind.CLOSED, f"closed {stage.value}"
+        return Kind.RESET, f"reset {stage.value}"
+    return Kind.MALFORMED, f"the answer is not HTTP/1.1: {error}"
+
+
+def _text(address: tuple[Any, ...] | None) -> str:
+    return f"{address[0]}:{address[1]}" if address else ""

@@ -1,304 +1,259 @@
-"""Running the probe: four streams of requests side by side, at fixed rates, until the block ends.
+"""The probe as a whole: it runs beside something that is done to a cluster, and says what a client noticed.
 
-    async with Probe(target) as probe:
-        ...  # do something to the cluster
-    print(probe.report.verdict)
+    async with Probe(["https://10.0.0.1:6443"], ca_pem=ca, client_cert_pem=cert, client_key_pem=key) as probe:
+        await pivot()
+    print(probe.report().verdict)
 
-It talks to the one address it was given and to nothing else, and stops by itself after `limit` seconds.
-It leaves nothing in the cluster: its ConfigMap is deleted in the end.
+Contract: it talks to the addresses it was given and to no other, each of which must be served for itself: a
+client has only one. It begins only once all of them answer. It is bounded: every request has a time limit, as
+many are under way as the rates say, and it ends with the block or after `duration`. Leaving the block takes
+well under a second; when the API is down, up to three times `timeout` and `patience`.
+
+Dangers: it shares its event loop with whatever the caller does. A caller that blocks the loop holds the probe
+up as well: the report has the longest such time, and says so with each timeout that it may have caused.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import itertools
-import json
+import secrets
 import ssl
-import time
-import uuid
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
 from types import TracebackType
-from urllib.parse import urlsplit
 
 from autarky.errors import UserError
-from autarky.probe.http import Answer, Connection, ProbeError, reason
-from autarky.probe.record import Failure, Report, StreamRecord, longest_outage, lost_writes, missed_events
+from autarky.net.tls import client_context
+from autarky.probe import objects, streams
+from autarky.probe.background import background
+from autarky.probe.endpoint import resolve
+from autarky.probe.http import Client, Request
+from autarky.probe.identity import PATIENCE, identify
+from autarky.probe.ledger import Ledger
+from autarky.probe.outcome import Failure, Fault
+from autarky.probe.pace import Pace
+from autarky.probe.report import Report, report
+from autarky.probe.run import Run
+from autarky.probe.watch import Follower
+from autarky.probe.writes import Writer
 
-NAMESPACE = "default"
-CATCH_UP_SECONDS = 10.0
-"""How long the watch may lag behind the last acknowledged write in the end."""
-_CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
-_READ = "/api/v1/namespaces/kube-system"
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The API to probe: an https URL and a TLS context that trusts it and acts as somebody."""
-
-    url: str
-    tls: ssl.SSLContext = field(repr=False)
-
-    @property
-    def address(self) -> tuple[str, int]:
-        parts = urlsplit(self.url)
-        return parts.hostname or "", parts.port or 443
+NAMESPACE = "autarky-probe"
+PER_WORKER = 50
+"""Requests a second for one worker that sends one after the other: enough while answers take up to 20 ms."""
+METER = 0.25
+"""Seconds between two looks at whether the probe itself runs in time."""
+WORTH_NOTING = 0.5
+"""Seconds by which it is late."""
+LOOK = 1.0
+"""Seconds between two looks at which API server answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Requests a second, by stream. New connections cost a TLS handshake on both sides."""
+    """Requests a second, over all endpoints. A rate of 0 leaves the stream out; without writes there is no
+    watch, and nothing is created in the cluster.
 
-    new: float = 20.0
-    kept: float = 40.0
-    write: float = 10.0
+    The default is 200 in all. A new connection costs both sides about five times a kept one, for its TLS
+    handshake, and every write has one as well; hence the shares.
+    """
+
+    new: float = 40.0
+    kept_alive: float = 140.0
+    writes: float = 20.0
+
+    @classmethod
+    def shared(cls, total: float, *, writes: bool = True) -> Rates:
+        """`total` in the default's shares; without writes their share goes to the new connections."""
+        share = total / 200
+        return cls(40 * share, 140 * share, 20 * share) if writes else cls(60 * share, 140 * share, 0.0)
 
 
 class Probe:
-    """See the module. `timeout`: seconds for one request. `limit`: seconds after which it stops by itself."""
+    """See the module's contract."""
 
     def __init__(
-        self, target: Target, *, rates: Rates | None = None, timeout: float = 5.0, limit: float = 1800.0
+        self,
+        servers: Sequence[str],
+        *,
+        ca_pem: bytes | None,
+        client_cert_pem: bytes | None = None,
+        client_key_pem: bytes | None = None,
+        token: str | Callable[[], str] | None = None,
+        server_name: str | None = None,
+        rates: Rates | None = None,
+        timeout: float = 5.0,
+        duration: float | None = None,
+        patience: float = 20.0,
+        namespace: str = NAMESPACE,
+        on_failure: Callable[[Failure], None] = lambda _failure: None,
     ) -> None:
-        self._target = target
+        """`servers`: https URLs. `timeout`: seconds for one request, dialling included. `duration`: seconds
+        after which the probe ends by itself; None: with the block. `patience`: seconds in the end for a watch
+        to resume, and for an answer about the writes. `on_failure` is told of each failure at once. Raises
+        UserError for certificates that cannot be used.
+        """
+        if not servers:
+            raise UserError("there is nothing to probe", fix="give the URL of an API server")
+        self._servers = tuple(servers)
         self._rates = rates or Rates()
         self._timeout = timeout
-        self._limit = limit
-        self._name = f"autarky-probe-{uuid.uuid4().hex[:8]}"
-        self._records = {name: StreamRecord() for name in ("new", "kept", "write", "watch")}
-        self._failures: list[Failure] = []
-        self._outcomes: list[tuple[float, bool]] = []
-        self._acknowledged: list[int] = []
-        self._seen: list[int] = []
-        self._resumed = 0
-        self._tasks: list[asyncio.Task[None]] = []
-        self._begin = 0.0
-        self._report: Report | None = None
-
-    @property
-    def report(self) -> Report:
-        """The result, once the block has ended."""
-        if self._report is None:
-            raise UserError("the probe is still running")
-        return self._report
+        self._duration = duration
+        self._patience = patience
+        self._namespace = namespace
+        self._on_failure = on_failure
+        self._id = secrets.token_hex(4)
+        tls: ssl.SSLContext = client_context(ca_pem, client_cert_pem, client_key_pem)
+        self._client = Client(tls, f"autarky-probe/{self._id}", token, server_name)
+        self._run: Run | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._began = 0.0
+        self._ended: float | None = None
 
     # --- life ---
 
     async def __aenter__(self) -> Probe:
-        self._begin = time.monotonic()
-        version = await self._create_object()
-        self._tasks = [
-            asyncio.create_task(self._paced(self._rates.new, self._new_connection), name="probe new"),
-            asyncio.create_task(self._kept_alive(), name="probe kept"),
-            asyncio.create_task(self._write_all(), name="probe write"),
-            asyncio.create_task(self._watch(version), name="probe watch"),
-        ]
+        """Begin. Raises Unreachable when an endpoint does not answer, ApiError when it refuses the probe."""
+        endpoints = [await resolve(server) for server in self._servers]
+        halted = asyncio.get_running_loop().create_future()
+        self._run = run = Run(
+            self._id, self._client, tuple(endpoints), self._namespace, self._timeout, halted, self._on_failure
+        )
+        ready = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._probe(run, ready), name="probe")
+        try:
+            await asyncio.wait({self._task, ready}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+            raise
+        if not ready.done():
+            await self._task  # it has failed
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
-        *requesting, watching = self._tasks
-        for task in requesting:
-            task.cancel()
-        await asyncio.gather(*requesting, return_exceptions=True)
-        await self._let_watch_catch_up(watching)
-        await self._judge_writes()
-        with contextlib.suppress(ProbeError):
-            await self._once("DELETE", f"{_CONFIG_MAPS}/{self._name}")
-        self._report = Report(
-            seconds=time.monotonic() - self._begin,
-            streams={name: record.summary() for name, record in self._records.items()},
-            failures=tuple(self._failures),
-            watch_resumed=self._resumed,
-            writes_acknowledged=len(self._acknowledged),
-            outage=longest_outage(self._outcomes),
+        assert self._task is not None  # noqa: S101 # for mypy: it was entered
+        self._halt()
+        if error is not None and not isinstance(error, Exception):  # cancelled: nobody waits for a judgement
+            self._task.cancel()
+        try:
+            await self._task
+        except asyncio.CancelledError:
+            if error is None:
+                raise
+
+    async def wait(self) -> None:
+        """Until `duration` has passed. With no duration: for ever."""
+        assert self._run is not None  # noqa: S101 # for mypy: it was entered
+        await asyncio.wait({self._run.halted})
+
+    def report(self) -> Report:
+        """What was noticed so far; after the block, all of it."""
+        assert self._run is not None  # noqa: S101 # for mypy: it was entered
+        ended = self._ended if self._ended is not None else self._run.now()
+        return report(
+            self._run.tally,
+            started=self._run.unix(self._began),
+            ended=self._run.unix(ended),
+            endpoints=[endpoint.url for endpoint in self._run.endpoints],
         )
 
-    async def _paced(self, rate: float, work: Callable[[], Awaitable[None]]) -> None:
-        """Do it at a fixed rate: a slow answer does not slow the stream down, but no two overlap."""
-        if rate <= 0:
-            return
-        for number in itertools.count(1):
-            await work()
-            due = self._begin + number / rate
-            elapsed = time.monotonic()
-            if elapsed - self._begin > self._limit:
-                return
-            await asyncio.sleep(max(due - elapsed, 0.002))
+    # --- the work ---
 
-    # --- streams ---
-
-    async def _new_connection(self) -> None:
-        begin = time.monotonic()
+    async def _probe(self, run: Run, ready: asyncio.Future[None]) -> None:
         try:
-            answer = await self._once("GET", _READ)
-        except ProbeError as error:
-            self._count("new", begin)
-            await self._fail("new", error.kind, error.detail)
-            self._outcomes.append((begin, False))
-            return
-        self._count("new", begin)
-        await self._judge("new", answer)
-        self._outcomes.append((begin, answer.status < 400))
-
-    async def _kept_alive(self) -> None:
-        connection: Connection | None = None
-
-        async def one() -> None:
-            nonlocal connection
-            begin = time.monotonic()
-            try:
-                connection, answer = await self._on_kept(connection)
-            except ProbeError as error:
-                connection = None
-                await self._fail("kept", error.kind, error.detail)
-            else:
-                await self._judge("kept", answer)
-                if not answer.keeps_open:
-                    connection.close()
-                    connection = None
-            self._count("kept", begin)
-
-        try:
-            await self._paced(self._rates.kept, one)
+            await self._prepare_and_probe(run, ready)
         finally:
-            if connection is not None:
-                connection.close()
+            self._ended = self._ended if self._ended is not None else run.now()
+            self._halt()
 
-    async def _on_kept(self, connection: Connection | None) -> tuple[Connection, Answer]:
-        """One request; if a kept connection was closed under it, or the server asks for it, once again."""
-        connection = connection or await self._open()
-        kept = connection.used
+    async def _prepare_and_probe(self, run: Run, ready: asyncio.Future[None]) -> None:
+        if self._rates.writes:
+            await self._probe_with_writes(run, ready)
+            return
+        request = _read("default")
+        await run.ask(request, patience=self._timeout)
+        async with background([self._meter(run, [])]):
+            await self._load(run, ready, request, [], Ledger())
+
+    async def _probe_with_writes(self, run: Run, ready: asyncio.Future[None]) -> None:
+        position = await objects.prepare(run, patience=self._timeout)
+        followers = [Follower(run, endpoint, position) for endpoint in run.endpoints]
+        ledger = Ledger()
         try:
-            answer = await connection.request("GET", _READ, timeout=self._timeout)
-            if not (kept and answer.status == 429):  # a draining server: "try again elsewhere"
-                return connection, answer
-        except ProbeError as error:
-            connection.close()
-            if not kept or error.kind not in {"closed without answer", "reset"}:
-                raise
-        self._records["kept"].races += 1
-        again = await self._open()
-        return again, await again.request("GET", _READ, timeout=self._timeout)
+            async with background([self._meter(run, followers), *(follower.follow() for follower in followers)]):
+                for follower in followers:
+                    await follower.begin(self._timeout)
+                await self._load(run, ready, _read(self._namespace), followers, ledger)
+                deadline = run.now() + self._patience
+                for follower in followers:
+                    await follower.settle(deadline)
+            await objects.verify(run, ledger, patience=max(self._timeout, deadline - run.now()))
+        finally:
+            await objects.clean_up(run, patience=self._timeout)
 
-    async def _write_all(self) -> None:
-        numbers = itertools.count(1)
+    async def _load(
+        self, run: Run, ready: asyncio.Future[None], request: Request, followers: Sequence[Follower], ledger: Ledger
+    ) -> None:
+        """The requests, from now until the probe is halted, and until all of them have ended."""
+        self._began = run.now()
+        if self._duration is not None:
+            asyncio.get_running_loop().call_later(self._duration, self._halt)
+        ready.set_result(None)
+        async with background([self._look(run)]), asyncio.TaskGroup() as group:
+            if self._rates.new:
+                group.create_task(streams.new_connections(run, request, self._rates.new), name="probe: new")
+            self._start_kept_alive(run, group, request)
+            self._start_writers(run, group, ledger, followers)
+        self._ended = run.now()
 
-        async def one() -> None:
-            number = next(numbers)
-            begin = time.monotonic()
-            patch = json.dumps({"data": {"value": str(number)}}).encode()
-            try:
-                answer = await self._once(
-                    "PATCH", f"{_CONFIG_MAPS}/{self._name}", patch, "application/merge-patch+json"
-                )
-            except ProbeError as error:
-                await self._fail("write", error.kind, error.detail)
-            else:
-                await self._judge("write", answer)
-                if answer.status == 200:
-                    self._acknowledged.append(number)
-            self._count("write", begin)
+    def _start_kept_alive(self, run: Run, group: asyncio.TaskGroup, request: Request) -> None:
+        for number, pace in enumerate(_paces(run, self._rates.kept_alive)):
+            endpoint = run.endpoints[number % len(run.endpoints)]
+            group.create_task(streams.kept_alive(run, endpoint, request, pace), name=f"probe: kept alive {number}")
 
-        await self._paced(self._rates.write, one)
+    def _start_writers(self, run: Run, group: asyncio.TaskGroup, ledger: Ledger, followers: Sequence[Follower]) -> None:
+        for number, pace in enumerate(_paces(run, self._rates.writes)):
+            endpoint = run.endpoints[number % len(run.endpoints)]
+            writer = Writer(run, endpoint, number, ledger, followers)
+            group.create_task(writer.write(pace), name=f"probe: writer {number}")
 
-    async def _watch(self, version: str) -> None:
-        """Watch the probe's own object for ever; resume after the last event that was seen."""
+    async def _meter(self, run: Run, followers: Sequence[Follower]) -> None:
+        """Notice when the probe itself is held up, and when a watch has gone silent."""
         while True:
-            query = f"?watch=true&fieldSelector=metadata.name={self._name}&resourceVersion={version}&timeoutSeconds=300"
-            connection = None
-            try:
-                connection = await self._open()
-                self._records["watch"].requests += 1
-                async for status, line in connection.stream(_CONFIG_MAPS + query, idle=330):
-                    event = json.loads(line) if line else {}
-                    if status != 200 or event.get("type") == "ERROR":
-                        await self._fail("watch", "status", f"{status} {str(event)[:200]}")
-                        break
-                    if event:
-                        version = event["object"]["metadata"]["resourceVersion"]
-                        self._seen.append(int(event["object"].get("data", {}).get("value", "0")))
-            except (ProbeError, ValueError):
-                pass  # a watch may end; what counts is that nothing is missed
-            finally:
-                if connection is not None:
-                    connection.close()
-            self._resumed += 1
-            await asyncio.sleep(0.05)
+            due = run.now() + METER
+            await asyncio.sleep(METER)
+            run.tally.held_up(run.unix(due), run.unix(run.now()), worth_noting=WORTH_NOTING)
+            for follower in followers:
+                follower.cut_if_dead()
 
-    # --- judging ---
+    async def _look(self, run: Run) -> None:
+        """Once a second, ask whoever answers a new connection who it is: brackets every failure."""
+        while True:
+            for endpoint in run.endpoints:
+                try:
+                    connection = await run.open(endpoint, until=run.now() + PATIENCE)
+                except Fault:
+                    continue
+                run.noticed(endpoint, await identify(connection))
+                connection.close()
+            await asyncio.sleep(LOOK)
 
-    async def _judge(self, stream: str, answer: Answer) -> None:
-        if answer.status >= 400:
-            await self._fail(stream, "status", f"{answer.status} {reason(answer)}")
+    def _halt(self) -> None:
+        if self._run is not None and not self._run.halted.done():
+            self._run.halted.set_result(None)
 
-    async def _fail(self, stream: str, kind: str, detail: str) -> None:
-        host, port = self._target.address
-        answered_by = await self._who_answers()
-        self._failures.append(Failure(time.time(), stream, kind, detail, f"{host}:{port}", answered_by))
 
-    async def _who_answers(self) -> str:
-        """After a failure: the version of whichever server answers now, if one does within half a second."""
-        try:
-            async with asyncio.timeout(0.5):
-                answer = await self._once("GET", "/version")
-                return str(json.loads(answer.body).get("gitVersion", ""))
-        except (ProbeError, TimeoutError, ValueError):
-            return ""
+def _read(namespace: str) -> Request:
+    """A small object that is always there, read from etcd."""
+    return Request("GET", f"/api/v1/namespaces/{namespace}")
 
-    def _count(self, stream: str, begin: float) -> None:
-        record = self._records[stream]
-        record.requests += 1
-        record.latencies.append(time.monotonic() - begin)
 
-    async def _let_watch_catch_up(self, watching: asyncio.Task[None]) -> None:
-        """Give the last events a moment to arrive, then judge what the watch saw."""
-        deadline = time.monotonic() + CATCH_UP_SECONDS
-        while missed_events(self._acknowledged, self._seen) and time.monotonic() < deadline:  # noqa: ASYNC110 # bounded
-            await asyncio.sleep(0.05)  # ten seconds at most, at the end
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-        for value in missed_events(self._acknowledged, self._seen):
-            await self._fail("watch", "missed event", f"write {value}")
-
-    async def _judge_writes(self) -> None:
-        """Nothing that was acknowledged may be lost."""
-        try:
-            answer = await self._once("GET", f"{_CONFIG_MAPS}/{self._name}")
-            found = int(json.loads(answer.body).get("data", {}).get("value", "0"))
-        except (ProbeError, ValueError) as error:
-            await self._fail("write", "lost write", f"the object cannot be read in the end: {error}")
-            return
-        for value in lost_writes(self._acknowledged, found):
-            await self._fail("write", "lost write", f"write {value}; the object holds {found}")
-
-    # --- requests ---
-
-    async def _open(self) -> Connection:
-        host, port = self._target.address
-        return await Connection.open(host, port, self._target.tls, self._timeout)
-
-    async def _once(self, method: str, path: str, body: bytes = b"", content_type: str = "") -> Answer:
-        connection = await self._open()
-        try:
-            return await connection.request(method, path, body=body, content_type=content_type, timeout=self._timeout)
-        finally:
-            connection.close()
-
-    async def _create_object(self) -> str:
-        """The probe's own ConfigMap; its resourceVersion. UserError when that cannot be had."""
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": self._name}, "data": {"value": "0"}}
-        try:
-            answer = await self._once("POST", _CONFIG_MAPS, json.dumps(body).encode(), "application/json")
-        except ProbeError as error:
-            raise UserError(
-                f"{self._target.url} does not answer: {error}", fix="probe a cluster that is up: `autarky status`"
-            ) from error
-        if answer.status != 201:
-            raise UserError(
-                f"cannot write to {self._target.url}: {answer.status} {reason(answer)}",
-                fix="use a kubeconfig that may create ConfigMaps in the namespace default",
-            )
-        return str(json.loads(answer.body)["metadata"]["resourceVersion"])
+def _paces(run: Run, rate: float) -> list[Pace]:
+    """One pace for each worker of a stream: at least one for each endpoint, out of step with each other."""
+    if not rate:
+        return []
+    workers = max(len(run.endpoints), ceil(rate / PER_WORKER))
+    return [Pace(rate / workers, run.halted, offset=number / rate) for number in range(workers)]

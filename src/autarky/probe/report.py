@@ -1,0 +1,177 @@
+"""The result: a frozen value, its verdict in one line, and its JSON form. Pure.
+
+"0 failed" means: every new connection and every write succeeded; a request on a kept-alive connection may
+meet the idle-close race if its first retry succeeds; a watch may end if it resumes without a missed event;
+no acknowledged write is lost. All fields of the JSON form are described in docs/probe.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from autarky.probe.outcome import Failure, Kind, Stream
+from autarky.probe.tally import Latencies, Outage, Seen, Stall, StreamTally, Tally, WatchTally
+
+REQUEST_STREAMS = (Stream.NEW, Stream.KEPT, Stream.WRITES)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReport:
+    """One stream: its counts, and its times in seconds. A watch has no requests; its times are from the
+    acknowledgement of a write to its event."""
+
+    requests: int
+    failed: int
+    failures: Mapping[Kind, int]
+    races: int
+    turned_away: int
+    reconnects: int
+    left_out: int
+    p50: float
+    p99: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a client would have noticed. Times of day are Unix seconds, lengths are seconds."""
+
+    started: float
+    seconds: float
+    endpoints: tuple[str, ...]
+    streams: Mapping[Stream, StreamReport]
+    watch_events: int
+    watch_resumed: int
+    watch_relisted: int
+    writes_acknowledged: int
+    writes_lost: int
+    outage: Outage | None
+    failures: tuple[Failure, ...]
+    failures_left_out: int
+    servers: tuple[Seen, ...]
+    held_up: float
+
+    @property
+    def failed(self) -> int:
+        """Everything that failed: requests, lost writes, missed events."""
+        return sum(stream.failed for stream in self.streams.values())
+
+    @property
+    def requests(self) -> int:
+        return sum(stream.requests for stream in self.streams.values())
+
+    @property
+    def failed_requests(self) -> int:
+        return sum(n for s in self.streams.values() for kind, n in s.failures.items() if kind.is_request)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed; a probe that asked nothing has shown nothing."""
+        return self.failed == 0 and self.requests > 0
+
+    @property
+    def verdict(self) -> str:
+        """One line: "0 of 5,986 requests failed (12 s, 3 idle-close races, watch resumed 2×, slowest 0.21 s)"."""
+        head = f"{self.failed_requests:,} of {self.requests:,} requests failed ({', '.join(self._circumstances())})"
+        return "; ".join([head, *self._broken_promises()])
+
+    def _circumstances(self) -> list[str]:
+        races = sum(stream.races for stream in self.streams.values())
+        turned_away = sum(stream.turned_away for stream in self.streams.values())
+        slowest = max((self.streams[name].max for name in REQUEST_STREAMS if name in self.streams), default=0.0)
+        told = [f"{self.seconds:.0f} s"]
+        if self.outage is not None:
+            told.append(f"longest outage {self.outage.seconds:.1f} s{'' if self.outage.over else ' and not over'}")
+        told += [_count(races, "idle-close race")] if races else []
+        told += [f"{turned_away:,} turned away by a stopping server"] if turned_away else []
+        told += [f"watch resumed {self.watch_resumed:,}×"] if self.watch_resumed else []
+        told += [f"watch began again {self.watch_relisted:,}×"] if self.watch_relisted else []
+        told.append(f"slowest {slowest:.2f} s")
+        return told
+
+    def _broken_promises(self) -> list[str]:
+        counts: dict[Kind, int] = {}
+        for stream in self.streams.values():
+            for kind, number in stream.failures.items():
+                counts[kind] = counts.get(kind, 0) + number
+        return [words(counts[kind]) for kind, words in _PROMISES.items() if counts.get(kind)]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "verdict": self.verdict,
+            "ok": self.ok,
+            "failed": self.failed,
+            "failed_requests": self.failed_requests,
+            "requests": self.requests,
+            **asdict(self),
+        }
+
+
+_PROMISES: Mapping[Kind, Callable[[int], str]] = {
+    Kind.LOST: lambda n: f"{_count(n, 'acknowledged write')} lost",
+    Kind.UNVERIFIED: lambda _: "the acknowledged writes could not be verified",
+    Kind.MISSED: lambda n: f"{_count(n, 'watch event')} missed",
+    Kind.DISORDER: lambda n: f"{_count(n, 'watch event')} out of order",
+    Kind.NOT_RESUMED: lambda _: "the watch did not resume",
+}
+
+
+def report(tally: Tally, *, started: float, ended: float, endpoints: Sequence[str]) -> Report:
+    """What the tally says at `ended`. Times in Unix seconds."""
+    failed = sum(stream.failures.total() for stream in tally.streams.values())
+    return Report(
+        started=started,
+        seconds=ended - started,
+        endpoints=tuple(endpoints),
+        streams={name: _stream(stream) for name, stream in tally.streams.items()},
+        **_watch(tally.watch),
+        writes_acknowledged=tally.writes_acknowledged,
+        writes_lost=tally.streams[Stream.WRITES].failures[Kind.LOST],
+        outage=tally.outage(ended),
+        failures=tuple(explained(failure, tally.stalls) for failure in tally.failures),
+        failures_left_out=failed - len(tally.failures),
+        servers=tuple(replace(seen) for seen in tally.servers),
+        held_up=tally.longest_stall,
+    )
+
+
+def explained(failure: Failure, stalls: Sequence[Stall]) -> Failure:
+    """A timeout while the probe itself was held up says so: the answer may have been there unread.
+
+    It is a failure all the same: nothing shows that there was an answer.
+    """
+    if failure.kind not in (Kind.TIMEOUT, Kind.CONNECT_TIMEOUT):
+        return failure
+    end = failure.time + failure.seconds
+    held_up = sum(max(0.0, min(end, stall.end) - max(failure.time, stall.start)) for stall in stalls)
+    if not held_up:
+        return failure
+    return replace(failure, detail=f"{failure.detail}; the probe itself was held up for {held_up:.1f} s of it")
+
+
+def _stream(tally: StreamTally) -> StreamReport:
+    return StreamReport(
+        requests=tally.requests,
+        failed=tally.failures.total(),
+        failures=dict(tally.failures),
+        races=tally.races,
+        turned_away=tally.turned_away,
+        reconnects=tally.reconnects,
+        left_out=tally.left_out,
+        **_times(tally.latencies),
+    )
+
+
+def _times(latencies: Latencies) -> dict[str, float]:
+    return {"p50": latencies.quantile(0.5), "p99": latencies.quantile(0.99), "max": latencies.max}
+
+
+def _watch(tally: WatchTally) -> dict[str, int]:
+    return {"watch_events": tally.events, "watch_resumed": tally.resumed, "watch_relisted": tally.relisted}
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

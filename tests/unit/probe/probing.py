@@ -1,0 +1,30 @@
+"""What the tests of the streams share: loads of one kind, and conditions to wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from misbehaving import Misbehaviour
+
+from autarky.probe import Probe, Rates, Stream
+
+NEW_ONLY = Rates(100, 0, 0)
+KEPT_ONLY = Rates(0, 100, 0)
+WRITES_ONLY = Rates(0, 0, 150)
+SOON = 0.2
+"""Seconds for a request, where the test waits for them to pass."""
+
+
+def done(probe: Probe, stream: Stream, number: int = 3) -> Callable[[], bool]:
+    """A condition: the stream has had this many more requests than now."""
+    begin = probe.report().streams[stream].requests
+    return lambda: probe.report().streams[stream].requests >= begin + number
+
+
+def time_for(what: str) -> float:
+    """Little where silence is what is waited for; else enough for the busiest machine."""
+    return SOON if what == "stall" else 5.0
+
+
+def happened(misbehaviour: Misbehaviour) -> Callable[[], bool]:
+    return lambda: misbehaviour.times == 0

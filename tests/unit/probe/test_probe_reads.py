@@ -1,0 +1,206 @@
+"""Reads against a real HTTPS server that misbehaves: everything is reported as what it is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from misbehaving import ApiServer, kept_reads, new_reads
+from probing import KEPT_ONLY, NEW_ONLY, done, happened, time_for
+
+from autarky.probe import Kind, Rates, Stream
+
+# --- new connections -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("what", "kind", "detail"),
+    [
+        ("reset", Kind.RESET, "reset before any answer"),
+        ("close", Kind.CLOSED, "closed before any answer"),
+        ("cut", Kind.CLOSED, "closed in the midst of the answer"),
+        ("stall", Kind.TIMEOUT, "silence before any answer"),
+        ("garbage", Kind.MALFORMED, "the answer is not HTTP/1.1: it begins with 'SSH-2.0-OpenSSH_9.2p1'"),
+        ("status 503", Kind.STATUS, "503 ServiceUnavailable: made 503"),
+        ("turn away", Kind.STATUS, "429 TooManyRequests: made 429"),
+    ],
+)
+async def test_a_new_connection_without_a_good_answer_is_a_failure(server, make_probe, until, what, kind, detail):
+    probe = make_probe(server, rates=NEW_ONLY, timeout=time_for(what))
+    async with probe:
+        await until(happened(server.misbehave(what, when=new_reads)))
+        await until(done(probe, Stream.NEW))
+    failure = probe.report().failures[0]
+    assert (failure.stream, failure.kind, failure.detail) == (Stream.NEW, kind, detail)
+    assert abs(failure.time - time.time()) < 5
+    assert failure.address == f"127.0.0.1:{server.port}"
+    assert failure.local.startswith("127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("what", "kind", "detail"),
+    [
+        ("reset", Kind.RESET, "reset in the TLS handshake"),
+        ("close", Kind.CLOSED, "closed in the TLS handshake"),
+        ("stall", Kind.TIMEOUT, "silence in the TLS handshake"),
+    ],
+)
+async def test_a_broken_handshake_is_told_from_a_broken_answer(server, make_probe, until, what, kind, detail):
+    probe = make_probe(server, rates=NEW_ONLY, timeout=time_for(what))
+    async with probe:
+        await until(done(probe, Stream.NEW))
+        server.handshakes = what
+        await until(lambda: probe.report().failed)
+        server.handshakes = ""
+        await until(done(probe, Stream.NEW))
+    assert (kind, detail) in {(failure.kind, failure.detail) for failure in probe.report().failures}
+
+
+async def test_a_refused_connection_is_an_outage_until_the_first_that_succeeds(server, make_probe, until):
+    probe = make_probe(server, rates=NEW_ONLY)
+    async with probe:
+        await until(done(probe, Stream.NEW))
+        server.stop_listening()
+        begin = time.time()
+        await asyncio.sleep(0.2)
+        await server.listen()
+        await until(done(probe, Stream.NEW))
+    report = probe.report()
+    assert (Kind.REFUSED, "nothing listens there") in {(failure.kind, failure.detail) for failure in report.failures}
+    assert report.outage.over
+    assert begin - 0.1 <= report.outage.start < begin + 3
+    assert 0.1 <= report.outage.seconds < 3
+    assert f"longest outage {report.outage.seconds:.1f} s," in report.verdict
+    assert not report.ok
+
+
+async def test_a_request_that_hangs_holds_up_no_other(server, make_probe, until):
+    probe = make_probe(server, rates=NEW_ONLY, timeout=0.4)
+    async with probe:
+        await until(happened(server.misbehave("stall", when=new_reads)))
+        await until(done(probe, Stream.NEW, 10))
+        assert probe.report().failed == 0  # it still hangs
+    assert probe.report().failed >= 1
+
+
+async def test_each_endpoint_must_serve_for_itself(server, server_tls, make_probe, until):
+    async with ApiServer(server_tls) as other:
+        probe = make_probe(server, other, rates=NEW_ONLY)
+        async with probe:
+            await until(done(probe, Stream.NEW))
+            other.stop_listening()
+            await until(lambda: probe.report().failed >= 3)
+    report = probe.report()
+    assert {failure.address for failure in report.failures} == {f"127.0.0.1:{other.port}"}
+    assert report.outage.endpoint == other.url
+    assert not report.outage.over
+    assert "and not over" in report.verdict
+
+
+# --- who answered ----------------------------------------------------------------------------------------
+
+
+async def test_a_refusal_says_which_server_it_came_from(server, make_probe, until):
+    probe = make_probe(server, rates=KEPT_ONLY)
+    async with probe:
+        await until(done(probe, Stream.KEPT))
+        await until(happened(server.misbehave("status 503", when=kept_reads)))
+        await until(done(probe, Stream.KEPT))
+    (failure,) = probe.report().failures
+    assert failure.server == "v1.36.4 since 2026-11-21T00:00:00Z"
+    assert str(failure).endswith(f"by {failure.server}: 503 ServiceUnavailable: made 503")
+
+
+async def test_a_server_without_statusz_is_known_by_its_version(server_tls, make_probe, until):
+    async with ApiServer(server_tls, statusz=False) as server, make_probe(server, rates=KEPT_ONLY) as probe:
+        await until(lambda: probe.report().servers)
+        assert [seen.server for seen in probe.report().servers] == ["v1.36.4"]
+
+
+async def test_a_hand_over_shows_both_servers_and_when(server, make_probe, until):
+    probe = make_probe(server, rates=KEPT_ONLY)
+    async with probe:
+        await until(lambda: probe.report().servers)
+        server.started = "2026-11-21T09:00:00Z"
+        server.end_connections()
+        await until(lambda: len(probe.report().servers) == 2)
+    before, after = probe.report().servers
+    assert (before.server, after.server) == ("v1.36.4 since 2026-11-21T00:00:00Z", "v1.36.4 since 2026-11-21T09:00:00Z")
+    assert before.first <= before.last <= after.first <= after.last
+
+
+# --- kept-alive connections ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["close", "reset"])
+async def test_the_idle_close_race_is_no_failure(server, make_probe, until, what):
+    probe = make_probe(server, rates=KEPT_ONLY)
+    async with probe:
+        order = server.misbehave(what, when=kept_reads)
+        await until(happened(order))
+        await until(done(probe, Stream.KEPT))
+    report = probe.report()
+    assert (report.failed, report.streams[Stream.KEPT].races) == (0, 1)
+    assert "1 idle-close race," in report.verdict
+
+
+async def test_a_race_whose_retry_fails_is_one_failure_and_no_race(server, make_probe, until):
+    probe = make_probe(server, rates=KEPT_ONLY)
+    async with probe:
+        await until(done(probe, Stream.KEPT))
+        server.misbehave("close", when=kept_reads)
+        await until(happened(server.misbehave("reset", when=new_reads)))
+        await until(done(probe, Stream.KEPT))
+    report = probe.report()
+    (failure,) = report.failures
+    assert failure.kind is Kind.RESET
+    assert failure.detail == "reset before any answer; it was the retry after: closed before any answer"
+    assert (report.failed, report.streams[Stream.KEPT].races) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("what", "kind"),
+    [("cut", Kind.CLOSED), ("cut and reset", Kind.RESET), ("stall", Kind.TIMEOUT), ("status 503", Kind.STATUS)],
+)
+async def test_only_a_close_before_any_answer_is_the_race(server, make_probe, until, what, kind):
+    probe = make_probe(server, rates=KEPT_ONLY, timeout=time_for(what))
+    async with probe:
+        await until(happened(server.misbehave(what, when=kept_reads)))
+        await until(lambda: probe.report().failed)
+        await until(done(probe, Stream.KEPT))
+    report = probe.report()
+    assert {failure.kind for failure in report.failures} == {kind}
+    assert report.streams[Stream.KEPT].races == 0
+
+
+async def test_a_connection_closed_while_nothing_is_under_way_is_replaced_in_silence(server, make_probe, until):
+    probe = make_probe(server, rates=Rates(0, 20, 0))
+    async with probe:
+        await until(happened(server.misbehave("close after", when=kept_reads)))
+        await until(done(probe, Stream.KEPT))
+    kept = probe.report().streams[Stream.KEPT]
+    assert (kept.failed, kept.races) == (0, 0)
+    assert kept.reconnects == 1
+
+
+async def test_a_stopping_server_may_turn_away_a_kept_connection(server, make_probe, until):
+    probe = make_probe(server, rates=KEPT_ONLY)
+    async with probe:
+        await until(happened(server.misbehave("turn away", when=kept_reads)))
+        await until(done(probe, Stream.KEPT))
+    report = probe.report()
+    assert (report.failed, report.streams[Stream.KEPT].turned_away) == (0, 1)
+    assert "1 turned away by a stopping server" in report.verdict
+
+
+async def test_to_be_turned_away_twice_is_a_failure(server, make_probe, until):
+    probe = make_probe(server, rates=KEPT_ONLY)
+    async with probe:
+        await until(done(probe, Stream.KEPT))
+        server.misbehave("turn away", when=kept_reads)
+        await until(happened(server.misbehave("turn away", when=new_reads)))
+        await until(done(probe, Stream.KEPT))
+    report = probe.report()
+    assert [failure.kind for failure in report.failures] == [Kind.STATUS]
+    assert report.streams[Stream.KEPT].turned_away == 0

@@ -1,0 +1,161 @@
+"""Writes, and the watch on them, against a real HTTPS server that forgets what it should not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from misbehaving import ALWAYS, deletions, patch_events, patches, watches
+from probing import SOON, WRITES_ONLY, done, happened, time_for
+
+from autarky.probe import Kind, Rates, Stream
+from autarky.probe.objects import LABEL
+
+# --- writes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["close", "stall", "status 503"])
+async def test_a_write_that_is_not_acknowledged_fails_and_is_not_lost(server, make_probe, until, what):
+    probe = make_probe(server, rates=WRITES_ONLY, timeout=time_for(what))
+    async with probe:
+        await until(happened(server.misbehave(what, when=patches)))
+        await until(lambda: probe.report().failed)
+        await until(done(probe, Stream.WRITES))
+    report = probe.report()
+    assert {failure.stream for failure in report.failures} == {Stream.WRITES}
+    assert report.failed == report.failed_requests  # nothing is lost, nothing missed
+
+
+async def test_every_write_has_a_connection_of_its_own(server, make_probe, until):
+    probe = make_probe(server, rates=WRITES_ONLY)
+    async with probe:
+        await until(done(probe, Stream.WRITES, 10))
+    written = [incoming.number for incoming in server.requests if incoming.method == "PATCH"]
+    assert set(written) == {1}
+
+
+async def test_a_lost_acknowledged_write_is_found_though_later_ones_are_there(server, make_probe, until):
+    probe = make_probe(server, rates=WRITES_ONLY)
+    async with probe:
+        await until(happened(server.misbehave("forget", when=patches)))
+        await until(done(probe, Stream.WRITES, 25))
+    report = probe.report()
+    assert [failure.kind for failure in report.failures] == [Kind.LOST]
+    assert report.verdict.endswith("; 1 acknowledged write lost")
+    assert report.failed_requests == 0
+    assert not report.ok
+
+
+async def test_a_deletion_that_was_acknowledged_and_not_done_is_a_lost_write(server, make_probe, until):
+    probe = make_probe(server, rates=WRITES_ONLY, timeout=SOON, patience=SOON)
+    async with probe:
+        await until(happened(server.misbehave("forget", when=deletions)))
+    kinds = {failure.kind: failure.detail for failure in probe.report().failures}
+    assert kinds[Kind.LOST].endswith(": its deletion")
+    assert Kind.MISSED in kinds  # of what did not happen there is no event
+
+
+async def test_writes_that_cannot_be_verified_are_a_failure(server, make_probe, until):
+    probe = make_probe(server, rates=WRITES_ONLY, timeout=SOON, patience=SOON)
+    async with probe:
+        await until(done(probe, Stream.WRITES))
+        server.stop_listening()
+        server.end_connections()
+    kinds = {failure.kind for failure in probe.report().failures}
+    assert {Kind.UNVERIFIED, Kind.NOT_RESUMED} <= kinds
+    assert "the acknowledged writes could not be verified" in probe.report().verdict
+
+
+async def test_objects_of_a_probe_killed_over_an_hour_ago_are_deleted(server, make_probe, until):
+    for name, created in (("old", "2001-01-01T00:00:00Z"), ("new", "2999-01-01T00:00:00Z")):
+        meta = {"name": name, "labels": {LABEL: name}, "creationTimestamp": created}
+        server.objects[name] = {"metadata": meta, "data": {}}
+    async with make_probe(server) as probe:
+        assert set(server.objects) - {"new"} <= {n for n in server.objects if n.startswith("autarky-probe-")}
+    assert set(server.objects) == {"new"}
+    assert probe.report().ok
+
+
+# --- the watch -------------------------------------------------------------------------------------------
+
+
+async def test_a_watch_may_end_if_it_resumes_without_a_missed_event(server, make_probe, until):
+    probe = make_probe(server, rates=WRITES_ONLY)
+    async with probe:
+        for number in (1, 2):
+            await until(done(probe, Stream.WRITES))
+            server.end_watches()
+            await until(lambda wanted=number: probe.report().watch_resumed == wanted)
+    report = probe.report()
+    assert report.ok
+    assert "watch resumed 2×" in report.verdict
+    assert report.watch_events == report.writes_acknowledged
+
+
+async def test_a_missed_event_is_a_failure(server, make_probe, until):
+    probe = make_probe(server, rates=WRITES_ONLY)
+    async with probe:
+        await until(happened(server.misbehave("lose", when=patch_events)))
+        await until(lambda: probe.report().failed)
+    report = probe.report()
+    assert [failure.kind for failure in report.failures] == [Kind.MISSED]
+    assert report.verdict.endswith("; 1 watch event missed")
+
+
+async def test_an_event_that_is_missed_while_the_watch_is_down_is_a_failure(server, make_probe, until):
+    probe = make_probe(server, rates=WRITES_ONLY, patience=SOON)
+    async with probe:
+        await until(done(probe, Stream.WRITES))
+        order = server.misbehave("lose", when=patch_events)
+        server.end_watches()
+        await until(happened(order))
+    assert Kind.MISSED in {failure.kind for failure in probe.report().failures}
+
+
+async def test_an_event_that_comes_twice_is_out_of_order(server, make_probe, until):
+    probe = make_probe(server, rates=WRITES_ONLY)
+    async with probe:
+        await until(happened(server.misbehave("repeat", when=patch_events)))
+        await until(lambda: probe.report().failed)
+    assert [failure.kind for failure in probe.report().failures] == [Kind.DISORDER]
+
+
+async def test_a_watch_that_falls_silent_is_resumed_on_a_new_connection(server, make_probe, until):
+    probe = make_probe(server, rates=WRITES_ONLY, timeout=SOON)
+    async with probe:
+        await until(done(probe, Stream.WRITES))
+        server.silence()
+        await until(lambda: probe.report().watch_resumed)
+    report = probe.report()
+    assert report.streams[Stream.WATCH].failed == 0
+    assert report.streams[Stream.WATCH].max > SOON  # the event that was waited for
+
+
+async def test_a_watch_that_is_gone_begins_again_from_a_list(server, make_probe, until):
+    probe = make_probe(server, rates=Rates(0, 0, 20))
+    async with probe:
+        await until(done(probe, Stream.WRITES))
+        server.bookmark()
+        await asyncio.sleep(0.02)
+        server.oldest = server.version + 1
+        server.version += 1
+        server.error(410)
+        await until(lambda: probe.report().watch_relisted)
+        await until(done(probe, Stream.WRITES))
+    report = probe.report()
+    assert report.ok
+    assert "watch began again 1×" in report.verdict
+    assert report.watch_resumed == 0
+
+
+async def test_a_watch_that_never_comes_back_is_a_failure(server, make_probe, until):
+    probe = make_probe(server, rates=WRITES_ONLY, timeout=SOON, patience=SOON)
+    async with probe:
+        await until(done(probe, Stream.WRITES))
+        server.misbehave("status 503", times=ALWAYS, when=watches)
+        server.end_watches()
+        await until(done(probe, Stream.WRITES))
+    report = probe.report()
+    (failure,) = [failure for failure in report.failures if failure.kind is Kind.NOT_RESUMED]
+    assert failure.detail == "503 ServiceUnavailable: made 503"
+    assert report.verdict.endswith("; the watch did not resume")
