@@ -83,27 +83,27 @@ def shell(name: str | None, host: str, command: tuple[str, ...]) -> None:
 
 @lab.command()
 @lab_option
-@click.argument("host")
-def cut(name: str | None, host: str) -> None:
-    """Cut a host's power: everything on it dies at once, and what was not synced is lost."""
-    run_async(lambda: _the(name).cut(host))
-    click.echo(f"{host} is off")
+@click.argument("hosts", nargs=-1, required=True, metavar="HOST...")
+def cut(name: str | None, hosts: tuple[str, ...]) -> None:
+    """Cut the power of hosts, of all at once: everything dies, and what was not synced is lost."""
+    run_async(lambda: _the(name).cut(*hosts))
+    click.echo(f"{', '.join(hosts)}: off")
 
 
 @lab.command()
 @lab_option
-@click.argument("host")
+@click.argument("hosts", nargs=-1, required=True, metavar="HOST...")
 @output_option
-def start(name: str | None, host: str, output: str) -> None:
-    """Power a host on again."""
+def start(name: str | None, hosts: tuple[str, ...], output: str) -> None:
+    """Power hosts on again."""
     found = _the(name)
-    run_async(lambda: _start(found, host, output))
+    run_async(lambda: _start(found, hosts, output))
     _print(found.name)
 
 
-async def _start(found: Lab, host: str, output: str) -> None:
-    async with operation(f"power on {host}", output) as progress:
-        await found.start(host, progress=progress)
+async def _start(found: Lab, hosts: tuple[str, ...], output: str) -> None:
+    async with operation(f"power on {', '.join(hosts)}", output) as progress:
+        await found.start(*hosts, progress=progress)
 
 
 @lab.command()

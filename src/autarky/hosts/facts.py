@@ -9,6 +9,7 @@ PROGRAMS = ("systemctl", "mount", "umount", "ip", "sysctl", "bash", "sha256sum",
 FEATURES = ("overlay", "vxlan", "nf_tables", "nf_conntrack", "br_netfilter", "seccomp")
 
 # A module that is built in, loaded, or can be loaded counts; `modprobe -n` asks without loading.
+# The capabilities are those of the init process, which its services inherit: a driver may have more.
 FACTS_SCRIPT = f"""\
 set -u
 say() {{ printf '%s=%s\\n' "$1" "$2"; }}
@@ -32,7 +33,7 @@ say init "$(cat /proc/1/comm)"
 awk 'FNR>1 && $4=="0A" {{n=split($2,a,":"); print "port=" a[n]}}' /proc/net/tcp /proc/net/tcp6 2>/dev/null
 ip -4 route show | awk '$1 != "default" && !/ dev (cni0|flannel)/ {{print "network=" $1}}'
 for program in {" ".join(PROGRAMS)}; do command -v "$program" >/dev/null 2>&1 || say missing_program "$program"; done
-has() {{ [ -d "/sys/module/$1" ] || modprobe -n "$1" 2>/dev/null || modprobe "$1" 2>/dev/null; }}
+has() {{ [ -d "/sys/module/$1" ] || modprobe -n "$1" 2>/dev/null; }}
 grep -qw overlay /proc/filesystems || has overlay || say missing_feature overlay
 [ -e /proc/sys/net/netfilter ] || has nf_conntrack || say missing_feature nf_conntrack
 [ -e /proc/sys/net/bridge ] || has br_netfilter || say missing_feature br_netfilter
@@ -42,7 +43,7 @@ if ! has vxlan; then
   else say missing_feature vxlan; fi
 fi
 grep -q '^Seccomp:' /proc/self/status || say missing_feature seccomp
-say effective "$(sed -n 's/^CapEff:[[:space:]]*//p' /proc/self/status)"
+say effective "$(sed -n 's/^CapEff:[[:space:]]*//p' /proc/1/status)"
 """
 _CAP_SYS_RESOURCE = 24
 _NEEDED = ("address", "hostname", "boot_id", "architecture", "cgroup_version", "memory_total", "clock")

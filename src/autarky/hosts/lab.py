@@ -35,7 +35,10 @@ class LabHost(ShellHost):
         return self._command(argv)
 
     def _command(self, argv: Sequence[str]) -> list[str]:
-        if process_start_time(self._pid) != self._start_time:
-            raise Unreachable(f"lab host {self.name} is not running")
+        self._refuse_absent()
         namespaces = ("--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup")
         return ["nsenter", f"--target={self._pid}", *namespaces, "--", "env", "-i", *ENVIRONMENT, *argv]
+
+    def _refuse_absent(self) -> None:
+        if process_start_time(self._pid) != self._start_time:
+            raise Unreachable(f"lab host {self.name} is not running")

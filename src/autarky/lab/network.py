@@ -1,13 +1,19 @@
-"""A lab's network: one bridge and one /24 of its own, and no way out.
+"""The network of a lab: a /24 of its own, a switch in a network namespace, one cable per host.
 
-Hosts reach each other and this machine; a rule drops what would be forwarded anywhere else, so that a
-test can never send traffic to a stranger.
+The bridge that joins the hosts lies in a namespace of its own (the switch), where no rule of this machine
+meets what hosts send each other: Docker, for one, sets this machine's FORWARD policy to DROP, which also
+hits bridged frames. One cable leads from the switch to this machine, which has the subnet's first address.
+
+Contract: hosts reach each other and this machine; a rule drops what would be forwarded anywhere else, so
+that a test can never send traffic to a stranger. Names and hardware addresses follow from the lab's key
+and the host's name: they are the same at every power-on, and no other lab's.
 """
 
 from __future__ import annotations
 
 import hashlib
 import ipaddress
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +23,9 @@ from autarky.lab.tools import tool
 POOL = ipaddress.IPv4Network("10.201.0.0/16")
 """Apart from the default service (10.96.0.0/16) and pod networks (10.244.0.0/16)."""
 FIRST_HOST = 11
+MOST_HOSTS = 200
+_BRIDGE = "br0"
+_UPLINK_PORT = "uplink"
 
 
 def short_hash(*parts: str) -> str:
@@ -37,11 +46,17 @@ def free_subnet(taken: Iterable[ipaddress.IPv4Network]) -> ipaddress.IPv4Network
 
 @dataclass(frozen=True, slots=True)
 class LabNetwork:
+    """`lab` is the lab's key: its directory, so that labs of one name below two state directories differ."""
+
     lab: str
     subnet: ipaddress.IPv4Network
 
     @property
-    def bridge(self) -> str:
+    def switch(self) -> str:
+        return f"autarky-{short_hash(self.lab)}"
+
+    @property
+    def uplink(self) -> str:
         return f"aut{short_hash(self.lab)}"
 
     @property
@@ -67,52 +82,107 @@ class LabNetwork:
     def outer_interface(self, host: str) -> str:
         return f"v{short_hash(self.lab, host)}"
 
-    async def ensure_bridge(self) -> None:
-        """Bridge, address and the rule that lets nothing out; each only where it is missing."""
-        if not await tool("ip", "-br", "link", "show", "dev", self.bridge, check=False):
-            await tool("ip", "link", "add", self.bridge, "type", "bridge")
-        await tool("ip", "address", "replace", f"{self.gateway}/24", "dev", self.bridge)
-        await tool("ip", "link", "set", self.bridge, "up")
+    def hardware_address(self, host: str) -> str:
+        """Locally administered. It stays at every power-on: peers keep it in their ARP tables for a while."""
+        digits = hashlib.sha256(f"{self.lab}/{host}".encode()).hexdigest()
+        return ":".join(["02", *(digits[i : i + 2] for i in range(0, 10, 2))])
+
+    # --- the switch ---
+
+    async def ensure(self) -> bool:
+        """The switch, the cable to it and the rule that lets nothing out; true when they were made anew.
+
+        Running hosts must be plugged in again then. UserError when this machine has got another way to the
+        subnet meanwhile.
+        """
         await tool("nft", "-f", "-", stdin=self._rules().encode())
+        if await self._whole():
+            return False
+        await self._remove_switch()
+        if any(self.subnet.overlaps(other) for other in await machine_networks()):
+            raise UserError(
+                f"the lab's network {self.subnet} is used by something else on this machine now",
+                fix="take the lab down and make it again, or remove the other network (ip route)",
+            )
+        await tool("ip", "netns", "add", self.switch)
+        await _batch(
+            f"link add {_BRIDGE} type bridge",
+            f"link set {_BRIDGE} up",
+            "link set lo up",
+            netns=self.switch,
+        )
+        await _batch(
+            f"link add {self.uplink} type veth peer name {_UPLINK_PORT} netns {self.switch}",
+            f"address add {self.gateway}/24 dev {self.uplink}",
+            f"link set {self.uplink} up",
+        )
+        await _batch(f"link set {_UPLINK_PORT} master {_BRIDGE} up", netns=self.switch)
+        return True
+
+    async def _whole(self) -> bool:
+        """Whether what `ensure` makes last is there, and so all of it."""
+        said = await tool("ip", "-n", self.switch, "-json", "link", "show", "master", _BRIDGE, check=False)
+        ports = {link["ifname"]: link for link in json.loads(said or "[]")}
+        return "UP" in ports.get(_UPLINK_PORT, {}).get("flags", [])
 
     def _rules(self) -> str:
-        inside, outside = f'iifname "{self.bridge}"', f'oifname "{self.bridge}"'
         return f"""\
 add table inet {self.table}
 delete table inet {self.table}
 table inet {self.table} {{
   chain forward {{
     type filter hook forward priority -10; policy accept;
-    {inside} {outside} accept
-    {inside} drop
-    {outside} drop
+    iifname "{self.uplink}" drop
+    oifname "{self.uplink}" drop
   }}
 }}
 """
 
+    async def remove(self) -> None:
+        await self._remove_switch()
+        await tool("nft", "delete", "table", "inet", self.table, check=False)
+
+    async def _remove_switch(self) -> None:
+        await tool("ip", "link", "delete", self.uplink, check=False)
+        await tool("ip", "netns", "delete", self.switch, check=False)
+
+    # --- hosts ---
+
     async def connect(self, host: str, index: int) -> None:
-        """The host's network namespace with one interface, made anew."""
+        """The host's network namespace, made anew, and plugged in."""
         await self.disconnect(host)
+        await tool("ip", "netns", "add", self.netns(host))
+        await _batch("link set lo up", netns=self.netns(host))
+        await self.plug(host, index)
+
+    async def plug(self, host: str, index: int) -> None:
+        """A cable from the host to the switch, with the host's addresses."""
         netns, outer = self.netns(host), self.outer_interface(host)
-        await tool("ip", "netns", "add", netns)
-        await tool("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", netns)
-        await tool("ip", "link", "set", outer, "master", self.bridge, "up")
-        await tool("ip", "-n", netns, "link", "set", "lo", "up")
-        await tool("ip", "-n", netns, "address", "add", f"{self.address(index)}/24", "dev", "eth0")
-        await tool("ip", "-n", netns, "link", "set", "eth0", "up")
-        await tool("ip", "-n", netns, "route", "add", "default", "via", self.gateway)
+        await _batch(
+            f"link add {outer} type veth peer name eth0 address {self.hardware_address(host)} netns {netns}",
+            f"link set {outer} master {_BRIDGE} up",
+            netns=self.switch,
+        )
+        await _batch(
+            f"address add {self.address(index)}/24 dev eth0",
+            "link set eth0 up",
+            f"route add default via {self.gateway}",
+            netns=netns,
+        )
 
     async def unplug(self, host: str) -> None:
         """Link down, as when the power goes: the peers get no FIN and no RST."""
-        await tool("ip", "link", "set", self.outer_interface(host), "down", check=False)
+        await tool("ip", "-n", self.switch, "link", "set", self.outer_interface(host), "down", check=False)
 
     async def disconnect(self, host: str) -> None:
-        await tool("ip", "link", "delete", self.outer_interface(host), check=False)
+        await tool("ip", "-n", self.switch, "link", "delete", self.outer_interface(host), check=False)
         await tool("ip", "netns", "delete", self.netns(host), check=False)
 
-    async def remove(self) -> None:
-        await tool("ip", "link", "delete", self.bridge, check=False)
-        await tool("nft", "delete", "table", "inet", self.table, check=False)
+
+async def _batch(*lines: str, netns: str | None = None) -> None:
+    """Several `ip` commands in one process; CommandFailed at the first that fails."""
+    where = () if netns is None else ("-n", netns)
+    await tool("ip", *where, "-batch", "-", stdin=("\n".join(lines) + "\n").encode())
 
 
 async def machine_networks() -> Sequence[ipaddress.IPv4Network]:

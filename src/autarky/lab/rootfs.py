@@ -1,4 +1,8 @@
-"""The base root file system of all test hosts: Debian with systemd, made once, used read-only."""
+"""The base root file system of all test hosts: Debian with systemd, made once, used read-only.
+
+Contract: it lies under the hash of its recipe and appears in one rename. It is made in process and mount
+namespaces that end with the process that makes it, so that a killed run leaves files and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,6 @@ MASKED = (
     "systemd-logind.service",
     "systemd-networkd.service",
     "systemd-resolved.service",
-    "systemd-sysctl.service",
     "systemd-remount-fs.service",
     "ssh.service",
     "systemd-timesyncd.service",
@@ -46,23 +49,15 @@ MASKED = (
     "systemd-firstboot.service",
     "modprobe@.service",
 )
-# Hosts share a kernel and so its boot id; each power-on must look like a boot of its own.
-BOOT_ID_UNIT = """\
-[Unit]
-Description=A boot id of this host's own
-DefaultDependencies=no
-Before=sysinit.target
-
-[Service]
-Type=oneshot
-RemainAfterExit=yes
-ExecStart=/bin/sh -c 'cat /proc/sys/kernel/random/uuid >/run/boot-id'
-ExecStart=/bin/mount --bind /run/boot-id /proc/sys/kernel/random/boot_id
-
-[Install]
-WantedBy=sysinit.target
+SYSCTLS = """\
+# What a Kubernetes node needs, at every power-on.
+net.ipv4.ip_forward = 1
+-net.bridge.bridge-nf-call-iptables = 1
 """
-RECIPE = f"{SUITE} {PACKAGES} {' '.join(MASKED)} {BOOT_ID_UNIT} 1"
+# Settings of the whole machine: a test host has no business with them.
+MASKED_SYSCTLS = ("50-pid-max.conf", "99-protect-links.conf")
+RECIPE = f"{SUITE} {PACKAGES} {' '.join(MASKED)} {SYSCTLS} {' '.join(MASKED_SYSCTLS)} 2"
+CONTAINED = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
 async def base_root(progress: Progress) -> Path:
@@ -85,17 +80,22 @@ async def base_root(progress: Progress) -> Path:
 
 
 async def _bootstrap(directory: Path) -> None:
-    argv = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}"]
+    argv = [*CONTAINED, "mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}"]
     argv += ["--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*"]
     argv += ["--dpkgopt=path-exclude=/usr/share/locale/*", SUITE, str(directory)]
     await tool(*argv, timeout=900)
-    units = directory / "etc/systemd/system"
     for unit in MASKED:
-        (units / unit).unlink(missing_ok=True)
-        (units / unit).symlink_to("/dev/null")
-    (units / "boot-id.service").write_text(BOOT_ID_UNIT)
-    wanted = units / "sysinit.target.wants"
-    wanted.mkdir(exist_ok=True)
-    (wanted / "boot-id.service").symlink_to("../boot-id.service")
+        _mask(directory / "etc/systemd/system" / unit)
+    for name in MASKED_SYSCTLS:
+        _mask(directory / "etc/sysctl.d" / name)
+    (directory / "etc/sysctl.d/10-node.conf").write_text(SYSCTLS)
     for name in ("etc/machine-id", "etc/hostname", "var/lib/dbus/machine-id"):
         (directory / name).unlink(missing_ok=True)
+    for key in directory.glob("etc/ssh/ssh_host_*"):  # keys that every host has prove nothing
+        key.unlink()
+
+
+def _mask(path: Path) -> None:
+    """systemd's way to say that a file of that name is to be passed over."""
+    path.unlink(missing_ok=True)
+    path.symlink_to("/dev/null")

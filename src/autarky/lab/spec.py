@@ -1,16 +1,17 @@
 """The OCI runtime specification of a test host: as much of a machine as this machine may give.
 
-All capabilities but those this machine does not have itself; a cgroup namespace of its own with writable
-controllers; no masked paths; mounts shared, so that the kubelet's propagate. The cgroup version follows
-the machine's. cgroup v2 is written by the same rules but has not been tried yet.
+All capabilities but those that are withheld or that this machine does not have itself; a cgroup namespace
+of its own with writable controllers; no masked paths. The cgroup version follows the machine's: the mount
+type `cgroup` means both to runc. cgroup v2 is written by the same rules but has not been tried yet.
+
+Mounts are cut off from this machine's first and then shared among the host's own processes: the kubelet's
+must propagate into its containers, but never out to this machine, where systemd shares `/`.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-
-from autarky.lab.network import short_hash
 
 _CAPABILITIES = (
     "CHOWN",
@@ -61,6 +62,16 @@ WITHHELD = {"CAP_SYS_RESOURCE", "CAP_SYS_TIME", "CAP_SYS_MODULE", "CAP_SYS_BOOT"
 one machine and without it on another would not be the same test."""
 
 
+# What a booting machine finds done. Hosts share a kernel and so its boot id; each power-on must look like a
+# boot of its own, to the journal and to the kubelet alike. systemd leaves `/` as it is in a container.
+_INIT = """\
+mount --make-rshared /
+cat /proc/sys/kernel/random/uuid >/run/boot-id
+mount --bind /run/boot-id /proc/sys/kernel/random/boot_id
+exec /lib/systemd/systemd --show-status=false
+"""
+
+
 def granted_capabilities(effective_mask: int) -> list[str]:
     """Those of the mask that a host is given."""
     names = [f"CAP_{name}" for bit, name in enumerate(_CAPABILITIES) if effective_mask >> bit & 1]
@@ -84,9 +95,10 @@ def _tmpfs(target: str, *options: str) -> dict[str, Any]:
 
 
 def runtime_spec(
-    *, lab: str, host: str, root: Path, netns: str, binds: dict[str, Path], capabilities: list[str]
+    *, host: str, cgroup: str, root: Path, netns: str, binds: dict[str, Path], capabilities: list[str]
 ) -> dict[str, Any]:
-    """The whole config.json. `binds`: path in the host → directory here."""
+    """The whole config.json. `binds`: path in the host → directory or file here. `cgroup`: the name of the
+    host's control group, below that of the calling process."""
     return {
         "ociVersion": "1.0.2",
         "hostname": host,
@@ -94,7 +106,7 @@ def runtime_spec(
         "process": {
             "terminal": False,
             "user": {"uid": 0, "gid": 0},
-            "args": ["/lib/systemd/systemd", "--log-target=console", "--show-status=false"],
+            "args": ["/bin/sh", "-ec", _INIT],
             "env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "container=docker"],
             "cwd": "/",
             "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), capabilities),
@@ -118,8 +130,8 @@ def runtime_spec(
             *(_bind(source, target) for target, source in binds.items()),
         ],
         "linux": {
-            "cgroupsPath": f"lab/{short_hash(lab)}-{host}",
-            "rootfsPropagation": "rshared",
+            "cgroupsPath": cgroup,
+            "rootfsPropagation": "rprivate",
             "namespaces": [
                 {"type": "pid"},
                 {"type": "ipc"},

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from autarky.errors import CommandFailed, Unreachable
-from autarky.hosts import LabHost, LocalHost
+from autarky.hosts import LabHost, LocalHost, shell
 from autarky.hosts.lab import process_start_time
 from autarky.model.files import File
 
@@ -115,9 +115,11 @@ async def test_a_file_is_read_as_it_is_and_a_missing_one_is_none(tmp_path):
 
 async def test_removing_passes_over_what_is_absent_and_refuses_directories(tmp_path):
     (tmp_path / "-a").write_text("")
-    await HOST.remove([f"{tmp_path}/-a", f"{tmp_path}/absent"])
+    (tmp_path / "dangling").symlink_to("nowhere")
+    await HOST.remove([f"{tmp_path}/-a", f"{tmp_path}/absent", f"{tmp_path}/absent/deeper", f"{tmp_path}/dangling"])
     await HOST.remove([])
-    assert not (tmp_path / "-a").exists()
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "kept").mkdir()
     with pytest.raises(CommandFailed):
         await HOST.remove([str(tmp_path)])
 
@@ -162,6 +164,39 @@ async def test_a_program_that_hangs_is_ended_and_its_state_is_unknown(tmp_path):
         await HOST.run(["sh", "-c", 'echo $$ >"$1"; exec sleep 60', "sh", f"{tmp_path}/pid"], timeout=0.3)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+async def test_a_program_that_hangs_is_ended_with_all_it_started(tmp_path):
+    """Its child holds the output open: to kill the program alone would end nothing, and the wait for it never."""
+    script = 'sleep 60 & echo $! >"$1"; wait'
+    with pytest.raises(Unreachable):
+        await HOST.run(["sh", "-c", script, "sh", f"{tmp_path}/pid"], timeout=0.3)
+    child = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
+    assert not child.exists() or child.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+async def test_output_without_end_is_a_failure_and_not_an_answer_cut_short(monkeypatch):
+    monkeypatch.setattr(shell, "OUTPUT_LIMIT", 100_000)
+    assert len((await HOST.run(["head", "-c", "100000", "/dev/zero"])).stdout) == 100_000
+    with pytest.raises(CommandFailed, match="wrote more than 100000 bytes"):
+        await HOST.run(["head", "-c", "100001", "/dev/zero"])
+
+
+async def test_of_many_complaints_the_last_are_kept():
+    script = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); echo line $i; done >&2"
+    said = (await HOST.run(["sh", "-c", script])).stderr
+    assert len(said) == shell.STDERR_KEPT
+    assert said.endswith("line 20000\n")
+
+
+async def test_both_outputs_and_the_input_may_be_big_at_once():
+    big = BINARY * 8
+    completed = await HOST.run(["sh", "-c", "tee /dev/stderr"], stdin=big)
+    assert completed.stdout == big
+
+
+async def test_a_program_that_does_not_read_its_input_may_end():
+    assert (await HOST.run(["true"], stdin=BINARY * 8)).status == 0
 
 
 async def test_a_wait_that_is_cancelled_ends_its_program(tmp_path):

@@ -45,7 +45,7 @@ def test_the_pool_is_apart_from_the_networks_of_a_cluster():
 @given(names, names)
 def test_interface_names_fit_the_kernel_however_long_labs_and_hosts_are_called(lab, host):
     network = LabNetwork(lab, SUBNET)
-    assert len(network.bridge) <= 15
+    assert len(network.uplink) <= 15
     assert len(network.outer_interface(host)) <= 15
     assert "/" not in network.netns(host)
 
@@ -55,7 +55,19 @@ def test_interface_names_fit_the_kernel_however_long_labs_and_hosts_are_called(l
 def test_hosts_of_all_labs_have_interfaces_of_their_own(hosts):
     interfaces = {LabNetwork(lab, SUBNET).outer_interface(host) for lab, host in hosts}
     namespaces = {LabNetwork(lab, SUBNET).netns(host) for lab, host in hosts}
-    assert len(interfaces) == len(namespaces) == len(hosts)
+    cards = {LabNetwork(lab, SUBNET).hardware_address(host) for lab, host in hosts}
+    assert len(interfaces) == len(namespaces) == len(cards) == len(hosts)
+    # No name of a host is that of a switch.
+    assert not namespaces & {LabNetwork(lab, SUBNET).switch for lab, _ in hosts}
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(names, names)
+def test_a_host_has_the_same_hardware_address_at_every_power_on(lab, host):
+    address = LabNetwork(lab, SUBNET).hardware_address(host)
+    assert address == LabNetwork(lab, SUBNET).hardware_address(host)
+    first, *rest = (int(part, 16) for part in address.split(":"))
+    assert (first & 0b11, len(rest)) == (0b10, 5), "locally administered, not a multicast address"
 
 
 def test_hosts_the_gateway_and_the_dead_name_server_have_addresses_of_their_own():
@@ -71,8 +83,8 @@ def test_hosts_the_gateway_and_the_dead_name_server_have_addresses_of_their_own(
 
 def runtime_spec() -> dict:
     return spec.runtime_spec(
-        lab="demo",
         host="n1",
+        cgroup="autarky-x-n1",
         root=Path("/labs/demo/n1/root"),
         netns="autarky-x-n1",
         binds={"/var/lib": Path("/labs/demo/n1/disk")},
@@ -106,9 +118,20 @@ def test_a_host_shares_neither_network_nor_processes_with_this_machine():
     }
 
 
-def test_mounts_propagate_and_the_hosts_disk_is_where_it_belongs():
+def test_mounts_propagate_inside_the_host_and_never_out_of_it():
     made = runtime_spec()
-    assert made["linux"]["rootfsPropagation"] == "rshared"
+    assert made["linux"]["rootfsPropagation"] == "rprivate"
+    script = made["process"]["args"][-1].splitlines()
+    assert script[0] == "mount --make-rshared /"
+    assert script[-1].startswith("exec /lib/systemd/systemd")
+
+
+def test_the_control_group_is_the_hosts_own_below_the_callers():
+    assert runtime_spec()["linux"]["cgroupsPath"] == "autarky-x-n1"
+
+
+def test_the_hosts_disk_is_where_it_belongs():
+    made = runtime_spec()
     assert {"destination": "/var/lib", "type": "bind", "source": "/labs/demo/n1/disk", "options": ["rbind", "rw"]} in (
         made["mounts"]
     )
