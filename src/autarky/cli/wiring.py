@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from autarky.phases.context import Context
 
 
+API_PATIENCE = 10.0
+"""Seconds for which a command bears with an API that has just answered and is away for a moment."""
+
+
 class SystemClock:
     """Real time."""
 
@@ -171,6 +175,7 @@ def connect(directory: Path, url: str, certificate: str) -> Kube:
         ca_pem=(pki / "ca.crt").read_bytes(),
         client_cert_pem=(pki / f"{certificate}.crt").read_bytes(),
         client_key_pem=(pki / f"{certificate}.key").read_bytes(),
+        patience=API_PATIENCE,
     )
 
 

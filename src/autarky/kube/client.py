@@ -47,6 +47,7 @@ class KubeClient:
     token: a bearer token, or a function that reads the current one (service account tokens change hourly).
     server_name: the name that the servers' certificates must have, where it is not the URL's host.
     timeout: seconds for one request, failover included.
+    patience: seconds for which what may be done twice is tried again while no server can be reached.
     """
 
     def __init__(
@@ -59,9 +60,10 @@ class KubeClient:
         token: str | TokenSource | None = None,
         server_name: str | None = None,
         timeout: float = REQUEST_TIMEOUT,
+        patience: float = 0.0,
     ) -> None:
         tls = client_context(ca_pem, client_cert_pem, client_key_pem)
-        self._http = Endpoints(servers, tls, server_name=server_name)
+        self._http = Endpoints(servers, tls, server_name=server_name, patience=patience)
         self._token = token
         self._timeout = timeout
         self._resources = Resources(self._resource_list)
@@ -170,7 +172,7 @@ class KubeClient:
 
     async def healthy(self, path: str = "/readyz", *, timeout: float = 2.0) -> str | None:
         try:
-            answer = await self._call(_reading(path), timeout)
+            answer = await self._call(_reading(path), timeout, patience=0.0)
         except AutarkyError as error:
             return str(error)
         return None if answer.status == 200 else f"{path} says {answer.status}: {failed_checks(answer.body)}"
@@ -239,10 +241,9 @@ class KubeClient:
         answer = await self._call(_reading(path))
         return None if answer.status == 404 else _json(answer)
 
-    async def _call(self, request: Request, timeout: float | None = None) -> Answer:
-        return await self._http.request(
-            self._authorized(request), timeout=timeout if timeout is not None else self._timeout
-        )
+    async def _call(self, request: Request, timeout: float | None = None, *, patience: float | None = None) -> Answer:
+        seconds = timeout if timeout is not None else self._timeout
+        return await self._http.request(self._authorized(request), timeout=seconds, patience=patience)
 
     def _authorized(self, request: Request) -> Request:
         headers = {"accept": _JSON, "user-agent": f"autarky/{__version__}", **request.headers}

@@ -7,6 +7,8 @@ Contract:
   write that got no answer may have been carried out, and the error says so.
 - A server that answers «later» (429 or 503 with Retry-After) has not carried the request out; it is asked
   again when it said, for as long as there is time. A Kubernetes API server that shuts down does that.
+- With `patience`, a request that no server took is tried again for so long: a load balancer that holds no
+  server for healthy accepts connections and drops them.
 - Every failure to get an answer is Unreachable; an answer, whatever its status, is returned.
 
 Danger: kept-alive connections are checked before use, but a server may close one in the very moment of
@@ -35,6 +37,8 @@ REQUEST_TIMEOUT = 30.0
 """Seconds for one request with all its attempts."""
 PARALLEL_REQUESTS = 16
 """More would only cost TLS handshakes. Streams do not count."""
+RETRY_PAUSE = 0.2
+"""Seconds between rounds over the servers of one patient request."""
 KEEP_ALIVE = 30.0
 """Seconds for which an idle connection is kept; Kubernetes and etcd keep theirs for longer."""
 
@@ -89,13 +93,17 @@ class Endpoints:
 
     servers: base URLs ("https://10.0.0.1:6443"), tried in this order at first. Not empty.
     server_name: the name that the servers' certificate must have, where it is not the URL's host.
+    patience: seconds for which a request that may be sent again is tried while no server takes it.
     """
 
-    def __init__(self, servers: Sequence[str], tls: ssl.SSLContext, *, server_name: str | None = None) -> None:
+    def __init__(
+        self, servers: Sequence[str], tls: ssl.SSLContext, *, server_name: str | None = None, patience: float = 0.0
+    ) -> None:
         if not servers:
             raise ValueError("a client needs a server")
         self._servers = [server.rstrip("/") for server in servers]
         self._server_name = server_name
+        self._patience = patience
         self._slots = asyncio.Semaphore(PARALLEL_REQUESTS)
         self._transport = httpx2.AsyncHTTPTransport(
             verify=tls,
@@ -106,12 +114,16 @@ class Endpoints:
             socket_options=_KEEPALIVE_OPTIONS,
         )
 
-    async def request(self, request: Request, *, timeout: float = REQUEST_TIMEOUT) -> Answer:
-        """The answer, whole. `timeout` in seconds bounds everything, waiting and failover included."""
+    async def request(
+        self, request: Request, *, timeout: float = REQUEST_TIMEOUT, patience: float | None = None
+    ) -> Answer:
+        """The answer, whole. `timeout` in seconds bounds everything, waiting and failover included;
+        `patience` in seconds takes the place of the client's own."""
+        give_up = asyncio.get_running_loop().time() + (self._patience if patience is None else patience)
         try:
             async with asyncio.timeout(timeout) as limit, self._slots:
                 while True:
-                    answer = await self._whole(request, timeout)
+                    answer = await self._patiently(request, timeout, give_up)
                     pause = _asked_to_wait(answer)
                     if pause is None or pause >= _left(limit):
                         return answer
@@ -136,13 +148,22 @@ class Endpoints:
 
     # --- attempts ---
 
+    async def _patiently(self, request: Request, timeout: float, give_up: float) -> Answer:
+        while True:
+            try:
+                return await self._whole(request, timeout)
+            except _NotTaken as error:
+                if error.lasting or asyncio.get_running_loop().time() + RETRY_PAUSE > give_up:
+                    raise
+            await asyncio.sleep(RETRY_PAUSE)
+
     async def _whole(self, request: Request, timeout: float) -> Answer:
         _, response = await self._send(request, timeout, read=True)
         return Answer(response.status_code, dict(response.headers), response.content)
 
     async def _send(self, request: Request, read_timeout: float, *, read: bool = False) -> tuple[str, httpx2.Response]:
         """One attempt after the other until a server answers; with `read`, answers to the end."""
-        attempts, failures = deque(self._servers), dict[str, str]()
+        attempts, failures, lasting = deque(self._servers), dict[str, str](), True
         second_chance = request.resend
         while attempts:
             server = attempts.popleft()
@@ -152,19 +173,21 @@ class Endpoints:
                     await response.aread()
             except _NOT_SENT as error:
                 failures[server] = _why(error)
+                lasting &= _is_untrusted(error)
             except _MAYBE_SENT as error:
                 if not request.resend:
                     raise Unreachable(
                         f"{server}: no answer to {request}, which may have been carried out: {_why(error)}"
                     ) from error
                 failures[server] = _why(error)
+                lasting = False
                 if second_chance:
                     second_chance = False
                     attempts.appendleft(server)
             else:
                 self._prefer(server)
                 return server, response
-        raise Unreachable("; ".join(f"{server}: {why}" for server, why in failures.items()))
+        raise _NotTaken("; ".join(f"{server}: {why}" for server, why in failures.items()), lasting=lasting)
 
     def _build(self, server: str, request: Request, read_timeout: float) -> httpx2.Request:
         query = f"?{urlencode(request.parameters)}" if request.parameters else ""
@@ -185,6 +208,14 @@ class Endpoints:
         if server != self._servers[0]:
             self._servers.remove(server)
             self._servers.insert(0, server)
+
+
+class _NotTaken(Unreachable):
+    """No server has taken a request, or it may be sent twice. `lasting`: trying again will not help."""
+
+    def __init__(self, message: str, *, lasting: bool) -> None:
+        super().__init__(message)
+        self.lasting = lasting
 
 
 async def _lines(server: str, request: Request, response: httpx2.Response) -> AsyncIterator[bytes]:
@@ -213,6 +244,14 @@ def _asked_to_wait(answer: Answer) -> float | None:
 def _left(limit: asyncio.Timeout) -> float:
     when = limit.when()
     return when - asyncio.get_running_loop().time() if when is not None else 0.0
+
+
+def _is_untrusted(error: BaseException) -> bool:
+    """Whether the server's certificate is not accepted, which no waiting mends."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+        cause = cause.__cause__ or cause.__context__
+    return cause is not None
 
 
 def _why(error: BaseException) -> str:

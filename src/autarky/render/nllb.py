@@ -22,6 +22,10 @@ POD = "node-load-balancer"
 DIRECTORY = f"{places.HOST_ROOT}/nllb"
 CONFIG_PATH = f"{DIRECTORY}/haproxy.cfg"
 
+ALIVE_FAILURES = 3
+"""A server that is not ready takes no new connections at once; one that is late with a check or two (all
+cores busy) is still better than none. A dead one refuses connections, and the next server is tried."""
+
 # timeouts: a watch may be silent for long; HTTP/2 clients ping every 30 s, so an hour ends only dead sessions.
 # maxconn: within the descriptor limit of a small host (two per session), so that no raised limit is needed.
 _HEAD = """\
@@ -45,8 +49,11 @@ defaults
 
 def config(inputs: Inputs, node: Node) -> str:
     """The whole configuration of one node's load balancer."""
-    sections = [_HEAD, _api_frontend(node), _api_backend("ready", "/readyz", inputs, node)]
-    sections += [_api_backend("alive", "/livez?exclude=etcd", inputs, node), _health_frontend(inputs, node)]
+    sections = [_HEAD, _api_frontend(node), _api_backend("ready", "/readyz", 1, inputs, node)]
+    sections += [
+        _api_backend("alive", "/livez?exclude=etcd", ALIVE_FAILURES, inputs, node),
+        _health_frontend(inputs, node),
+    ]
     if _serves_etcd(inputs, node):
         sections.append(_etcd(inputs, node))
     return "".join(sections)
@@ -63,10 +70,10 @@ def _api_frontend(node: Node) -> str:
     )
 
 
-def _api_backend(name: str, path: str, inputs: Inputs, node: Node) -> str:
+def _api_backend(name: str, path: str, failures: int, inputs: Inputs, node: Node) -> str:
     """Own node first, then the others; on each the hosted server before the standby."""
     lines = [f"backend {name}\n    option httpchk GET {path}\n    http-check expect status 200\n"]
-    lines.append("    default-server check check-ssl verify none inter 300ms fall 1 rise 1\n")
+    lines.append(f"    default-server check check-ssl verify none inter 300ms fall {failures} rise 1\n")
     for server, address, backup in _api_servers(inputs, node):
         lines.append(f"    server {server} {address}{' backup' if backup else ''}\n")
     return "".join(lines)

@@ -236,6 +236,12 @@ def _kubelet_unit(inputs: Inputs, node: Node) -> str:
     }
     if node.control_plane:
         del ours["bootstrap-kubeconfig"]
-    arguments = " ".join(flags(ours, inputs.cluster.extra_args.get("kubelet", {})))
+    arguments = " ".join(map(_unit_word, flags(ours, inputs.cluster.extra_args.get("kubelet", {}))))
     script = standby.SCRIPT_PATH if node.control_plane else "/bin/true"
     return _KUBELET_UNIT.format(bin=places.BIN, standby=script, arguments=arguments)
+
+
+def _unit_word(argument: str) -> str:
+    """One word of a systemd command line, whatever is in it (systemd.service(5), "Command lines")."""
+    word = argument.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return word if word and not set(word) & set(" \t\"';") else f'"{word}"'

@@ -23,9 +23,9 @@ async def connect() -> AsyncIterator[Connect]:
     """Makes clients of Webs or URLs, and closes them in the end."""
     made: list[Endpoints] = []
 
-    def make(*servers: Web | str) -> Endpoints:
+    def make(*servers: Web | str, patience: float = 0.0) -> Endpoints:
         urls = [server.url if isinstance(server, Web) else server for server in servers]
-        made.append(Endpoints(urls, trusting_context()))
+        made.append(Endpoints(urls, trusting_context(), patience=patience))
         return made[-1]
 
     yield make
@@ -38,6 +38,34 @@ def dead() -> str:
     """The URL of a server that does not listen."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return f"https://127.0.0.1:{free.getsockname()[1]}"
+
+
+# --- patience --------------------------------------------------------------------------------------------
+
+
+async def test_a_patient_client_bears_with_a_server_that_is_away_for_a_moment(connect: Connect) -> None:
+    async with Web([CUT, CUT, CUT, CUT, answer(200)]) as web:
+        assert (await connect(web, patience=5).request(READ)).status == 200
+
+
+async def test_patience_ends(connect: Connect, dead: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(Unreachable, match="Connection refused"):
+        await connect(dead, patience=0.5).request(WRITE)
+    assert 0.2 < time.monotonic() - began < 5
+
+
+async def test_patience_never_sends_twice_what_may_have_been_carried_out(connect: Connect) -> None:
+    async with Web([CUT, answer(200)]) as web:
+        with pytest.raises(Unreachable, match="may have been carried out"):
+            await connect(web, patience=5).request(WRITE)
+
+
+async def test_a_request_may_have_less_patience_than_its_client(connect: Connect, dead: str) -> None:
+    client = connect(dead, patience=60)
+    async with asyncio.timeout(5):
+        with pytest.raises(Unreachable):
+            await client.request(READ, patience=0.0)
 
 
 # --- answers ---------------------------------------------------------------------------------------------

@@ -183,3 +183,13 @@ def test_an_address_that_is_not_known_yet_is_said():
     unknown = replace(cluster, nodes=(replace(cluster.nodes[0], address=None),))
     with pytest.raises(ValueError, match="the address of node n1 is not known yet"):
         credentials_of(unknown)
+
+
+def test_arguments_of_the_kubelet_survive_the_unit_file():
+    strange = {"node-labels": 'a=1 b"c', "x": "100%", "y": "$HOME", "z": "a\\b"}
+    inputs = inputs_of(replace(a_cluster(), extra_args={"kubelet": strange}))
+    unit = unit_of(inputs, "n1")
+    assert '"--node-labels=a=1 b\\"c"' in unit
+    assert "--x=100%%" in unit
+    assert "--y=$$HOME" in unit
+    assert "--z=a\\\\b" in unit
