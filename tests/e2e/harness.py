@@ -96,6 +96,20 @@ class TestCluster:
             raise AssertionError(f"kubectl {' '.join(argv)} ended with {done.returncode}: {done.stderr}")
         return done.stdout
 
+    def kubectl_error(self, *argv: str) -> str:
+        """What a command that may fail says on standard error; empty when it did not fail."""
+        command = [*COMMAND, "kubectl", "--cluster", self.name, *argv]
+        done = subprocess.run(
+            command,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        return done.stderr if done.returncode else ""
+
     def shell(self, host: str, command: str) -> str:
         return self.autarky("lab", "shell", "--lab", self.name, host, "--", "sh", "-c", command, timeout=60).stdout
 

@@ -5,6 +5,8 @@ One control node and one worker on lab hosts. The tests of this module build on 
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 import socket
 import subprocess
@@ -12,9 +14,34 @@ import time
 from collections.abc import Callable
 
 import pytest
-from harness import AGNHOST, COMMAND, TestCluster, environment
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+from harness import AGNHOST, COMMAND, STATE, TestCluster, environment
 
+from autarky.kube import KubeClient
 from autarky.lab.network import short_hash
+from autarky.ports import Object
+
+NETWORK_LISTS = (["ip", "netns", "list"], ["ip", "-br", "link"], ["nft", "list", "tables"])
+TOKEN_ID, TOKEN_SECRET = "abcdef", "0123456789abcdef"  # good for this test's cluster until the test deletes it
+TOKEN = f"{TOKEN_ID}.{TOKEN_SECRET}"
+JOIN_SECRET = f"""
+apiVersion: v1
+kind: Secret
+type: bootstrap.kubernetes.io/token
+metadata:
+  name: bootstrap-token-{TOKEN_ID}
+  namespace: kube-system
+  annotations: {{autarky.dev/node: n2}}
+stringData:
+  token-id: {TOKEN_ID}
+  token-secret: {TOKEN_SECRET}
+  usage-bootstrap-authentication: "true"
+  auth-extra-groups: system:bootstrappers:autarky
+"""
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -96,8 +123,11 @@ def test_a_service_answers_by_name_across_nodes(cluster: TestCluster) -> None:
     nodes = cluster.kubectl("get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].spec.nodeName}").split()
     assert sorted(nodes) == ["n1", "n2"]
     address = "web.default.svc.cluster.local:80"
+    connect = ("exec", "client", "--", "/usr/local/bin/agnhost", "connect", address, "--timeout=5s")
+    # Pods are ready a moment before the client's kube-proxy has heard of it; until then it refuses for them.
+    cluster.wait("kube-proxy of n2 knows the service", lambda: "REFUSED" not in cluster.kubectl_error(*connect))
     for _ in range(6):
-        cluster.kubectl("exec", "client", "--", "/usr/local/bin/agnhost", "connect", address, "--timeout=5s")
+        cluster.kubectl(*connect)
 
 
 def test_logs_and_port_forward_work(cluster: TestCluster) -> None:
@@ -151,6 +181,63 @@ def test_anonymous_access_is_for_health_only(cluster: TestCluster) -> None:
     assert cluster.shell("n2", f"{code}/api/v1/namespaces") == "401"
 
 
+def test_a_token_is_good_for_its_own_node_only(cluster: TestCluster) -> None:
+    """Asked for as a joining kubelet does, with a token made for n2."""
+    cluster.kubectl("apply", "-f", "-", stdin=JOIN_SECRET)
+    asked = _ask_for_certificate(cluster, "n1")
+    assert asked["spec"]["username"] == "system:bootstrap:abcdef"
+    assert "the token was made for node n2, not for n1" in cluster.up().stderr
+    conditions = json.loads(cluster.kubectl("get", "csr", "stolen", "-o", "json"))["status"]["conditions"]
+    assert [condition["type"] for condition in conditions] == ["Denied"]
+    cluster.kubectl("-n", "kube-system", "delete", "secret", "bootstrap-token-abcdef")
+
+
+def _ask_for_certificate(cluster: TestCluster, node: str) -> Object:
+    """A request for the node's identity, as the bearer of the token."""
+    identity = [
+        x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),
+        x509.NameAttribute(NameOID.COMMON_NAME, f"system:node:{node}"),
+    ]
+    key = ec.generate_private_key(ec.SECP256R1())
+    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(identity)).sign(key, hashes.SHA256())
+    server = cluster.kubectl("config", "view", "-o", "jsonpath={.clusters[0].cluster.server}")
+
+    async def ask() -> Object:
+        kube = KubeClient([server], ca_pem=(cluster.directory / "pki/ca.crt").read_bytes(), token=TOKEN)
+        try:
+            return await kube.create(
+                {
+                    "apiVersion": "certificates.k8s.io/v1",
+                    "kind": "CertificateSigningRequest",
+                    "metadata": {"name": "stolen"},
+                    "spec": {
+                        "request": base64.b64encode(request.public_bytes(Encoding.PEM)).decode(),
+                        "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+                        "usages": ["digital signature", "client auth"],
+                    },
+                }
+            )
+        finally:
+            await kube.close()
+
+    return asyncio.run(ask())
+
+
+def test_with_the_api_down_status_and_logs_still_answer_and_the_standby_takes_over(cluster: TestCluster) -> None:
+    cluster.shell("n1", "systemctl stop kubelet; pkill -KILL -x kube-apiserver")
+    status = cluster.status()
+    assert not status["healthy"]
+    assert status["api"] != "ready"
+    health = {(row["component"], row["slot"]): row["health"] for row in status["rows"] if row["node"] == "n1"}
+    assert health["kube-apiserver", "hosted"] == "down"
+    assert "ready" not in health.values() or health.get(("etcd", "static")) == "listening", health
+    assert "==> " in cluster.autarky("logs", "--cluster", cluster.name, "kube-apiserver", "--tail", "2").stdout
+    cluster.shell("n1", "systemctl start kubelet")
+    cluster.wait("the API answers again", cluster.api_answers, seconds=60)
+    cluster.up()
+    cluster.wait("everything is healthy", lambda: cluster.status()["healthy"])
+
+
 def test_after_a_power_cut_the_standby_serves_and_up_pivots_again(cluster: TestCluster) -> None:
     cluster.kubectl("create", "configmap", "written-before-the-cut")
     cluster.autarky("lab", "cut", "--lab", cluster.name, "n1")
@@ -171,6 +258,7 @@ def test_down_leaves_nothing(cluster: TestCluster) -> None:
     mounts = subprocess.run(["cat", "/proc/self/mounts"], capture_output=True, text=True, check=True).stdout
     assert f"/labs/{cluster.name}/" not in mounts
     assert not cluster.directory.exists()
-    namespaces = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
-    bridges = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True).stdout
-    assert short_hash(cluster.name) not in namespaces + bridges
+    lab = STATE / "autarky/labs" / cluster.name
+    assert not lab.exists()
+    found = [subprocess.run(argv, capture_output=True, text=True, check=True).stdout for argv in NETWORK_LISTS]
+    assert not [text for text in found if short_hash(str(lab)) in text]
