@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 
@@ -22,6 +24,8 @@ class Gate:
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
     _thawed: asyncio.Event = field(default_factory=asyncio.Event)
     _pumps: set[asyncio.Task[None]] = field(default_factory=set)
+    _connecting: set[asyncio.Task[None]] = field(default_factory=set)
+    _cuts: int = 0
 
     @property
     def url(self) -> str:
@@ -33,6 +37,7 @@ class Gate:
 
     async def __aexit__(self, *_: object) -> None:
         await self.shut()
+        await asyncio.gather(*self._connecting, return_exceptions=True)
         for pump in self._pumps:
             pump.cancel()
         await asyncio.gather(*self._pumps, return_exceptions=True)
@@ -53,6 +58,7 @@ class Gate:
 
     def cut(self) -> None:
         """Break off all connections without a farewell."""
+        self._cuts += 1
         for writer in self._writers:
             writer.transport.abort()
         self._writers.clear()
@@ -63,12 +69,29 @@ class Gate:
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.passed += 1
-        there, back = await asyncio.open_connection("127.0.0.1", self.port)
+        cuts = self._cuts
+        with self._listed_as_connecting():
+            there, back = await asyncio.open_connection("127.0.0.1", self.port)
+            if cuts != self._cuts:  # cut while the other half was being made
+                writer.transport.abort()
+                back.transport.abort()
+                await asyncio.sleep(0)
+                return
         self._writers |= {writer, back}
         for source, sink in ((reader, back), (there, writer)):
             pump = asyncio.create_task(self._pump(source, sink), name="gate")
             self._pumps.add(pump)
             pump.add_done_callback(self._pumps.discard)
+
+    @contextmanager
+    def _listed_as_connecting(self) -> Iterator[None]:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connecting.add(task)
+        try:
+            yield
+        finally:
+            self._connecting.discard(task)
 
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         try:
