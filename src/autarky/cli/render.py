@@ -69,10 +69,10 @@ def make_inputs(cluster: Cluster, pki: Path, *, with_pki: bool) -> Inputs:
 
 def write_manifests(inputs: Inputs, directory: Path) -> list[Path]:
     """One file per part, numbered in the order in which they are applied."""
-    from autarky.render.objects import parts
+    from autarky.render.objects import agent_parts, parts
 
     written = []
-    for number, part in enumerate(parts(inputs)):
+    for number, part in enumerate([*parts(inputs), *agent_parts(inputs)]):
         path = directory / f"{number:02d}-{part.name}.yaml"
         _write(path, "---\n".join(_yaml(obj) for obj in part.objects).encode(), 0o600)
         written.append(path)
@@ -87,7 +87,7 @@ def write_hosts(inputs: Inputs, directory: Path) -> list[Path]:
     written = []
     for node in inputs.cluster.nodes:
         files: list[File] = [*render_node.system_files(inputs, node), *render_node.kubelet_files(inputs, node)]
-        files += render_node.static_pods(inputs, node).values()
+        files += [*render_node.static_pods(inputs, node).values(), *render_node.agent_pod(inputs, node).values()]
         if node.control_plane:
             files.append(render_node.first_kubeconfig(inputs, node))
             for component in standby.COMPONENTS:

@@ -75,8 +75,9 @@ class Decision:
     """True when the wanted slot alone runs and nothing is left to do."""
 
 
-def decide(wanted: Slot, seen: Seen, memory: Memory, now: float) -> Decision:
-    """See the module's contract."""
+def decide(wanted: Slot, seen: Seen, memory: Memory, now: float, *, settle: float = SETTLE_SECONDS) -> Decision:
+    """See the module's contract. `settle`: seconds for which the hosted slot must have answered, at least
+    SETTLE_SECONDS."""
     if not seen.etcd_up:
         # The clock stops: what was proven stays proven only if it goes on after etcd is back.
         return Decision((), Memory(), "etcd is down: nothing is judged", settled=False)
@@ -86,7 +87,7 @@ def decide(wanted: Slot, seen: Seen, memory: Memory, now: float) -> Decision:
         return _want_standby(seen, memory)
     if seen.hosted is not Health.READY:
         return _hosted_does_not_serve(seen)
-    return _hosted_serves(seen, memory, now)
+    return _hosted_serves(seen, memory, now, max(settle, SETTLE_SECONDS))
 
 
 def _want_standby(seen: Seen, memory: Memory) -> Decision:
@@ -102,13 +103,13 @@ def _hosted_does_not_serve(seen: Seen) -> Decision:
     return Decision((Action.ACTIVATE_STANDBY,), Memory(), f"{sentence}, so the standby takes over", settled=False)
 
 
-def _hosted_serves(seen: Seen, memory: Memory, now: float) -> Decision:
+def _hosted_serves(seen: Seen, memory: Memory, now: float, settle: float) -> Decision:
     if not seen.standby_active:
         return Decision((), memory, "the hosted slot serves, the standby is dormant", settled=True)
     if seen.balancer_applies and not seen.balanced:
         return Decision((), Memory(), "the hosted slot answers, but not through the load balancer yet", settled=False)
     since = memory.answering_since if memory.answering_since is not None else now
-    if now - since < SETTLE_SECONDS:
+    if now - since < settle:
         return Decision((), Memory(since), f"the hosted slot answers since {now - since:.1f} s", settled=False)
     return Decision(
         (Action.WITHDRAW_STANDBY,),

@@ -22,4 +22,6 @@ SCHEDULER_STANDBY: Final = 20259
 KUBELET: Final = 10250
 PROXY_HEALTH: Final = 10256
 FLANNEL_HEALTH: Final = 10253
+NODE_AGENT: Final = 10301
+"""Loopback only: health and metrics of the node agent that acts."""
 FLANNEL_VXLAN: Final = 8472

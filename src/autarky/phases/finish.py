@@ -11,7 +11,7 @@ from autarky.model import ports
 from autarky.phases.context import Context
 from autarky.ports import Kube, Object, Progress
 from autarky.render.kubeconfig import client_kubeconfig
-from autarky.render.objects import parts
+from autarky.render.objects import agent_parts, parts
 from autarky.store import write_private
 
 WORKLOADS = ("DaemonSet", "Deployment")
@@ -43,7 +43,8 @@ async def unavailable(context: Context) -> str | None:
     """None when all nodes are Ready and all our workloads are rolled out, else what is missing."""
     kube = context.kube()
     missing = [f"node {name} is not Ready" for name in await _unready_nodes(context, kube)]
-    for part in parts(context.inputs()):
+    inputs = context.inputs()
+    for part in [*parts(inputs), *agent_parts(inputs)]:
         for obj in part.objects:
             if obj["kind"] in WORKLOADS:
                 meta = obj["metadata"]

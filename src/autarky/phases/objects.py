@@ -7,7 +7,7 @@ last applied (its annotation says which rendering it is). Edits by `kubectl` of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autarky.engine.deadline import poll_until
@@ -16,7 +16,7 @@ from autarky.errors import ApiError
 from autarky.phases.context import Context
 from autarky.ports import Object, Progress
 from autarky.render.objects import Part, parts
-from autarky.render.values import RENDERED_HASH
+from autarky.render.values import RENDERED_HASH, Inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,26 @@ class ApplyObjects:
     timeout: float = 180
 
     async def plan(self, context: Context) -> Sequence[Change]:
+        return await ApplyParts(parts).plan(context)
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        await ApplyParts(parts).run(context, progress)
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyParts:
+    """Applies what of the rendered parts is not there yet."""
+
+    render: Callable[[Inputs], list[Part]]
+
+    async def plan(self, context: Context) -> Sequence[Change]:
         if not await context.api_answers():
             return [Change("apply all objects, once the API answers")]
-        stale = await stale_parts(context)
+        stale = await stale_parts(context, self.render(context.inputs()))
         return [Change(f"apply {describe(obj)}") for part in stale for obj in part.objects]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        for part in await stale_parts(context):
+        for part in await stale_parts(context, self.render(context.inputs())):
             await _apply_part(context, part, progress)
 
 
@@ -46,14 +59,14 @@ async def _apply_part(context: Context, part: Part, progress: Progress) -> None:
         raise failures.exceptions[0] from None
 
 
-async def stale_parts(context: Context) -> list[Part]:
+async def stale_parts(context: Context, wanted: Sequence[Part]) -> list[Part]:
     """The parts with only those objects that must be applied, in order."""
 
     async def stale(obj: Object) -> bool:
         return not await is_applied(context, obj)
 
     result = []
-    for part in parts(context.inputs()):
+    for part in wanted:
         verdicts = await asyncio.gather(*(stale(obj) for obj in part.objects))
         objects = tuple(obj for obj, verdict in zip(part.objects, verdicts, strict=True) if verdict)
         if objects:

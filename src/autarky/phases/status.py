@@ -28,6 +28,7 @@ LEVELS = {
     "kube-controller-manager": 3,
     "kube-scheduler": 3,
     "kube-proxy": 3,
+    "node-agent": 4,
     "kube-flannel": 4,
     "coredns": 4,
 }

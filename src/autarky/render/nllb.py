@@ -22,6 +22,7 @@ POD = "node-load-balancer"
 DIRECTORY = f"{places.HOST_ROOT}/nllb"
 CONFIG_PATH = f"{DIRECTORY}/haproxy.cfg"
 
+_API_PORTS = (("hosted", ports.API_HOSTED), ("standby", ports.API_STANDBY), ("spare", ports.API_STANDBY_SPARE))
 ALIVE_FAILURES = 3
 """A server that is not ready takes no new connections at once; one that is late with a check or two (all
 cores busy) is still better than none. A dead one refuses connections, and the next server is tried."""
@@ -84,9 +85,9 @@ def _api_servers(inputs: Inputs, node: Node) -> Iterable[tuple[str, str, bool]]:
     first = True
     for member in ([node] if node.control_plane else []) + others:
         address = "127.0.0.1" if member.name == node.name else member.known_address()
-        for slot, port in (("hosted", ports.API_HOSTED), ("standby", ports.API_STANDBY)):
+        for slot, port in _API_PORTS:
             # A worker spreads over all hosted servers; a control node prefers its own.
-            backup = slot == "standby" or (node.control_plane and not first)
+            backup = slot != "hosted" or (node.control_plane and not first)
             yield f"{member.name}-{slot}", f"{address}:{port}", backup
         first = False
 

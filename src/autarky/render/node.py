@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from autarky import places
 from autarky.model.cluster import Node
 from autarky.model.files import File
-from autarky.render import etcd, nllb, standby
+from autarky.render import agent, etcd, nllb, standby
 from autarky.render.kubeconfig import client_kubeconfig
 from autarky.render.values import Inputs, Object, flags, pretty_json
 
@@ -144,6 +144,11 @@ def static_pods(inputs: Inputs, node: Node) -> dict[str, File]:
     if node.control_plane and inputs.cluster.external_etcd is None:
         result[etcd.COMPONENT] = etcd.member_pod(inputs, node)
     return {component: _manifest(pod) for component, pod in result.items()}
+
+
+def agent_pod(inputs: Inputs, node: Node) -> dict[str, File]:
+    """The node agent that needs no API, which is there from the pivot on."""
+    return {f"{agent.COMPONENT}-standby": _manifest(agent.static_pod(inputs, node))} if node.control_plane else {}
 
 
 def _manifest(pod: Object) -> File:

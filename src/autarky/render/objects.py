@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from autarky.model import ports
 from autarky.model.cluster import Cluster, Level
-from autarky.render import access, addons, api_server, controllers, crds
+from autarky.render import access, addons, agent, api_server, controllers, crds
 from autarky.render.values import MANAGED_BY, Inputs, Object, with_rendered_hash
 
 
@@ -42,6 +42,11 @@ def parts(inputs: Inputs) -> list[Part]:
         result += [Part(name, tuple(controllers.hosted(inputs, name))) for name in controllers.CONTROLLERS]
     result.append(Part("control-plane", (crds.control_plane(cluster),)))
     return [Part(part.name, tuple(with_rendered_hash(obj) for obj in part.objects)) for part in result]
+
+
+def agent_parts(inputs: Inputs) -> list[Part]:
+    """What is applied last, when the control plane runs in its wanted slots."""
+    return [Part(agent.COMPONENT, tuple(with_rendered_hash(obj) for obj in agent.objects(inputs)))]
 
 
 def kubernetes_endpoints(cluster: Cluster) -> Object:

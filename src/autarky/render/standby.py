@@ -26,6 +26,8 @@ from autarky.render import api_server, controllers, pods
 from autarky.render.values import Inputs, Object, content_hash, pretty_json
 
 SCRIPT_PATH = f"{places.BIN}/standby"
+BOOT_FILE = f"{places.RUN}/boot"
+"""Boot id and start of this boot (seconds since the epoch, before any control plane process), on a tmpfs."""
 HOSTED_PORTS = {
     api_server.COMPONENT: ports.API_HOSTED,
     controllers.CONTROLLER_MANAGER: ports.CONTROLLER_MANAGER_HOSTED,
@@ -90,6 +92,7 @@ _SCRIPT = """\
 #   standby withdraw COMPONENT   remove the manifests of all its activations (the kubelet ends the pods)
 #   standby list                 COMPONENT REVISION ACTIVATIONS, a line each
 set -u
+run=@RUN@
 standby=@STANDBY@
 manifests=@MANIFESTS@
 
@@ -103,6 +106,12 @@ answers() { bash -c "exec 3<>/dev/tcp/127.0.0.1/$1" 2>/dev/null; }
 
 active() { ls "$manifests" 2>/dev/null | grep "^standby-$1-"; }
 
+# The API server's last activation may drain for a while on its port: the next one takes the spare port.
+spare_port() {
+\t[ "$1" = @API@ ] && answers @API_PORT@ || return 0
+\techo 's/--secure-port=@API_PORT@/--secure-port=@SPARE@/; s/"port": @API_PORT@/"port": @SPARE@/'
+}
+
 activate() {
 \t[ -z "$(active "$1")" ] || return 0
 \tpod=$standby/$1/current/pod.json
@@ -112,7 +121,8 @@ activate() {
 \tmkdir -p "$manifests"
 \trm -f "$manifests/.standby-$1-"* # of an activation that was killed
 \ttemporary=$manifests/.standby-$1-$activation
-\t( umask 077; sed "s/@ACTIVATION_MARK@/$activation/g; s/@UID_MARK@/$uid/g" "$pod" >"$temporary" ) || return 1
+\tmarks="s/@ACTIVATION_MARK@/$activation/g; s/@UID_MARK@/$uid/g"
+\t( umask 077; sed "$marks; $(spare_port "$1")" "$pod" >"$temporary" ) || return 1
 \tsync "$temporary" && mv "$temporary" "$manifests/standby-$1-$activation.json" && sync "$manifests"
 }
 
@@ -138,22 +148,40 @@ list() {
 \tdone
 }
 
+# One writer at a time: the node agent, up, and the kubelet's start may meet.
+lock() {
+\tmkdir -p "$run" && exec 9>"$run/standby.lock" && flock -w 20 9 || echo "going on without the lock" >&2
+}
+
+# Written before any control plane process of this boot runs: older leases of this host are of the dead.
+note_boot() {
+\t[ ! -f "$run/boot" ] || return 0
+\tmkdir -p "$run" && echo "$(cat /proc/sys/kernel/random/boot_id) $(date +%s.%N)" >"$run/.boot" &&
+\t\tmv "$run/.boot" "$run/boot"
+}
+
 boot() {
+\tnote_boot
 \tfor component in @COMPONENTS@; do
 \t\tanswers "$(hosted_port "$component")" || activate "$component"
 \tdone
 }
 
 case "${1-}" in
-boot | list) "$1" ;;
-activate | withdraw) "$1" "$2" ;;
-switch) switch "$2" "$3" ;;
+list) list ;;
+boot) lock; boot ;;
+activate | withdraw) lock; "$1" "$2" ;;
+switch) lock; switch "$2" "$3" ;;
 *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
 esac
 """
 _SCRIPT = (
     _SCRIPT.replace("@STANDBY@", places.STANDBY)
+    .replace("@RUN@", places.RUN)
     .replace("@MANIFESTS@", places.MANIFESTS)
+    .replace("@API@", api_server.COMPONENT)
+    .replace("@API_PORT@", str(ports.API_STANDBY))
+    .replace("@SPARE@", str(ports.API_STANDBY_SPARE))
     .replace("@ACTIVATION_MARK@", pods.ACTIVATION)
     .replace("@UID_MARK@", pods.ACTIVATION_UID)
 )

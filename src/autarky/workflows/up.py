@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autarky.engine.phase import Phase
 from autarky.phases.admit import AdmitControlNodes
+from autarky.phases.agents import StartAgents
 from autarky.phases.context import Context
 from autarky.phases.external_etcd import CheckExternalEtcd, PrepareExternalEtcd
 from autarky.phases.finish import AwaitWorkloads, WriteKubeconfig
@@ -29,5 +30,6 @@ PHASES: tuple[Phase[Context], ...] = (
     AdmitControlNodes(),
     Pivot(),
     JoinWorkers(),
+    StartAgents(),
     AwaitWorkloads(),
 )

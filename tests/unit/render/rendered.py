@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autarky.model.cluster import ExternalEtcd, Level
 from autarky.model.files import File
 from autarky.render import etcd, node, standby
-from autarky.render.objects import parts
+from autarky.render.objects import agent_parts, parts
 from autarky.render.values import Inputs, Object
 from fakes.clusters import FACTS, a_cluster, inputs_of
 
@@ -37,14 +37,14 @@ class Pod:
 
 
 def objects(inputs: Inputs) -> list[Object]:
-    return [obj for part in parts(inputs) for obj in part.objects]
+    return [obj for part in [*parts(inputs), *agent_parts(inputs)] for obj in part.objects]
 
 
 def host_files(inputs: Inputs) -> Iterator[tuple[str, File]]:
     """(node, file) of all files on all nodes, those of the standbys included."""
     for member in inputs.cluster.nodes:
         files = [*node.system_files(inputs, member), *node.kubelet_files(inputs, member)]
-        files += node.static_pods(inputs, member).values()
+        files += [*node.static_pods(inputs, member).values(), *node.agent_pod(inputs, member).values()]
         if member.control_plane:
             files.append(node.first_kubeconfig(inputs, member))
             files += [file for name in standby.COMPONENTS for file in standby.revision(inputs, name).files]

@@ -9,6 +9,8 @@ from autarky.render import nllb
 from fakes.clusters import a_cluster, inputs_of
 from unit.render.rendered import EXTERNAL, some_inputs
 
+SLOTS = ("hosted", "standby", "spare")
+
 
 def sections(text: str) -> dict[str, list[str]]:
     """ "backend ready" → its lines."""
@@ -50,7 +52,7 @@ def test_etcd_and_its_client_certificate_exist_on_control_nodes_only(inputs, dat
 def test_every_api_server_of_every_control_node_is_known_everywhere_in_both_slots(inputs, data):
     node = data.draw(st.sampled_from(inputs.cluster.nodes))
     found = sections(nllb.config(inputs, node))
-    expected = {f"{member.name}-{slot}" for member in inputs.cluster.control_nodes for slot in ("hosted", "standby")}
+    expected = {f"{member.name}-{slot}" for member in inputs.cluster.control_nodes for slot in SLOTS}
     for backend in ("ready", "alive"):
         listed = [server.split()[0] for server in servers(found[f"backend {backend}"])]
         assert len(listed) == len(expected)
@@ -63,10 +65,13 @@ def test_a_control_node_prefers_its_own_servers_the_hosted_one_first():
     assert servers(config("n2", controls=3)["backend ready"]) == [
         "n2-hosted 127.0.0.1:7443",
         "n2-standby 127.0.0.1:7444 backup",
+        "n2-spare 127.0.0.1:7445 backup",
         "n1-hosted 192.0.2.11:7443 backup",
         "n1-standby 192.0.2.11:7444 backup",
+        "n1-spare 192.0.2.11:7445 backup",
         "n3-hosted 192.0.2.13:7443 backup",
         "n3-standby 192.0.2.13:7444 backup",
+        "n3-spare 192.0.2.13:7445 backup",
     ]
 
 
@@ -74,8 +79,10 @@ def test_a_worker_spreads_over_all_hosted_servers():
     assert servers(config("n3", controls=2, workers=1)["backend ready"]) == [
         "n1-hosted 192.0.2.11:7443",
         "n1-standby 192.0.2.11:7444 backup",
+        "n1-spare 192.0.2.11:7445 backup",
         "n2-hosted 192.0.2.12:7443",
         "n2-standby 192.0.2.12:7444 backup",
+        "n2-spare 192.0.2.12:7445 backup",
     ]
 
 

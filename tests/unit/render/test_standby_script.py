@@ -41,6 +41,7 @@ class Place:
 
     def moved(self, text: str) -> str:
         text = text.replace(places.STANDBY, f"{self.root}/standby").replace(places.MANIFESTS, str(self.manifests))
+        text = text.replace(places.RUN, f"{self.root}/run")
         for component, port in standby.HOSTED_PORTS.items():
             text = text.replace(f"echo {port} ;;", f"echo {self.ports[component]} ;;")
         return text

@@ -1,0 +1,191 @@
+"""The agent's loop on a control node: observe, decide, act, say one sentence.
+
+Contract: level-triggered; every round looks at everything anew, so a missed event costs a round. The API
+being away is an input like any other. What is decided is decided by `autarky.decide`; this only looks and
+carries out. Each action is atomic on its own, so the process may be killed between any two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from autarky.agents.node import api_seen, ports_seen, slots_on_disk
+from autarky.agents.node.api_seen import ApiView
+from autarky.decide import dead_leases, leadership, slots
+from autarky.errors import AutarkyError
+from autarky.kube import KubeClient
+from autarky.ports import Clock
+from autarky.render import api_server, controllers
+from autarky.render.values import SYSTEM
+
+ROUND_SECONDS = 0.5
+"""A hosted API server drains for 15 s and its standby needs 5 s to start: half a second is soon enough."""
+SETTLE_SECONDS = 10.0
+"""How long a hosted API server must have served before its standby goes: one that crashes soon after its
+start is still covered."""
+LEVELS = {api_server.COMPONENT: 2, controllers.CONTROLLER_MANAGER: 3, controllers.SCHEDULER: 3}
+VERBS = {slots.Action.ACTIVATE_STANDBY: "activate", slots.Action.WITHDRAW_STANDBY: "withdraw"}
+Say = Callable[..., None]
+
+
+@dataclass(slots=True)
+class NodeAgent:
+    """`say(event, **values)` writes one structured line."""
+
+    node: str
+    kube: KubeClient
+    api: ApiView
+    own_ports: ports_seen.OwnPorts
+    clock: Clock
+    say: Say
+    internal_etcd: bool
+    _memory: slots.Memory = field(default_factory=slots.Memory)
+    _leases: dict[str, leadership.LeaseMemory] = field(default_factory=dict)
+    _said: dict[str, str] = field(default_factory=dict)
+
+    async def round(self) -> None:
+        """One look at everything, and what follows from it."""
+        self._follow_wanted_level()
+        lowest = slots_on_disk.wanted_level()
+        if lowest is None:
+            self._tell("level", "which levels are hosted is not known yet")
+            return
+        active = slots_on_disk.active_standbys()
+        etcd_up = not self.internal_etcd or await ports_seen.etcd_is_up()
+        await self._api_server(_wanted(api_server.COMPONENT, lowest), active, etcd_up)
+        for component in controllers.CONTROLLERS:
+            await self._controller(component, _wanted(component, lowest), active, etcd_up)
+
+    def _follow_wanted_level(self) -> None:
+        level = self.api.lowest_hosted_level
+        if level is not None:
+            slots_on_disk.remember_wanted_level(level)
+
+    # --- level 2 ---
+
+    async def _api_server(self, wanted: slots.Slot, active: Mapping[str, bool] | None, etcd_up: bool) -> None:
+        component = api_server.COMPONENT
+        hosted = await self.own_ports.hosted_api_server()
+        standby_active = None if active is None else active[component]
+        serves = hosted is slots.Health.READY and standby_active
+        seen = slots.Seen(
+            hosted=hosted,
+            standby_active=standby_active,
+            balanced=await ports_seen.balanced(self.node) if serves else None,
+            balancer_applies=True,
+            etcd_up=etcd_up,
+        )
+        decision = slots.decide(wanted, seen, self._memory, self.clock.monotonic(), settle=SETTLE_SECONDS)
+        self._memory = decision.memory
+        self._tell(component, decision.sentence)
+        await self._act(component, decision.actions)
+
+    # --- level 3 ---
+
+    async def _controller(
+        self, component: str, wanted: slots.Slot, active: Mapping[str, bool] | None, etcd_up: bool
+    ) -> None:
+        pod = self.api.hosted_pod(component)
+        seen = leadership.Seen(
+            hosted=slots.Health.ABSENT if pod is None else api_seen.health(pod),
+            hosted_pod=None if pod is None else pod["metadata"]["uid"],
+            standby_active=None if active is None else active[component],
+            lease=self.api.lease(component),
+            readable=etcd_up and self.api.leases_readable(component),
+        )
+        memory = self._leases.get(component, leadership.LeaseMemory())
+        found = leadership.decide(wanted, seen, memory, self.clock.monotonic())
+        if slots.Action.ACTIVATE_STANDBY in found.decision.actions and not await self._lease_is_still(component, seen):
+            return
+        self._leases[component] = found.memory
+        self._tell(component, found.decision.sentence)
+        await self._act(component, found.decision.actions)
+
+    async def _lease_is_still(self, component: str, seen: leadership.Seen) -> bool:
+        """Ask once more before acting: a watch whose connection is dead shows an old lease for a while."""
+        try:
+            obj = await self.kube.get(*api_seen.LEASE, component, SYSTEM)
+        except AutarkyError:
+            return False
+        return (None if obj is None else api_seen.lease_of(obj)) == seen.lease
+
+    # --- acting ---
+
+    async def _act(self, component: str, actions: tuple[slots.Action, ...]) -> None:
+        for action in actions:
+            try:
+                await slots_on_disk.run_script(VERBS[action], component)
+                self.say(f"{action.value}: done", component=component)
+            except AutarkyError as error:
+                self._tell(f"{component} {action.value}", f"{action.value} failed: {error}")
+
+    def _tell(self, subject: str, sentence: str) -> None:
+        """Once per change; counting seconds are no change."""
+        kind = "".join(c for c in sentence if not c.isdigit())
+        if self._said.get(subject) != kind:
+            self._said[subject] = kind
+            self.say(sentence, component=subject)
+
+
+def _wanted(component: str, lowest_hosted: int) -> slots.Slot:
+    return slots.Slot.HOSTED if lowest_hosted <= LEVELS[component] else slots.Slot.STANDBY
+
+
+@dataclass(slots=True)
+class Undertaker:
+    """Frees, once per boot, the leases that were held on this node when its power went.
+
+    clients: for each component one that acts as the component itself. The NodeRestriction admission lets a
+    kubelet's identity change no lease but its node's own, whatever RBAC says.
+    """
+
+    clients: Mapping[str, KubeClient]
+    clock: Clock
+    say: Say
+    _seen: dict[str, tuple[object, float]] = field(default_factory=dict)
+    """Component → the lease's version as it was last seen, and since when."""
+
+    async def run(self) -> None:
+        """Until it is done; the API may take its time to come back."""
+        boot = slots_on_disk.this_boot()
+        if boot is None:
+            return
+        pending = set(self.clients)
+        while pending:
+            for name in sorted(pending):
+                try:
+                    if await self._settled(name, boot):
+                        pending.discard(name)
+                except AutarkyError:
+                    self._seen.pop(name, None)  # the silence must be unbroken
+            await self.clock.sleep(0.2)
+        slots_on_disk.remember_boot(boot)
+
+    async def _settled(self, name: str, boot: dead_leases.Boot) -> bool:
+        """Whether there is nothing (more) to free here."""
+        obj = await self.clients[name].get(*api_seen.LEASE, name, SYSTEM)
+        if obj is None:
+            return True
+        holder, renewed = obj.get("spec", {}).get("holderIdentity") or "", api_seen.renewed(obj)
+        if not dead_leases.holder_may_be_dead(holder, renewed, socket.gethostname(), boot):
+            return True
+        version, now = obj["metadata"]["resourceVersion"], self.clock.monotonic()
+        if self._seen.get(name, (None, 0.0))[0] != version:
+            self._seen[name] = (version, now)
+        silent = now - self._seen[name][1]
+        if not dead_leases.holder_is_dead(holder, renewed, socket.gethostname(), boot, silent):
+            return False
+        await self.clients[name].replace({**obj, "spec": {**obj["spec"], "holderIdentity": ""}})
+        self.say(f"the lease of {holder} is freed: it died with the last boot of this node", component=name)
+        return True
+
+
+async def run(agent: NodeAgent, alive: Callable[[], None], must_yield: Callable[[], bool]) -> None:
+    """Round after round, until somebody else is to act."""
+    while not must_yield():
+        alive()
+        await agent.round()
+        await asyncio.sleep(ROUND_SECONDS)

@@ -1,0 +1,97 @@
+"""What the API says of this node: its pods, the two leases of level 3, the wanted level. Live copies.
+
+Contract: watches only what the node's identity may see (design §10). An outage leaves the copies as they
+were; `leases_readable` tells whether what they show is now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+
+from autarky.decide.leadership import Lease
+from autarky.decide.slots import Health
+from autarky.kube import KubeClient, Reflector
+from autarky.ports import Clock, Object
+from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER
+from autarky.render.crds import API_VERSION, CONTROL_PLANE
+from autarky.render.values import SYSTEM
+
+LEASE = ("coordination.k8s.io/v1", "Lease")
+SLOT_LABEL = "autarky.dev/slot"
+
+
+class ApiView:
+    """Run it as a task; read it at any time."""
+
+    def __init__(self, kube: KubeClient, clock: Clock, node: str, on_change: Callable[[], None]) -> None:
+        self._node = node
+        of_node = f"spec.nodeName={node}"
+        self._pods = Reflector(kube, clock, "v1", "Pod", namespace=SYSTEM, fields=of_node, on_change=on_change)
+        self._plane = Reflector(kube, clock, API_VERSION, "ControlPlane", on_change=on_change)
+        self._leases = {
+            name: Reflector(kube, clock, *LEASE, namespace=SYSTEM, fields=f"metadata.name={name}")
+            for name in (CONTROLLER_MANAGER, SCHEDULER)
+        }
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for reflector in (self._pods, self._plane, *self._leases.values()):
+                group.create_task(reflector.run())
+
+    # --- level ---
+
+    @property
+    def lowest_hosted_level(self) -> int | None:
+        """Of the ControlPlane object; None when it is absent or was never seen, which changes nothing."""
+        for obj in self._plane.items.values():
+            if obj["metadata"]["name"] == CONTROL_PLANE:
+                return int(obj["spec"]["selfHosted"][0])
+        return None
+
+    # --- pods ---
+
+    def hosted_pod(self, component: str) -> Object | None:
+        """This node's hosted pod of the component: a Ready one before others, then the newest."""
+        pods = [
+            pod
+            for pod in self._pods.items.values()
+            if pod["metadata"].get("labels", {}).get("k8s-app") == component
+            and pod["metadata"]["labels"].get(SLOT_LABEL) == "hosted"
+        ]
+        return max(pods, key=lambda p: (health(p) is Health.READY, p["metadata"]["creationTimestamp"]), default=None)
+
+    # --- leases ---
+
+    def leases_readable(self, component: str) -> bool:
+        reflector = self._leases[component]
+        return reflector.synced and reflector.error is None and self._pods.synced and self._pods.error is None
+
+    def lease_object(self, component: str) -> Object | None:
+        return self._leases[component].items.get((SYSTEM, component))
+
+    def lease(self, component: str) -> Lease | None:
+        obj = self.lease_object(component)
+        return None if obj is None else lease_of(obj)
+
+
+def lease_of(obj: Object) -> Lease:
+    spec = obj.get("spec", {})
+    return Lease(
+        spec.get("holderIdentity") or "", spec.get("renewTime") or "", float(spec.get("leaseDurationSeconds") or 0)
+    )
+
+
+def renewed(obj: Object) -> datetime | None:
+    stamp = obj.get("spec", {}).get("renewTime")
+    return datetime.fromisoformat(stamp) if stamp else None
+
+
+def health(pod: Object) -> Health:
+    """As its kubelet saw it on its own port."""
+    if "deletionTimestamp" in pod["metadata"]:
+        return Health.TERMINATING
+    conditions = pod.get("status", {}).get("conditions", [])
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    return Health.READY if ready else Health.NOT_READY

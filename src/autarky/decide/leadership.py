@@ -1,0 +1,135 @@
+"""Which slot of a level 3 component should run on a node, judged by its lease: held and renewed, or not.
+
+Contract: pure, like `slots`. Readiness of level 3 lies: a scheduler newer than its API servers is Ready for
+good and never leads. So the standby is activated when nobody renews the lease although it could be held,
+and taken away when a hosted pod is Ready that has not failed to lead before.
+
+The rules (design §4): unknown is not down (rule 2): without an API, or while etcd is down (rule 9), nobody
+can renew a lease, so nothing is concluded and the clock starts anew. The standby is dispensable only while
+a hosted pod of this node is Ready for SETTLE seconds (rule 1).
+
+Danger: both slots of a node give the same host name as their identity, so the holder's name tells the node
+and never the slot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from autarky.decide.slots import Action, Decision, Health, Memory, Slot
+
+EXPIRY_MARGIN = 2.0
+"""Seconds beyond the lease's own duration: a candidate takes it within 1.8 s of its end (2.2 retry periods)."""
+RELEASED_SECONDS = 5.0
+"""A released lease is taken by another candidate within 1.8 s; one that starts just then needs 3 s more."""
+SETTLE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The lease as it is now. holder: "" when it was released. duration: seconds."""
+
+    holder: str
+    renewed: str
+    duration: float
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """hosted_pod: uid of this node's hosted pod, when there is one. lease: None when it is absent.
+
+    readable: False while the API cannot be asked or etcd is down: then nobody can renew either.
+    """
+
+    hosted: Health
+    hosted_pod: str | None
+    standby_active: bool | None
+    lease: Lease | None
+    readable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseMemory:
+    """lease, since: what was seen last, and since when (monotonic seconds) it has not changed.
+
+    ready_since: since when the hosted pod has been Ready without a break.
+    failed: hosted pods that were Ready and did not lead when nobody else did.
+    """
+
+    lease: Lease | None = None
+    since: float | None = None
+    ready_since: float | None = None
+    failed: frozenset[str] = field(default_factory=frozenset)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseDecision:
+    decision: Decision
+    memory: LeaseMemory
+
+
+def decide(wanted: Slot, seen: Seen, memory: LeaseMemory, now: float) -> LeaseDecision:
+    """See the module's contract."""
+    if not seen.readable or seen.standby_active is None or seen.hosted is Health.UNKNOWN:
+        return _quiet("what runs or leads cannot be seen: nothing is judged", LeaseMemory(failed=memory.failed))
+    memory = _watched(seen, memory, now)
+    if wanted is Slot.STANDBY:
+        if seen.standby_active:
+            return _quiet("the standby is in place, as wanted for good", memory, settled=True)
+        return _act(Action.ACTIVATE_STANDBY, "this level is not hosted: its standby runs", memory)
+    idle = _idle_seconds(memory, now)
+    if not seen.standby_active:
+        return _standby_away(seen, memory, idle)
+    return _standby_there(seen, memory, now)
+
+
+def _watched(seen: Seen, memory: LeaseMemory, now: float) -> LeaseMemory:
+    unchanged = memory.since is not None and seen.lease == memory.lease
+    since = memory.since if unchanged else now
+    ready_since = (memory.ready_since or now) if seen.hosted is Health.READY else None
+    failed = memory.failed & {seen.hosted_pod} if seen.hosted_pod is not None else frozenset[str]()
+    return LeaseMemory(seen.lease, since, ready_since, failed)
+
+
+def _idle_seconds(memory: LeaseMemory, now: float) -> float | None:
+    """For how long the lease has been free to be taken and was not; None while somebody holds it."""
+    assert memory.since is not None  # noqa: S101 # `_watched` has set it
+    unchanged = now - memory.since
+    if memory.lease is None or not memory.lease.holder:
+        return unchanged if unchanged > RELEASED_SECONDS else None
+    return unchanged if unchanged > memory.lease.duration + EXPIRY_MARGIN else None
+
+
+def _standby_away(seen: Seen, memory: LeaseMemory, idle: float | None) -> LeaseDecision:
+    if idle is None:
+        return _quiet("the lease is held, the standby is dormant", memory, settled=True)
+    failed = memory.failed
+    if seen.hosted is Health.READY and seen.hosted_pod is not None:
+        failed |= {seen.hosted_pod}
+    sentence = f"nobody has renewed the lease for {idle:.0f} s (the hosted pod is {seen.hosted.value})"
+    return _act(
+        Action.ACTIVATE_STANDBY,
+        f"{sentence}, so the standby takes over",
+        LeaseMemory(memory.lease, memory.since, memory.ready_since, failed),
+    )
+
+
+def _standby_there(seen: Seen, memory: LeaseMemory, now: float) -> LeaseDecision:
+    if seen.hosted is not Health.READY or memory.ready_since is None:
+        return _quiet(f"the hosted pod is {seen.hosted.value}, the standby stays", memory)
+    if seen.hosted_pod in memory.failed:
+        return _quiet("the hosted pod is Ready, yet it did not lead when it could: the standby stays", memory)
+    ready = now - memory.ready_since
+    if ready < SETTLE_SECONDS:
+        return _quiet(f"the hosted pod is Ready since {ready:.1f} s", memory)
+    return _act(
+        Action.WITHDRAW_STANDBY, f"the hosted pod is Ready since {ready:.1f} s, so the standby is withdrawn", memory
+    )
+
+
+def _quiet(sentence: str, memory: LeaseMemory, *, settled: bool = False) -> LeaseDecision:
+    return LeaseDecision(Decision((), Memory(), sentence, settled), memory)
+
+
+def _act(action: Action, sentence: str, memory: LeaseMemory) -> LeaseDecision:
+    return LeaseDecision(Decision((action,), Memory(), sentence, settled=False), memory)

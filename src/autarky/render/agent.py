@@ -1,0 +1,135 @@
+"""The node agent: DaemonSet on every node, static pod on control nodes, and what its identity may do.
+
+It acts as its node's kubelet: a shared ServiceAccount would give every worker the rights that control nodes
+need, and a static pod cannot have one. What it needs beyond a kubelet's rights is bound by name: to all
+nodes to read the ControlPlane, to control nodes to read the two leases of level 3. (To free the lease of a
+holder that died with the power it acts as that component: NodeRestriction lets no kubelet change them.)
+"""
+
+from __future__ import annotations
+
+from autarky import places
+from autarky.model import ports
+from autarky.model.cluster import Cluster, Level, Node
+from autarky.render import pods
+from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER
+from autarky.render.crds import GROUP
+from autarky.render.values import SYSTEM, Inputs, Object, metadata
+
+COMPONENT = "node-agent"
+IMAGE = "agent"
+KUBELET_PKI = "/var/lib/kubelet/pki"
+CONTAINERD_RUN = "/run/containerd"
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def objects(inputs: Inputs) -> list[Object]:
+    """Rights and DaemonSet."""
+    pod = {
+        **_spec(inputs, "hosted"),
+        "hostNetwork": True,
+        "priorityClassName": pods.NODE_CRITICAL,
+        "tolerations": pods.TOLERATE_ALL,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+    }
+    daemon_set = pods.daemon_set(COMPONENT, pod, strategy=pods.rolling(surge=0, unavailable=1))
+    return [*_rights(inputs.cluster), daemon_set]
+
+
+def static_pod(inputs: Inputs, node: Node) -> Object:
+    """The agent that needs no API: parked until nobody else acts."""
+    spec = {**_spec(inputs, "standby"), "terminationGracePeriodSeconds": 5}
+    del spec["containers"][0]["readinessProbe"]  # a parked agent is as it should be
+    pod = pods.generation(f"{COMPONENT}-standby", node, spec)
+    pod["metadata"]["labels"] |= {"k8s-app": COMPONENT, "autarky.dev/slot": "standby"}
+    return pod
+
+
+def _spec(inputs: Inputs, slot: str) -> Object:
+    container = pods.command_container(
+        COMPONENT,
+        inputs.image(IMAGE),
+        ["/usr/bin/python3", "-m", "autarky.agents.node"],
+        env=[
+            {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            {"name": "AUTARKY_SLOT", "value": slot},
+            {"name": "PYTHONUNBUFFERED", "value": "1"},
+        ],
+        resources=pods.requests("20m", "64Mi"),
+        # Answered by whichever agent of the node acts. None for liveness: the agent's own watchdog ends it when
+        # it hangs, and a parked one cannot answer.
+        readinessProbe=pods.http_probe("/healthz", ports.NODE_AGENT, period=2, failures=5),
+        volumeMounts=[
+            pods.mount("state", places.HOST_ROOT, read_only=False),
+            pods.mount("kubernetes", places.KUBERNETES),
+            pods.mount("manifests", places.MANIFESTS, read_only=False),
+            pods.mount("kubelet-pki", KUBELET_PKI),
+            pods.mount("run", places.RUN, read_only=False),
+            pods.mount("containerd", CONTAINERD_RUN, read_only=False),
+        ],
+        # root without capabilities: it writes root's files on the host, and needs no more.
+        securityContext=pods.restricted_container(user=0),
+    )
+    return {
+        "terminationGracePeriodSeconds": 10,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+        "volumes": [
+            pods.host_volume("state", places.HOST_ROOT, "DirectoryOrCreate"),
+            pods.host_volume("kubernetes", places.KUBERNETES, "Directory"),
+            pods.host_volume("manifests", places.MANIFESTS, "DirectoryOrCreate"),
+            pods.host_volume("kubelet-pki", KUBELET_PKI, "Directory"),
+            pods.host_volume("run", places.RUN, "DirectoryOrCreate"),
+            pods.host_volume("containerd", CONTAINERD_RUN, "Directory"),
+        ],
+    }
+
+
+def acts_on(cluster: Cluster, node: Node) -> bool:
+    """Whether the agent has slots to care for on that node."""
+    return node.control_plane and cluster.hosts_level(Level.CONTROLLERS)
+
+
+# --- rights ------------------------------------------------------------------------------------------
+
+
+def _rights(cluster: Cluster) -> list[Object]:
+    lease_names = [CONTROLLER_MANAGER, SCHEDULER]
+    leases = {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "resourceNames": lease_names,
+        "verbs": ["get", "list", "watch"],
+    }
+    control_planes = {"apiGroups": [GROUP], "resources": ["controlplanes"], "verbs": ["get", "list", "watch"]}
+    users = [_subject("User", f"system:node:{node.name}") for node in cluster.control_nodes]
+    return [
+        _object("ClusterRole", "autarky:node-agent", rules=[control_planes]),
+        _object(
+            "ClusterRoleBinding",
+            "autarky:node-agent",
+            roleRef=_role("ClusterRole", "autarky:node-agent"),
+            subjects=[_subject("Group", "system:nodes")],
+        ),
+        _object("Role", "autarky:node-agent-leases", SYSTEM, rules=[leases]),
+        _object(
+            "RoleBinding",
+            "autarky:node-agent-leases",
+            SYSTEM,
+            roleRef=_role("Role", "autarky:node-agent-leases"),
+            subjects=users,
+        ),
+    ]
+
+
+def _object(kind: str, name: str, namespace: str | None = None, **fields: object) -> Object:
+    return {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata(name, namespace), **fields}
+
+
+def _role(kind: str, name: str) -> Object:
+    return {"apiGroup": _RBAC, "kind": kind, "name": name}
+
+
+def _subject(kind: str, name: str) -> Object:
+    return {"apiGroup": _RBAC, "kind": kind, "name": name}

@@ -1,0 +1,114 @@
+"""The cluster stays alive by itself: the node agent covers for the hosted control plane of the only node.
+
+The tests of this module build on each other, in order. Nothing in here runs `up` again unless it says so.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+from harness import AGNHOST, TestCluster, one_node
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+SYSTEM = ("-n", "kube-system")
+API = "ds/kube-apiserver"
+LEVEL_3 = ("deploy/kube-controller-manager", "deploy/kube-scheduler")
+
+
+@pytest.fixture(scope="module")
+def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
+    cluster = make_cluster("t-agent", **one_node())
+    cluster.up()
+    return cluster
+
+
+def standbys(cluster: TestCluster) -> list[str]:
+    """The components whose standby is active."""
+    return [name.rsplit("-", 1)[0] for name in cluster.static_pods("n1") if name.startswith("standby-")]
+
+
+def settled(cluster: TestCluster) -> bool:
+    return not standbys(cluster) and cluster.status()["healthy"]
+
+
+def acting_agents(cluster: TestCluster) -> str:
+    """The sentences with which agents began to act, in order of time."""
+    said = cluster.shell("n1", "cat /var/log/pods/kube-system_node-agent-*/node-agent/*.log | grep 'acts on' || true")
+    return said
+
+
+def test_a_restart_of_the_only_api_server_fails_no_request(cluster: TestCluster) -> None:
+    with cluster.probed() as reports:
+        cluster.kubectl(*SYSTEM, "rollout", "restart", API)
+        cluster.kubectl(*SYSTEM, "rollout", "status", API, "--timeout=120s")
+        cluster.wait("the standby is dormant again", lambda: settled(cluster), seconds=90)
+    assert reports[0]["failed"] == 0, reports[0]
+    assert reports[0]["writes_acknowledged"] > 100
+
+
+def test_without_any_agent_process_the_parked_one_takes_over(cluster: TestCluster) -> None:
+    before = acting_agents(cluster)
+    cluster.kubectl(*SYSTEM, "patch", "ds/node-agent", "--type=merge", "-p", _nowhere())
+    cluster.wait(
+        "the parked agent acts", lambda: '"slot": "standby"' in acting_agents(cluster)[len(before) :], seconds=60
+    )
+    with cluster.probed() as reports:
+        cluster.kubectl(*SYSTEM, "delete", "pod", "-l", "k8s-app=kube-apiserver,autarky.dev/slot=hosted")
+        cluster.wait("the standby is dormant again", lambda: settled(cluster), seconds=120)
+    assert reports[0]["failed"] == 0, reports[0]
+    cluster.kubectl(*SYSTEM, "patch", "ds/node-agent", "--type=json", "-p", json.dumps([_ANYWHERE]))
+    cluster.kubectl(*SYSTEM, "rollout", "status", "ds/node-agent", "--timeout=60s")
+
+
+_ANYWHERE = {"op": "remove", "path": "/spec/template/spec/nodeSelector"}
+
+
+def _nowhere() -> str:
+    return json.dumps({"spec": {"template": {"spec": {"nodeSelector": {"no-node": "has-this"}}}}})
+
+
+def test_level_3_scaled_to_nothing_is_led_by_the_standbys(cluster: TestCluster) -> None:
+    for deployment in LEVEL_3:
+        cluster.kubectl(*SYSTEM, "scale", deployment, "--replicas=0")
+    cluster.wait("both standbys are active", lambda: len(standbys(cluster)) == 2, seconds=60)
+    cluster.kubectl("create", "deployment", "meanwhile", f"--image={AGNHOST}", "--", "/usr/local/bin/agnhost", "pause")
+    cluster.kubectl("wait", "--for=condition=Available", "deploy/meanwhile", "--timeout=60s")
+    for deployment in LEVEL_3:
+        cluster.kubectl(*SYSTEM, "scale", deployment, "--replicas=1")
+    cluster.wait("the standbys are dormant again", lambda: settled(cluster), seconds=90)
+
+
+def test_an_api_server_that_may_run_nowhere_is_covered(cluster: TestCluster) -> None:
+    with cluster.probed() as reports:
+        cluster.kubectl(*SYSTEM, "patch", API, "--type=merge", "-p", _nowhere())
+        cluster.wait("the standby is active", lambda: "standby-kube-apiserver" in standbys(cluster))
+        time.sleep(20)  # longer than the hosted server drains
+        cluster.kubectl(*SYSTEM, "rollout", "undo", API)
+        cluster.wait("the standby is dormant again", lambda: settled(cluster), seconds=120)
+    assert reports[0]["failed"] == 0, reports[0]
+
+
+def test_after_a_power_cut_the_cluster_comes_back_and_pivots_by_itself(cluster: TestCluster) -> None:
+    cluster.autarky("lab", "cut", "--lab", cluster.name, "n1")
+    cluster.autarky("lab", "start", "--lab", cluster.name, "n1", "-o", "plain")
+    cluster.wait("the API answers", cluster.api_answers, seconds=90)
+    cluster.kubectl("create", "deployment", "after", f"--image={AGNHOST}", "--", "/usr/local/bin/agnhost", "pause")
+    cluster.kubectl("wait", "--for=condition=Available", "deploy/after", "--timeout=60s")
+    cluster.wait("the standbys are dormant again", lambda: settled(cluster), seconds=120)
+    said = cluster.shell("n1", "cat /var/log/pods/kube-system_node-agent-*/node-agent/*.log")
+    assert "it died with the last boot of this node" in said
+
+
+def test_a_deleted_api_server_is_covered_until_up_brings_it_back(cluster: TestCluster) -> None:
+    """Rule 10: no object's absence takes the last API server."""
+    with cluster.probed() as reports:
+        cluster.kubectl(*SYSTEM, "delete", API)
+        cluster.wait("the standby is active", lambda: "standby-kube-apiserver" in standbys(cluster))
+        time.sleep(20)
+        cluster.up()
+        cluster.wait("the standby is dormant again", lambda: settled(cluster), seconds=120)
+    assert reports[0]["failed"] == 0, reports[0]

@@ -1,0 +1,146 @@
+"""Level 3 judged by its lease, on a simulated node: nobody is left without a leader, and nothing flaps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from autarky.decide.leadership import (
+    EXPIRY_MARGIN,
+    RELEASED_SECONDS,
+    SETTLE_SECONDS,
+    Lease,
+    LeaseMemory,
+    Seen,
+    decide,
+)
+from autarky.decide.slots import Action, Health, Slot
+
+DURATION = 15.0
+HELD = Lease("n1_a", "0", DURATION)
+SEEN = Seen(hosted=Health.READY, hosted_pod="pod", standby_active=False, lease=HELD, readable=True)
+
+
+def after(seconds: float, seen: Seen, memory: LeaseMemory | None = None):
+    """The second of two equal looks, so many seconds apart."""
+    first = decide(Slot.HOSTED, seen, memory or LeaseMemory(), 100.0)
+    return decide(Slot.HOSTED, seen, first.memory, 100.0 + seconds)
+
+
+def test_a_lease_that_nobody_renews_activates_the_standby_after_its_duration():
+    assert after(DURATION + EXPIRY_MARGIN, SEEN).decision.actions == ()
+    assert after(DURATION + EXPIRY_MARGIN + 0.1, SEEN).decision.actions == (Action.ACTIVATE_STANDBY,)
+
+
+def test_a_released_lease_that_nobody_takes_activates_the_standby_soon():
+    seen = replace(SEEN, lease=replace(HELD, holder=""), hosted=Health.ABSENT, hosted_pod=None)
+    assert after(RELEASED_SECONDS, seen).decision.actions == ()
+    assert after(RELEASED_SECONDS + 0.1, seen).decision.actions == (Action.ACTIVATE_STANDBY,)
+
+
+def test_a_pod_that_was_ready_and_did_not_lead_is_never_waited_for_again():
+    """A scheduler newer than its API servers is Ready for good."""
+    failed = after(60, SEEN).memory
+    there = replace(SEEN, standby_active=True)
+    found = after(1000, there, failed)
+    assert found.decision.actions == ()
+    assert "did not lead" in found.decision.sentence
+    other = replace(there, hosted_pod="another pod")
+    assert after(SETTLE_SECONDS, other, found.memory).decision.actions == (Action.WITHDRAW_STANDBY,)
+
+
+def test_without_an_api_the_clock_starts_anew():
+    first = decide(Slot.HOSTED, SEEN, LeaseMemory(), 0.0)
+    blind = decide(Slot.HOSTED, replace(SEEN, readable=False), first.memory, 1000.0)
+    assert blind.decision.actions == ()
+    assert decide(Slot.HOSTED, SEEN, blind.memory, 1001.0).decision.actions == ()
+
+
+@given(st.sampled_from(Health), st.booleans(), st.none() | st.just(HELD))
+def test_unknown_is_not_down(hosted, standby_active, lease):
+    """Rule 2: what cannot be seen changes nothing, however long it lasts."""
+    seen = Seen(hosted, "pod", standby_active, lease, readable=False)
+    assert after(10_000, seen).decision.actions == ()
+    assert after(10_000, replace(seen, readable=True, standby_active=None)).decision.actions == ()
+
+
+@given(st.sampled_from([health for health in Health if health is not Health.READY]), st.floats(0, 10_000))
+def test_a_standby_is_never_withdrawn_while_no_hosted_pod_is_ready(hosted, seconds):
+    """Rule 1."""
+    seen = replace(SEEN, hosted=hosted, standby_active=True)
+    assert Action.WITHDRAW_STANDBY not in after(seconds, seen).decision.actions
+
+
+def test_a_level_that_is_not_hosted_keeps_its_standby():
+    seen = replace(SEEN, hosted=Health.ABSENT, hosted_pod=None)
+    assert decide(Slot.STANDBY, seen, LeaseMemory(), 0.0).decision.actions == (Action.ACTIVATE_STANDBY,)
+    assert decide(Slot.STANDBY, replace(seen, standby_active=True), LeaseMemory(), 0.0).decision.settled
+
+
+class Node(RuleBasedStateMachine):
+    """Whoever is able to lead renews the lease at every look; the pods come, go, and may be unable to lead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.renewals = 0
+        self.hosted = Health.READY
+        self.pod = 0
+        self.able = True
+        self.api = True
+        self.standby = False
+        self.memory = LeaseMemory()
+        self.lease = Lease("n1_hosted", "0", DURATION)
+        self.leaderless_since: float | None = None
+        self.withdrawals: dict[int, int] = {}
+
+    @rule(health=st.sampled_from(Health), able=st.booleans())
+    def a_new_pod_comes(self, health: Health, able: bool) -> None:
+        self.pod += 1
+        self.hosted, self.able = health, able
+
+    @rule(health=st.sampled_from(Health))
+    def the_pod_changes(self, health: Health) -> None:
+        self.hosted = health
+
+    @rule(up=st.sampled_from([True, True, False]))
+    def the_api_comes_or_goes(self, up: bool) -> None:
+        self.api = up
+
+    @rule(looks=st.integers(1, 80))
+    def time_passes(self, looks: int) -> None:
+        for _ in range(looks):
+            self.one_look()
+
+    def one_look(self) -> None:
+        self.now += 0.5
+        leads = self.standby or (self.hosted is Health.READY and self.able)
+        if leads and self.api:
+            self.renewals += 1
+            self.lease = Lease("n1_x", str(self.renewals), DURATION)
+        judged = self.api and self.hosted is not Health.UNKNOWN
+        self.leaderless_since = None if leads or not judged else (self.leaderless_since or self.now)
+        seen = Seen(self.hosted, str(self.pod), self.standby, self.lease, self.api)
+        found = decide(Slot.HOSTED, seen, self.memory, self.now)
+        self.memory = found.memory
+        for action in found.decision.actions:
+            self.standby = action is Action.ACTIVATE_STANDBY
+            if not self.standby:
+                self.withdrawals[self.pod] = self.withdrawals.get(self.pod, 0) + 1
+
+    @invariant()
+    def somebody_leads_soon_when_it_can_be_seen_that_nobody_does(self) -> None:
+        waited = self.now - self.leaderless_since if self.leaderless_since is not None else 0.0
+        assert waited <= DURATION + EXPIRY_MARGIN + 1.0
+
+    @invariant()
+    def a_pod_that_cannot_lead_is_tried_once(self) -> None:
+        if not self.able:
+            assert self.withdrawals.get(self.pod, 0) <= 1
+
+
+Node.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestNode = Node.TestCase
