@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,13 +64,15 @@ def _wanted(file: Path | None, name: str | None) -> Cluster:
 
 
 async def _up(wanted: Cluster, output: str, ignore: Sequence[str], skip: Sequence[str], *, dry_run: bool) -> None:
-    from autarky.cli.wiring import build_context
+    from autarky.cli.wiring import build_context, refuse_unfit_machine
     from autarky.config import dump
     from autarky.engine.selection import Selection
     from autarky.render.values import pretty_json
     from autarky.store import write_private
     from autarky.workflows.up import PHASES
 
+    if not dry_run:
+        await refuse_unfit_machine(wanted)
     context = build_context(wanted, demoted=ignore)
     try:
         result = await run_phases(
@@ -90,10 +94,18 @@ async def _up(wanted: Cluster, output: str, ignore: Sequence[str], skip: Sequenc
 
 def _how_to_use(name: str, directory: Path, *, changed: bool) -> str:
     head = f"cluster {name} is up" if changed else f"cluster {name} is as wanted: nothing was changed"
-    return f"""{head}
+    program = _program()
+    lines = [
+        (f"{program} status", "layers, slots and health"),
+        (f"{program} kubectl get pods -A", "the payload's kubectl on this cluster"),
+        (f"{program} bench probe --duration 30s", "what a client would notice, while you try to break it"),
+        (f"{program} down", "take it away again"),
+        (f"export KUBECONFIG={directory / 'kubeconfig'}", "for a kubectl of your own"),
+    ]
+    width = max(len(command) for command, _ in lines[:-1])
+    return "\n".join([head, "", *(f"  {command:<{width}}   {what}" for command, what in lines)])
 
-  autarky status                       layers, slots and health
-  autarky kubectl get pods -A          the payload's kubectl on this cluster
-  export KUBECONFIG={directory / "kubeconfig"}
-  autarky bench probe --duration 30s   what a client would notice, while you try to break it
-  autarky down                         take it away again"""
+
+def _program() -> str:
+    """What the user may type: the name where a shell finds it, else the path that was called now."""
+    return "autarky" if shutil.which("autarky") else sys.argv[0]

@@ -116,6 +116,14 @@ class ClusterMachines:
             await host.close()
 
 
+async def refuse_unfit_machine(cluster: Cluster) -> None:
+    """UserError when this machine cannot have the cluster's test hosts: told before a build that takes minutes."""
+    from autarky.lab import Lab, refuse_unfit_machine
+
+    if cluster.etcd_host is not None or any(node.host.driver == "lab" for node in cluster.nodes):
+        await refuse_unfit_machine(Lab.open(cluster.name).directory)
+
+
 async def lab_supplies(release: Release, progress: Progress) -> tuple[Path, Seed]:
     """What a lab needs of the payload: runc, and how to fill a new host with images."""
     from autarky.payload import containerd_template, copy_template, get_payload

@@ -2,5 +2,6 @@
 
 from autarky.lab.lab import HostRecord, Lab
 from autarky.lab.machine import Seed
+from autarky.lab.tools import refuse_unfit_machine
 
-__all__ = ["HostRecord", "Lab", "Seed"]
+__all__ = ["HostRecord", "Lab", "Seed", "refuse_unfit_machine"]

@@ -89,7 +89,7 @@ class Lab:
         """
         for name in hosts:
             refuse_bad_name(name)
-        refuse_unfit_machine(self.directory)
+        await refuse_unfit_machine(self.directory)
         base = await base_root(progress)
         async with self._locked():
             await self._describe_and_connect(hosts, runc)

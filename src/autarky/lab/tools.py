@@ -50,8 +50,8 @@ async def tool(*argv: str, check: bool = True, timeout: float = 60, stdin: bytes
     return stdout.decode(errors="replace")
 
 
-def refuse_unfit_machine(state: Path) -> None:
-    """UserError unless this machine can have test hosts: root, the tools, no overlay below their disks."""
+async def refuse_unfit_machine(state: Path) -> None:
+    """UserError unless this machine can have test hosts: root, the tools, no chroot, no overlay below their disks."""
     if os.geteuid() != 0:
         raise UserError("test hosts need root", fix="run the command as root")
     missing = sorted({package for name, package in NEEDED.items() if shutil.which(name) is None})
@@ -60,10 +60,26 @@ def refuse_unfit_machine(state: Path) -> None:
             f"test hosts need tools that are not installed: {', '.join(missing)}",
             fix=f"apt-get install {' '.join(missing)}",
         )
+    await refuse_chroot()
     if _file_system(state) == "overlay":
         raise UserError(
             f"{state} lies on an overlay file system, on which test hosts cannot put their own",
             fix="set XDG_STATE_HOME to a directory on a disk or a volume",
+        )
+
+
+async def refuse_chroot() -> None:
+    """UserError in a chroot: it hides the root of the mount namespace, and takes it from nobody.
+
+    Danger: whoever enters a host or a container from outside (nsenter, `runc exec`, so `kubectl exec` too)
+    stands in that root, which would be the machine's own files.
+    """
+    own = Path("/").stat()
+    root = await tool("nsenter", "--mount=/proc/self/ns/mnt", "--", "stat", "--format=%d:%i", "/", check=False)
+    if root and root.strip() != f"{own.st_dev}:{own.st_ino}":
+        raise UserError(
+            "this is a chroot; a command on a test host would see the files outside of it",
+            fix="run it outside of the chroot, or make the directory the root itself: unshare --mount, pivot_root",
         )
 
 

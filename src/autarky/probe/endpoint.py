@@ -29,8 +29,8 @@ class Endpoint:
 async def resolve(url: str) -> Endpoint:
     """The endpoint of an https URL without a path.
 
-    A name is looked up once, and its first address is dialled from then on: what is measured is the API
-    server, not the name service. Raises UserError for anything but such a URL, Unreachable when the name
+    A name is looked up once, and its first IPv4 address (or, without one, its first) is dialled from then on:
+    what is measured is the API server, not the name service, and clusters listen on IPv4. Raises UserError for anything but such a URL, Unreachable when the name
     cannot be resolved.
     """
     host, port = _split(url)
@@ -39,7 +39,7 @@ async def resolve(url: str) -> Endpoint:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise Unreachable(f"{host} has no address: {error}") from error
-    family, _, _, _, address = found[0]
+    family, _, _, _, address = min(found, key=lambda one: one[0] is not socket.AF_INET)
     return Endpoint(url.rstrip("/"), host, str(address[0]), port, family)
 
 

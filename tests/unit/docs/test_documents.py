@@ -1,60 +1,191 @@
-"""The documents say what is: links lead somewhere, the schema is the code's, every field and command exists."""
+"""The documents say what is: links lead somewhere; commands, options, phases and ports are the code's."""
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+import click
 import pytest
 
-from autarky.cli.main import COMMANDS
-from autarky.config import json_schema, load
-from autarky.model.versions import Version
+from autarky.cli.main import cli
+from autarky.model import ports
+from autarky.workflows.up import PHASES
+from unit.docs.documents import ROOT, anchors, blocks, documents, links, spans
 
-ROOT = Path(__file__).parents[3]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
-
-
-def _fields(schema: dict[str, Any], part: dict[str, Any], prefix: str = "") -> set[str]:
-    """All paths of the schema, such as spec.nodes[].name."""
-    found: set[str] = set()
-    for name, field in part.get("properties", {}).items():
-        path = f"{prefix}{name}" + ("[]" if field.get("type") == "array" else "")
-        found.add(path)
-        for candidate in (field, field.get("items", {}), *field.get("anyOf", [])):
-            if "$ref" in candidate:
-                nested = schema["$defs"][candidate["$ref"].rpartition("/")[2]]
-                found |= _fields(schema, nested, f"{path}.")
-    return found
+each_document = pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+ARCHITECTURE = ROOT / "docs/architecture.md"
+METRICS_OF_KUBE_PROXY = 10249
+"""The one port that is not autarky's to choose or to check."""
 
 
-def test_the_published_schema_is_that_of_the_code() -> None:
-    assert json.loads((ROOT / "docs/cluster.schema.json").read_text()) == json_schema()
+# --- links ----------------------------------------------------------------------------------------
 
 
-def test_the_reference_documents_every_field_and_no_other() -> None:
-    text = (ROOT / "docs/cluster-file.md").read_text()
-    documented = set(re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE))
-    assert documented == _fields(json_schema(), json_schema())
+@each_document
+def test_every_link_leads_to_a_file_and_to_a_heading_of_it(document):
+    for target in links(document):
+        if re.match("https?://", target):
+            continue
+        name, _, anchor = target.partition("#")
+        path = (document.parent / name).resolve() if name else document
+        assert path.exists(), target
+        assert path.is_relative_to(ROOT), f"{target} is not in the repository"
+        assert not anchor or anchor in anchors(path), target
 
 
-@pytest.mark.parametrize("example", sorted(ROOT.glob("examples/*.yaml")), ids=lambda path: path.name)
-def test_every_example_loads(example: Path) -> None:
-    version = Version(1, 36, 4)
-    assert load(example, default_version=version, known_versions=[version]).name == example.stem
+def test_the_index_links_every_document():
+    linked = {(ROOT / "docs" / target.partition("#")[0]).resolve() for target in links(ROOT / "docs/README.md")}
+    assert {path for path in ROOT.glob("docs/*") if path.name != "README.md"} <= linked
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_every_link_leads_somewhere(document: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
-        if not target.startswith("http"):
-            assert (document.parent / target).exists(), target
+# --- commands and options -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_every_command_that_is_named_exists(document: Path) -> None:
-    named = re.findall(r"(?:^|`|run )autarky ([a-z]+)\b", document.read_text(), re.MULTILINE)
-    known = {name for group in COMMANDS.values() for name in group}
-    assert set(named) <= known, set(named) - known
+@each_document
+def test_every_command_that_is_named_exists_with_its_options(document):
+    wrong = [problem for command in commands(document) if (problem := what_is_wrong(command))]
+    assert wrong == []
+
+
+@each_document
+def test_every_option_that_is_named_alone_is_one_of_ours_or_one_that_a_component_is_given(document):
+    given = "".join(path.read_text() for path in ROOT.glob("src/autarky/render/*.py"))
+    named = {match[1] for span in spans(document) if (match := re.match(r"(--[a-z][-a-z]+)", span))}
+    assert not [name for name in named - all_options() if f'"{name[2:]}"' not in given]
+
+
+@each_document
+def test_every_run_command_that_is_named_exists(document):
+    labels = re.findall(r"^([-a-z| ]+)\)$", (ROOT / "run").read_text(), re.MULTILINE)
+    known = {name for label in labels for name in label.split(" | ")}
+    named = [match for text in code(document) for match in re.findall(r"\./run ([a-z-]+)(?: ([a-z]+))?", text)]
+    assert {command for command, _ in named} <= known
+    assert {name for command, name in named if command == "bench" and name} <= {p.stem for p in ROOT.glob("bench/*.py")}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("autarky jump", "autarky has no command jump"),
+        ("autarky lab jump", "lab has no command jump"),
+        ("autarky up --quietly", "up has no option --quietly"),
+        ("autarky bench probe -- autarky up --quietly", "up has no option --quietly"),
+        ("autarky -q up", "autarky has no option -q"),
+    ],
+)
+def test_a_wrong_command_would_be_found(wrong, told):
+    assert [problem for command in invocations(wrong) if (problem := what_is_wrong(command))] == [told]
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        "autarky kubectl -n kube-system scale deploy/coredns --replicas=3",
+        "autarky bench probe --duration 5m -o json -- kubectl rollout restart …",
+        "autarky -v up --cluster NAME --skip=pivot",
+        "autarky … | head -1",
+        "source <(autarky completion bash)",
+        "autarky up --help",
+    ],
+)
+def test_a_good_command_is_not_taken_for_a_wrong_one(good):
+    assert [what_is_wrong(command) for command in invocations(good)] == [None]
+
+
+def code(document: Path) -> Iterator[str]:
+    """Every line of code and every span of it."""
+    for block in blocks(document):
+        if block.language not in {"yaml", "python"}:
+            yield from re.sub(r"\s+# .*", "", block.text).replace("\\\n", " ").splitlines()
+    yield from spans(document)
+
+
+def commands(document: Path) -> Iterator[list[str]]:
+    for text in code(document):
+        yield from invocations(text)
+
+
+def invocations(text: str) -> Iterator[list[str]]:
+    """The words after each `autarky` that a shell would run."""
+    for match in re.finditer(r"(?:^|[\s(/])autarky(?= )([^|;<>)]*)", text):
+        yield re.split(r"\bautarky ", match[1])[0].split()
+    for nested in re.findall(r" -- (autarky .*)", text):
+        yield from invocations(nested)
+
+
+def what_is_wrong(words: Sequence[str]) -> str | None:
+    """The first word that the command line would not understand; None when there is none."""
+    command: click.Command = cli
+    rest = iter(words)
+    for word in rest:
+        if word in {"…", "--"}:
+            return None
+        if word.startswith("-"):
+            option = options_of(command).get(word.partition("=")[0])
+            if option is None:
+                return None if passes_options_on(command) else f"{called(command)} has no option {word}"
+            if takes_a_value(option) and "=" not in word:
+                next(rest, None)
+        elif isinstance(command, click.Group):
+            found = command.get_command(click.Context(command), word)
+            if found is None:
+                return f"{called(command)} has no command {word}"
+            command = found
+        elif not command.allow_interspersed_args:
+            return None
+    return None
+
+
+def called(command: click.Command) -> str:
+    return "autarky" if command is cli else str(command.name)
+
+
+def options_of(command: click.Command) -> dict[str, click.Parameter]:
+    parameters = command.get_params(click.Context(command))
+    return {name: p for p in parameters if isinstance(p, click.Option) for name in (*p.opts, *p.secondary_opts)}
+
+
+def takes_a_value(option: click.Parameter) -> bool:
+    return isinstance(option, click.Option) and not option.is_flag and not option.count
+
+
+def passes_options_on(command: click.Command) -> bool:
+    """To another program, which knows its own."""
+    return bool(command.context_settings.get("ignore_unknown_options"))
+
+
+def all_options() -> set[str]:
+    return {name for command in all_commands(cli) for name in options_of(command)}
+
+
+def all_commands(command: click.Command) -> Iterator[click.Command]:
+    yield command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from all_commands(found)
+
+
+# --- what else is counted and numbered ------------------------------------------------------------
+
+
+def test_the_phases_are_those_of_up():
+    rows = re.findall(r"^\| (\d+) \| `([a-z-]+)` \|", ARCHITECTURE.read_text(), re.MULTILINE)
+    assert rows == [(str(number), phase.name) for number, phase in enumerate(PHASES, 1)]
+
+
+@each_document
+def test_the_number_of_phases_is_that_of_up(document):
+    counted = re.findall(r"\[\d+/(\d+)\]|\b(\d+) phases", document.read_text())
+    assert {int(left or right) for left, right in counted} <= {len(PHASES)}
+
+
+def test_the_ports_are_those_of_the_code():
+    table = ARCHITECTURE.read_text().partition("| port | what | where |\n")[2].partition("\n\n")[0]
+    documented = {int(number) for row in table.splitlines() for number in re.findall(r"\d{4,}", row.split("|")[1])}
+    ours = {value for name, value in vars(ports).items() if name.isupper()}
+    assert documented == ours | {METRICS_OF_KUBE_PROXY}

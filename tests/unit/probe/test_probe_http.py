@@ -278,6 +278,22 @@ async def test_an_address_is_shown_as_it_is_dialled(url, shown):
     assert str(await resolve(url)) == shown
 
 
+@pytest.mark.parametrize(
+    ("addresses", "dialled"),
+    [(["::1", "127.0.0.1"], "127.0.0.1:6443"), (["10.0.0.2", "10.0.0.1"], "10.0.0.2:6443"), (["::1"], "[::1]:6443")],
+)
+async def test_a_name_is_dialled_at_its_first_ipv4_address_because_clusters_listen_there(
+    monkeypatch, addresses, dialled
+):
+    families = [socket.AF_INET6 if ":" in address else socket.AF_INET for address in addresses]
+    found = [
+        (family, socket.SOCK_STREAM, 0, "", (address, 6443))
+        for family, address in zip(families, addresses, strict=True)
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_arguments: found)
+    assert str(await resolve("https://api.example.org:6443")) == dialled
+
+
 async def test_a_name_without_an_address_is_unreachable():
     with pytest.raises(Unreachable, match=r"nowhere\.invalid has no address"):
         await resolve("https://nowhere.invalid:6443")
