@@ -25,6 +25,7 @@ from autarky.phases.hosts import MARKER
 from autarky.ports import Host, Progress
 from autarky.render import node as render_node
 from autarky.render import standby
+from autarky.render.checkpoint import is_checkpoint
 
 STORE = f"{places.HOST_ROOT}/store"
 CTR = (f"{places.BIN}/ctr", "--namespace", "k8s.io")
@@ -226,7 +227,7 @@ async def _missing_revisions(host: Host, revisions: Sequence[standby.Revision]) 
     paths = [f"{places.STANDBY}/{r.component}/current" for r in revisions]
     script = 'for p; do readlink "$p" 2>/dev/null || echo -; done'
     current = (await host.run(["sh", "-c", script, "sh", *paths])).text.splitlines()
-    return [r for r, name in zip(revisions, current, strict=True) if r.name != name]
+    return [r for r, name in zip(revisions, current, strict=True) if r.name != name and not is_checkpoint(name)]
 
 
 async def put_revision(host: Host, revision: standby.Revision) -> None:

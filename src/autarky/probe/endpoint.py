@@ -30,8 +30,8 @@ async def resolve(url: str) -> Endpoint:
     """The endpoint of an https URL without a path.
 
     A name is looked up once, and its first IPv4 address (or, without one, its first) is dialled from then on:
-    what is measured is the API server, not the name service, and clusters listen on IPv4. Raises UserError for anything but such a URL, Unreachable when the name
-    cannot be resolved.
+    what is measured is the API server, not the name service, and clusters listen on IPv4. Raises UserError
+    for anything but such a URL, Unreachable when the name cannot be resolved.
     """
     host, port = _split(url)
     loop = asyncio.get_running_loop()

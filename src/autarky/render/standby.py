@@ -6,6 +6,7 @@ On the host:
     /var/lib/autarky/standby/COMPONENT/REVISION/pod.json     with placeholders for name and uid
     /var/lib/autarky/standby/COMPONENT/REVISION/files/…      what Secrets and ConfigMaps hold, root only
     /var/lib/autarky/standby/COMPONENT/current               → REVISION, switched in one rename
+    /var/lib/autarky/standby/COMPONENT/previous              → the REVISION that was current before it
     /etc/kubernetes/manifests/standby-COMPONENT-ACTIVATION.json   while it is active
 
 A revision is named by its content and never changed; it counts only once `current` points to it, which
@@ -126,9 +127,13 @@ activate() {
 \tsync "$temporary" && mv "$temporary" "$manifests/standby-$1-$activation.json" && sync "$manifests"
 }
 
+point() { ln -sfn "$3" "$standby/$1/.next" && mv -T "$standby/$1/.next" "$standby/$1/$2" && sync "$standby/$1"; }
+
 switch() {
 \t[ -f "$standby/$1/$2/pod.json" ] || { echo "no revision $2 of $1" >&2; return 1; }
-\tln -sfn "$2" "$standby/$1/.next" && mv -T "$standby/$1/.next" "$standby/$1/current" && sync "$standby/$1"
+\told=$(readlink "$standby/$1/current" 2>/dev/null) || old=$2
+\t[ "$old" = "$2" ] || point "$1" previous "$old" || return 1
+\tpoint "$1" current "$2"
 }
 
 withdraw() {

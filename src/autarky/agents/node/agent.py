@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from autarky.agents.node import api_seen, ports_seen, slots_on_disk
 from autarky.agents.node.api_seen import ApiView
+from autarky.agents.node.checkpointer import Checkpointer
 from autarky.decide import dead_leases, leadership, slots
 from autarky.errors import AutarkyError
 from autarky.kube import KubeClient
@@ -42,9 +43,15 @@ class NodeAgent:
     clock: Clock
     say: Say
     internal_etcd: bool
+    checkpointers: Mapping[str, Checkpointer] = field(init=False)
     _memory: slots.Memory = field(default_factory=slots.Memory)
     _leases: dict[str, leadership.LeaseMemory] = field(default_factory=dict)
     _said: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.checkpointers = {
+            component: Checkpointer(component, self.kube, self.api, self.clock, self._tell) for component in LEVELS
+        }
 
     async def round(self) -> None:
         """One look at everything, and what follows from it."""
@@ -82,6 +89,7 @@ class NodeAgent:
         self._memory = decision.memory
         self._tell(component, decision.sentence)
         await self._act(component, decision.actions)
+        await self.checkpointers[component].round(wanted, hosted, etcd_up=etcd_up)
 
     # --- level 3 ---
 
@@ -103,6 +111,11 @@ class NodeAgent:
         self._leases[component] = found.memory
         self._tell(component, found.decision.sentence)
         await self._act(component, found.decision.actions)
+        # Ready is not enough: what never led is not worth keeping.
+        leads = seen.hosted is slots.Health.READY and found.decision.settled
+        proven = slots.Health.READY if leads else slots.Health.NOT_READY
+        judged = proven if seen.readable else slots.Health.UNKNOWN
+        await self.checkpointers[component].round(wanted, judged, etcd_up=etcd_up)
 
     async def _lease_is_still(self, component: str, seen: leadership.Seen) -> bool:
         """Ask once more before acting: a watch whose connection is dead shows an old lease for a while."""

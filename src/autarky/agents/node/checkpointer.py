@@ -1,0 +1,176 @@
+"""Keeps each component's standby a copy of what runs: observe, decide (`decide.checkpoint`), act.
+
+Contract: content is read from the API once per run of a pod's containers and once more right before it is
+written, never in between; everything else is read from the disk and from live copies. A failure of any kind
+leaves the checkpoint made before as it is.
+
+Dangers: the files hold private keys, so a revision's directory is closed to others before anything is in it.
+Each action may be cut anywhere and done again: pod.json is written last and deleted first.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autarky import places
+from autarky.agents.node import slots_on_disk
+from autarky.agents.node.api_seen import ApiView
+from autarky.decide import checkpoint
+from autarky.decide.checkpoint import Disk, Instance, Seen, Source, Verb
+from autarky.decide.checkpoint_evidence import instance_of, source_of
+from autarky.decide.slots import Health, Slot
+from autarky.errors import AutarkyError, UserError
+from autarky.kube import KubeClient
+from autarky.ports import Clock, Object
+from autarky.render.checkpoint import references, revision_from_pod
+from autarky.render.standby import Revision
+from autarky.render.values import SYSTEM
+from autarky.store import write_private
+
+RETRY_SECONDS = 5.0
+"""Between two attempts to read a pod's content from an API that does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one run of a pod would become. `tried`: when it was read (monotonic seconds)."""
+
+    instance: Instance
+    tried: float
+    revision: Revision | None = None
+    refusal: str = ""
+    sources: tuple[Source, ...] | None = None
+
+
+@dataclass(slots=True)
+class Checkpointer:
+    """One component's checkpoint on this node."""
+
+    component: str
+    kube: KubeClient
+    api: ApiView
+    clock: Clock
+    tell: Callable[[str, str], None]
+    _memory: checkpoint.Memory = field(default_factory=checkpoint.Memory)
+    _reading: Reading | None = None
+
+    async def round(self, wanted: Slot, hosted: Health, *, etcd_up: bool) -> None:
+        """`hosted`: the hosted slot's health as of now, by its own port or its lease."""
+        looked = self.clock.monotonic()
+        pod = self.api.hosted_pod(self.component)
+        instance = None if pod is None else instance_of(pod)
+        if hosted is Health.READY and pod is not None and instance is not None:
+            await self._read_when_new(pod, instance)
+        reading = self._reading if self._reading is not None and self._reading.instance == instance else None
+        seen = Seen(
+            looked=looked,
+            wanted=wanted,
+            hosted=hosted,
+            disk=disk_of(self.component),
+            etcd_up=etcd_up,
+            instance=instance,
+            candidate=reading.revision.name if reading is not None and reading.revision is not None else None,
+            refusal=reading.refusal if reading is not None else "",
+            sources=reading.sources if reading is not None else None,
+            images=hosted is Health.READY,  # they run, so they are here
+        )
+        decision = checkpoint.decide(seen, self._memory, self.clock.monotonic())
+        self._memory = decision.memory
+        self.tell(f"checkpoint of {self.component}", decision.sentence)
+        if decision.actions and pod is not None and instance is not None:
+            await self._carry_out(decision.actions, pod, instance)
+
+    # --- content ---
+
+    async def _read_when_new(self, pod: Object, instance: Instance) -> None:
+        known = self._reading
+        if known is not None and known.instance == instance:
+            read = known.revision is not None or known.refusal
+            if read or self.clock.monotonic() - known.tried < RETRY_SECONDS:
+                return
+        self._reading = await self._read(pod, instance)
+
+    async def _read(self, pod: Object, instance: Instance) -> Reading:
+        now = self.clock.monotonic()
+        try:
+            found = {r: await self.kube.get("v1", r.kind, r.name, SYSTEM) for r in references(pod)}
+        except AutarkyError:
+            return Reading(instance, now)
+        secrets = {r.name: obj for r, obj in found.items() if r.kind == "Secret"}
+        config_maps = {r.name: obj for r, obj in found.items() if r.kind == "ConfigMap"}
+        sources = tuple(source_of(obj) for obj in found.values() if obj is not None)
+        try:
+            revision = revision_from_pod(self.component, pod, secrets, config_maps)
+        except UserError as refusal:
+            return Reading(instance, now, refusal=f"no checkpoint can be made: {refusal}", sources=sources)
+        return Reading(instance, now, revision, sources=sources)
+
+    # --- acting ---
+
+    async def _carry_out(self, actions: tuple[checkpoint.Action, ...], pod: Object, instance: Instance) -> None:
+        """In order; what fails is decided anew in the next round."""
+        try:
+            for action in actions:
+                match action.verb:
+                    case Verb.WRITE:
+                        await self._write_if_unchanged(action.revision, pod, instance)
+                    case Verb.SWITCH:
+                        await slots_on_disk.run_script("switch", self.component, action.revision)
+                    case Verb.DELETE:
+                        delete_revision(self.component, action.revision)
+        except (AutarkyError, OSError) as error:
+            self.tell(f"checkpoint of {self.component} not made", f"the checkpoint could not be made: {error}")
+
+    async def _write_if_unchanged(self, name: str, pod: Object, instance: Instance) -> None:
+        """A mutable Secret may have changed since it was read."""
+        self._reading = await self._read(pod, instance)
+        revision = self._reading.revision
+        if revision is None or revision.name != name:
+            raise UserError(f"the content of revision {name} has changed since it was read", fix="none is needed")
+        write_revision(revision)
+
+
+def disk_of(component: str) -> Disk | None:
+    """The component's directory as it is; None when it cannot be read."""
+    directory = Path(places.STANDBY, component)
+    try:
+        revisions = {path.name for path in directory.iterdir() if path.is_dir() and not path.is_symlink()}
+        complete = {name for name in revisions if (directory / name / "pod.json").exists()}
+        return Disk(
+            current=_link(directory / "current"),
+            previous=_link(directory / "previous"),
+            complete=frozenset(complete),
+            incomplete=frozenset(revisions - complete),
+            in_use=_in_use(component),
+        )
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _link(path: Path) -> str | None:
+    return path.readlink().name if path.is_symlink() else None
+
+
+def _in_use(component: str) -> frozenset[str]:
+    manifests = Path(places.MANIFESTS).glob(f"standby-{component}-*.json")
+    pods = [json.loads(path.read_text()) for path in manifests]
+    return frozenset(pod["metadata"]["annotations"]["autarky.dev/revision"] for pod in pods)
+
+
+def write_revision(revision: Revision) -> None:
+    """All files, each synced; pod.json, which says that all the rest is there, last."""
+    directory = Path(revision.directory)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for file in revision.files:
+        write_private(Path(file.path), file.content, mode=file.mode)
+
+
+def delete_revision(component: str, name: str) -> None:
+    """pod.json first: what is half deleted is incomplete."""
+    directory = Path(places.STANDBY, component, name)
+    (directory / "pod.json").unlink(missing_ok=True)
+    shutil.rmtree(directory)
