@@ -243,6 +243,9 @@ def _taken(disk: Disk, candidate: str, memory: Memory) -> Decision:
 
 def _kept_tidy(disk: Disk, memory: Memory) -> Decision:
     """Only here, with the current revision known to be complete and the live pod healthy, is anything deleted."""
+    if disk.previous == disk.current:
+        # A switch was cut after its first half: which revision was the previous one cannot be told any more.
+        return Decision((), memory, "the checkpoint is that of the hosted pod; older ones are left alone", settled=True)
     keep = {disk.current, disk.previous, *disk.in_use}
     surplus = sorted((disk.complete | disk.incomplete) - keep)
     if not surplus:

@@ -1,7 +1,9 @@
 """The command line of a component, moved from its hosted slot to its standby.
 
 Contract: what the user changed stays; only what makes the two slots stand side by side is set. Flags are
-found in `--name=value` and in `--name value`, with "_" for "-" as the components themselves allow.
+found in `--name=value` and in `--name value`, with "_" for "-" as the components themselves allow. Those
+that are set are written `--name=value`: the script that activates a standby looks for that spelling when
+it has to move the API server on to its spare port.
 """
 
 from __future__ import annotations
@@ -76,19 +78,17 @@ def _with_flag(command: list[str], arguments: list[str], name: str, value: str) 
 
 
 def _replaced(words: Sequence[str], name: str, change: Callable[[str], str]) -> list[str]:
-    result, value_is_next = [], False
+    """The words with the flag's value changed, in one word; a value of its own follows its flag."""
+    result: list[str] = []
+    value_is_next = False
     for word in words:
         if value_is_next:
-            result.append(change(word))
-            value_is_next = False
+            result.append(f"--{name}={change(word)}")
         elif _name(word) != name:
             result.append(word)
         elif "=" in word:
-            flag, _, value = word.partition("=")
-            result.append(f"{flag}={change(value)}")
-        else:
-            result.append(word)
-            value_is_next = True
+            result.append(f"--{name}={change(word.partition('=')[2])}")
+        value_is_next = not value_is_next and _name(word) == name and "=" not in word
     return result
 
 

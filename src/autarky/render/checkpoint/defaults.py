@@ -26,21 +26,22 @@ _FILE_SOURCE = {"defaultMode": 0o644}
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 HOOKS = ("postStart", "preStop")
 
-_MEANS_SOMETHING_WHEN_EMPTY = frozenset({"emptyDir"})
+_NOTHING_WHEN_EMPTY = frozenset({"securityContext", "capabilities", "resources", "lifecycle"})
+"""An empty object often means something, a volume's kind above all; of these it does not."""
 
 
 def pruned(value: Any) -> Any:
     """Without empty values, which the API server drops too; elements of lists are kept."""
     if isinstance(value, dict):
         smaller = {key: pruned(item) for key, item in value.items()}
-        return {key: item for key, item in smaller.items() if not _empty(item) or key in _MEANS_SOMETHING_WHEN_EMPTY}
+        return {key: item for key, item in smaller.items() if not _means_nothing(key, item)}
     if isinstance(value, list):
         return [pruned(item) for item in value]
     return value
 
 
-def _empty(value: Any) -> bool:
-    return value is None or value in ("", [], {})
+def _means_nothing(key: str, item: Any) -> bool:
+    return item is None or item in ("", []) or (item == {} and key in _NOTHING_WHEN_EMPTY)
 
 
 def without_pod_defaults(spec: Object) -> Object:
