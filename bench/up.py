@@ -23,15 +23,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from autarky.cli.wiring import Silence, lab_supplies
-from autarky.config import default_cluster
-from autarky.hosts import LabHost
+from _kubeadm import kubeadm_cluster, lab_host
+
+from autarky.cli.wiring import Silence
 from autarky.lab import Lab
-from autarky.model.files import File
-from autarky.payload import Payload, default_version, get_payload, known_versions, load_release
+from autarky.payload import Payload, default_version, get_payload, load_release
 from autarky.ports import Host
-from autarky.render import node as render_node
-from autarky.render.values import Credentials, Inputs
 
 STATE = Path.home() / ".local/state/autarky-bench"
 NAME = "bench-up"
@@ -95,11 +92,6 @@ async def memory(host: Host) -> dict[str, float]:
     return total
 
 
-def lab_host(lab: str) -> LabHost:
-    record = Lab.open(lab).records()["n1"]
-    return LabHost("n1", record.pid, record.start_time, address=record.address)
-
-
 # --- autarky -------------------------------------------------------------------------------------------
 
 
@@ -136,114 +128,16 @@ async def measure_autarky(payload: Payload) -> Measured:
 
 # --- kubeadm -------------------------------------------------------------------------------------------
 
-KUBELET_UNIT = """\
-[Unit]
-After=containerd.service
-[Service]
-Environment=PATH=/var/lib/autarky/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
-ExecStart=/usr/bin/kubelet --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf \
- --kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml $KUBELET_KUBEADM_ARGS
-Restart=always
-RestartSec=10
-[Install]
-WantedBy=multi-user.target
-"""
-
-
-def kubeadm_config(version: str) -> str:
-    """Only what this kind of host needs (cgroup v1, no CAP_SYS_RESOURCE) and the images that are there."""
-    documents = [
-        {
-            "apiVersion": "kubeadm.k8s.io/v1beta4",
-            "kind": "InitConfiguration",
-            "nodeRegistration": {"name": "n1", "criSocket": "unix:///run/containerd/containerd.sock", "taints": []},
-        },
-        {
-            "apiVersion": "kubeadm.k8s.io/v1beta4",
-            "kind": "ClusterConfiguration",
-            "kubernetesVersion": version,
-            "networking": {"podSubnet": "10.244.0.0/16", "serviceSubnet": "10.96.0.0/16"},
-            # flannel runs as autarky's manifest has it, which dials the node's own port.
-            "apiServer": {"certSANs": ["127.0.0.1"]},
-            "etcd": {"local": {"imageTag": "3.6.16-0"}},
-            "dns": {"imageRepository": "registry.k8s.io/coredns", "imageTag": "v1.14.7"},
-        },
-        {
-            "apiVersion": "kubelet.config.k8s.io/v1beta1",
-            "kind": "KubeletConfiguration",
-            "cgroupDriver": "cgroupfs",
-            "failCgroupV1": False,
-            "failSwapOn": False,
-            "oomScoreAdj": 0,
-        },
-        {
-            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
-            "kind": "KubeProxyConfiguration",
-            "mode": "nftables",
-            "conntrack": {"maxPerCore": 0},
-            "oomScoreAdj": 0,
-        },
-    ]
-    return "---\n".join(json.dumps(document) + "\n" for document in documents)
-
 
 async def measure_kubeadm(payload: Payload) -> Measured:
     lab = Lab.open(f"{NAME}-kubeadm")
-    await lab.down()
-    runc, seed = await lab_supplies(payload.release, Silence())
-    await lab.ensure(["n1"], runc=runc, seed=seed, progress=Silence())
-    host = lab_host(lab.name)
-    await prepare_kubeadm_host(host, payload)
-    kubectl = [str(payload.binaries["kubectl"].path)]
     with tempfile.TemporaryDirectory() as directory:
-        flannel = Path(directory) / "flannel.yaml"
-        flannel.write_text(flannel_manifests(directory))
-        begin = time.monotonic()
-        ignored = "--ignore-preflight-errors=all"
-        await host.run(["/usr/bin/kubeadm", "init", "--config=/root/kubeadm.yaml", ignored], timeout=WAIT_SECONDS)
-        returned = time.monotonic() - begin
-        kubeconfig = Path(directory) / "kubeconfig"
-        kubeconfig.write_bytes(await host.read("/etc/kubernetes/admin.conf") or b"")
-        kubectl.append(f"--kubeconfig={kubeconfig}")
-        subprocess.run([*kubectl, "apply", "-f", str(flannel)], check=True, stdout=subprocess.DEVNULL)
-        await until_ready(kubectl, {"kube-proxy": 1, "kube-dns": 2})
-        ready = time.monotonic() - begin
-    used = await memory(host)
+        cluster = await kubeadm_cluster(payload, lab, Path(directory))
+        await until_ready(cluster.kubectl, {"kube-proxy": 1, "kube-dns": 2})
+        ready = time.monotonic() - cluster.begin
+    used = await memory(cluster.host)
     await lab.down()
-    return Measured(ready, returned, used)
-
-
-async def prepare_kubeadm_host(host: LabHost, payload: Payload) -> None:
-    """Binaries, containerd as autarky configures it, the kubelet's unit as kubeadm's packages have it."""
-    cluster = default_cluster(default_version=payload.release.kubernetes, known_versions=known_versions())
-    facts = await host.facts()
-    images = {name: image.reference for name, image in payload.images.items()}
-    inputs = Inputs(cluster.with_addresses({"n1": facts.address}), images, Credentials({}), {"n1": facts})
-    node = inputs.cluster.nodes[0]
-    for name, path in render_node.BINARIES.items():
-        await host.push(payload.binaries[name].path, path, mode=0o755)
-    for name in ("kubeadm", "kubelet", "kubectl"):
-        await host.push(payload.binaries[name].path, f"/usr/bin/{name}", mode=0o755)
-    files = [
-        *render_node.system_files(inputs, node),
-        File("/etc/systemd/system/kubelet.service", KUBELET_UNIT.encode()),
-    ]
-    await host.write_files(
-        [*files, File("/root/kubeadm.yaml", kubeadm_config(str(payload.release.kubernetes)).encode())]
-    )
-    await host.run(["sysctl", "--quiet", "--load", render_node.SYSCTLS], check=False)
-    await host.run(["systemctl", "daemon-reload"])
-    await host.run(["systemctl", "enable", "--now", "containerd"])
-    await host.run(["systemctl", "enable", "kubelet"])
-
-
-def flannel_manifests(directory: str) -> str:
-    """The same flannel, as `autarky render` writes it; it reaches the API through kubeadm's own port."""
-    rendered = Path(directory) / "rendered"
-    subprocess.run([sys.executable, "-m", "autarky", "render", "-f", "examples/lab-1.yaml", str(rendered)], check=True,
-                   stdout=subprocess.DEVNULL)  # fmt: skip
-    return next(rendered.glob("manifests/*-flannel.yaml")).read_text()
+    return Measured(ready, cluster.returned - cluster.begin, used)
 
 
 # --- main ------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from autarky.agents.node.checkpointer import Checkpointer
 from autarky.decide import dead_leases, leadership, slots
 from autarky.errors import AutarkyError
 from autarky.kube import KubeClient
-from autarky.ports import Clock
+from autarky.ports import Clock, Kube
 from autarky.render import api_server, controllers
 from autarky.render.values import SYSTEM
 
@@ -155,7 +155,7 @@ class Undertaker:
     kubelet's identity change no lease but its node's own, whatever RBAC says.
     """
 
-    clients: Mapping[str, KubeClient]
+    clients: Mapping[str, Kube]
     clock: Clock
     say: Say
     _seen: dict[str, tuple[object, float]] = field(default_factory=dict)
