@@ -110,3 +110,15 @@ def test_a_deleted_api_server_is_covered_until_up_brings_it_back(cluster: TestCl
         cluster.up()
         cluster.wait("the standby is dormant again", lambda: settled(cluster), seconds=120)
     assert reports[0]["failed"] == 0, reports[0]
+
+
+def test_the_control_plane_moves_to_static_pods_and_back_under_load(cluster: TestCluster) -> None:
+    with cluster.probed() as reports:
+        cluster.autarky("unpivot", "--cluster", cluster.name, "-o", "plain")
+        names = {"standby-kube-apiserver", "standby-kube-controller-manager", "standby-kube-scheduler"}
+        assert set(standbys(cluster)) == names
+        assert cluster.kubectl(*SYSTEM, "get", API, *LEVEL_3, "--ignore-not-found") == ""
+        assert cluster.status()["healthy"]
+        cluster.autarky("pivot", "--to", "1-4", "--cluster", cluster.name, "-o", "plain")
+        cluster.wait("everything is hosted", lambda: settled(cluster), seconds=90)
+    assert reports[0]["failed"] == 0, reports[0]

@@ -38,7 +38,7 @@ def up(
     Run it again at any time: what is already as wanted is left alone.
     """
     wanted = _wanted(file, cluster)
-    run_async(lambda: _up(wanted, output, ignore, skip, dry_run=dry_run))
+    run_async(lambda: bring_up(wanted, output, ignore, skip, dry_run=dry_run))
 
 
 @click.command()
@@ -49,7 +49,7 @@ def up(
 def plan(file: Path | None, cluster: str | None, output: str, ignore: Sequence[str], skip: Sequence[str]) -> None:
     """Say what `autarky up` would change, and change nothing."""
     wanted = _wanted(file, cluster)
-    run_async(lambda: _up(wanted, output, ignore, skip, dry_run=True))
+    run_async(lambda: bring_up(wanted, output, ignore, skip, dry_run=True))
 
 
 def _wanted(file: Path | None, name: str | None) -> Cluster:
@@ -63,7 +63,8 @@ def _wanted(file: Path | None, name: str | None) -> Cluster:
     return load_cluster(file, name)
 
 
-async def _up(wanted: Cluster, output: str, ignore: Sequence[str], skip: Sequence[str], *, dry_run: bool) -> None:
+async def bring_up(wanted: Cluster, output: str, ignore: Sequence[str], skip: Sequence[str], *, dry_run: bool) -> None:
+    """Run the workflow for this very cluster, or only plan it."""
     from autarky.cli.wiring import build_context, refuse_unfit_machine
     from autarky.config import dump
     from autarky.engine.selection import Selection

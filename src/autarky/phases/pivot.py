@@ -107,7 +107,7 @@ async def look(context: Context, node: Node) -> dict[str, slots.Seen]:
     pods, listing, balanced = await asyncio.gather(
         _hosted_pods(context.kube()),
         host.run([standby.SCRIPT_PATH, "list"]),
-        _balanced(context, node),
+        is_balanced(context, node, f"{node.name}-hosted"),
     )
     active = {component: bool(a) for component, (_, a) in standby.parse_list(listing.text).items()}
     return {
@@ -128,11 +128,12 @@ async def _hosted_pods(kube: Kube) -> list[Object] | None:
         return None
 
 
-async def _balanced(context: Context, node: Node) -> bool | None:
-    """Whether the node's load balancer sends new connections to its hosted API server."""
+async def is_balanced(context: Context, node: Node, server: str) -> bool | None:
+    """Whether the node's load balancer sends new connections to that server ("n1-hosted"); None when it does
+    not say."""
     script = (
         f"exec 3<>/dev/tcp/127.0.0.1/{ports.NLLB_HEALTH} && "
-        f"printf 'GET /{node.name}-hosted HTTP/1.0\\r\\n\\r\\n' >&3 && read -r line <&3 && echo \"$line\""
+        f"printf 'GET /{server} HTTP/1.0\\r\\n\\r\\n' >&3 && read -r line <&3 && echo \"$line\""
     )
     answer = await context.host(node).run(["bash", "-c", script], check=False)
     return " 200 " in answer.text if answer.status == 0 else None

@@ -13,6 +13,7 @@ from autarky.phases.join import JoinWorkers
 from autarky.phases.objects import ApplyObjects
 from autarky.phases.pivot import Pivot
 from autarky.phases.prepare import PrepareHosts
+from autarky.phases.retire import RetireHosted
 from autarky.phases.start import StartControlPlane
 from autarky.phases.supply import GetPayload, IssueCertificates
 
@@ -29,6 +30,7 @@ PHASES: tuple[Phase[Context], ...] = (
     ApplyObjects(),
     AdmitControlNodes(),
     Pivot(),
+    RetireHosted(),
     JoinWorkers(),
     StartAgents(),
     AwaitWorkloads(),

@@ -1,0 +1,50 @@
+"""`autarky pivot` and `autarky unpivot`: change at run time which levels are hosted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from autarky.cli.options import cluster_options, dry_run_option, output_option
+from autarky.cli.session import run_async
+
+LEVELS = ("1-4", "2-4", "3-4", "4")
+
+
+@click.command()
+@cluster_options
+@click.option("--to", "levels", type=click.Choice(LEVELS), required=True, help="The levels to be hosted from now on.")
+@output_option
+@dry_run_option
+def pivot(file: Path | None, cluster: str | None, levels: str, output: str, dry_run: bool) -> None:
+    """Move levels between their slots while the cluster serves: hosted, or static pods.
+
+    The same as `autarky up` with another `spec.selfHosted`. A file that says otherwise wins again at its next
+    `up`: change it as well.
+    """
+    _change(file, cluster, levels, output, dry_run=dry_run)
+
+
+@click.command()
+@cluster_options
+@output_option
+@dry_run_option
+def unpivot(file: Path | None, cluster: str | None, output: str, dry_run: bool) -> None:
+    """Move the whole control plane back to static pods: `pivot --to 4`."""
+    _change(file, cluster, "4", output, dry_run=dry_run)
+
+
+def _change(file: Path | None, cluster: str | None, levels: str, output: str, *, dry_run: bool) -> None:
+    from autarky.cli.up import bring_up
+    from autarky.cli.wiring import load_cluster
+    from autarky.model.cluster import Level
+
+    found = load_cluster(file, cluster)
+    wanted = replace(found, self_hosted=Level(int(levels[0])))
+    run_async(lambda: bring_up(wanted, output, (), (), dry_run=dry_run))
+    if file is not None and found.self_hosted_text != wanted.self_hosted_text:
+        click.echo(
+            f"{file} still says selfHosted: {found.self_hosted_text!r}; the next `up -f` goes back to it", err=True
+        )

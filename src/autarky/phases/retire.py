@@ -1,0 +1,86 @@
+"""Unpivot: hosted workloads of levels that are not hosted (any more) go, once their standbys serve.
+
+Contract: rule 1: nothing is deleted before the standby on every control node answers by itself (level 3) and
+through the load balancer (level 2). Which standbys run is decided and done by the pivot and the node agents;
+this only takes away what they have replaced. Rule 10: it does so for a change of level, and for nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autarky.decide.slots import Health
+from autarky.engine.deadline import poll_until
+from autarky.engine.phase import Change
+from autarky.model.cluster import Node
+from autarky.phases.context import Context
+from autarky.phases.pivot import LEVELS, is_balanced, pod_health
+from autarky.ports import Progress
+from autarky.render import api_server, standby
+from autarky.render.values import SYSTEM
+
+SERVE_SECONDS = 120.0
+END_SECONDS = 180.0
+APPS = "apps/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class RetireHosted:
+    name: str = "retire-hosted"
+    title: str = "Take away what is hosted no more"
+    timeout: float = 400
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        if not await context.api_answers():
+            return []
+        return [
+            Change(f"delete {_kind(component)} {SYSTEM}/{component}, once its standby serves")
+            for component in await superfluous(context)
+        ]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        for component in await superfluous(context):
+            await _until_standbys_serve(context, component, progress)
+            await context.kube().delete(APPS, _kind(component), component, SYSTEM)
+            await context.kube().delete("policy/v1", "PodDisruptionBudget", component, SYSTEM)
+            await _until_hosted_pods_ended(context, component, progress)
+            progress.note(f"{component} runs as static pods only")
+
+
+async def superfluous(context: Context) -> list[str]:
+    """The components whose level is not hosted and whose hosted workload is there."""
+    unwanted = [c for c in standby.COMPONENTS if not context.cluster.hosts_level(LEVELS[c])]
+    return [c for c in unwanted if await context.kube().get(APPS, _kind(c), c, SYSTEM) is not None]
+
+
+def _kind(component: str) -> str:
+    return "DaemonSet" if component == api_server.COMPONENT else "Deployment"
+
+
+async def _until_standbys_serve(context: Context, component: str, progress: Progress) -> None:
+    async def serve() -> str | None:
+        idle = [node.name for node in context.cluster.control_nodes if not await _serves(context, node, component)]
+        return f"not yet on {', '.join(idle)}" if idle else None
+
+    what = f"the standby of {component} serves on every control node"
+    await poll_until(what, serve, timeout=SERVE_SECONDS, progress=progress, clock=context.clock)
+
+
+async def _serves(context: Context, node: Node, component: str) -> bool:
+    if component == api_server.COMPONENT:
+        servers = (f"{node.name}-standby", f"{node.name}-spare")
+        return any([await is_balanced(context, node, server) for server in servers])
+    labels = f"autarky.dev/slot=standby,k8s-app={component}"
+    pods = await context.kube().list("v1", "Pod", namespace=SYSTEM, labels=labels)
+    return any(pod["spec"].get("nodeName") == node.name and pod_health(pod) is Health.READY for pod in pods)
+
+
+async def _until_hosted_pods_ended(context: Context, component: str, progress: Progress) -> None:
+    async def ended() -> str | None:
+        labels = f"autarky.dev/slot=hosted,k8s-app={component}"
+        pods = await context.kube().list("v1", "Pod", namespace=SYSTEM, labels=labels)
+        return f"still there: {', '.join(pod['metadata']['name'] for pod in pods)}" if pods else None
+
+    what = f"the hosted pods of {component} have ended"
+    await poll_until(what, ended, timeout=END_SECONDS, progress=progress, clock=context.clock)
