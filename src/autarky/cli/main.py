@@ -36,6 +36,7 @@ COMMANDS = {
     },
     "Look": {
         "status": LazyCommand("autarky.cli.status:status", "Layers, slots and health of a cluster."),
+        "doctor": LazyCommand("autarky.cli.doctor:doctor", "Say what is wrong, causes before effects."),
         "logs": LazyCommand("autarky.cli.status:logs", "Logs of a component."),
         "render": LazyCommand("autarky.cli.render:render", "Write everything `up` would put on hosts and in the API."),
     },

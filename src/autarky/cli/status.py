@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,9 +28,11 @@ COMPONENTS = (
     "kube-controller-manager",
     "kube-scheduler",
     "kube-proxy",
+    "node-agent",
     "kube-flannel",
     "coredns",
 )
+WATCH_SECONDS = 2.0
 _HEADINGS = ("LEVEL", "COMPONENT", "NODE", "SLOT", "VERSION", "HEALTH", "DETAIL")
 _UNITS = {"kubelet", "containerd"}
 
@@ -37,11 +40,17 @@ _UNITS = {"kubelet", "containerd"}
 @click.command()
 @cluster_options
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
-def status(file: Path | None, cluster: str | None, output: str) -> None:
+@click.option("-w", "--watch", is_flag=True, help="Look again every two seconds, until it is interrupted.")
+def status(file: Path | None, cluster: str | None, output: str, watch: bool) -> None:
     """Layers 0-4 with slot, version and health of each component on each node.
 
     Exits with 1 when something is not healthy.
     """
+    while watch:
+        found = run_async(lambda: _status(file, cluster))
+        click.clear()  # does nothing where nobody looks at a screen
+        click.echo(json.dumps(found.as_dict()) if output == "json" else table(found))
+        time.sleep(WATCH_SECONDS)
     found = run_async(lambda: _status(file, cluster))
     click.echo(json.dumps(found.as_dict(), indent=2) if output == "json" else table(found))
     if not found.healthy:

@@ -1,0 +1,55 @@
+"""`autarky doctor`: what is wrong, in order of cause."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from autarky.cli.options import cluster_options
+from autarky.cli.session import run_async
+
+if TYPE_CHECKING:
+    from autarky.decide.diagnosis import Finding
+
+
+@click.command()
+@cluster_options
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+def doctor(file: Path | None, cluster: str | None, output: str) -> None:
+    """Say what is wrong, causes before effects, with what was seen and the command that goes on.
+
+    Works with the API up, half up or down; it only looks. Exits with 1 when something is wrong.
+    """
+    findings = run_async(lambda: _examine(file, cluster))
+    if output == "json":
+        click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        click.echo(as_text(findings))
+    if findings:
+        raise SystemExit(1)
+
+
+async def _examine(file: Path | None, name: str | None) -> list[Finding]:
+    from autarky.cli.wiring import build_context, load_cluster
+    from autarky.decide.diagnosis import diagnose
+    from autarky.phases.doctor import evidence
+
+    context = build_context(load_cluster(file, name))
+    try:
+        return diagnose(await evidence(context))
+    finally:
+        await context.close()
+
+
+def as_text(findings: list[Finding]) -> str:
+    if not findings:
+        return "nothing is wrong"
+    blocks = [
+        f"{number}. {finding.subject}: {finding.what}\n   seen: {finding.evidence}\n   next: {finding.next}"
+        for number, finding in enumerate(findings, 1)
+    ]
+    return "\n".join(blocks)

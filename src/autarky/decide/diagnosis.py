@@ -1,0 +1,149 @@
+"""What is wrong with a cluster, causes before effects: from evidence to findings.
+
+Contract: pure. A finding says what was seen and which command goes on; what could not be looked at is a
+finding of its own and never taken for down (rule 2). What is explained by a cause is not repeated below it:
+of a host that is off nothing else is said, and of an API without etcd not that it is not ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+LOW_DISK_BYTES = 512 * 1024 * 1024
+"""etcd and the agents write little, but what they write must not fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvidence:
+    """One node's host. `problem`: why nothing else is known of it, or "".
+
+    units: systemd unit → whether it is active. free: path → bytes left. etcd: the status of the local member's
+    health (None: no answer); has_etcd: whether there should be one. balanced: API server → whether the load
+    balancer holds it for ready; None when the balancer does not answer. active: components whose standby runs.
+    missing_standby: components without a complete standby.
+    """
+
+    name: str
+    problem: str = ""
+    control_plane: bool = True
+    units: Mapping[str, bool] = field(default_factory=dict)
+    free: Mapping[str, int] = field(default_factory=dict)
+    has_etcd: bool = True
+    etcd: int | None = 200
+    balanced: Mapping[str, bool] | None = field(default_factory=dict)
+    active: frozenset[str] = frozenset()
+    missing_standby: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class PodEvidence:
+    """A pod of ours that is not ready, and what the kubelet or the scheduler says about it."""
+
+    component: str
+    name: str
+    node: str
+    slot: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvidence:
+    """api: why it does not answer, or "". idle_leases: component → seconds since its lease was renewed.
+
+    hosted: the components whose level is hosted.
+    """
+
+    nodes: tuple[NodeEvidence, ...]
+    api: str = ""
+    unready_nodes: Mapping[str, str] = field(default_factory=dict)
+    unready_pods: tuple[PodEvidence, ...] = ()
+    idle_leases: Mapping[str, float] = field(default_factory=dict)
+    hosted: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """what: one sentence. evidence: what was seen. next: the command that goes on."""
+
+    subject: str
+    what: str
+    evidence: str
+    next: str
+
+
+LEASE_IDLE_SECONDS = 20.0
+
+
+def diagnose(cluster: ClusterEvidence) -> list[Finding]:
+    """See the module's contract."""
+    hosts = [finding for node in cluster.nodes for finding in _host(node)]
+    etcd = [] if hosts else list(_etcd(cluster))
+    api = list(_api(cluster, explained=bool(hosts or etcd)))
+    inside = [] if cluster.api else list(_inside(cluster))
+    return [*hosts, *etcd, *api, *inside, *_covered(cluster)]
+
+
+def _host(node: NodeEvidence) -> Iterator[Finding]:
+    if node.problem:
+        yield Finding(node.name, "its host does not answer", node.problem, "power the machine on, then ask again")
+        return
+    for path, free in node.free.items():
+        if free < LOW_DISK_BYTES:
+            seen = f"{free // 2**20} MiB are free in {path}"
+            yield Finding(node.name, "its disk is nearly full", seen, f"free space in {path} on {node.name}")
+    for unit in ("containerd", "kubelet"):
+        if not node.units.get(unit, True):
+            what = f"{unit} does not run"
+            yield Finding(
+                node.name, what, f"systemd says so of {unit}.service", f"autarky logs {unit} --node {node.name}"
+            )
+            return  # without containerd there is no kubelet, and without a kubelet nothing is restarted
+
+
+def _etcd(cluster: ClusterEvidence) -> Iterator[Finding]:
+    for node in cluster.nodes:
+        if node.control_plane and node.has_etcd and not node.problem and node.etcd != 200:
+            seen = "nothing answers on its health port" if node.etcd is None else f"its health is {node.etcd}"
+            yield Finding(node.name, "etcd is not healthy", seen, f"autarky logs etcd --node {node.name}")
+
+
+def _api(cluster: ClusterEvidence, *, explained: bool) -> Iterator[Finding]:
+    for node in cluster.nodes:
+        if not node.problem and node.balanced is None:
+            yield Finding(
+                node.name,
+                "its load balancer does not answer",
+                "nothing listens on 127.0.0.1:6444",
+                f"autarky logs node-load-balancer --node {node.name}",
+            )
+    if not cluster.api or explained:
+        return
+    ready = [server for node in cluster.nodes for server, up in (node.balanced or {}).items() if up]
+    seen = f"{cluster.api}; the load balancers hold {', '.join(sorted(set(ready))) or 'no server'} for ready"
+    yield Finding("API", "it does not answer", seen, "autarky logs kube-apiserver")
+
+
+def _inside(cluster: ClusterEvidence) -> Iterator[Finding]:
+    for component, seconds in cluster.idle_leases.items():
+        if seconds > LEASE_IDLE_SECONDS:
+            seen = f"its lease was renewed {seconds:.0f} s ago"
+            yield Finding(component, "nobody leads", seen, f"autarky logs {component}")
+    for name, why in cluster.unready_nodes.items():
+        yield Finding(name, "the node is not Ready", why, f"autarky logs kubelet --node {name}")
+    for pod in cluster.unready_pods:
+        what = f"a pod of {pod.component} is not ready"
+        go_on = f"autarky kubectl -n kube-system describe pod {pod.name}"
+        yield Finding(pod.node, what, pod.why or f"{pod.name} ({pod.slot}) says no reason", go_on)
+
+
+def _covered(cluster: ClusterEvidence) -> Iterator[Finding]:
+    """Nothing is down, but the cluster lives on its reserve."""
+    for node in cluster.nodes:
+        for component in sorted(node.active & cluster.hosted):
+            seen = "its standby is active"
+            go_on = "autarky kubectl -n kube-system logs ds/node-agent --tail=20"
+            yield Finding(node.name, f"the hosted {component} does not serve alone", seen, go_on)
+        for component in sorted(node.missing_standby):
+            what = f"there is no complete standby of {component}"
+            yield Finding(node.name, what, "nothing would bring it back after a reboot", "autarky up")

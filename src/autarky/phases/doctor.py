@@ -1,0 +1,104 @@
+"""Collecting the evidence for `autarky doctor`: from hosts and API side by side, whatever of them answers.
+
+It only looks. Nothing here fails for a source that is silent: its silence is evidence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from autarky import places
+from autarky.decide.diagnosis import ClusterEvidence, NodeEvidence, PodEvidence
+from autarky.errors import AutarkyError
+from autarky.model import ports
+from autarky.model.cluster import Node
+from autarky.phases.context import Context
+from autarky.phases.hosts import observe
+from autarky.phases.pivot import LEVELS
+from autarky.phases.status import gather
+from autarky.ports import Host
+from autarky.render import controllers, standby
+from autarky.render.values import SYSTEM
+
+UNITS = ("containerd", "kubelet")
+# Answers of loopback ports as plain HTTP; "-" where nothing answers.
+_SCRIPT = f"""\
+ask() {{
+  line=$(exec 2>/dev/null; exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'GET %s HTTP/1.0\\r\\n\\r\\n' "$2" >&3 &&
+    timeout 3 head -n 1 <&3) || line=-
+  set -- $line; echo "${{2:--}}"
+}}
+for unit in {" ".join(UNITS)}; do echo "unit $unit $(systemctl is-active "$unit")"; done
+for path in / {places.ETCD_DATA}; do
+  echo "free $path $(df --output=avail -B1 "$path" 2>/dev/null | tail -n 1 | tr -d ' ')"
+done
+echo "etcd $(ask {ports.ETCD_HEALTH} /readyz)"
+echo "balancer $(ask {ports.NLLB_HEALTH} /)"
+for server; do echo "server $server $(ask {ports.NLLB_HEALTH} "/$server")"; done
+"""
+
+
+async def evidence(context: Context) -> ClusterEvidence:
+    """Everything that can be seen now."""
+    with suppress(AutarkyError):  # what the hosts do not say is found below, host by host
+        await observe(context)
+    nodes = tuple(await asyncio.gather(*(_node(context, node) for node in context.cluster.nodes)))
+    status = await gather(context)
+    hosted = frozenset(c for c in standby.COMPONENTS if context.cluster.hosts_level(LEVELS[c]))
+    if status.api != "ready":
+        return ClusterEvidence(nodes, api=status.api, hosted=hosted)
+    unready = [row for row in status.rows if row.health not in {"ready", "dormant"}]
+    pods = tuple(PodEvidence(r.component, r.component, r.node, r.slot, r.detail) for r in unready if r.level > 0)
+    return ClusterEvidence(
+        nodes,
+        unready_nodes={row.node: row.detail for row in unready if row.level == 0},
+        unready_pods=pods,
+        idle_leases=await _idle_leases(context),
+        hosted=hosted,
+    )
+
+
+async def _node(context: Context, node: Node) -> NodeEvidence:
+    host = context.machines.host(node.name)
+    if host is None:
+        return NodeEvidence(node.name, problem="its machine does not run", control_plane=node.control_plane)
+    try:
+        return await _looked_at(context, node, host)
+    except AutarkyError as error:
+        return NodeEvidence(node.name, problem=str(error), control_plane=node.control_plane)
+
+
+async def _looked_at(context: Context, node: Node, host: Host) -> NodeEvidence:
+    servers = [f"{n.name}-{slot}" for n in context.cluster.control_nodes for slot in ("hosted", "standby", "spare")]
+    text = (await host.run(["bash", "-c", _SCRIPT, "bash", *servers], timeout=60)).text
+    said = [line.split() for line in text.splitlines()]
+    listing = await host.run([standby.SCRIPT_PATH, "list"], check=False) if node.control_plane else None
+    standbys = standby.parse_list(listing.text) if listing is not None and listing.status == 0 else {}
+    etcd = next((words[1] for words in said if words[0] == "etcd"), "-")
+    answers = any(words[0] == "balancer" and words[1] != "-" for words in said)
+    return NodeEvidence(
+        node.name,
+        control_plane=node.control_plane,
+        units={words[1]: words[2] == "active" for words in said if words[0] == "unit"},
+        free={words[1]: int(words[2]) for words in said if words[0] == "free" and len(words) == 3},
+        has_etcd=node.control_plane and context.cluster.external_etcd is None,
+        etcd=int(etcd) if etcd.isdigit() else None,
+        balanced={words[1]: words[2] == "200" for words in said if words[0] == "server"} if answers else None,
+        active=frozenset(component for component, (_, activations) in standbys.items() if activations),
+        missing_standby=frozenset(
+            c for c in standby.COMPONENTS if node.control_plane and standbys.get(c, (None, ()))[0] is None
+        ),
+    )
+
+
+async def _idle_leases(context: Context) -> dict[str, float]:
+    """Seconds since each level 3 lease was renewed, by the API server's clock as near as this machine's is."""
+    idle = {}
+    for name in controllers.CONTROLLERS:
+        lease = await context.kube().get("coordination.k8s.io/v1", "Lease", name, SYSTEM)
+        stamp = (lease or {}).get("spec", {}).get("renewTime")
+        if stamp:
+            idle[name] = (datetime.now(UTC) - datetime.fromisoformat(stamp)).total_seconds()
+    return idle

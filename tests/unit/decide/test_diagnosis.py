@@ -1,0 +1,84 @@
+"""Causes come before effects, and what a cause explains is not said again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autarky.decide.diagnosis import LOW_DISK_BYTES, ClusterEvidence, NodeEvidence, PodEvidence, diagnose
+
+WELL = NodeEvidence("n1", units={"containerd": True, "kubelet": True}, free={"/": 2**40}, balanced={"n1-hosted": True})
+
+
+def whats(cluster: ClusterEvidence) -> list[str]:
+    return [f"{finding.subject}: {finding.what}" for finding in diagnose(cluster)]
+
+
+def test_of_a_healthy_cluster_nothing_is_said():
+    assert diagnose(ClusterEvidence((WELL,), hosted=frozenset({"kube-apiserver"}))) == []
+
+
+def test_of_a_host_that_is_off_nothing_else_is_said():
+    off = NodeEvidence("n1", problem="its machine does not run", balanced=None, etcd=None)
+    assert whats(ClusterEvidence((off,), api="no connection")) == ["n1: its host does not answer"]
+
+
+def test_without_containerd_the_kubelet_is_not_the_cause():
+    down = replace(WELL, units={"containerd": False, "kubelet": False})
+    assert whats(ClusterEvidence((down,), api="no connection")) == ["n1: containerd does not run"]
+
+
+def test_etcd_explains_an_api_that_does_not_answer():
+    silent = replace(WELL, etcd=None, balanced={"n1-hosted": False})
+    assert whats(ClusterEvidence((silent,), api="/readyz says 500")) == ["n1: etcd is not healthy"]
+
+
+def test_an_external_etcd_is_not_looked_for_on_nodes():
+    assert diagnose(ClusterEvidence((replace(WELL, has_etcd=False, etcd=None),))) == []
+
+
+def test_a_full_disk_comes_first():
+    full = replace(WELL, free={"/": LOW_DISK_BYTES - 1}, etcd=503)
+    assert whats(ClusterEvidence((full,), api="down"))[0] == "n1: its disk is nearly full"
+
+
+def test_an_api_without_another_cause_is_said_to_be_down_with_what_the_balancers_see():
+    [finding] = diagnose(ClusterEvidence((replace(WELL, balanced={"n1-hosted": False}),), api="refused"))
+    assert finding.subject == "API"
+    assert "no server for ready" in finding.evidence
+
+
+def test_with_the_api_leases_nodes_and_pods_are_looked_at_in_this_order():
+    pod = PodEvidence("coredns", "coredns-x", "n1", "hosted", "ImagePullBackOff")
+    cluster = ClusterEvidence(
+        (WELL,), unready_nodes={"n2": "no heartbeat"}, unready_pods=(pod,), idle_leases={"kube-scheduler": 90.0}
+    )
+    assert whats(cluster) == [
+        "kube-scheduler: nobody leads",
+        "n2: the node is not Ready",
+        "n1: a pod of coredns is not ready",
+    ]
+
+
+def test_living_on_the_reserve_is_told_only_for_hosted_levels():
+    active = replace(WELL, active=frozenset({"kube-apiserver"}))
+    assert whats(ClusterEvidence((active,))) == []
+    [found] = whats(ClusterEvidence((active,), hosted=frozenset({"kube-apiserver"})))
+    assert "does not serve alone" in found
+
+
+@given(
+    problem=st.sampled_from(["", "off"]),
+    units=st.dictionaries(st.sampled_from(["containerd", "kubelet"]), st.booleans()),
+    etcd=st.sampled_from([None, 200, 503]),
+    balanced=st.none() | st.dictionaries(st.just("n1-hosted"), st.booleans()),
+    api=st.sampled_from(["", "refused"]),
+)
+def test_an_api_that_is_down_is_always_explained(problem, units, etcd, balanced, api):
+    """And every finding names what was seen and how to go on."""
+    node = NodeEvidence("n1", problem=problem, units=units, etcd=etcd, balanced=balanced)
+    findings = diagnose(ClusterEvidence((node,), api=api))
+    assert findings or not api
+    assert all(f.subject and f.what and f.evidence and f.next for f in findings)
