@@ -73,7 +73,13 @@ class Place:
         return [json.loads(path.read_text()) for path in files]
 
     def current(self, component: str = API) -> str | None:
-        link = self.root / "standby" / component / "current"
+        return self.points_to(component, "current")
+
+    def previous(self) -> str | None:
+        return self.points_to(API, "previous")
+
+    def points_to(self, component: str, name: str) -> str | None:
+        link = self.root / "standby" / component / name
         return str(link.readlink()) if link.is_symlink() else None
 
 
@@ -167,6 +173,23 @@ def test_a_switch_makes_a_complete_revision_the_current_one_and_keeps_the_old(re
     assert (ready.root / "standby" / API / revision().name / "pod.json").exists()
     ready.ok("activate", API)
     assert "--v=5" in ready.active()[0]["spec"]["containers"][0]["command"]
+
+
+def test_a_switch_remembers_the_revision_that_was_current_before_it(ready):
+    assert ready.previous() is None
+    first, second, third = (revision(extra_args={API: {"v": level}}) for level in "567")
+    for new, before in ((first, revision()), (second, first), (third, second), (second, third)):
+        ready.write(new)
+        ready.ok("switch", API, new.name)
+        assert (ready.current(), ready.previous()) == (new.name, before.name)
+
+
+def test_a_second_switch_to_the_same_revision_changes_nothing(ready):
+    new = revision(extra_args={API: {"v": "5"}})
+    ready.write(new)
+    for _ in range(2):
+        ready.ok("switch", API, new.name)
+        assert (ready.current(), ready.previous()) == (new.name, revision().name)
 
 
 def test_a_revision_that_is_not_there_does_not_become_the_current_one(ready):

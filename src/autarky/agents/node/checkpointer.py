@@ -23,7 +23,7 @@ from autarky.decide import checkpoint
 from autarky.decide.checkpoint import Disk, Instance, Seen, Source, Verb
 from autarky.decide.checkpoint_evidence import instance_of, source_of
 from autarky.decide.slots import Health, Slot
-from autarky.errors import AutarkyError, UserError
+from autarky.errors import AutarkyError, Refused, UserError
 from autarky.kube import KubeClient
 from autarky.ports import Clock, Object
 from autarky.render.checkpoint import references, revision_from_pod
@@ -105,7 +105,7 @@ class Checkpointer:
         sources = tuple(source_of(obj) for obj in found.values() if obj is not None)
         try:
             revision = revision_from_pod(self.component, pod, secrets, config_maps)
-        except UserError as refusal:
+        except Refused as refusal:
             return Reading(instance, now, refusal=f"no checkpoint can be made: {refusal}", sources=sources)
         return Reading(instance, now, revision, sources=sources)
 
