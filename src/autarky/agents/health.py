@@ -1,13 +1,53 @@
-"""Health and metrics of an agent, as plain HTTP on loopback: any path answers with the metrics.
+"""Health and metrics of an agent, as plain HTTP on loopback: /healthz, and the metrics on any other path.
 
-Whoever answers has the lock or the lease and acts; an agent that hangs is ended by its own watchdog.
+Two of one agent may share the port (SO_REUSEPORT, same user): in a rollout the new one starts beside the old.
+Whoever answers then has the lock or the lease and acts, or waits for it.
 """
 
 from __future__ import annotations
 
-from prometheus_client import start_http_server
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.types import StartResponse, WSGIEnvironment
+
+from prometheus_client import make_wsgi_app
+
+Problem = Callable[[], str | None]
 
 
-def serve(port: int) -> None:
-    """From now on, until the process ends. OSError when the port is taken."""
-    start_http_server(port, addr="127.0.0.1")
+def _well() -> str | None:
+    return None
+
+
+def serve(port: int, problem: Problem = _well) -> None:
+    """From now on, until the process ends. `problem` says in a sentence what is wrong, or None; it is called
+    in another thread. OSError when somebody else has the port."""
+    metrics = make_wsgi_app()
+
+    def answer(environment: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        if environment.get("PATH_INFO") != "/healthz":
+            answered: Iterable[bytes] = metrics(environment, start)
+            return answered
+        found = problem()
+        start("200 OK" if found is None else "503 Service Unavailable", [("Content-Type", "text/plain")])
+        return [f"{found or 'ok'}\n".encode()]
+
+    server = make_server("127.0.0.1", port, answer, _Server, handler_class=_Quiet)
+    threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+    def server_bind(self) -> None:
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        super().server_bind()
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 # the name is the library's
+        """A probe a second is not worth a line each."""

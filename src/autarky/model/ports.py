@@ -22,6 +22,8 @@ SCHEDULER_STANDBY: Final = 20259
 KUBELET: Final = 10250
 PROXY_HEALTH: Final = 10256
 FLANNEL_HEALTH: Final = 10253
+OPERATOR: Final = 10300
+"""Loopback only: health and metrics of the operator."""
 NODE_AGENT: Final = 10301
 """Loopback only: health and metrics of the node agent that acts."""
 FLANNEL_VXLAN: Final = 8472

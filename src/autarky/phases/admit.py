@@ -1,30 +1,26 @@
 """Admitting nodes: approving their certificates against the join inventory, and labelling them.
 
-The operator will do this on its own; until it exists, `up` does it for the nodes in its file.
+The operator judges requests as well, for ever; `up` does it for the nodes in its file, since the first of
+them must be admitted before an operator can run.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from autarky.decide import approval
+from autarky.duties import certificates
+from autarky.duties.certificates import CSR
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
-from autarky.errors import Conflict, UserError
 from autarky.model.cluster import Node
 from autarky.phases.context import Context, for_each
-from autarky.pki.requests import read_request
 from autarky.ports import Kube, Object, Progress
-from autarky.render import access
-from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, SYSTEM
+from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
 
-CSR = ("certificates.k8s.io/v1", "CertificateSigningRequest")
 NODE_MANAGER = "autarky-nodes"
-_BOOTSTRAP_USER = "system:bootstrap:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,76 +99,15 @@ def _node_labels(node: Node) -> Object:
 
 async def pending_requests(kube: Kube, nodes: set[str]) -> list[Object]:
     """Requests of these nodes that nobody has judged."""
-    found = []
-    for csr in await kube.list(*CSR):
-        if csr.get("status", {}).get("conditions"):
-            continue
-        if csr["spec"]["signerName"] not in (approval.CLIENT_SIGNER, approval.SERVING_SIGNER):
-            continue
-        try:
-            asked = read_request(base64.b64decode(csr["spec"]["request"]))
-        except UserError:
-            continue
-        if asked.common_name.removeprefix("system:node:") in nodes:
-            found.append(csr)
-    return found
+    return [csr for node, csr in certificates.pending(await kube.list(*CSR)) if node in nodes]
 
 
 async def judge_requests(kube: Kube, node: str, progress: Progress) -> None:
     """Approve or deny what is pending for this node, by the inventory in the cluster."""
     for csr in await pending_requests(kube, {node}):
-        decision = approval.judge(await _request(kube, csr), await _inventory(kube))
-        if decision.verdict in (approval.Verdict.APPROVE, approval.Verdict.DENY):
+        decision = await certificates.judge(kube, csr, await certificates.read_inventory(kube))
+        if decision.verdict in certificates.JUDGED:
             progress.note(f"certificate request {csr['metadata']['name']}: {decision.sentence}")
-            await _write_verdict(kube, csr, decision)
-
-
-async def _request(kube: Kube, csr: Object) -> approval.Request:
-    spec = csr["spec"]
-    asked = read_request(base64.b64decode(spec["request"]))
-    return approval.Request(
-        signer=spec["signerName"],
-        requestor=spec["username"],
-        requestor_groups=frozenset(spec.get("groups", [])),
-        usages=frozenset(spec["usages"]),
-        common_name=asked.common_name,
-        organizations=asked.organizations,
-        dns_names=asked.dns_names,
-        ip_addresses=asked.ip_addresses,
-        other_names=asked.other_names,
-        token_node=await _token_node(kube, spec["username"]),
-    )
-
-
-async def _token_node(kube: Kube, user: str) -> str | None:
-    if not user.startswith(_BOOTSTRAP_USER):
-        return None
-    secret = await kube.get("v1", "Secret", f"bootstrap-token-{user.removeprefix(_BOOTSTRAP_USER)}", SYSTEM)
-    if secret is None:
-        return None
-    node: str | None = (secret["metadata"].get("annotations") or {}).get(access.TOKEN_NODE)
-    return node
-
-
-async def _inventory(kube: Kube) -> dict[str, frozenset[str]]:
-    config_map = await kube.get("v1", "ConfigMap", access.INVENTORY, SYSTEM)
-    data = (config_map or {}).get("data") or {}
-    return {node: frozenset(json.loads(entry)["addresses"]) for node, entry in data.items()}
-
-
-async def _write_verdict(kube: Kube, csr: Object, decision: approval.Decision) -> None:
-    kind = "Approved" if decision.verdict is approval.Verdict.APPROVE else "Denied"
-    condition = {
-        "type": kind,
-        "status": "True",
-        "reason": "AutarkyJoinInventory",
-        "message": decision.sentence,
-        "lastUpdateTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-    }
-    try:
-        await kube.replace({**csr, "status": {"conditions": [condition]}}, subresource="approval")
-    except Conflict:
-        return  # somebody else judged it meanwhile; the next round sees that
 
 
 async def _serving_certificate(kube: Kube, node: str) -> str | None:

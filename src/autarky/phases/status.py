@@ -29,6 +29,7 @@ LEVELS = {
     "kube-scheduler": 3,
     "kube-proxy": 3,
     "node-agent": 4,
+    "autarky-operator": 4,
     "kube-flannel": 4,
     "coredns": 4,
 }

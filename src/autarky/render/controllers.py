@@ -151,7 +151,7 @@ def hosted(inputs: Inputs, name: str) -> list[Object]:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": pods.nonroot_pod(),
-        "affinity": {"podAntiAffinity": _one_per_node(labels)},
+        "affinity": {"podAntiAffinity": one_per_node(labels)},
         "containers": [_container(inputs, controller, port=controller.hosted_port, hosted=True)],
         "volumes": [pods.secret_volume("files", secret["metadata"]["name"])],
     }
@@ -165,7 +165,7 @@ def hosted(inputs: Inputs, name: str) -> list[Object]:
     return [secret, deployment, pods.disruption_budget(name, labels)]
 
 
-def _one_per_node(labels: dict[str, str]) -> Object:
+def one_per_node(labels: dict[str, str]) -> Object:
     """Two pods of one template never share a node; the next template's pod may stand beside the old."""
     return {
         "requiredDuringSchedulingIgnoredDuringExecution": [

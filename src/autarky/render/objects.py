@@ -5,11 +5,13 @@ Parts are applied one after another; within a part the order is free. Each part 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autarky.model import ports
 from autarky.model.cluster import Cluster, Level
-from autarky.render import access, addons, agent, api_server, controllers, crds
+from autarky.model.endpoint import Endpoint
+from autarky.render import access, addons, agent, api_server, controllers, crds, operator
 from autarky.render.values import MANAGED_BY, Inputs, Object, with_rendered_hash
 
 
@@ -46,10 +48,20 @@ def parts(inputs: Inputs) -> list[Part]:
 
 def agent_parts(inputs: Inputs) -> list[Part]:
     """What is applied last, when the control plane runs in its wanted slots."""
-    return [Part(agent.COMPONENT, tuple(with_rendered_hash(obj) for obj in agent.objects(inputs)))]
+    result = [
+        Part(agent.COMPONENT, tuple(agent.objects(inputs))),
+        Part("operator", tuple(operator.objects(inputs))),
+    ]
+    return [Part(part.name, tuple(with_rendered_hash(obj) for obj in part.objects)) for part in result]
 
 
 def kubernetes_endpoints(cluster: Cluster) -> Object:
+    """The EndpointSlice of default/kubernetes as `up` writes it first; then the operator keeps it."""
+    nodes = cluster.control_nodes
+    return kubernetes_slice(Endpoint(node.name, node.known_address(), ready=True) for node in nodes)
+
+
+def kubernetes_slice(endpoints: Iterable[Endpoint]) -> Object:
     """The EndpointSlice of default/kubernetes: the load balancers of all control nodes.
 
     The API servers do not write it (`--endpoint-reconciler-type=none`): two servers on one node share
@@ -70,7 +82,7 @@ def kubernetes_endpoints(cluster: Cluster) -> Object:
         "addressType": "IPv4",
         "ports": [{"name": "https", "port": ports.NLLB_API, "protocol": "TCP"}],
         "endpoints": [
-            {"addresses": [node.known_address()], "conditions": {"ready": True}, "nodeName": node.name}
-            for node in cluster.control_nodes
+            {"addresses": [endpoint.address], "conditions": {"ready": endpoint.ready}, "nodeName": endpoint.node}
+            for endpoint in endpoints
         ],
     }

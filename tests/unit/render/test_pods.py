@@ -79,8 +79,8 @@ def test_images_are_never_pulled_when_they_are_there(pod: Pod):
 
 @every_pod
 def test_every_mount_has_its_volume(pod: Pod):
-    volumes = {volume["name"] for volume in pod.spec["volumes"]}
-    assert {mount["name"] for container in pod.containers for mount in container["volumeMounts"]} == volumes
+    volumes = {volume["name"] for volume in pod.spec.get("volumes", ())}
+    assert {mount["name"] for container in pod.containers for mount in container.get("volumeMounts", ())} == volumes
 
 
 @every_pod

@@ -1,0 +1,50 @@
+"""Events: how the operator explains on an object what it has done to it."""
+
+from __future__ import annotations
+
+import socket
+from datetime import UTC, datetime
+
+from autarky.errors import Conflict
+from autarky.ports import Kube, Object
+from autarky.render.values import content_hash
+
+COMPONENT = "autarky-operator"
+LONGEST_MESSAGE = 1024
+"""Characters; the API refuses longer ones."""
+
+
+async def report(kube: Kube, obj: Object, reason: str, message: str, *, token: str, now: float) -> None:
+    """A warning on the object. `token` tells one occasion from another: an event of the same occasion that is
+    there already stays, so that a repeated round writes no second one. `now`: Unix time in seconds."""
+    meta = obj["metadata"]
+    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "name": f"{meta['name']}.{content_hash([meta['uid'], reason, token], 16)}",
+            "namespace": meta["namespace"],
+        },
+        "involvedObject": {
+            "apiVersion": obj["apiVersion"],
+            "kind": obj["kind"],
+            "name": meta["name"],
+            "namespace": meta["namespace"],
+            "uid": meta["uid"],
+            "resourceVersion": meta["resourceVersion"],
+        },
+        "reason": reason,
+        "message": message if len(message) <= LONGEST_MESSAGE else f"{message[: LONGEST_MESSAGE - 1]}…",
+        "type": "Warning",
+        "firstTimestamp": stamp,
+        "lastTimestamp": stamp,
+        "count": 1,
+        "source": {"component": COMPONENT, "host": socket.gethostname()},
+        "reportingComponent": COMPONENT,
+        "reportingInstance": socket.gethostname(),
+    }
+    try:
+        await kube.create(event)
+    except Conflict:
+        return

@@ -1,0 +1,159 @@
+"""What the operator keeps of each component for good: its last good template, what that needs, what went back.
+
+One Secret per component, `autarky-last-good-COMPONENT`: the revisions that Kubernetes keeps hold no Secrets, and
+a running server hides that one was deleted until it restarts.
+
+Contract: whole or absent: everything is in one object, written at once. Content that cannot be understood
+counts as absent: then nothing rolls back until a revision has been healthy.
+
+Danger: the copies hold private keys. They are never logged, and the Secret is read by this operator only.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from autarky.decide.rollback import Failure, Record
+from autarky.errors import UserError
+from autarky.ports import Kube, Object
+from autarky.render.values import SYSTEM, metadata
+
+Reference = tuple[str, str]
+"""(kind, name) of a Secret or ConfigMap."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastGood:
+    """template: of the revision `record.good`; objects: the Secrets and ConfigMaps that it names."""
+
+    record: Record = field(default_factory=Record)
+    template: Object | None = field(default=None, repr=False)
+    objects: tuple[Object, ...] = field(default=(), repr=False)
+
+    def with_record(self, record: Record) -> LastGood:
+        return replace(self, record=record)
+
+
+def secret_name(component: str) -> str:
+    return f"autarky-last-good-{component}"
+
+
+async def load(kube: Kube, component: str) -> LastGood:
+    """What is stored, or nothing."""
+    secret = await kube.get("v1", "Secret", secret_name(component), SYSTEM)
+    try:
+        return _decoded((secret or {}).get("data") or {})
+    except (ValueError, KeyError, TypeError):
+        return LastGood()
+
+
+async def save(kube: Kube, component: str, kept: LastGood) -> None:
+    """Store all of it at once. Conflict when somebody else writes at the same time."""
+    live = await kube.get("v1", "Secret", secret_name(component), SYSTEM)
+    data = _encoded(kept)
+    if live is not None:
+        if live.get("data") != data:
+            await kube.replace({**live, "data": data})
+        return
+    await kube.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": metadata(secret_name(component), SYSTEM),
+            "type": "autarky.dev/last-good",
+            "data": data,
+        }
+    )
+
+
+async def collect(kube: Kube, template: Object) -> tuple[Object, ...]:
+    """Copies of the Secrets and ConfigMaps that the template cannot do without; UserError names a missing one."""
+    copies = []
+    for kind, name in sorted(set(references(template))):
+        live = await kube.get("v1", kind, name, SYSTEM)
+        if live is None:
+            raise UserError(f"{kind} {name} is gone, which its next start would need", fix=f"create {kind} {name}")
+        copies.append(_copy(live))
+    return tuple(copies)
+
+
+async def restore(kube: Kube, kept: LastGood) -> list[str]:
+    """Create what is missing of the kept objects; sentences on those that are there with other content."""
+    differing = []
+    for copy in kept.objects:
+        live = await kube.get("v1", copy["kind"], copy["metadata"]["name"], SYSTEM)
+        if live is None:
+            await kube.create(copy)
+        elif any(live.get(part) != copy.get(part) for part in ("data", "binaryData")):
+            differing.append(f"{copy['kind']} {copy['metadata']['name']} is not what it was")
+    return differing
+
+
+def _copy(live: Object) -> Object:
+    parts = ("apiVersion", "kind", "type", "immutable", "data", "binaryData")
+    meta = {"name": live["metadata"]["name"], "namespace": SYSTEM, "labels": live["metadata"].get("labels") or {}}
+    return {**{part: live[part] for part in parts if part in live}, "metadata": meta}
+
+
+# --- what a template names -----------------------------------------------------------------------------
+
+
+def references(template: Object) -> Iterator[Reference]:
+    """The Secrets and ConfigMaps without which the template's pods do not start."""
+    spec = template["spec"]
+    for volume in spec.get("volumes") or []:
+        yield from _of_volume(volume)
+    for container in [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]:
+        for source in container.get("envFrom") or []:
+            yield from _named("Secret", source.get("secretRef"))
+            yield from _named("ConfigMap", source.get("configMapRef"))
+        for variable in container.get("env") or []:
+            value = variable.get("valueFrom") or {}
+            yield from _named("Secret", value.get("secretKeyRef"))
+            yield from _named("ConfigMap", value.get("configMapKeyRef"))
+
+
+def _of_volume(volume: Object) -> Iterator[Reference]:
+    yield from _named("Secret", volume.get("secret"), "secretName")
+    yield from _named("ConfigMap", volume.get("configMap"))
+    for source in (volume.get("projected") or {}).get("sources") or []:
+        yield from _named("Secret", source.get("secret"))
+        yield from _named("ConfigMap", source.get("configMap"))
+
+
+def _named(kind: str, reference: Any, key: str = "name") -> Iterator[Reference]:
+    if reference and not reference.get("optional") and reference.get(key):
+        yield kind, reference[key]
+
+
+# --- on the wire ---------------------------------------------------------------------------------------
+
+
+def _encoded(kept: LastGood) -> dict[str, str]:
+    record = kept.record
+    documents: dict[str, Any] = {
+        "revision": record.good,
+        "current": record.current,
+        "failures.json": [asdict(failure) for failure in record.failures],
+        "template.json": kept.template,
+        "objects.json": list(kept.objects),
+    }
+    return {
+        name: base64.b64encode(json.dumps(document, sort_keys=True).encode()).decode()
+        for name, document in documents.items()
+    }
+
+
+def _decoded(data: dict[str, str]) -> LastGood:
+    if not data:
+        return LastGood()
+    documents = {name: json.loads(base64.b64decode(content)) for name, content in data.items()}
+    failures = tuple(Failure(**failure) for failure in documents["failures.json"])
+    record = Record(documents["revision"], failures, documents["current"])
+    if record.good is not None and documents["template.json"] is None:
+        raise ValueError("a good revision without its template")
+    return LastGood(record, documents["template.json"], tuple(documents["objects.json"]))

@@ -1,0 +1,79 @@
+"""The leader's loop: whenever something has changed, every duty has a round. Nothing is polled.
+
+Contract: level-triggered; a duty that fails is told, and has another round soon; the others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from prometheus_client import Counter, Histogram
+
+from autarky.agents.operator.duty import Duty, Say
+from autarky.errors import AutarkyError
+from autarky.ports import Clock
+
+GATHER_SECONDS = 0.1
+"""Changes come in swarms; one round for all of them."""
+AGAIN_SECONDS = 2.0
+"""After a round in which a duty failed."""
+LONGEST_QUIET = 60.0
+"""Seconds after which everything is looked at without a change: it costs no request."""
+HUNG_SECONDS = 180.0
+"""A round that takes so long hangs: each request gives up after 30 s."""
+
+ROUNDS = Histogram("autarky_operator_round_seconds", "Rounds of each duty, and how long they took", ["duty"])
+FAILURES = Counter("autarky_operator_round_failures_total", "Rounds that ended with an error", ["duty"])
+
+
+@dataclass(slots=True)
+class Loop:
+    """`changed` is set by whoever sees a change."""
+
+    duties: Sequence[Duty]
+    clock: Clock
+    say: Say
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _round_began: float | None = None
+
+    async def run(self) -> NoReturn:
+        while True:
+            self.changed.clear()
+            pause = await self._round()
+            await self._quiet(pause)
+
+    def hangs(self) -> str | None:
+        """What is wrong with the loop, if anything. Safe to call from another thread."""
+        began = self._round_began
+        if began is None or (busy := self.clock.monotonic() - began) < HUNG_SECONDS:
+            return None
+        return f"one round has taken {busy:.0f} s"
+
+    async def _round(self) -> float:
+        """All duties once; seconds until the next round if nothing changes."""
+        self._round_began = self.clock.monotonic()
+        try:
+            return min([await self._one(duty) for duty in self.duties])
+        finally:
+            self._round_began = None
+
+    async def _one(self, duty: Duty) -> float:
+        with ROUNDS.labels(duty.name).time():
+            try:
+                again = await duty.round()
+            except AutarkyError as error:
+                FAILURES.labels(duty.name).inc()
+                duty.tell(f"the round failed: {error}")
+                return AGAIN_SECONDS
+        return LONGEST_QUIET if again is None else again
+
+    async def _quiet(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self.changed.wait()
+        except TimeoutError:
+            return
+        await self.clock.sleep(GATHER_SECONDS)

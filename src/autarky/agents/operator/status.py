@@ -1,0 +1,117 @@
+"""The duty of writing the ControlPlane's status: what runs where, in which slot, and what went wrong."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from autarky.agents.operator.duty import Duty
+from autarky.agents.operator.rollouts import Rollouts
+from autarky.agents.operator.view import View, current, node_is_ready
+from autarky.agents.operator.workloads import COMPONENT_LABEL, SLOT_LABEL, is_ready
+from autarky.decide import plane_status
+from autarky.decide.rollback import Verdict
+from autarky.ports import Clock, Kube, Object
+from autarky.render.values import CONTROL_PLANE_FACT
+
+SLOTS_ANNOTATION = "autarky.dev/slots"
+"""On Nodes, written by their agents: JSON, component → {hosted, standby_active, checkpoint, sentence}."""
+LEVELS = {
+    "etcd": 1,
+    "node-load-balancer": 2,
+    "kube-apiserver": 2,
+    "kube-controller-manager": 3,
+    "kube-scheduler": 3,
+    "kube-proxy": 3,
+    "kube-flannel": 4,
+    "kube-dns": 4,
+    "coredns": 4,
+    "node-agent": 4,
+    "autarky-operator": 4,
+}
+_STATIC = ("etcd", "node-load-balancer")
+
+
+@dataclass(slots=True)
+class PlaneStatus(Duty):
+    view: View
+    kube: Kube
+    clock: Clock
+    rollouts: Rollouts
+    name: str = "status"
+
+    async def round(self) -> None:
+        plane = self.view.control_plane
+        if plane is None or not current([self.view.planes, self.view.nodes, self.view.pods]):
+            return
+        before = plane.get("status") or {}
+        found = plane_status.status(
+            list(_layers(self.view)),
+            _node_slots(self.view),
+            _failures(self.rollouts),
+            generation=plane["metadata"]["generation"],
+            before=before,
+            now=datetime.fromtimestamp(self.clock.time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        )
+        if found != before:
+            await self.kube.replace({**plane, "status": found}, subresource="status")
+            for condition in found["conditions"]:
+                self.tell(f"{condition['type']} is {condition['status']}: {condition['message']}", condition["type"])
+
+
+def _layers(view: View) -> Iterator[plane_status.Layer]:
+    kubelets = list(view.nodes.items.values())
+    versions = sorted({node.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", "") for node in kubelets})
+    ready = sum(1 for node in kubelets if node_is_ready(node))
+    yield plane_status.Layer(0, "kubelet", "host", ready, len(kubelets), tuple(filter(None, versions)))
+    for (component, slot), pods in _by_slot(view).items():
+        images = sorted({pod["spec"]["containers"][0]["image"].rpartition(":")[2] for pod in pods})
+        ready = sum(1 for pod in pods if is_ready(pod))
+        yield plane_status.Layer(LEVELS[component], component, slot, ready, len(pods), tuple(images))
+
+
+def _by_slot(view: View) -> dict[tuple[str, str], list[Object]]:
+    """(component, slot) → pods that are to run; those that end or have ended are passed over."""
+    found: dict[tuple[str, str], list[Object]] = defaultdict(list)
+    for pod in view.pods.items.values():
+        labels = pod["metadata"].get("labels") or {}
+        component = labels.get(COMPONENT_LABEL, "")
+        ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        if component in LEVELS and not ended and "deletionTimestamp" not in pod["metadata"]:
+            slot = labels.get(SLOT_LABEL) or ("static" if component in _STATIC else "hosted")
+            found[component, slot].append(pod)
+    return found
+
+
+def _node_slots(view: View) -> list[plane_status.NodeSlots]:
+    return [
+        plane_status.NodeSlots(node["metadata"]["name"], node_is_ready(node), _slots(node))
+        for node in view.nodes.items.values()
+        if CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {})
+    ]
+
+
+def _slots(node: Object) -> dict[str, Any]:
+    """What the node's agent says; nothing, when it says nothing that can be understood."""
+    try:
+        found = json.loads((node["metadata"].get("annotations") or {}).get(SLOTS_ANNOTATION, "{}"))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _failures(rollouts: Rollouts) -> list[plane_status.Rollout]:
+    """Rollouts that went back and were not followed by a healthy one, and those that failed and stay."""
+    failures = []
+    for component, kept in rollouts.kept.items():
+        failure = kept.record.failure(kept.record.current)
+        if failure is not None:
+            failures.append(plane_status.Rollout(component, failure.sentence, rolled_back=True))
+    for component, (verdict, sentence) in rollouts.verdicts.items():
+        if verdict is Verdict.FAILED:
+            failures.append(plane_status.Rollout(component, sentence, rolled_back=False))
+    return failures

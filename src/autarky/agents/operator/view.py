@@ -1,0 +1,87 @@
+"""What the API says, as live copies: every source of the operator, each with its own age. Nothing is polled.
+
+Contract: reading is free; objects are shared and must not be changed. `changed` is called after each change
+but those of leases, which are renewed every 0.8 s and matter only while something else is looked at anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import NoReturn
+
+from autarky.kube import Lister, Reflector
+from autarky.kube.elector import LEASE
+from autarky.ports import Clock, Object
+from autarky.render.access import INVENTORY
+from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER
+from autarky.render.crds import API_VERSION, CONTROL_PLANE
+from autarky.render.values import SYSTEM
+
+KUBERNETES_SLICE = "kubernetes"
+"""The EndpointSlice of default/kubernetes."""
+STALE_SECONDS = 120.0
+"""A reflector hears from its watch once in 80 s when all is well."""
+
+
+class View:
+    """Run it as a task; read it at any time."""
+
+    def __init__(self, kube: Lister, clock: Clock, changed: Callable[[], None]) -> None:
+        def live(api_version: str, kind: str, namespace: str | None = None, name: str | None = None) -> Reflector:
+            fields = f"metadata.name={name}" if name is not None else None
+            return Reflector(kube, clock, api_version, kind, namespace, fields=fields, on_change=changed)
+
+        self.nodes = live("v1", "Node")
+        self.pods = live("v1", "Pod", SYSTEM)
+        self.daemon_sets = live("apps/v1", "DaemonSet", SYSTEM)
+        self.daemon_set_revisions = live("apps/v1", "ControllerRevision", SYSTEM)
+        self.deployments = live("apps/v1", "Deployment", SYSTEM)
+        self.replica_sets = live("apps/v1", "ReplicaSet", SYSTEM)
+        self.requests = live("certificates.k8s.io/v1", "CertificateSigningRequest")
+        self.inventory = live("v1", "ConfigMap", SYSTEM, INVENTORY)
+        self.slices = live("discovery.k8s.io/v1", "EndpointSlice", "default", KUBERNETES_SLICE)
+        self.planes = live(API_VERSION, "ControlPlane")
+        self.leases = {
+            name: Reflector(kube, clock, *LEASE, SYSTEM, fields=f"metadata.name={name}")
+            for name in (CONTROLLER_MANAGER, SCHEDULER)
+        }
+
+    @property
+    def sources(self) -> list[Reflector]:
+        return [
+            self.nodes,
+            self.pods,
+            self.daemon_sets,
+            self.daemon_set_revisions,
+            self.deployments,
+            self.replica_sets,
+            self.requests,
+            self.inventory,
+            self.slices,
+            self.planes,
+            *self.leases.values(),
+        ]
+
+    async def run(self) -> NoReturn:
+        async with asyncio.TaskGroup() as group:
+            for source in self.sources:
+                group.create_task(source.run(), name=f"watching {source.kind}")
+        raise AssertionError("reflectors never end")
+
+    @property
+    def control_plane(self) -> Object | None:
+        return self.planes.items.get((None, CONTROL_PLANE))
+
+
+def current(sources: Iterable[Reflector]) -> bool:
+    """Whether all of them show what is now, as far as one can know."""
+    return all(source.synced and source.error is None and source.age < STALE_SECONDS for source in sources)
+
+
+def node_is_ready(node: Object) -> bool | None:
+    """As the kubelet said last; None when nobody knows: it has fallen silent, or has never said anything."""
+    for condition in node.get("status", {}).get("conditions", []):
+        if condition["type"] == "Ready":
+            return {"True": True, "False": False}.get(condition["status"])
+    return None

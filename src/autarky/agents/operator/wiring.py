@@ -1,0 +1,126 @@
+"""The composition root of the operator: its identity, its clients, its tasks, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import signal
+import socket
+import uuid
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import Counter, Gauge
+
+from autarky.agents import health
+from autarky.agents.clock import SystemClock
+from autarky.agents.log import logger
+from autarky.agents.operator.certificates import Certificates
+from autarky.agents.operator.duty import Say
+from autarky.agents.operator.endpoints import Endpoints
+from autarky.agents.operator.loop import Loop
+from autarky.agents.operator.rollouts import Rollouts
+from autarky.agents.operator.status import PlaneStatus
+from autarky.agents.operator.view import View
+from autarky.kube import KubeClient
+from autarky.kube.elector import Elector
+from autarky.kube.fenced import Fenced
+from autarky.ports import Clock
+from autarky.render.kubeconfig import LOCAL_SERVER
+from autarky.render.operator import COMPONENT
+from autarky.render.values import SYSTEM
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+WRITE_IS_FRESH = 5.0
+"""Seconds: two renewals of the lease may fail before etcd counts as down. A renewal is a write that went through."""
+
+LEADS = Gauge("autarky_operator_leads", "Whether this operator holds the lease")
+ROLLBACKS = Counter("autarky_operator_rollbacks_total", "Rollouts that were taken back", ["component"])
+AGES = Gauge("autarky_operator_source_age_seconds", "Seconds since a live copy was current", ["kind", "fields"])
+
+
+def run(kubeconfig: Path | None, port: int) -> int:
+    """Act until told to end. The exit status: 0 when it was told to."""
+    return asyncio.run(_run(kubeconfig, port))
+
+
+async def _run(kubeconfig: Path | None, port: int) -> int:
+    log = logger(agent=COMPONENT, host=socket.gethostname())
+
+    def say(sentence: str, **values: Any) -> None:
+        log.info(sentence, **values)
+
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    kube, clock = client(kubeconfig), SystemClock()
+    operator = Operator(kube, clock, say, f"{socket.gethostname()}_{uuid.uuid4()}")
+    health.serve(port, operator.loop.hangs)
+    try:
+        await _until(ended, operator)
+    finally:
+        await kube.close()
+    say("this operator ends")
+    return 0
+
+
+async def _until(ended: asyncio.Event, operator: Operator) -> None:
+    """Run it until it fails, which it does not, or is told to end; it ends in order."""
+    acting = asyncio.create_task(operator.run(), name="operator")
+    waiting = asyncio.create_task(ended.wait(), name="signals")
+    await asyncio.wait({acting, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (acting, waiting):
+        task.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    try:
+        await acting
+    except asyncio.CancelledError:
+        if not ended.is_set():
+            raise
+
+
+def client(kubeconfig: Path | None) -> KubeClient:
+    """By a kubeconfig, or by the service account of the pod through the node's own load balancer: that works
+    without a service network, which may be what is broken."""
+    if kubeconfig is not None:
+        return KubeClient.from_kubeconfig(kubeconfig)
+    token = ACCOUNT / "token"
+    return KubeClient(
+        [LOCAL_SERVER],
+        ca_pem=(ACCOUNT / "ca.crt").read_bytes(),
+        token=lambda: token.read_text().strip(),  # the kubelet renews it
+    )
+
+
+class Operator:
+    """All parts of one operator. Watching goes on while another one leads, so that a new leader sees at once."""
+
+    def __init__(self, kube: KubeClient, clock: Clock, say: Say, identity: str) -> None:
+        self.loop = Loop([], clock, say)
+        self._view = View(kube, clock, self.loop.changed.set)
+        self._elector = Elector(kube, clock, SYSTEM, COMPONENT, identity, say=say)
+        fenced = Fenced(kube, lambda: self._elector.leads)
+        self._rollouts = Rollouts(
+            say, self._view, fenced, clock, self._etcd_is_up, lambda name: ROLLBACKS.labels(name).inc()
+        )
+        self.loop.duties = (
+            Endpoints(say, self._view, fenced),
+            Certificates(say, self._view, fenced),
+            self._rollouts,
+            PlaneStatus(say, self._view, fenced, clock, self._rollouts),
+        )
+        LEADS.set_function(lambda: float(self._elector.leads))
+        for source in self._view.sources:
+            AGES.labels(source.kind, source.fields or "").set_function(functools.partial(getattr, source, "age"))
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._view.run(), name="view")
+            group.create_task(self._elector.run(self._lead), name="elector")
+
+    async def _lead(self) -> None:
+        self._rollouts.begin_term()
+        await self.loop.run()
+
+    def _etcd_is_up(self) -> bool:
+        return self._elector.renewal_age < WRITE_IS_FRESH

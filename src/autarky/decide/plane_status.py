@@ -1,0 +1,127 @@
+"""The status of the ControlPlane object, from what was seen: layers, slots per node, conditions. Pure.
+
+Contract: the same sight gives the same status, so that nothing is written while nothing changes; the times of
+transition come from the status before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Object = dict[str, Any]
+NOTHING = "Nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """All pods (or kubelets) of one component in one slot: "host", "static", "hosted" or "standby"."""
+
+    level: int
+    component: str
+    slot: str
+    ready: int
+    total: int
+    versions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSlots:
+    """What a control node's agent says of its slots, as it says it."""
+
+    node: str
+    ready: bool | None
+    slots: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """A rollout that is not as it should be. rolled_back: it went back, and nothing healthy came after it."""
+
+    component: str
+    sentence: str
+    rolled_back: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    type: str
+    true: bool
+    reason: str
+    message: str
+
+
+def status(
+    layers: Sequence[Layer],
+    nodes: Sequence[NodeSlots],
+    rollouts: Sequence[Rollout],
+    *,
+    generation: int,
+    before: Mapping[str, Any],
+    now: str,
+) -> Object:
+    """The whole status. `generation`: of the spec that was looked at; `now`: RFC 3339."""
+    found = [_ready(layers, nodes), _rolled_back(rollouts), _failed(rollouts)]
+    return {
+        "observedGeneration": generation,
+        "layers": [_layer(layer) for layer in sorted(layers, key=lambda one: (one.level, one.component, one.slot))],
+        "nodes": [_node(node) for node in sorted(nodes, key=lambda one: one.node)],
+        "conditions": [_stamped(condition, generation, before, now) for condition in found],
+    }
+
+
+def _ready(layers: Sequence[Layer], nodes: Sequence[NodeSlots]) -> Condition:
+    wrong = [f"node {node.node} is not Ready" for node in nodes if not node.ready]
+    wrong += [
+        f"{layer.component} has {layer.ready} of {layer.total} ready"
+        for layer in layers
+        if layer.ready < layer.total and layer.slot != "standby"
+    ]
+    if wrong:
+        return Condition("Ready", False, "NotReady", "; ".join(sorted(wrong)))
+    return Condition("Ready", True, "AllReady", "every layer is ready on every node that has it")
+
+
+def _rolled_back(rollouts: Sequence[Rollout]) -> Condition:
+    back = [f"{rollout.component}: {rollout.sentence}" for rollout in rollouts if rollout.rolled_back]
+    if back:
+        return Condition("RolledBack", True, "RevisionFailed", "; ".join(sorted(back)))
+    return Condition("RolledBack", False, NOTHING, "no rollout has gone back since the last healthy one")
+
+
+def _failed(rollouts: Sequence[Rollout]) -> Condition:
+    stuck = [f"{rollout.component}: {rollout.sentence}" for rollout in rollouts if not rollout.rolled_back]
+    if stuck:
+        return Condition("RolloutFailed", True, "NotRolledBack", "; ".join(sorted(stuck)))
+    return Condition("RolloutFailed", False, NOTHING, "no failed rollout is in place")
+
+
+def _layer(layer: Layer) -> Object:
+    return {
+        "level": layer.level,
+        "component": layer.component,
+        "slot": layer.slot,
+        "ready": f"{layer.ready}/{layer.total}",
+        "versions": list(layer.versions),
+    }
+
+
+def _node(node: NodeSlots) -> Object:
+    ready = {True: "True", False: "False", None: "Unknown"}[node.ready]
+    return {"name": node.node, "ready": ready, "slots": dict(node.slots)}
+
+
+def _stamped(condition: Condition, generation: int, before: Mapping[str, Any], now: str) -> Object:
+    truth = "True" if condition.true else "False"
+    earlier: list[Object] = before.get("conditions") or []
+    old: Object = next((one for one in earlier if one.get("type") == condition.type), {})
+    since = old.get("lastTransitionTime") if old.get("status") == truth else None
+    return {
+        "type": condition.type,
+        "status": truth,
+        "reason": condition.reason,
+        "message": condition.message,
+        "observedGeneration": generation,
+        "lastTransitionTime": since or now,
+    }

@@ -1,0 +1,316 @@
+"""Whether a rollout of a hosted control plane component has succeeded, and when it goes back by itself.
+
+Contract: `decide(observed, memory, record, policy, now)` is pure. `record` is what is stored for good: the last
+revision that was healthy, and the revisions that went back. `memory` lives as long as the process and may be
+lost at any moment: then every clock starts anew, which rolls back later, never sooner.
+
+The rules (docs, «Safety rules»):
+- Only pods of the new revision on Ready nodes are judged, each from its own start (rule 2: what runs on a node
+  that is not Ready says nothing about the revision).
+- Clocks stand still while etcd is down (rule 9) or while what is seen may be old (rule 2).
+- API servers succeed when one has been Ready for SETTLE_SECONDS on every Ready node that wants one. Level 3
+  succeeds when a pod of the new revision has led: its readiness lies.
+- A version that breaks the skew rules (rule 4) goes back at once.
+- The target is the last revision that was healthy. A revision that was healthy once never goes back for later
+  trouble, and without a target nothing goes back.
+- A revision that went back goes back at once when it is applied again, later each time (GitOps loops); any
+  other revision is given its chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from types import MappingProxyType
+
+SETTLE_SECONDS = 10.0
+"""How long an API server must have been Ready without a break: as the node agents wait before they take the
+standby away."""
+LONGEST_STEP = 5.0
+"""Seconds that one round adds to a clock at most: an operator that was stopped for a while has not watched."""
+LEASE_IS_OLD = 20.0
+"""Seconds without a renewal after which a holder counts as gone: the leases of level 3 last for 15 s."""
+FIRST_DELAY, LONGEST_DELAY = 10.0, 300.0
+"""Seconds until a bad revision that was applied once more goes back: none at first, then this and twice as
+much each time."""
+KEPT_FAILURES = 8
+
+
+class Leader(Enum):
+    """Who renews the lease of a level 3 component, as far as its holder's host and the pods there tell.
+
+    OLD: it may be a pod of the old revision, for which a Ready new one cannot be blamed.
+    OTHER: nobody, or a standby: then nothing keeps a good new pod from leading but the standby's priority,
+    which the node agent takes away.
+    """
+
+    NEW = "new"
+    OLD = "old"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """version: changes with each renewal."""
+
+    leader: Leader
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod of the new revision that is not terminating. trouble: what its container met last, as a clause."""
+
+    name: str
+    node: str
+    ready: bool
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One workload as it is now.
+
+    revision: the hash of the template that is wanted now.
+    known:    False while the controllers have not looked at that template, or while a source may be old.
+    nodes:    the Ready nodes on which the workload may have a pod.
+    skew:     how the revision's version breaks rule 4; empty when it does not.
+    lease:    of a level 3 component; None for API servers.
+    """
+
+    revision: str
+    known: bool
+    etcd_up: bool
+    nodes: frozenset[str]
+    pods: tuple[Pod, ...]
+    skew: str = ""
+    lease: Lease | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A revision that went back: how often, and why the last time."""
+
+    revision: str
+    count: int
+    sentence: str
+    by_skew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is stored. current: the failure that the user has not answered yet by a revision that is healthy."""
+
+    good: str | None = None
+    failures: tuple[Failure, ...] = ()
+    current: str | None = None
+
+    def failure(self, revision: str | None) -> Failure | None:
+        return next((failure for failure in self.failures if failure.revision == revision), None)
+
+    def with_good(self, revision: str) -> Record:
+        """The revision is healthy; that it went back before is forgotten."""
+        return Record(revision, tuple(failure for failure in self.failures if failure.revision != revision), None)
+
+    def with_failure(self, revision: str, sentence: str, *, by_skew: bool) -> Record:
+        before = self.failure(revision)
+        failure = Failure(revision, before.count + 1 if before else 1, sentence, by_skew)
+        others = tuple(other for other in self.failures if other.revision != revision)
+        return replace(self, failures=(*others, failure)[-KEPT_FAILURES:], current=revision)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`limit` in seconds, of ControlPlane.spec.rollback."""
+
+    enabled: bool = True
+    limit: float = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Of the revision on one node, in seconds: how long it has been judged, and been Ready without a break."""
+
+    judged: float = 0.0
+    ready: float = 0.0
+    proven: bool = False
+
+
+NO_CLOCKS: Mapping[str, Clock] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """looked: when (monotonic seconds) everything was seen last; None: the clocks stood still since.
+
+    since: when the revision was seen first. lease, renewed: the lease's version and when it changed last.
+    new_leads_from: the version at which only pods of the new revision were left that could hold the lease.
+    """
+
+    revision: str | None = None
+    since: float = 0.0
+    looked: float | None = None
+    clocks: Mapping[str, Clock] = field(default_factory=lambda: NO_CLOCKS)
+    lease: str | None = None
+    renewed: float = 0.0
+    new_leads_from: str | None = None
+
+
+class Verdict(Enum):
+    WAIT = "wait"
+    HEALTHY = "healthy"
+    KEEP_AS_GOOD = "keep as the last good revision"
+    ROLL_BACK = "roll back"
+    FAILED = "failed, and stays"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """record: what must be stored before anything else is done; pod: the one that failed, where it is one.
+
+    settled: nothing will change without a new observation.
+    """
+
+    verdict: Verdict
+    memory: Memory
+    record: Record
+    sentence: str
+    pod: Pod | None = None
+    settled: bool = False
+
+
+def decide(observed: Observed, memory: Memory, record: Record, policy: Policy, now: float) -> Decision:
+    """See the module's contract. `now`: monotonic seconds."""
+    if memory.revision != observed.revision:
+        memory = Memory(observed.revision, since=now)
+    if observed.revision == record.good:
+        return Decision(
+            Verdict.HEALTHY, Memory(observed.revision, now), record, "this revision is the last good one", settled=True
+        )
+    if not observed.etcd_up or not observed.known:
+        why = "what is seen may be old" if observed.etcd_up else "etcd is down"
+        return Decision(Verdict.WAIT, replace(memory, looked=None), record, f"{why}: nothing is judged")
+    if observed.skew:
+        return _failed(observed.skew, None, memory, record, policy, now, by_skew=True)
+    return _judge(observed, _advanced(observed, memory, now), record, policy, now)
+
+
+def _judge(observed: Observed, memory: Memory, record: Record, policy: Policy, now: float) -> Decision:
+    if _has_succeeded(observed, memory):
+        sentence = f"revision {observed.revision} is healthy: it is the one to go back to"
+        return Decision(Verdict.KEEP_AS_GOOD, memory, record.with_good(observed.revision), sentence)
+    before = record.failure(observed.revision)
+    if before is not None and not before.by_skew:
+        return _failed(before.sentence, None, memory, record, policy, now)
+    late = _late(observed, memory, policy)
+    if late is not None:
+        return _failed(_blame(late, policy), late, memory, record, policy, now)
+    return Decision(Verdict.WAIT, memory, record, _progress(observed, memory, policy), settled=not observed.pods)
+
+
+# --- clocks ------------------------------------------------------------------------------------------
+
+
+def _advanced(observed: Observed, memory: Memory, now: float) -> Memory:
+    """The clocks of the nodes that count, run on by the time since the last look."""
+    step = min(now - memory.looked, LONGEST_STEP) if memory.looked is not None else 0.0
+    memory = _lease_followed(observed, memory, now)
+    kept = {node: replace(clock, ready=0.0) for node, clock in memory.clocks.items() if node in observed.nodes}
+    for pod in observed.pods:
+        if pod.node in observed.nodes:
+            kept[pod.node] = _run_on(pod, memory.clocks.get(pod.node, Clock()), observed, memory, step, now)
+    return replace(memory, looked=now, clocks=kept)
+
+
+def _run_on(pod: Pod, clock: Clock, observed: Observed, memory: Memory, step: float, now: float) -> Clock:
+    blameless = pod.ready and _old_leads(observed, memory, now)
+    ready = clock.ready + step if pod.ready else 0.0
+    return Clock(
+        judged=clock.judged if blameless else clock.judged + step,
+        ready=ready,
+        proven=clock.proven or (pod.ready and ready >= SETTLE_SECONDS),
+    )
+
+
+def _lease_followed(observed: Observed, memory: Memory, now: float) -> Memory:
+    lease = observed.lease
+    if lease is None:
+        return memory
+    if lease.version != memory.lease:
+        memory = replace(memory, lease=lease.version, renewed=now)
+    if lease.leader is not Leader.NEW:
+        return replace(memory, new_leads_from=None)
+    return memory if memory.new_leads_from is not None else replace(memory, new_leads_from=lease.version)
+
+
+def _old_leads(observed: Observed, memory: Memory, now: float) -> bool:
+    lease = observed.lease
+    return lease is not None and lease.leader is Leader.OLD and now - memory.renewed <= LEASE_IS_OLD
+
+
+# --- verdicts ----------------------------------------------------------------------------------------
+
+
+def _has_succeeded(observed: Observed, memory: Memory) -> bool:
+    if observed.lease is not None:
+        # Renewed when no other process was left that could have done it.
+        return memory.new_leads_from is not None and observed.lease.version != memory.new_leads_from
+    return bool(observed.nodes) and all(memory.clocks.get(node, Clock()).proven for node in observed.nodes)
+
+
+def _late(observed: Observed, memory: Memory, policy: Policy) -> Pod | None:
+    """The pod that has had its time. A Ready API server that still settles is given the rest of it."""
+    for pod in observed.pods:
+        clock = memory.clocks.get(pod.node, Clock())
+        settles = observed.lease is None and (pod.ready or clock.proven)
+        if clock.judged >= policy.limit and not settles:
+            return pod
+    return None
+
+
+def _blame(pod: Pod, policy: Policy) -> str:
+    where = f"pod {pod.name} on {pod.node}"
+    if pod.ready:
+        return f"{where} is Ready, but no pod of this revision has led within {policy.limit:.0f} s"
+    trouble = f": {pod.trouble}" if pod.trouble else ""
+    return f"{where} was not healthy within {policy.limit:.0f} s{trouble}"
+
+
+def _failed(
+    sentence: str,
+    pod: Pod | None,
+    memory: Memory,
+    record: Record,
+    policy: Policy,
+    now: float,
+    *,
+    by_skew: bool = False,
+) -> Decision:
+    if not policy.enabled:
+        return Decision(Verdict.FAILED, memory, record, f"{sentence}; rolling back is switched off", pod, settled=True)
+    if record.good is None or memory.revision is None:
+        told = f"{sentence}; no revision is known to have been healthy"
+        return Decision(Verdict.FAILED, memory, record, told, pod)
+    before = record.failure(memory.revision)
+    left = _delay(before) - (now - memory.since)
+    if before is not None and left > 0:
+        told = f"applied again ({before.count + 1} times now), goes back in a moment: {sentence}"
+        return Decision(Verdict.WAIT, memory, record, told, pod)
+    after = record.with_failure(memory.revision, sentence, by_skew=by_skew)
+    return Decision(Verdict.ROLL_BACK, memory, after, sentence, pod)
+
+
+def _delay(before: Failure | None) -> float:
+    """Seconds for which a revision stays in place although it is known to be bad."""
+    if before is None or before.count <= 1:
+        return 0.0
+    return float(min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(before.count - 2, 10)))
+
+
+def _progress(observed: Observed, memory: Memory, policy: Policy) -> str:
+    if not observed.pods:
+        return "no pod of this revision is on a Ready node yet"
+    slowest = max((memory.clocks.get(pod.node, Clock()).judged for pod in observed.pods), default=0.0)
+    what = "to lead" if observed.lease is not None else "to be healthy"
+    return f"waiting for this revision {what}: {slowest:.0f} s of {policy.limit:.0f} s"

@@ -1,0 +1,98 @@
+"""Judging the certificate requests of kubelets against the join inventory.
+
+Contract: a request that cannot be read or judged yet is left alone; somebody else who judges the same one
+meanwhile is no error. Judged by `decide.approval`; this fetches what it needs and writes the verdict.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+from autarky.decide import approval
+from autarky.errors import Conflict, UserError
+from autarky.pki.requests import read_request
+from autarky.ports import Kube, Object
+from autarky.render import access
+from autarky.render.values import SYSTEM
+
+CSR = ("certificates.k8s.io/v1", "CertificateSigningRequest")
+SIGNERS = (approval.CLIENT_SIGNER, approval.SERVING_SIGNER)
+JUDGED = (approval.Verdict.APPROVE, approval.Verdict.DENY)
+_BOOTSTRAP_USER = "system:bootstrap:"
+
+
+def pending(requests: Iterable[Object]) -> list[tuple[str, Object]]:
+    """(node, request) of those of kubelets that nobody has judged and that can be read."""
+    found = []
+    for csr in requests:
+        if csr.get("status", {}).get("conditions") or csr["spec"]["signerName"] not in SIGNERS:
+            continue
+        try:
+            asked = read_request(base64.b64decode(csr["spec"]["request"]))
+        except UserError:
+            continue
+        found.append((asked.common_name.removeprefix("system:node:"), csr))
+    return found
+
+
+async def judge(kube: Kube, csr: Object, inventory: Mapping[str, frozenset[str]]) -> approval.Decision:
+    """Decide on a pending request, and write what was decided, if it was."""
+    decision = approval.judge(await _request(kube, csr), inventory)
+    if decision.verdict in JUDGED:
+        await _write_verdict(kube, csr, decision)
+    return decision
+
+
+def inventory_of(config_map: Object | None) -> dict[str, frozenset[str]]:
+    """Node → addresses; empty without the ConfigMap, so that everybody waits."""
+    data = (config_map or {}).get("data") or {}
+    return {node: frozenset(json.loads(entry)["addresses"]) for node, entry in data.items()}
+
+
+async def read_inventory(kube: Kube) -> dict[str, frozenset[str]]:
+    return inventory_of(await kube.get("v1", "ConfigMap", access.INVENTORY, SYSTEM))
+
+
+async def _request(kube: Kube, csr: Object) -> approval.Request:
+    spec = csr["spec"]
+    asked = read_request(base64.b64decode(spec["request"]))
+    return approval.Request(
+        signer=spec["signerName"],
+        requestor=spec["username"],
+        requestor_groups=frozenset(spec.get("groups", [])),
+        usages=frozenset(spec["usages"]),
+        common_name=asked.common_name,
+        organizations=asked.organizations,
+        dns_names=asked.dns_names,
+        ip_addresses=asked.ip_addresses,
+        other_names=asked.other_names,
+        token_node=await _token_node(kube, spec["username"]),
+    )
+
+
+async def _token_node(kube: Kube, user: str) -> str | None:
+    if not user.startswith(_BOOTSTRAP_USER):
+        return None
+    secret = await kube.get("v1", "Secret", f"bootstrap-token-{user.removeprefix(_BOOTSTRAP_USER)}", SYSTEM)
+    if secret is None:
+        return None
+    node: str | None = (secret["metadata"].get("annotations") or {}).get(access.TOKEN_NODE)
+    return node
+
+
+async def _write_verdict(kube: Kube, csr: Object, decision: approval.Decision) -> None:
+    kind = "Approved" if decision.verdict is approval.Verdict.APPROVE else "Denied"
+    condition = {
+        "type": kind,
+        "status": "True",
+        "reason": "AutarkyJoinInventory",
+        "message": decision.sentence,
+        "lastUpdateTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    try:
+        await kube.replace({**csr, "status": {"conditions": [condition]}}, subresource="approval")
+    except Conflict:
+        return  # somebody else judged it meanwhile; the next round sees that

@@ -1,0 +1,14 @@
+"""One address that default/kubernetes leads to. stdlib only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A control node's load balancer."""
+
+    node: str
+    address: str
+    ready: bool

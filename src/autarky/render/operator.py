@@ -1,0 +1,139 @@
+"""The operator: account, rights, Deployment, disruption budget.
+
+It rolls out as level 3 does (see `controllers`): the new pod starts beside the old one, the lease decides who
+acts, and both share the port. It needs the host's network, since it must work with no service network.
+"""
+
+from __future__ import annotations
+
+from autarky.decide.approval import CLIENT_SIGNER, SERVING_SIGNER
+from autarky.model import ports
+from autarky.render import pods
+from autarky.render.access import INVENTORY
+from autarky.render.api_server import COMPONENT as API_SERVER
+from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER, one_per_node
+from autarky.render.crds import CONTROL_PLANE, GROUP
+from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, Inputs, Object, metadata
+
+COMPONENT = "autarky-operator"
+IMAGE = "agent"
+WATCH = ["get", "list", "watch"]
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def objects(inputs: Inputs) -> list[Object]:
+    """Everything of the operator."""
+    labels = {"k8s-app": COMPONENT, "tier": "control-plane"}
+    deployment = pods.deployment(
+        COMPONENT,
+        _pod(inputs, labels),
+        replicas=1,
+        strategy=pods.rolling(surge=1, unavailable=0),
+        labels=labels,
+    )
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(COMPONENT, SYSTEM)}
+    return [account, *_rights(), deployment, pods.disruption_budget(COMPONENT, labels)]
+
+
+def _pod(inputs: Inputs, labels: dict[str, str]) -> Object:
+    container = pods.command_container(
+        COMPONENT,
+        inputs.image(IMAGE),
+        ["/usr/bin/python3", "-m", "autarky.agents.operator"],
+        env=[{"name": "PYTHONUNBUFFERED", "value": "1"}],
+        resources=pods.requests("20m", "64Mi"),
+        startupProbe=pods.http_probe("/healthz", ports.OPERATOR, period=1, failures=120),
+        livenessProbe=pods.http_probe("/healthz", ports.OPERATOR, period=10, failures=6, timeout=15),
+        readinessProbe=pods.http_probe("/healthz", ports.OPERATOR, period=2, failures=5),
+        securityContext=pods.restricted_container(),
+    )
+    return {
+        "hostNetwork": True,
+        "priorityClassName": pods.CLUSTER_CRITICAL,
+        "nodeSelector": {CONTROL_PLANE_FACT: ""},
+        "tolerations": pods.TOLERATE_ALL,
+        "serviceAccountName": COMPONENT,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 15,
+        "securityContext": pods.nonroot_pod(),
+        "affinity": {"podAntiAffinity": one_per_node(labels)},
+        "containers": [container],
+    }
+
+
+# --- rights --------------------------------------------------------------------------------------------
+
+
+def _rights() -> list[Object]:
+    return [
+        *_granted("ClusterRole", COMPONENT, None, _in_the_cluster()),
+        *_granted("Role", COMPONENT, SYSTEM, _in_the_system_namespace()),
+        *_granted("Role", COMPONENT, "default", _in_the_default_namespace()),
+    ]
+
+
+def _in_the_cluster() -> list[Object]:
+    return [
+        # Which control nodes there are, their addresses, readiness, and what their agents say of their slots.
+        _rule("", ["nodes"], WATCH),
+        # What the control plane should be; writing says how it is.
+        _rule(GROUP, ["controlplanes"], WATCH),
+        _rule(GROUP, ["controlplanes/status"], ["update"], [CONTROL_PLANE]),
+        # Judging kubelets' certificate requests: seeing them, writing the verdict, for these two signers only.
+        _rule("certificates.k8s.io", ["certificatesigningrequests"], WATCH),
+        _rule("certificates.k8s.io", ["certificatesigningrequests/approval"], ["update"]),
+        _rule("certificates.k8s.io", ["signers"], ["approve"], [CLIENT_SIGNER, SERVING_SIGNER]),
+    ]
+
+
+def _in_the_system_namespace() -> list[Object]:
+    hosted = [API_SERVER, CONTROLLER_MANAGER, SCHEDULER]
+    kept = [f"autarky-last-good-{name}" for name in hosted]
+    return [
+        # Its own lease: created without a name in the request, hence a rule of its own.
+        _rule("coordination.k8s.io", ["leases"], ["create"]),
+        _rule("coordination.k8s.io", ["leases"], ["get", "update"], [COMPONENT]),
+        # Who leads level 3.
+        _rule("coordination.k8s.io", ["leases"], WATCH, [CONTROLLER_MANAGER, SCHEDULER]),
+        # What runs, why it does not, and its last words for the event.
+        _rule("", ["pods"], WATCH),
+        _rule("", ["pods/log"], ["get"]),
+        _rule("", ["events"], ["create"]),
+        # The workloads and their revisions; rolling back replaces the template of these three.
+        _rule("apps", ["daemonsets", "deployments", "replicasets", "controllerrevisions"], WATCH),
+        _rule("apps", ["daemonsets"], ["update"], [API_SERVER]),
+        _rule("apps", ["deployments"], ["update"], [CONTROLLER_MANAGER, SCHEDULER]),
+        # Which nodes may join.
+        _rule("", ["configmaps"], ["list", "watch"], [INVENTORY]),
+        # Copies of what the last good templates name, whose names are hashes of their content; and the node
+        # that a join token is for. Never listed. Created again where one is missing.
+        _rule("", ["secrets", "configmaps"], ["get", "create"]),
+        _rule("", ["secrets"], ["update"], kept),
+    ]
+
+
+def _in_the_default_namespace() -> list[Object]:
+    # default/kubernetes, which the API servers do not write. Applying needs `create` where it is absent.
+    return [
+        _rule("discovery.k8s.io", ["endpointslices"], [*WATCH, "patch"], ["kubernetes"]),
+        _rule("discovery.k8s.io", ["endpointslices"], ["create"]),
+    ]
+
+
+def _rule(group: str, resources: list[str], verbs: list[str], names: list[str] | None = None) -> Object:
+    rule: Object = {"apiGroups": [group], "resources": resources, "verbs": verbs}
+    return rule if names is None else {**rule, "resourceNames": names}
+
+
+def _granted(kind: str, name: str, namespace: str | None, rules: list[Object]) -> list[Object]:
+    """The role and its binding to the operator's account."""
+    subject = {"kind": "ServiceAccount", "name": COMPONENT, "namespace": SYSTEM}
+    role = {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata(name, namespace), "rules": rules}
+    binding = {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": f"{kind}Binding",
+        "metadata": metadata(name, namespace),
+        "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
+        "subjects": [subject],
+    }
+    return [role, binding]
