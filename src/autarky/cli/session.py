@@ -86,7 +86,7 @@ async def operation(title: str, output: str = "auto") -> AsyncIterator[Progress]
 
     `title` says what is done ("get the components of v1.36.4"). Its name is that of the click command.
     """
-    from autarky.cli.wiring import SystemClock
+    from autarky.clock import SystemClock
     from autarky.engine.progress import narrated
 
     async with (
@@ -114,7 +114,7 @@ async def run_phases(
     the lock before the first phase. A dry run prints its plan on standard output.
     Raises Conflict when another command works on this cluster, and what `run_operation` raises.
     """
-    from autarky.cli.wiring import SystemClock
+    from autarky.clock import SystemClock
     from autarky.engine.journal import Journal
     from autarky.engine.lock import exclusive
     from autarky.engine.runner import run_operation

@@ -5,14 +5,13 @@ Imports of adapters are inside the functions, so that `autarky --help` stays fas
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autarky import places
+from autarky.clock import SystemClock
 from autarky.errors import UserError
 from autarky.ports import Host, Kube, Progress
 
@@ -25,19 +24,6 @@ if TYPE_CHECKING:
 
 API_PATIENCE = 10.0
 """Seconds for which a command bears with an API that has just answered and is away for a moment."""
-
-
-class SystemClock:
-    """Real time."""
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def time(self) -> float:
-        return time.time()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 class Silence:

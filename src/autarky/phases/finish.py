@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autarky.decide.pods import is_ready
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
 from autarky.model import ports
@@ -54,13 +55,8 @@ async def unavailable(context: Context) -> str | None:
 
 
 async def _unready_nodes(context: Context, kube: Kube) -> list[str]:
-    ready = {node["metadata"]["name"] for node in await kube.list("v1", "Node") if _is_ready(node)}
+    ready = {node["metadata"]["name"] for node in await kube.list("v1", "Node") if is_ready(node)}
     return [node.name for node in context.cluster.nodes if node.name not in ready]
-
-
-def _is_ready(node: Object) -> bool:
-    conditions = node.get("status", {}).get("conditions", [])
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def _not_rolled_out(obj: Object, live: Object | None) -> list[str]:

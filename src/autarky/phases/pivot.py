@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from autarky.decide import slots
+from autarky.decide.pods import pod_health
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
 from autarky.errors import ApiError, Unreachable
@@ -154,14 +155,6 @@ def _health(pods: list[Object] | None, component: str, node: Node) -> slots.Heal
     healths = {pod_health(pod) for pod in mine}
     order = (slots.Health.READY, slots.Health.NOT_READY, slots.Health.TERMINATING)
     return next((health for health in order if health in healths), slots.Health.ABSENT)
-
-
-def pod_health(pod: Object) -> slots.Health:
-    if "deletionTimestamp" in pod["metadata"]:
-        return slots.Health.TERMINATING
-    conditions = pod.get("status", {}).get("conditions", [])
-    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-    return slots.Health.READY if ready else slots.Health.NOT_READY
 
 
 # --- after ------------------------------------------------------------------------------------------

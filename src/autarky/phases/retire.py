@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autarky.decide.pods import pod_health
 from autarky.decide.slots import Health
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
 from autarky.model.cluster import Node
 from autarky.phases.context import Context
-from autarky.phases.pivot import LEVELS, is_balanced, pod_health
+from autarky.phases.pivot import LEVELS, is_balanced
 from autarky.ports import Progress
 from autarky.render import api_server, standby
 from autarky.render.values import SYSTEM

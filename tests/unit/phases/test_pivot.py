@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from autarky.decide.pods import pod_health
 from autarky.decide.slots import SETTLE_SECONDS, Health
 from autarky.errors import TimedOut
 from autarky.model.cluster import Level
-from autarky.phases.pivot import Pivot, look, pod_health
+from autarky.phases.pivot import Pivot, look
 from autarky.render import standby
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube

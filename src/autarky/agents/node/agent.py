@@ -16,6 +16,7 @@ from autarky.agents.node import api_seen, ports_seen, slots_on_disk
 from autarky.agents.node.api_seen import ApiView
 from autarky.agents.node.checkpointer import Checkpointer
 from autarky.decide import dead_leases, leadership, slots
+from autarky.decide.pods import pod_health
 from autarky.errors import AutarkyError
 from autarky.kube import KubeClient
 from autarky.ports import Clock, Kube
@@ -98,7 +99,7 @@ class NodeAgent:
     ) -> None:
         pod = self.api.hosted_pod(component)
         seen = leadership.Seen(
-            hosted=slots.Health.ABSENT if pod is None else api_seen.health(pod),
+            hosted=slots.Health.ABSENT if pod is None else pod_health(pod),
             hosted_pod=None if pod is None else pod["metadata"]["uid"],
             standby_active=None if active is None else active[component],
             lease=self.api.lease(component),

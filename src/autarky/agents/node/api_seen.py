@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from autarky.decide.leadership import Lease
-from autarky.decide.slots import Health
+from autarky.decide.pods import is_ready
 from autarky.kube import KubeClient, Reflector
 from autarky.ports import Clock, Object
 from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER
@@ -60,7 +60,7 @@ class ApiView:
             if pod["metadata"].get("labels", {}).get("k8s-app") == component
             and pod["metadata"]["labels"].get(SLOT_LABEL) == "hosted"
         ]
-        return max(pods, key=lambda p: (health(p) is Health.READY, p["metadata"]["creationTimestamp"]), default=None)
+        return max(pods, key=lambda p: (is_ready(p), p["metadata"]["creationTimestamp"]), default=None)
 
     # --- leases ---
 
@@ -86,12 +86,3 @@ def lease_of(obj: Object) -> Lease:
 def renewed(obj: Object) -> datetime | None:
     stamp = obj.get("spec", {}).get("renewTime")
     return datetime.fromisoformat(stamp) if stamp else None
-
-
-def health(pod: Object) -> Health:
-    """As its kubelet saw it on its own port."""
-    if "deletionTimestamp" in pod["metadata"]:
-        return Health.TERMINATING
-    conditions = pod.get("status", {}).get("conditions", [])
-    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-    return Health.READY if ready else Health.NOT_READY

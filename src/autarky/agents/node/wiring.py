@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from pathlib import Path
 
 from autarky import places
@@ -15,6 +14,7 @@ from autarky.agents.node import agent as node_agent
 from autarky.agents.node.api_seen import ApiView
 from autarky.agents.node.lock import Hold
 from autarky.agents.node.ports_seen import OwnPorts
+from autarky.clock import SystemClock
 from autarky.kube import KubeClient
 from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.model import ports
@@ -26,19 +26,6 @@ from autarky.render.node import KUBELET_KUBECONFIG
 ROTATED = Path(f"{KUBELET_PKI}/kubelet-client-current.pem")
 KUBECONFIG = Path(KUBELET_KUBECONFIG)
 IDLE_SECONDS = 10.0
-
-
-class SystemClock:
-    """Real time."""
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def time(self) -> float:
-        return time.time()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 def run(node: str, hold: Hold) -> bool:

@@ -12,8 +12,9 @@ from typing import Any
 from autarky.agents.operator.duty import Duty
 from autarky.agents.operator.rollouts import Rollouts
 from autarky.agents.operator.view import View, current, node_is_ready
-from autarky.agents.operator.workloads import COMPONENT_LABEL, SLOT_LABEL, is_ready
+from autarky.agents.operator.workloads import COMPONENT_LABEL, SLOT_LABEL
 from autarky.decide import plane_status
+from autarky.decide.pods import is_ready
 from autarky.decide.rollback import Verdict
 from autarky.ports import Clock, Kube, Object
 from autarky.render.values import CONTROL_PLANE_FACT

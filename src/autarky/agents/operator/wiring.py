@@ -13,7 +13,6 @@ from typing import Any
 from prometheus_client import Counter, Gauge
 
 from autarky.agents import health
-from autarky.agents.clock import SystemClock
 from autarky.agents.log import logger
 from autarky.agents.operator.certificates import Certificates
 from autarky.agents.operator.duty import Say
@@ -22,6 +21,7 @@ from autarky.agents.operator.loop import Loop
 from autarky.agents.operator.rollouts import Rollouts
 from autarky.agents.operator.status import PlaneStatus
 from autarky.agents.operator.view import View
+from autarky.clock import SystemClock
 from autarky.kube import KubeClient
 from autarky.kube.elector import Elector
 from autarky.kube.fenced import Fenced

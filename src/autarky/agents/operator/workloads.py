@@ -16,6 +16,7 @@ from typing import Any
 from autarky.agents.operator.trouble import trouble_of
 from autarky.agents.operator.view import View, current, node_is_ready
 from autarky.decide import rollback
+from autarky.decide.pods import is_ready
 from autarky.decide.skew import breaks_skew
 from autarky.ports import Object
 from autarky.render import api_server, controllers
@@ -147,11 +148,6 @@ def _label(obj: Object, key: str) -> str | None:
 
 def _ends(pod: Object) -> bool:
     return "deletionTimestamp" in pod["metadata"]
-
-
-def is_ready(pod: Object) -> bool:
-    conditions = pod.get("status", {}).get("conditions", [])
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def _judged(pod: Object) -> rollback.Pod:

@@ -1,5 +1,5 @@
-"""Real time for agents. `monotonic` goes on while the machine sleeps, so that no lease outlives its owner's
-nap and no age looks young after it."""
+"""Real time. `monotonic` goes on while the machine sleeps, so that no lease outlives its owner's nap, and no age
+looks young after it."""
 
 from __future__ import annotations
 
