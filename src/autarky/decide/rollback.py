@@ -295,10 +295,11 @@ def _failed(
     before = record.failure(memory.revision)
     left = _delay(before) - (now - memory.since)
     if before is not None and left > 0:
-        told = f"applied again ({before.count + 1} times now), goes back in a moment: {sentence}"
+        told = f"applied again after it went back {before.count} times, goes back in a moment: {sentence}"
         return Decision(Verdict.WAIT, memory, record, told, pod)
     after = record.with_failure(memory.revision, sentence, by_skew=by_skew)
-    return Decision(Verdict.ROLL_BACK, memory, after, sentence, pod)
+    told = sentence if before is None else f"applied again although it went back before: {sentence}"
+    return Decision(Verdict.ROLL_BACK, memory, after, told, pod)
 
 
 def _delay(before: Failure | None) -> float:

@@ -13,6 +13,7 @@ How it is safe:
 
 Danger: a request of the leader that is under way when its time ends may still arrive. What must not happen
 twice is written under a resourceVersion, and through `Fenced`, which begins no write without the lease.
+Whoever deletes the Lease lets a second one lead until the first has noticed, by its next renewal.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NoReturn
 
-from autarky.errors import AutarkyError, Conflict
+from autarky.errors import ApiError, AutarkyError, Conflict
 from autarky.ports import Clock, Kube, Object
 
 LEASE = ("coordination.k8s.io/v1", "Lease")
@@ -139,8 +140,10 @@ class Elector:
         if self.leads and self._held:
             try:
                 return await self._write(self._held)
-            except Conflict:
-                pass  # somebody touched it: look who
+            except (Conflict, ApiError) as error:
+                if isinstance(error, ApiError) and error.status != 404:
+                    raise
+                # Somebody touched or deleted it: look who.
         live = await self.kube.get(*LEASE, self.name, self.namespace)
         if live is None:
             return await self._create()

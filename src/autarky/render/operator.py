@@ -66,9 +66,9 @@ def _pod(inputs: Inputs, labels: dict[str, str]) -> Object:
 
 def _rights() -> list[Object]:
     return [
-        *_granted("ClusterRole", COMPONENT, None, _in_the_cluster()),
-        *_granted("Role", COMPONENT, SYSTEM, _in_the_system_namespace()),
-        *_granted("Role", COMPONENT, "default", _in_the_default_namespace()),
+        *_granted("ClusterRole", "autarky:operator", None, _in_the_cluster()),
+        *_granted("Role", "autarky:operator-rollbacks", SYSTEM, _in_the_system_namespace()),
+        *_granted("Role", "autarky:operator-endpoints", "default", _in_the_default_namespace()),
     ]
 
 

@@ -29,11 +29,12 @@ LEVELS = {
     "kube-scheduler": 3,
     "kube-proxy": 3,
     "kube-flannel": 4,
-    "kube-dns": 4,
     "coredns": 4,
     "node-agent": 4,
     "autarky-operator": 4,
 }
+_ALIASES = {"kube-dns": "coredns"}
+"""CoreDNS carries the label that its Service has had since the days of kube-dns."""
 _STATIC = ("etcd", "node-load-balancer")
 
 
@@ -80,7 +81,8 @@ def _by_slot(view: View) -> dict[tuple[str, str], list[Object]]:
     found: dict[tuple[str, str], list[Object]] = defaultdict(list)
     for pod in view.pods.items.values():
         labels = pod["metadata"].get("labels") or {}
-        component = labels.get(COMPONENT_LABEL, "")
+        label = labels.get(COMPONENT_LABEL, "")
+        component = _ALIASES.get(label, label)
         ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
         if component in LEVELS and not ended and "deletionTimestamp" not in pod["metadata"]:
             slot = labels.get(SLOT_LABEL) or ("static" if component in _STATIC else "hosted")

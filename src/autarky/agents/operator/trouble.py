@@ -8,6 +8,7 @@ from autarky.ports import Kube, Object
 LOG_LINES = 5
 LOG_CHARACTERS = 500
 """An Event holds 1,024 characters in all."""
+STARTING = ("ContainerCreating", "PodInitializing")
 
 
 def trouble_of(pod: Object) -> str:
@@ -26,18 +27,21 @@ def trouble_of(pod: Object) -> str:
 def _of_container(container: Object) -> str:
     waiting = container.get("state", {}).get("waiting") or {}
     ended = container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated") or {}
+    name, reason = container["name"], waiting.get("reason", "")
     parts = []
-    if waiting.get("reason") and waiting["reason"] not in ("ContainerCreating", "PodInitializing"):
-        parts.append(_clause(f"container {container['name']} waits: {waiting['reason']}", {**waiting, "reason": ""}))
+    if reason in STARTING:
+        parts.append(f"container {name} is still being made from image {container.get('image', '?')}")
+    elif reason:
+        parts.append(f"container {name} waits: {_clause(reason, {} if ended else waiting)}")
     if ended:
         parts.append(f"it ended last with exit code {ended.get('exitCode', '?')} ({ended.get('reason', 'no reason')})")
     if not parts and not container.get("ready", False) and container.get("state", {}).get("running"):
-        parts.append(f"container {container['name']} runs and is not ready")
+        parts.append(f"container {name} runs and is not ready")
     return ", ".join(parts)
 
 
 def _clause(what: str, said: Object) -> str:
-    words = [str(said[key]) for key in ("reason", "message") if said.get(key)]
+    words = [str(said[key]) for key in ("reason", "message") if said.get(key) and said[key] != what]
     return f"{what} ({': '.join(words)})"[:300] if words else what
 
 
@@ -48,13 +52,26 @@ async def last_words(kube: Kube, pod: Object) -> str:
     for container in statuses:
         ended = container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated") or {}
         if ended.get("message"):
-            return str(ended["message"])[-LOG_CHARACTERS:]
+            return _one_line(ended["message"])
     meta = pod["metadata"]
+    container = _first_name(pod)
     for previous in (True, False):
         try:
-            text = await kube.logs(meta["namespace"], meta["name"], previous=previous, tail=LOG_LINES)
+            text = await kube.logs(
+                meta["namespace"], meta["name"], container=container, previous=previous, tail=LOG_LINES
+            )
         except AutarkyError:
             continue
         if text.strip():
-            return text.strip()[-LOG_CHARACTERS:]
+            return _one_line(text)
     return ""
+
+
+def _first_name(pod: Object) -> str | None:
+    return next((str(container["name"]) for container in pod["spec"].get("containers", [])), None)
+
+
+def _one_line(text: str) -> str:
+    """The end of a text, as one line."""
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    return " | ".join(lines[-LOG_LINES:])[-LOG_CHARACTERS:]
