@@ -18,7 +18,7 @@ from enum import Enum
 
 SETTLE_SECONDS = 1.0
 """How long the hosted slot must have answered without a break before the standby goes: three rounds of
-the load balancers' checks (0.3 s), so that every balancer has taken the hosted server in."""
+the load balancers' checks of a server that is down (0.3 s), so that every balancer has taken the hosted server in."""
 
 
 class Slot(Enum):

@@ -28,7 +28,7 @@ HOSTED_DRAIN_SECONDS = 15
 standby needs to start (5 s), so that a bare `kubectl set image` on one node loses nothing."""
 STANDBY_DRAIN_SECONDS = 3
 """The standby goes only when the hosted one answers, so this covers no more than the load balancers'
-check (0.3 s) with a wide margin."""
+check (1 s) with a wide margin."""
 READY_PATH = "/readyz?exclude=etcd&exclude=etcd-readiness"
 LIVE_PATH = "/livez?exclude=etcd&exclude=etcd-readiness"
 
@@ -164,7 +164,7 @@ def standby_spec(inputs: Inputs, directory: str) -> Object:
     """The pod spec of the standby whose files lie in `directory` on the host (root only)."""
     container = _container(inputs, port=ports.API_STANDBY, drain=STANDBY_DRAIN_SECONDS, secrets=SECRETS, config=SECRETS)
     container["volumeMounts"] = [pods.mount("files", SECRETS)]
-    del container["resources"]
+    container["resources"] = pods.standby_share()
     return {
         "terminationGracePeriodSeconds": STANDBY_DRAIN_SECONDS + 60,
         "containers": [container],

@@ -133,8 +133,7 @@ def _container(inputs: Inputs, controller: Controller, *, port: int, hosted: boo
         volumeMounts=[pods.mount("files", FILES)],
         securityContext=pods.restricted_container(),
     )
-    if hosted:
-        container["resources"] = pods.requests("100m", controller.memory)
+    container["resources"] = pods.requests("100m", controller.memory) if hosted else pods.standby_share()
     return container
 
 

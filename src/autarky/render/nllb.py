@@ -25,7 +25,11 @@ CONFIG_PATH = f"{DIRECTORY}/haproxy.cfg"
 _API_PORTS = (("hosted", ports.API_HOSTED), ("standby", ports.API_STANDBY), ("spare", ports.API_STANDBY_SPARE))
 ALIVE_FAILURES = 3
 """A server that is not ready takes no new connections at once; one that is late with a check or two (all
-cores busy) is still better than none. A dead one refuses connections, and the next server is tried."""
+cores busy) is still better than none."""
+INTERVALS = "inter 1s fastinter 300ms downinter 300ms"
+"""A check's TCP and TLS handshake must end within its interval. 300 ms are too short for a starved machine;
+with 1 s a server that hangs or is cut off still leaves within 2 s. One that is down is looked at more often,
+since somebody waits for it."""
 
 # timeouts: a watch may be silent for long; HTTP/2 clients ping every 30 s, so an hour ends only dead sessions.
 # maxconn: within the descriptor limit of a small host (two per session), so that no raised limit is needed.
@@ -53,6 +57,7 @@ def config(inputs: Inputs, node: Node) -> str:
     sections = [_HEAD, _api_frontend(node), _api_backend("ready", "/readyz", 1, inputs, node)]
     sections += [
         _api_backend("alive", "/livez?exclude=etcd", ALIVE_FAILURES, inputs, node),
+        _last_resort(inputs, node),
         _health_frontend(inputs, node),
     ]
     if _serves_etcd(inputs, node):
@@ -67,16 +72,30 @@ def _api_frontend(node: Node) -> str:
     return (
         "frontend api\n"
         + "".join(binds)
-        + ("    use_backend ready if { nbsrv(ready) ge 1 }\n    default_backend alive\n")
+        + "    use_backend ready if { nbsrv(ready) ge 1 }\n"
+        + "    use_backend alive if { nbsrv(alive) ge 1 }\n"
+        + "    default_backend accepting\n"
     )
 
 
 def _api_backend(name: str, path: str, failures: int, inputs: Inputs, node: Node) -> str:
     """Own node first, then the others; on each the hosted server before the standby."""
     lines = [f"backend {name}\n    option httpchk GET {path}\n    http-check expect status 200\n"]
-    lines.append(f"    default-server check check-ssl verify none inter 300ms fall {failures} rise 1\n")
+    lines.append(f"    default-server check check-ssl verify none {INTERVALS} fall {failures} rise 1\n")
     for server, address, backup in _api_servers(inputs, node):
         lines.append(f"    server {server} {address}{' backup' if backup else ''}\n")
+    return "".join(lines)
+
+
+def _last_resort(inputs: Inputs, node: Node) -> str:
+    """No server passes its checks, which may be the fault of the checks: on a starved machine they come late.
+    Whichever accepts is better than a refusal; those that refuse are passed over at once. Not checked, so
+    always tried, one after the other (a bare TCP check would be an error in the API server's log each time).
+    """
+    servers = list(_api_servers(inputs, node))
+    # Connections that come at the same time share the round, so one may meet the same server twice.
+    lines = [f"backend accepting\n    balance roundrobin\n    retries {2 * len(servers)}\n"]
+    lines += [f"    server {server} {address}\n" for server, address, _ in servers]
     return "".join(lines)
 
 
@@ -108,9 +127,11 @@ def _serves_etcd(inputs: Inputs, node: Node) -> bool:
 def _etcd(inputs: Inputs, node: Node) -> str:
     lines = [f"frontend etcd\n    bind 127.0.0.1:{ports.NLLB_ETCD}\n    default_backend etcd\n"]
     lines.append("backend etcd\n    option httpchk GET /readyz\n    http-check expect status 200\n")
+    # Sessions are cut only to go elsewhere: the only member is late now and then, and comes back.
+    cut = " on-marked-down shutdown-sessions" if len(inputs.cluster.control_nodes) > 1 else ""
     lines.append(
         "    default-server check check-ssl verify required ca-file /etc/haproxy/etcd-ca.crt"
-        " crt /etc/haproxy/etcd-client.pem inter 300ms fall 2 rise 1 on-marked-down shutdown-sessions\n"
+        f" crt /etc/haproxy/etcd-client.pem {INTERVALS} fall 2 rise 1{cut}\n"
     )
     for member in inputs.cluster.control_nodes:
         own = member.name == node.name

@@ -71,6 +71,16 @@ def requests(cpu: str, memory: str) -> Object:
     return {"requests": {"cpu": cpu, "memory": memory}}
 
 
+def standby_share() -> Object:
+    """What a standby's component asks for: a share of the processor and no more.
+
+    With no request at all the pod is BestEffort, and that whole class has 2 of the shares of which the others
+    have hundreds: on a starved machine the standby, which serves everybody just then, would stand still. It is
+    little, so that a full node hardly has to give way to it.
+    """
+    return {"requests": {"cpu": "100m"}}
+
+
 def secret_volume(name: str, secret: str) -> Object:
     return {"name": name, "secret": {"secretName": secret, "defaultMode": 0o440}}
 

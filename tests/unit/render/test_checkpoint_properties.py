@@ -20,7 +20,7 @@ HIDDEN = "hidden-from-everybody"
 FORBIDDEN = {
     *("secret", "configMap", "secretRef", "configMapRef", "secretKeyRef", "configMapKeyRef", "serviceAccountToken"),
     *("persistentVolumeClaim", "ephemeral", "csi", "clusterTrustBundle", "podCertificate", "resourceClaims"),
-    *("serviceAccountName", "serviceAccount", "imagePullSecrets", "envFrom", "ports", "resources"),
+    *("serviceAccountName", "serviceAccount", "imagePullSecrets", "envFrom", "ports", "limits", "memory"),
 }
 """What the kubelet refuses in a static pod, and what would keep it from starting beside the hosted one."""
 

@@ -222,7 +222,7 @@ def test_what_only_the_hosted_slot_needs_changes_nothing(field):
     assert checkpoint(a_pod(**{field: HOSTED_ONLY[field]})).name == checkpoint(a_pod()).name
 
 
-def test_ports_and_resources_are_left_out_of_every_container():
+def test_ports_and_resources_are_left_out_of_every_container_but_for_a_small_share():
     extra = {
         "ports": [{"name": "https", "containerPort": 10259, "hostPort": 10259}],
         "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}},
@@ -232,6 +232,8 @@ def test_ports_and_resources_are_left_out_of_every_container():
     plain = checkpoint(a_pod(initContainers=[sidecar]))
     full = checkpoint(a_pod(container=extra, initContainers=[{**sidecar, **extra, "restartPolicy": "Always"}]))
     assert container_in(full) == container_in(plain)
+    assert container_in(full)["resources"] == {"requests": {"cpu": "100m"}}
+    assert "resources" not in container_in(full, "log")
     assert container_in(full, "log") == {**container_in(plain, "log"), "restartPolicy": "Always"}
 
 

@@ -53,7 +53,7 @@ def test_every_api_server_of_every_control_node_is_known_everywhere_in_both_slot
     node = data.draw(st.sampled_from(inputs.cluster.nodes))
     found = sections(nllb.config(inputs, node))
     expected = {f"{member.name}-{slot}" for member in inputs.cluster.control_nodes for slot in SLOTS}
-    for backend in ("ready", "alive"):
+    for backend in ("ready", "alive", "accepting"):
         listed = [server.split()[0] for server in servers(found[f"backend {backend}"])]
         assert len(listed) == len(expected)
         assert set(listed) == expected
@@ -101,15 +101,27 @@ def test_a_control_node_serves_its_neighbours_the_api_and_nothing_else():
 def test_ready_servers_come_first_and_live_ones_when_none_is_ready():
     """While etcd is down no server is ready; `livez` without etcd still tells which are there."""
     found = config("n1")
-    assert found["frontend api"][-2:] == ["use_backend ready if { nbsrv(ready) ge 1 }", "default_backend alive"]
+    assert found["frontend api"][-3:] == [
+        "use_backend ready if { nbsrv(ready) ge 1 }",
+        "use_backend alive if { nbsrv(alive) ge 1 }",
+        "default_backend accepting",
+    ]
     assert "option httpchk GET /readyz" in found["backend ready"]
     assert "option httpchk GET /livez?exclude=etcd" in found["backend alive"]
 
 
-def test_sessions_are_not_cut_when_a_server_drains_and_are_when_an_etcd_member_is_down():
-    found = config("n1")
+def test_when_no_server_passes_its_checks_each_is_tried_all_the_same():
+    """Late checks are no proof of death: a refusal by the balancer would be worse than an attempt."""
+    found = config("n1", controls=3)
+    assert not [line for line in found["backend accepting"] if "check" in line or "backup" in line]
+    assert "retries 18" in found["backend accepting"]
+
+
+def test_sessions_are_not_cut_when_a_server_drains_and_are_when_one_of_several_etcd_members_is_down():
+    found = config("n1", controls=3)
     assert not [line for line in found["backend ready"] if "shutdown-sessions" in line]
     assert [line for line in found["backend etcd"] if "on-marked-down shutdown-sessions" in line]
+    assert not [line for line in config("n1")["backend etcd"] if "shutdown-sessions" in line]
 
 
 def test_etcd_members_are_verified_and_ones_own_comes_first():

@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from autarky.render import pods
 from autarky.render.checkpoint.command import Move, moved_command
 from autarky.render.checkpoint.defaults import HOOKS, PROBES, without_container_defaults
 from autarky.render.checkpoint.references import Contents, Reference
@@ -26,7 +27,8 @@ from autarky.render.checkpoint.volumes import value_of_field
 from autarky.render.values import Object
 
 _ONLY_HOSTED = ("ports", "resources", "resizePolicy", "envFrom")
-"""Ports would make scheduler and kubelet refuse the other slot; requests, the standby at the worst moment."""
+"""Ports would make scheduler and kubelet refuse the other slot; requests, the standby at the worst moment (so
+the component itself gets a small share of its own)."""
 _IDENTITY = ("runAsUser", "runAsGroup", "runAsNonRoot")
 _FOREIGN_CAPABILITY = "DAC_OVERRIDE"
 
@@ -50,6 +52,8 @@ def standby_container(container: Object, around: Surroundings, where: str, *, is
     """One container; `is_component`: it is the component itself, not a sidecar or an init container."""
     result = {key: value for key, value in container.items() if key not in _ONLY_HOSTED}
     result["imagePullPolicy"] = "IfNotPresent"
+    if is_component:
+        result["resources"] = pods.standby_share()
     if around.move is not None:
         if is_component:
             for words in ("command", "args"):
