@@ -25,7 +25,7 @@ def test_levels_below_the_first_hosted_one_stay_static(
 ) -> None:
     cluster = make_cluster(name, **one_node(selfHosted=level))
     cluster.up()
-    assert cluster.status()["healthy"]
+    assert cluster.status()["healthy"], cluster.status()
     slots = _slots(cluster)
     assert (slots["kube-apiserver"], slots["kube-controller-manager"], slots["kube-scheduler"]) == (
         api_server,
@@ -41,7 +41,7 @@ def test_levels_below_the_first_hosted_one_stay_static(
 def test_etcd_on_a_host_of_its_own_serves_a_hosted_control_plane(make_cluster: Callable[..., TestCluster]) -> None:
     cluster = make_cluster("t-etcd-out", **one_node(selfHosted="2-4", etcd={"external": {"lab": "etcd1"}}))
     cluster.up()
-    assert cluster.status()["healthy"]
+    assert cluster.status()["healthy"], cluster.status()
     assert _slots(cluster)["kube-apiserver"] == "hosted"
     assert [name.rsplit("-", 1)[0] for name in cluster.static_pods("n1")] == [
         "node-agent-standby",
