@@ -122,8 +122,11 @@ class Kube(Protocol):
         """PUT under the object's resourceVersion; Conflict when it has changed meanwhile."""
         ...
 
-    async def delete(self, api_version: str, kind: str, name: str, namespace: str | None = None) -> bool:
-        """Ask for the deletion; False where the object was absent."""
+    async def delete(
+        self, api_version: str, kind: str, name: str, namespace: str | None = None, *, grace_seconds: int | None = None
+    ) -> bool:
+        """Ask for the deletion; False where the object was absent. `grace_seconds`: how long a pod has to end,
+        where that is not the pod's own affair; it may be shortened while the pod ends, never extended."""
         ...
 
     def watch(

@@ -215,7 +215,9 @@ class FakeKube:
         new["metadata"] |= kept
         return self._store(key, self._keep_status(key, live, new))
 
-    async def delete(self, api_version: str, kind: str, name: str, namespace: str | None = None) -> bool:
+    async def delete(
+        self, api_version: str, kind: str, name: str, namespace: str | None = None, *, grace_seconds: int | None = None
+    ) -> bool:
         await self._arrive()
         self._resource(api_version, kind).object(name, namespace)
         key = (api_version, kind, namespace, name)
@@ -225,6 +227,8 @@ class FakeKube:
         if live["metadata"].get("finalizers"):
             doomed = deepcopy(live)
             doomed["metadata"].setdefault("deletionTimestamp", _now())
+            if grace_seconds is not None:
+                doomed["metadata"]["deletionGracePeriodSeconds"] = grace_seconds
             self._store(key, doomed)
         else:
             self._remove(key)
@@ -269,8 +273,10 @@ class FakeKube:
         self._wake = asyncio.Event()
 
     async def _change(self, seconds: float) -> None:
+        # Not wait_for: in Python 3.11 it swallows a cancellation that comes in the moment of the change.
         try:
-            await asyncio.wait_for(self._wake.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
         except TimeoutError:
             return
 

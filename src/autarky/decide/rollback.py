@@ -130,11 +130,15 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Of the revision on one node, in seconds: how long it has been judged, and been Ready without a break."""
+    """Of the revision on one node, in seconds: how long it has been judged, and been Ready without a break.
+
+    served: whether a pod of it was Ready there at any look.
+    """
 
     judged: float = 0.0
     ready: float = 0.0
     proven: bool = False
+    served: bool = False
 
 
 NO_CLOCKS: Mapping[str, Clock] = MappingProxyType({})
@@ -209,6 +213,13 @@ def _judge(observed: Observed, memory: Memory, record: Record, policy: Policy, n
     return Decision(Verdict.WAIT, memory, record, _progress(observed, memory, policy), settled=not observed.pods)
 
 
+def never_served(observed: Observed, memory: Memory) -> frozenset[str]:
+    """The names of those pods that cannot have anybody's requests: nobody has to wait for their orderly end."""
+    return frozenset(
+        pod.name for pod in observed.pods if not pod.ready and not memory.clocks.get(pod.node, Clock()).served
+    )
+
+
 # --- clocks ------------------------------------------------------------------------------------------
 
 
@@ -230,6 +241,7 @@ def _run_on(pod: Pod, clock: Clock, observed: Observed, memory: Memory, step: fl
         judged=clock.judged if blameless else clock.judged + step,
         ready=ready,
         proven=clock.proven or (pod.ready and ready >= SETTLE_SECONDS),
+        served=clock.served or pod.ready,
     )
 
 

@@ -207,9 +207,12 @@ class KubeClient:
         resource, path = await self._place(obj, subresource)
         return await self._write(resource, _writing("PUT", path, obj))
 
-    async def delete(self, api_version: str, kind: str, name: str, namespace: str | None = None) -> bool:
+    async def delete(
+        self, api_version: str, kind: str, name: str, namespace: str | None = None, *, grace_seconds: int | None = None
+    ) -> bool:
         resource = await self._resources.find(api_version, kind)
-        answer = await self._call(Request("DELETE", resource.object(name, namespace)))
+        grace = {} if grace_seconds is None else {"gracePeriodSeconds": str(grace_seconds)}
+        answer = await self._call(Request("DELETE", resource.object(name, namespace), grace))
         if answer.status == 404 and is_about(answer.body, name):
             return False
         self._object(answer, resource)

@@ -98,6 +98,8 @@ class Fenced:
         self._check()
         return await self.inner.replace(obj, subresource=subresource)
 
-    async def delete(self, api_version: str, kind: str, name: str, namespace: str | None = None) -> bool:
+    async def delete(
+        self, api_version: str, kind: str, name: str, namespace: str | None = None, *, grace_seconds: int | None = None
+    ) -> bool:
         self._check()
-        return await self.inner.delete(api_version, kind, name, namespace)
+        return await self.inner.delete(api_version, kind, name, namespace, grace_seconds=grace_seconds)

@@ -98,7 +98,9 @@ def _in_the_system_namespace() -> list[Object]:
         # What runs, why it does not, and its last words for the event.
         _rule("", ["pods"], WATCH),
         _rule("", ["pods/log"], ["get"]),
-        _rule("", ["events"], ["create"]),
+        _rule("", ["events"], ["list", "create"]),
+        # Hurrying the end of an API server that never served: its replacement waits for it.
+        _rule("", ["pods"], ["delete"]),
         # The workloads and their revisions; rolling back replaces the template of these three.
         _rule("apps", ["daemonsets", "deployments", "replicasets", "controllerrevisions"], WATCH),
         _rule("apps", ["daemonsets"], ["update"], [API_SERVER]),

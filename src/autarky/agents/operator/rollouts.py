@@ -26,6 +26,8 @@ from autarky.render.values import SYSTEM
 LOOK_SECONDS = 1.0
 """Between two looks while clocks run."""
 EXCHANGE_TRIES = 5
+HURRIED_SECONDS = 1
+"""0 would be a removal from the API without a word to the kubelet."""
 
 
 @dataclass(slots=True)
@@ -44,14 +46,18 @@ class Rollouts(Duty):
     verdicts: dict[str, tuple[rollback.Verdict, str]] = field(default_factory=dict, init=False)
     kept: dict[str, LastGood] = field(default_factory=dict, init=False)
     _memory: dict[str, rollback.Memory] = field(default_factory=dict, init=False)
+    _condemned: set[str] = field(default_factory=set, init=False)
+    """Failed pods that never served, by name: their end is hurried."""
 
     def begin_term(self) -> None:
         """Another leader may have written meanwhile: what is stored is read anew, and no time has passed."""
         self.kept.clear()
         self._memory.clear()
+        self._condemned.clear()
 
     async def round(self) -> float | None:
         settled = [await self._judge(component) for component in COMPONENTS]
+        await self._hurry()
         return None if all(settled) else LOOK_SECONDS
 
     async def _judge(self, component: Component) -> bool:
@@ -69,6 +75,8 @@ class Rollouts(Duty):
         self.verdicts[component.name] = (decision.verdict, decision.sentence)
         self.tell(f"{decision.verdict.value}: {decision.sentence}", component.name, revision=observed.revision)
         await self._carry_out(component, live, kept, decision)
+        if decision.verdict is rollback.Verdict.ROLL_BACK and not component.leads_by_lease:
+            self._condemned |= rollback.never_served(observed, decision.memory)
         return decision.settled
 
     def _forget(self, component: Component) -> None:
@@ -129,6 +137,20 @@ class Rollouts(Duty):
                 return True
         return False
 
+    async def _hurry(self) -> None:
+        """Shorten the time that condemned pods have to end, once their controller has asked them to.
+
+        Two API servers cannot share the port, so the good one waits for the failed one, and a server whose start
+        never came to an end does not heed SIGTERM: it would stay for its whole grace period (75 s). Not before
+        the controller asked: it might make another pod of the failed revision.
+        """
+        for name in sorted(self._condemned):
+            pod = self.view.pods.items.get((SYSTEM, name))
+            if pod is None:
+                self._condemned.discard(name)
+            elif pod["metadata"].get("deletionGracePeriodSeconds", 0) > HURRIED_SECONDS:
+                await self.kube.delete("v1", "Pod", name, SYSTEM, grace_seconds=HURRIED_SECONDS)
+
     async def _store(self, component: Component, kept: LastGood) -> None:
         """In this order: what is believed to be stored is stored."""
         self.kept.pop(component.name, None)
@@ -141,7 +163,7 @@ class Rollouts(Duty):
         failed = self._pod(decision.pod)
         words = await last_words(self.kube, failed) if failed is not None else ""
         if words:
-            message += f" Its last words: {words}"
+            message += f" {words}"
         failure = record.failure(record.current)
         token = f"{record.current}-{failure.count if failure else 0}"
         try:

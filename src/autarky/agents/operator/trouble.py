@@ -1,4 +1,4 @@
-"""What a pod that is not healthy has met, in a clause, and the last lines of its log. Pure but for the log."""
+"""What a pod that is not healthy has met, in a clause; the last lines of its log, or the last warning about it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from autarky.ports import Kube, Object
 
 LOG_LINES = 5
 LOG_CHARACTERS = 500
+LINE_CHARACTERS = 160
 """An Event holds 1,024 characters in all."""
 STARTING = ("ContainerCreating", "PodInitializing")
 
@@ -46,8 +47,18 @@ def _clause(what: str, said: Object) -> str:
 
 
 async def last_words(kube: Kube, pod: Object) -> str:
+    """What the failed container said, or what the kubelet said of one that never ran, as a sentence; empty when
+    neither said anything, or the kubelet does not answer."""
+    said = await _of_the_container(kube, pod)
+    if said:
+        return f"Its last words: {said}"
+    warning = await _of_the_kubelet(kube, pod)
+    return f"The last warning about it: {warning}" if warning else ""
+
+
+async def _of_the_container(kube: Kube, pod: Object) -> str:
     """The termination message, or the end of the log of the container's last run (of this one, when it is the
-    first); empty when there is none, or the kubelet does not answer."""
+    first)."""
     statuses = pod.get("status", {}).get("containerStatuses", [])
     for container in statuses:
         ended = container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated") or {}
@@ -67,11 +78,22 @@ async def last_words(kube: Kube, pod: Object) -> str:
     return ""
 
 
+async def _of_the_kubelet(kube: Kube, pod: Object) -> str:
+    """The newest warning: a volume that cannot be mounted or an image that cannot be had is told nowhere else."""
+    about = f"involvedObject.uid={pod['metadata']['uid']},type=Warning"
+    try:
+        events = await kube.list("v1", "Event", namespace=pod["metadata"]["namespace"], fields=about)
+    except AutarkyError:
+        return ""
+    newest = max(events, key=lambda event: event.get("lastTimestamp") or "", default={})
+    return _one_line(newest.get("message", ""))
+
+
 def _first_name(pod: Object) -> str | None:
     return next((str(container["name"]) for container in pod["spec"].get("containers", [])), None)
 
 
 def _one_line(text: str) -> str:
     """The end of a text, as one line."""
-    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    lines = [" ".join(line.split())[:LINE_CHARACTERS] for line in text.splitlines() if line.strip()]
     return " | ".join(lines[-LOG_LINES:])[-LOG_CHARACTERS:]
