@@ -82,10 +82,13 @@ class TestCluster:
         if (STATE / "autarky/labs" / self.name / "lab.json").exists():
             self.autarky("lab", "down", self.name, timeout=120)
 
-    def kubectl(self, *argv: str, stdin: str | None = None, check: bool = True) -> str:
+    def kubectl(
+        self, *argv: str, stdin: str | None = None, check: bool = True, variables: Mapping[str, str] | None = None
+    ) -> str:
+        """What it says on standard output. `variables`: of its environment, beside the usual ones."""
         done = subprocess.run(
             [*COMMAND, "kubectl", "--cluster", self.name, *argv],
-            env=environment(),
+            env={**environment(), **(variables or {})},
             input=stdin,
             capture_output=True,
             text=True,

@@ -99,7 +99,7 @@ def _in_the_system_namespace() -> list[Object]:
         _rule("", ["pods"], WATCH),
         _rule("", ["pods/log"], ["get"]),
         _rule("", ["events"], ["list", "create"]),
-        # Hurrying the end of an API server that never served: its replacement waits for it.
+        # Ending a failed API server that never served: the good one waits for it.
         _rule("", ["pods"], ["delete"]),
         # The workloads and their revisions; rolling back replaces the template of these three.
         _rule("apps", ["daemonsets", "deployments", "replicasets", "controllerrevisions"], WATCH),

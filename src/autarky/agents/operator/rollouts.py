@@ -1,9 +1,9 @@
 """The duty of judging rollouts of the hosted control plane, and of taking back those that fail.
 
 Contract: what was decided is stored before it is done, so that an operator killed at any point goes on where
-it was: record, then the objects that the good template needs, then the event, then the template itself, by
-replacing the live object under its resourceVersion with nothing else changed. (Server-side apply could not
-take out what `kubectl edit` owns.)
+it was: record, then the objects that the good template needs, then the event, then the end of failed pods that
+the good ones would wait for, then the template itself, by replacing the live object under its resourceVersion
+with nothing else changed. (Server-side apply could not take out what `kubectl edit` owns.)
 """
 
 from __future__ import annotations
@@ -46,18 +46,14 @@ class Rollouts(Duty):
     verdicts: dict[str, tuple[rollback.Verdict, str]] = field(default_factory=dict, init=False)
     kept: dict[str, LastGood] = field(default_factory=dict, init=False)
     _memory: dict[str, rollback.Memory] = field(default_factory=dict, init=False)
-    _condemned: set[str] = field(default_factory=set, init=False)
-    """Failed pods that never served, by name: their end is hurried."""
 
     def begin_term(self) -> None:
         """Another leader may have written meanwhile: what is stored is read anew, and no time has passed."""
         self.kept.clear()
         self._memory.clear()
-        self._condemned.clear()
 
     async def round(self) -> float | None:
         settled = [await self._judge(component) for component in COMPONENTS]
-        await self._hurry()
         return None if all(settled) else LOOK_SECONDS
 
     async def _judge(self, component: Component) -> bool:
@@ -74,9 +70,10 @@ class Rollouts(Duty):
         self._memory[component.name] = decision.memory
         self.verdicts[component.name] = (decision.verdict, decision.sentence)
         self.tell(f"{decision.verdict.value}: {decision.sentence}", component.name, revision=observed.revision)
-        await self._carry_out(component, live, kept, decision)
-        if decision.verdict is rollback.Verdict.ROLL_BACK and not component.leads_by_lease:
-            self._condemned |= rollback.never_served(observed, decision.memory)
+        if decision.verdict is rollback.Verdict.KEEP_AS_GOOD:
+            await self._keep(component, live, decision.record)
+        elif decision.verdict is rollback.Verdict.ROLL_BACK:
+            await self._roll_back(component, live, kept.with_record(decision.record), decision, observed)
         return decision.settled
 
     def _forget(self, component: Component) -> None:
@@ -89,12 +86,6 @@ class Rollouts(Duty):
             self.kept[component.name] = await last_good.load(self.kube, component.name)
         return self.kept[component.name]
 
-    async def _carry_out(self, component: Component, live: Object, kept: LastGood, decision: rollback.Decision) -> None:
-        if decision.verdict is rollback.Verdict.KEEP_AS_GOOD:
-            await self._keep(component, live, decision.record)
-        elif decision.verdict is rollback.Verdict.ROLL_BACK:
-            await self._roll_back(component, live, kept.with_record(decision.record), decision)
-
     async def _keep(self, component: Component, live: Object, record: rollback.Record) -> None:
         template = live["spec"]["template"]
         try:
@@ -104,13 +95,22 @@ class Rollouts(Duty):
             return
         await self._store(component, LastGood(record, template, objects))
 
-    async def _roll_back(self, component: Component, live: Object, kept: LastGood, decision: rollback.Decision) -> None:
+    async def _roll_back(
+        self,
+        component: Component,
+        live: Object,
+        kept: LastGood,
+        decision: rollback.Decision,
+        observed: rollback.Observed,
+    ) -> None:
         if kept.template is None:
             return
         await self._store(component, kept)
         for sentence in await last_good.restore(self.kube, kept):
             self.tell(f"going back to a revision that may not start: {sentence}", f"{component.name} objects")
         await self._explain(live, kept.record, decision)
+        if not component.leads_by_lease:
+            await self._end(rollback.never_served(observed, decision.memory))
         if await self._exchange_template(live, kept.template):
             self.counted(component.name)
             self.say(
@@ -137,19 +137,16 @@ class Rollouts(Duty):
                 return True
         return False
 
-    async def _hurry(self) -> None:
-        """Shorten the time that condemned pods have to end, once their controller has asked them to.
+    async def _end(self, pods: frozenset[str]) -> None:
+        """End failed API servers that never served, without the time that one that serves needs.
 
-        Two API servers cannot share the port, so the good one waits for the failed one, and a server whose start
-        never came to an end does not heed SIGTERM: it would stay for its whole grace period (75 s). Not before
-        the controller asked: it might make another pod of the failed revision.
+        The good one waits for them, since two cannot share the port; and a server whose start never came to an
+        end does not heed SIGTERM: it would stay for its whole grace period (75 s). Before the template is
+        exchanged, because a kubelet that has begun to stop a pod cannot be hurried; the controller makes no other
+        pod of the failed revision while these are still there, which is longer than the exchange takes.
         """
-        for name in sorted(self._condemned):
-            pod = self.view.pods.items.get((SYSTEM, name))
-            if pod is None:
-                self._condemned.discard(name)
-            elif pod["metadata"].get("deletionGracePeriodSeconds", 0) > HURRIED_SECONDS:
-                await self.kube.delete("v1", "Pod", name, SYSTEM, grace_seconds=HURRIED_SECONDS)
+        for name in sorted(pods):
+            await self.kube.delete("v1", "Pod", name, SYSTEM, grace_seconds=HURRIED_SECONDS)
 
     async def _store(self, component: Component, kept: LastGood) -> None:
         """In this order: what is believed to be stored is stored."""

@@ -128,11 +128,9 @@ class World:
         conditions = [{"type": "Ready", "status": str(ready)}]
         self.kube.put({**pod, "status": {**pod["status"], "conditions": conditions}})
 
-    def asked_to_end(self, pod: Object, *, seconds: int) -> Object:
-        """As its controller asks; its kubelet never gets it to end."""
-        meta: Object = {"finalizers": ["still/there"], "deletionTimestamp": "2026-11-21T10:00:00Z"}
-        meta["deletionGracePeriodSeconds"] = seconds
-        return self.kube.put({**pod, "metadata": {**pod["metadata"], **meta}})
+    def held(self, pod: Object) -> Object:
+        """So that it is there after its deletion, as it is while its kubelet ends it."""
+        return self.kube.put({**pod, "metadata": {**pod["metadata"], "finalizers": ["still/there"]}})
 
     def warning(self, pod: Object, when: str, message: str) -> None:
         meta = {"name": f"event-{next(self._numbers)}", "namespace": SYSTEM}

@@ -1,0 +1,231 @@
+"""What the scenarios of rollouts share: changing the control plane as users do, and seeing what came of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from harness import COMMAND, TestCluster, environment
+
+SYSTEM = ("-n", "kube-system")
+API = "ds/kube-apiserver"
+CONTROLLER_MANAGER = "deploy/kube-controller-manager"
+SCHEDULER = "deploy/kube-scheduler"
+HOSTED = (API, CONTROLLER_MANAGER, SCHEDULER)
+NEVER_READY = "--runtime-config=admissionregistration.k8s.io/v1=false"
+"""A real flag with which an API server starts, lives, and is never ready: its own admission plugins list these
+objects, so some of its informers never have what they wait for."""
+
+
+_log = logging.getLogger(__name__)
+
+
+def component(workload: str) -> str:
+    return workload.partition("/")[2]
+
+
+# --- changing ------------------------------------------------------------------------------------------
+
+
+def edit(cluster: TestCluster, workload: str, script: str) -> None:
+    """`kubectl edit` with sed for an editor."""
+    with tempfile.NamedTemporaryFile("w", suffix=".sed") as file:
+        file.write(script)
+        file.flush()
+        cluster.kubectl(*SYSTEM, "edit", workload, variables={"KUBE_EDITOR": f"sed -i -f {file.name}"})
+
+
+def adding_flag(workload: str, flag: str) -> str:
+    """The sed script that puts a flag right behind the command's name."""
+    return f"s#^\\( *\\)- {component(workload)}$#&\\n\\1- {flag}#\n"
+
+
+def set_image(cluster: TestCluster, workload: str, version: str) -> None:
+    name = component(workload)
+    cluster.kubectl(*SYSTEM, "set", "image", workload, f"{name}=registry.k8s.io/{name}:{version}")
+
+
+def rolled_out(cluster: TestCluster, workload: str) -> None:
+    cluster.kubectl(*SYSTEM, "rollout", "status", workload, "--timeout=110s")
+
+
+def set_rollback(cluster: TestCluster, **wanted: Any) -> None:
+    cluster.kubectl(
+        "patch", "controlplane", "cluster", "--type=merge", "-p", json.dumps({"spec": {"rollback": wanted}})
+    )
+
+
+# --- looking -------------------------------------------------------------------------------------------
+
+
+def live(cluster: TestCluster, workload: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(cluster.kubectl(*SYSTEM, "get", workload, "-o", "json"))
+    return found
+
+
+def template(cluster: TestCluster, workload: str) -> dict[str, Any]:
+    found: dict[str, Any] = live(cluster, workload)["spec"]["template"]
+    return found
+
+
+def generation(cluster: TestCluster, workload: str) -> int:
+    """Goes up with each edit, and with each rollback."""
+    return int(live(cluster, workload)["metadata"]["generation"])
+
+
+def ready(cluster: TestCluster, workload: str) -> bool:
+    """Whether all pods are Ready and of the template that is wanted now."""
+    found = live(cluster, workload)
+    status = found["status"]
+    if status.get("observedGeneration", 0) < found["metadata"]["generation"]:
+        return False
+    updated, able, wanted = (
+        ("updatedNumberScheduled", "numberReady", "desiredNumberScheduled")
+        if workload == API
+        else ("updatedReplicas", "readyReplicas", "replicas")
+    )
+    return bool(status.get(updated) == status.get(able) == status.get(wanted) != 0)
+
+
+def explanations(cluster: TestCluster, workload: str) -> list[str]:
+    """The messages of the events that say that it was rolled back, oldest first."""
+    kept = ("--field-selector", f"reason=RolledBack,involvedObject.name={component(workload)}")
+    found = json.loads(cluster.kubectl(*SYSTEM, "get", "events", *kept, "-o", "json"))["items"]
+    return [event["message"] for event in sorted(found, key=lambda event: event["firstTimestamp"])]
+
+
+def last_good(cluster: TestCluster, workload: str) -> str:
+    """The revision that the operator would go back to; empty while there is none."""
+    name = f"autarky-last-good-{component(workload)}"
+    return cluster.kubectl(*SYSTEM, "get", "secret", name, "--ignore-not-found", "-o", "jsonpath={.data.revision}")
+
+
+def condition(cluster: TestCluster, kind: str) -> dict[str, Any]:
+    """Of the ControlPlane."""
+    found = json.loads(cluster.kubectl("get", "controlplane", "cluster", "-o", "json"))["status"]["conditions"]
+    return next(one for one in found if one["type"] == kind)
+
+
+def standbys(cluster: TestCluster) -> list[str]:
+    """The components whose standby is active."""
+    return [name.rsplit("-", 1)[0] for name in cluster.static_pods("n1") if name.startswith("standby-")]
+
+
+def settled(cluster: TestCluster) -> bool:
+    """Everything is hosted again, healthy, and no standby has anything to do."""
+    return not standbys(cluster) and bool(cluster.status()["healthy"])
+
+
+def quiet(cluster: TestCluster) -> None:
+    """Until all of it is settled and known to be good: where each scenario begins."""
+    for workload in HOSTED:
+        cluster.wait(f"{workload} has a last good revision", lambda w=workload: last_good(cluster, w), seconds=90)
+    cluster.wait("everything is settled", lambda: settled(cluster), seconds=150)
+
+
+@dataclass
+class Back:
+    """How a rollout went back: seconds from the edit until the template was the good one again, and until its
+    pods were Ready; and what the event says."""
+
+    template_seconds: float
+    ready_seconds: float
+    explanation: str
+
+
+def goes_back(
+    cluster: TestCluster,
+    workload: str,
+    change: Callable[[], None],
+    *,
+    good: dict[str, Any] | None = None,
+    seconds: float = 150,
+) -> Back:
+    """Make a bad change, and wait until it is taken back and the good revision (that of now) runs."""
+    good, told = good or template(cluster, workload), len(explanations(cluster, workload))
+    change()
+    began = time.monotonic()
+    cluster.wait("it is said that it goes back", lambda: len(explanations(cluster, workload)) > told, seconds=seconds)
+    cluster.wait("the good template is back", lambda: template(cluster, workload) == good, seconds=seconds)
+    template_seconds = time.monotonic() - began
+    cluster.wait("its pods are Ready", lambda: ready(cluster, workload), seconds=seconds)
+    explained = explanations(cluster, workload)
+    assert len(explained) == told + 1, explained
+    back = Back(template_seconds, time.monotonic() - began, explained[-1])
+    _log.info("%s: template back after %.1f s, Ready after %.1f s", workload, template_seconds, back.ready_seconds)
+    return back
+
+
+@contextmanager
+def undisturbed(cluster: TestCluster, seconds: float = 280) -> Iterator[None]:
+    """No request fails during the block, nor until everything has settled after it."""
+    with cluster.probed(seconds) as reports:
+        yield
+        cluster.wait("everything is settled", lambda: settled(cluster), seconds=150)
+    assert reports[0]["failed"] == 0, reports[0]
+    assert reports[0]["writes_acknowledged"] > 100, reports[0]
+
+
+# --- leases --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Renewals:
+    """Of one lease: when it was renewed, by its own stamps (Unix seconds, of the holders' clock), and by whom."""
+
+    stamps: list[float] = field(default_factory=list)
+    holders: list[str] = field(default_factory=list)
+
+    def saw(self, line: str) -> None:
+        stamp, _, holder = line.strip().partition(" ")
+        if stamp and holder:  # a released lease has no holder: nobody leads
+            self.stamps.append(datetime.fromisoformat(stamp).timestamp())
+            self.holders.append(holder)
+
+    @property
+    def longest_gap(self) -> float:
+        """Seconds between two renewals, whoever made them: for so long nobody led at most."""
+        return max(after - before for before, after in pairwise(self.stamps))
+
+
+@contextmanager
+def lease_watched(cluster: TestCluster, workload: str) -> Iterator[Renewals]:
+    """Follow the lease during the block. Watched, not polled: each renewal counts."""
+    seen, ended = Renewals(), threading.Event()
+    shown = "jsonpath={.spec.renewTime} {.spec.holderIdentity}{'\\n'}"
+    argv = [*COMMAND, "kubectl", "--cluster", cluster.name, *SYSTEM]
+    argv += ["get", "lease", component(workload), "--watch", "-o", shown]
+
+    def follow() -> None:
+        """A watch ends with the API server that serves it."""
+        while not ended.is_set():
+            with subprocess.Popen(
+                argv, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            ) as kubectl:
+                assert kubectl.stdout is not None
+                for line in kubectl.stdout:
+                    seen.saw(line)
+                    if ended.is_set():
+                        kubectl.terminate()
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    try:
+        cluster.wait("the lease is renewed", lambda: len(seen.stamps) > 2)
+        yield seen
+        before = len(seen.stamps)
+        cluster.wait("the lease is renewed afterwards, too", lambda: len(seen.stamps) > before + 2)
+        _log.info("%s: longest time without a renewal %.1f s", workload, seen.longest_gap)
+    finally:
+        ended.set()  # the next renewal ends it
+        thread.join(timeout=60)

@@ -1,0 +1,253 @@
+"""Everything that can be wrong with a rollout of the control plane, on one node: it goes back, says why, and the
+API never stops answering.
+
+Each test begins with a cluster that is settled, and leaves no bad template behind. The limit is 20 s unless a test
+says otherwise.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from harness import TestCluster, one_node
+from rollouts import (
+    API,
+    CONTROLLER_MANAGER,
+    NEVER_READY,
+    SCHEDULER,
+    SYSTEM,
+    adding_flag,
+    component,
+    condition,
+    edit,
+    explanations,
+    generation,
+    goes_back,
+    last_good,
+    lease_watched,
+    live,
+    quiet,
+    ready,
+    rolled_out,
+    set_image,
+    set_rollback,
+    standbys,
+    template,
+    undisturbed,
+)
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+
+LIMIT = 20
+NEXT = "v1.37.1"
+LONGEST_GAP = 5.0
+"""Seconds without a leader when the one that leads is stopped in order."""
+STANDBY_LEADS = 30.0
+"""Seconds without a leader at most, when what took the place of the one that led never leads."""
+
+
+@pytest.fixture(scope="module")
+def of_module(make_cluster: Callable[..., TestCluster]) -> TestCluster:
+    cluster = make_cluster("t-bad-rollouts", **one_node(rollback={"limitSeconds": LIMIT}))
+    cluster.up()
+    cluster.autarky("payload", "push", NEXT, "--cluster", cluster.name)
+    return cluster
+
+
+@pytest.fixture
+def cluster(of_module: TestCluster) -> TestCluster:
+    quiet(of_module)
+    return of_module
+
+
+def bad_flag(workload: str) -> str:
+    return adding_flag(workload, "--no-such-flag")
+
+
+# --- the only API server -------------------------------------------------------------------------------
+
+
+def test_an_image_that_cannot_be_had_goes_back(cluster: TestCluster) -> None:
+    with undisturbed(cluster):
+        back = goes_back(cluster, API, lambda: set_image(cluster, API, "v1.36.99"))
+    assert "kube-apiserver:v1.36.99" in back.explanation
+
+
+def test_a_flag_that_does_not_exist_goes_back(cluster: TestCluster) -> None:
+    with undisturbed(cluster):
+        back = goes_back(cluster, API, lambda: edit(cluster, API, bad_flag(API)))
+    assert "unknown flag: --no-such-flag" in back.explanation
+
+
+def test_an_etcd_that_is_nowhere_goes_back(cluster: TestCluster) -> None:
+    """The cluster's etcd is up, so this is the revision's own fault, and the clock runs."""
+    script = "s#--etcd-servers=.*#--etcd-servers=https://127.0.0.1:1#\n"
+    with undisturbed(cluster):
+        back = goes_back(cluster, API, lambda: edit(cluster, API, script))
+    assert "127.0.0.1:1" in back.explanation
+
+
+def test_a_secret_that_does_not_exist_goes_back(cluster: TestCluster) -> None:
+    script = "s#secretName: kube-apiserver-.*#secretName: no-such-secret#\n"
+    with undisturbed(cluster):
+        back = goes_back(cluster, API, lambda: edit(cluster, API, script))
+    assert 'secret "no-such-secret" not found' in back.explanation
+
+
+def test_a_secret_whose_certificate_is_garbage_goes_back(cluster: TestCluster) -> None:
+    (volume,) = [one for one in template(cluster, API)["spec"]["volumes"] if one["name"] == "secrets"]
+    good = volume["secret"]["secretName"]
+    secret = json.loads(cluster.kubectl(*SYSTEM, "get", "secret", good, "-o", "json"))
+    secret["metadata"] = {"name": "garbage", "namespace": "kube-system"}
+    secret["data"]["apiserver.crt"] = base64.b64encode(b"no certificate").decode()
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(secret))
+    with undisturbed(cluster):
+        back = goes_back(cluster, API, lambda: edit(cluster, API, f"s#secretName: {good}#secretName: garbage#\n"))
+    assert "failed to find any PEM data in certificate input" in back.explanation
+
+
+def test_a_deleted_secret_of_the_good_revision_is_restored_when_it_goes_back(cluster: TestCluster) -> None:
+    (volume,) = [one for one in template(cluster, API)["spec"]["volumes"] if one["name"] == "secrets"]
+    name = volume["secret"]["secretName"]
+
+    def delete_and_edit() -> None:
+        cluster.kubectl(*SYSTEM, "delete", "secret", name)
+        edit(cluster, API, bad_flag(API))
+
+    with undisturbed(cluster):
+        goes_back(cluster, API, delete_and_edit)
+    assert cluster.kubectl(*SYSTEM, "get", "secret", name, "-o", "name")
+
+
+def test_with_the_default_limit_of_90_s_the_good_template_is_back_within_120_s(cluster: TestCluster) -> None:
+    set_rollback(cluster, limitSeconds=90)
+    with undisturbed(cluster, seconds=420):
+        back = goes_back(cluster, API, lambda: edit(cluster, API, adding_flag(API, NEVER_READY)), seconds=200)
+    set_rollback(cluster, limitSeconds=LIMIT)
+    assert back.template_seconds <= 120
+    assert back.ready_seconds <= back.template_seconds + 30
+
+
+# --- level 3: Ready says nothing -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workload", [CONTROLLER_MANAGER, SCHEDULER])
+def test_rule_4_level_3_of_a_newer_minor_goes_back_at_once(cluster: TestCluster, workload: str) -> None:
+    with lease_watched(cluster, workload) as renewals:
+        back = goes_back(cluster, workload, lambda: set_image(cluster, workload, NEXT))
+    assert f"{component(workload)} {NEXT} is newer than the oldest API server that runs" in back.explanation
+    assert back.template_seconds < LIMIT
+    assert renewals.longest_gap < LONGEST_GAP
+
+
+@pytest.mark.parametrize("workload", [CONTROLLER_MANAGER, SCHEDULER])
+def test_rule_4_while_going_back_is_switched_off_the_standby_leads(cluster: TestCluster, workload: str) -> None:
+    good = template(cluster, workload)
+    set_rollback(cluster, enabled=False)
+    with lease_watched(cluster, workload) as renewals:
+        set_image(cluster, workload, NEXT)
+        rolled_out(cluster, workload)  # Kubernetes believes it
+        cluster.wait("the standby is active", lambda: component(workload) in _standby_components(cluster), seconds=60)
+        before = len(renewals.stamps)
+        cluster.wait("the standby leads", lambda: len(renewals.stamps) > before + 5, seconds=60)
+        failed = condition(cluster, "RolloutFailed")
+        assert failed["status"] == "True"
+        assert "rolling back is switched off" in failed["message"]
+        assert template(cluster, workload) != good
+        back = goes_back(cluster, workload, lambda: set_rollback(cluster, enabled=True), good=good)
+        quiet(cluster)
+    assert renewals.longest_gap < STANDBY_LEADS
+    assert f"{NEXT} is newer than the oldest API server" in back.explanation
+
+
+def test_a_scheduler_whose_image_says_no_version_and_never_leads_goes_back(cluster: TestCluster) -> None:
+    named, unnamed = (f"registry.k8s.io/kube-scheduler:{tag}" for tag in (NEXT, "newest"))
+    cluster.shell("n1", f"/var/lib/autarky/bin/ctr -n k8s.io images tag --force {named} {unnamed}")
+    with lease_watched(cluster, SCHEDULER) as renewals:
+        back = goes_back(cluster, SCHEDULER, lambda: set_image(cluster, SCHEDULER, "newest"))
+        quiet(cluster)
+    assert "is Ready, but no pod of this revision has led within 20 s" in back.explanation
+    assert renewals.longest_gap < STANDBY_LEADS
+
+
+def _standby_components(cluster: TestCluster) -> set[str]:
+    return {name.removeprefix("standby-") for name in standbys(cluster)}
+
+
+# --- afterwards ----------------------------------------------------------------------------------------
+
+
+def test_the_users_next_edit_is_tried(cluster: TestCluster) -> None:
+    goes_back(cluster, SCHEDULER, lambda: edit(cluster, SCHEDULER, bad_flag(SCHEDULER)))
+    assert condition(cluster, "RolledBack")["status"] == "True"
+    told, before = explanations(cluster, SCHEDULER), last_good(cluster, SCHEDULER)
+    edit(cluster, SCHEDULER, adding_flag(SCHEDULER, "--v=1"))
+    cluster.wait("the next edit is the last good revision", lambda: last_good(cluster, SCHEDULER) != before)
+    cluster.wait("nothing is rolled back any more", lambda: condition(cluster, "RolledBack")["status"] == "False")
+    assert "--v=1" in template(cluster, SCHEDULER)["spec"]["containers"][0]["command"]
+    assert explanations(cluster, SCHEDULER) == told
+
+
+def test_the_same_again_goes_back_at_once_and_then_later_each_time(cluster: TestCluster) -> None:
+    """A GitOps tool applies its bad template over and over: two tools must not fight at full speed."""
+
+    def applied() -> float:
+        return goes_back(
+            cluster, CONTROLLER_MANAGER, lambda: edit(cluster, CONTROLLER_MANAGER, script)
+        ).template_seconds
+
+    script = bad_flag(CONTROLLER_MANAGER)
+    with lease_watched(cluster, CONTROLLER_MANAGER) as renewals:
+        first, second, third = applied(), applied(), applied()
+    assert first >= LIMIT - 1
+    assert second < LIMIT / 2
+    assert third >= 10 - 2
+    assert renewals.longest_gap < LONGEST_GAP
+
+
+# --- rule 9 --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def etcd_stopped(cluster: TestCluster) -> Iterator[None]:
+    """etcd hangs: connections to it stay open, and nothing is answered."""
+    cluster.shell("n1", "pkill -STOP -x etcd")
+    try:
+        yield
+    finally:
+        cluster.shell("n1", "pkill -CONT -x etcd")
+
+
+def test_rule_9_a_good_rollout_that_is_caught_by_an_etcd_outage_is_not_rolled_back(cluster: TestCluster) -> None:
+    told, before = explanations(cluster, API), generation(cluster, API)
+    edit(cluster, API, adding_flag(API, "--v=3"))
+    cluster.wait("the new pod is there", lambda: _new_pods(cluster) > 0)
+    with etcd_stopped(cluster):
+        time.sleep(3 * LIMIT)  # what is waited for is that nothing happens
+    cluster.wait("the API answers", cluster.api_answers, seconds=120)
+    cluster.wait("the new revision is Ready", lambda: ready(cluster, API), seconds=120)
+    quiet(cluster)
+    assert generation(cluster, API) == before + 1
+    assert explanations(cluster, API) == told
+
+
+def test_rule_9_the_clock_of_a_bad_rollout_stands_still_while_etcd_is_down(cluster: TestCluster) -> None:
+    good, told = template(cluster, SCHEDULER), len(explanations(cluster, SCHEDULER))
+    edit(cluster, SCHEDULER, bad_flag(SCHEDULER))
+    with etcd_stopped(cluster):
+        time.sleep(2 * LIMIT)
+    back_again = time.monotonic()
+    cluster.wait("the API answers", cluster.api_answers, seconds=120)
+    cluster.wait("the good template is back", lambda: template(cluster, SCHEDULER) == good, seconds=120)
+    assert time.monotonic() - back_again > LIMIT / 2
+    quiet(cluster)
+    assert len(explanations(cluster, SCHEDULER)) == told + 1
+
+
+def _new_pods(cluster: TestCluster) -> int:
+    return int(live(cluster, API)["status"].get("updatedNumberScheduled", 0))
