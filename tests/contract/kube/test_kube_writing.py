@@ -227,6 +227,16 @@ async def test_an_object_with_finalizers_goes_with_the_last_of_them(kube: Lister
     assert await kube.get("v1", "ConfigMap", "a", namespace) is None
 
 
+async def test_a_pod_is_given_the_time_to_end_that_is_asked_for(kube: Lister, namespace: str) -> None:
+    meta = {"name": "a", "namespace": namespace, "finalizers": ["example.org/held"]}
+    spec = {"nodeName": "n1", "containers": [{"name": "main", "image": "example.org/main:1"}]}
+    await kube.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+    assert await kube.delete("v1", "Pod", "a", namespace, grace_seconds=7) is True
+    found = await kube.get("v1", "Pod", "a", namespace)
+    assert found is not None
+    assert found["metadata"]["deletionGracePeriodSeconds"] == 7
+
+
 # --- kinds -----------------------------------------------------------------------------------------------
 
 
