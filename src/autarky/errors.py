@@ -3,11 +3,11 @@
     AutarkyError
     ├── UserError        the input or the environment is wrong; says what, where and how to fix it
     │   └── Problems     several UserErrors found in one pass, reported together
-    ├── Unreachable      a host, an API server or etcd did not answer; the state is unknown
+    ├── Unreachable      a host, an API server, etcd or containerd did not answer; the state is unknown
     ├── TimedOut         a named wait passed its deadline; carries the last thing seen
     ├── Conflict         somebody else changed the same thing, or holds the lock
     ├── CommandFailed    a program on a host ended with a non-zero status
-    ├── ApiError         the Kubernetes or etcd API answered with an error status
+    ├── ApiError         the Kubernetes, etcd or CRI API answered with an error status
     └── Refused          a safety rule forbids the step; names the rule
 
 Contract: adapters translate library errors at the edge (`raise ... from error`), the
@@ -90,7 +90,7 @@ class CommandFailed(AutarkyError):
 
 
 class ApiError(AutarkyError):
-    """An API answered with an error status. `reason` is the machine-readable word, if any."""
+    """An API answered with an error status: that of HTTP, or gRPC's for CRI. `reason` is its word, if any."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         self.status = status

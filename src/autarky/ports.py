@@ -1,6 +1,6 @@
 """The seams between decisions and effects: every effect of autarky goes through one of these.
 
-Contract: adapters (`hosts`, `lab`, `kube`, `etcd`, ...) implement them, phases and agents use them,
+Contract: adapters (`hosts`, `lab`, `kube`, `etcd`, `cri`, ...) implement them, phases and agents use them,
 tests give fakes. The same contract tests run against the fakes and against the real thing.
 
 Dangers: a call may be cut at any moment (SIGKILL, power); every mutation here is therefore atomic on
@@ -9,10 +9,10 @@ its own, and callers look before they act so that a second run converges (rule 5
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from autarky.model.facts import HostFacts
 from autarky.model.files import File
@@ -150,6 +150,187 @@ class Kube(Protocol):
 
     async def healthy(self, path: str = "/readyz", *, timeout: float = 2.0) -> str | None:
         """None when the path answers 200, else a short sentence saying what was seen. Never raises."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """One run of a pod: what its containers share. All times are seconds since 1970.
+
+    A pod whose sandbox died has several, told apart by `attempt`. `uid` is that of the pod; of a static pod
+    it is the hash of its manifest, as in the annotation kubernetes.io/config.hash.
+    """
+
+    id: str
+    name: str
+    namespace: str
+    uid: str
+    attempt: int
+    ready: bool
+    created: float
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+
+ContainerState = Literal["created", "running", "exited", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One run of a container. `image` is as the pod names it, `image_id` the digest of its configuration.
+
+    The pod's name, namespace and uid are from the kubelet's labels: empty where somebody else made it.
+    """
+
+    id: str
+    sandbox_id: str
+    name: str
+    attempt: int
+    state: ContainerState
+    created: float
+    image: str
+    image_id: str
+    pod_name: str
+    pod_namespace: str
+    pod_uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerStatus:
+    """`started` and `finished` are None before the event; `exit_code` is None unless it has exited.
+
+    `reason` is one word of the runtime ("Completed", "Error", "OOMKilled"); `log_path` is absolute on the node.
+    """
+
+    id: str
+    name: str
+    attempt: int
+    state: ContainerState
+    created: float
+    started: float | None
+    finished: float | None
+    exit_code: int | None
+    reason: str
+    message: str
+    log_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeImage:
+    """An image on the node: names with tags and names with digests. The kubelet removes no pinned one."""
+
+    id: str
+    tags: tuple[str, ...]
+    digests: tuple[str, ...]
+    size: int
+    pinned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeVersion:
+    """Which runtime it is ("containerd", "v2.3.7") and which version of CRI it speaks ("v1")."""
+
+    name: str
+    version: str
+    api_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeStatus:
+    """Ready only where the runtime says so; `problems` has a sentence for each that is not ready."""
+
+    runtime_ready: bool
+    network_ready: bool
+    problems: tuple[str, ...]
+
+
+ContainerEventType = Literal["created", "started", "stopped", "deleted"]
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerEvent:
+    """Something happened to a container, or to a sandbox (`container_id` is then that of the sandbox).
+
+    Sandbox and pod are empty when the runtime did not know them any more.
+    """
+
+    type: ContainerEventType
+    time: float
+    container_id: str
+    sandbox_id: str
+    pod_name: str
+    pod_namespace: str
+    pod_uid: str
+
+
+class Cri(Protocol):
+    """The container runtime of this node, which answers with no API server: what runs, what ran, which images.
+
+    Every call has a deadline. Raises Unreachable where the runtime is not there, starts, or is late; UserError
+    where it does not speak CRI v1; ApiError for what it refuses.
+    """
+
+    async def pods(self) -> Sequence[Sandbox]:
+        """All sandboxes, also those that run no more, the oldest first."""
+        ...
+
+    async def containers(self) -> Sequence[Container]:
+        """All containers, also those that have exited, the oldest first."""
+        ...
+
+    async def container_status(self, container_id: str) -> ContainerStatus | None:
+        """None where there is no such container."""
+        ...
+
+    async def stop_sandbox(self, sandbox_id: str, *, timeout: float = 30.0) -> None:
+        """Kill its containers with no grace, and free its network. One that is absent or stopped is passed over.
+
+        Danger: the kubelet starts a new sandbox for a pod that it still wants.
+        """
+        ...
+
+    async def remove_sandbox(self, sandbox_id: str, *, timeout: float = 30.0) -> None:
+        """Stop it if it runs, and forget it with its containers. One that is absent is passed over."""
+        ...
+
+    async def images(self) -> Sequence[NodeImage]:
+        """All images, by id."""
+        ...
+
+    async def has_image(self, reference: str) -> bool:
+        """Whether the node has it under this name (with tag or digest) or id."""
+        ...
+
+    async def version(self) -> RuntimeVersion: ...
+
+    async def runtime_status(self) -> RuntimeStatus: ...
+
+    def events(self) -> AsyncGenerator[ContainerEvent, None]:
+        """What happens from now on, and perhaps a few minutes of what nobody has read yet. It raises like the
+        other calls when the runtime goes away, and ends when the runtime ends it.
+
+        Hints to look again, not a record: one may be lost, so look now and then without any. It holds a
+        stream: close it (contextlib.aclosing) when you leave it early.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
+class KeptImages(Protocol):
+    """The images that must stay on this node, whoever wants them gone: the kubelet's garbage collection passes
+    them over, and a name that a user removed is put back from content that was held.
+
+    Raises like Cri.
+    """
+
+    async def keep(self, references: Collection[str]) -> frozenset[str]:
+        """Keep these and no others; returns those of them that the node has. May be cut and done again.
+
+        An image that somebody else pinned stays pinned when it is not kept any more.
+        """
         ...
 
     async def close(self) -> None: ...

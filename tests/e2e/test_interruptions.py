@@ -26,9 +26,9 @@ def test_up_killed_at_a_random_moment_converges_when_run_again(
     found = cluster.status()
     assert found["healthy"], (seconds, status, found)
     assert "up: unchanged" in cluster.up().stderr, (seconds, status)
-    assert [n.rsplit("-", 1)[0] for n in cluster.static_pods("n1")] == [
+    assert {n.rsplit("-", 1)[0] for n in cluster.static_pods("n1")} == {
         "etcd",
         "node-agent-standby",
         "node-load-balancer",
-    ]
+    }
     cluster.down()

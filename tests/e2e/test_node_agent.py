@@ -5,17 +5,25 @@ The tests of this module build on each other, in order. Nothing in here runs `up
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 
 import pytest
 from harness import AGNHOST, TestCluster, one_node
+from slots import (
+    API,
+    SYSTEM,
+    parked_agent_is_a_copy,
+    run_anywhere,
+    run_nowhere,
+    settled,
+    standbys,
+    turns_of_the_parked_agent,
+)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
-SYSTEM = ("-n", "kube-system")
-API = "ds/kube-apiserver"
+AGENT = "ds/node-agent"
 LEVEL_3 = ("deploy/kube-controller-manager", "deploy/kube-scheduler")
 
 
@@ -24,21 +32,6 @@ def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
     cluster = make_cluster("t-agent", **one_node())
     cluster.up()
     return cluster
-
-
-def standbys(cluster: TestCluster) -> list[str]:
-    """The components whose standby is active."""
-    return [name.rsplit("-", 1)[0] for name in cluster.static_pods("n1") if name.startswith("standby-")]
-
-
-def settled(cluster: TestCluster) -> bool:
-    return not standbys(cluster) and cluster.status()["healthy"]
-
-
-def turns_of_the_parked_agent(cluster: TestCluster) -> int:
-    """How often it has begun to act. (A hosted agent's log goes with its pod.)"""
-    log = "/var/log/pods/kube-system_node-agent-standby-*/node-agent/*.log"
-    return int(cluster.shell("n1", f"cat {log} | grep -c 'acts on the node now' || true"))
 
 
 def test_a_restart_of_the_only_api_server_fails_no_request(cluster: TestCluster) -> None:
@@ -51,22 +44,16 @@ def test_a_restart_of_the_only_api_server_fails_no_request(cluster: TestCluster)
 
 
 def test_without_any_agent_process_the_parked_one_takes_over(cluster: TestCluster) -> None:
+    cluster.wait("the parked agent is a copy of the hosted one", lambda: parked_agent_is_a_copy(cluster), seconds=120)
     turns = turns_of_the_parked_agent(cluster)
-    cluster.kubectl(*SYSTEM, "patch", "ds/node-agent", "--type=merge", "-p", _nowhere())
+    run_nowhere(cluster, AGENT)
     cluster.wait("the parked agent acts", lambda: turns_of_the_parked_agent(cluster) > turns)
     with cluster.probed() as reports:
         cluster.kubectl(*SYSTEM, "delete", "pod", "-l", "k8s-app=kube-apiserver,autarky.dev/slot=hosted")
         cluster.wait("the standby is dormant again", lambda: settled(cluster), seconds=120)
     assert reports[0]["failed"] == 0, reports[0]
-    cluster.kubectl(*SYSTEM, "patch", "ds/node-agent", "--type=json", "-p", json.dumps([_ANYWHERE]))
-    cluster.kubectl(*SYSTEM, "rollout", "status", "ds/node-agent", "--timeout=60s")
-
-
-_ANYWHERE = {"op": "remove", "path": "/spec/template/spec/nodeSelector"}
-
-
-def _nowhere() -> str:
-    return json.dumps({"spec": {"template": {"spec": {"nodeSelector": {"no-node": "has-this"}}}}})
+    run_anywhere(cluster, AGENT)
+    cluster.kubectl(*SYSTEM, "rollout", "status", AGENT, "--timeout=60s")
 
 
 def test_level_3_scaled_to_nothing_is_led_by_the_standbys(cluster: TestCluster) -> None:
@@ -82,7 +69,7 @@ def test_level_3_scaled_to_nothing_is_led_by_the_standbys(cluster: TestCluster) 
 
 def test_an_api_server_that_may_run_nowhere_is_covered(cluster: TestCluster) -> None:
     with cluster.probed() as reports:
-        cluster.kubectl(*SYSTEM, "patch", API, "--type=merge", "-p", _nowhere())
+        run_nowhere(cluster, API)
         cluster.wait("the standby is active", lambda: "standby-kube-apiserver" in standbys(cluster))
         time.sleep(20)  # longer than the hosted server drains
         cluster.kubectl(*SYSTEM, "rollout", "undo", API)

@@ -41,6 +41,7 @@ class FakeHost:
     async def run(
         self, argv: Sequence[str], *, stdin: bytes | None = None, timeout: float = 30.0, check: bool = True
     ) -> Completed:
+        text = ""
         match list(argv):
             case ["systemctl", "is-active", unit]:
                 return _said("active" if unit in self.active_units else "inactive")
@@ -50,6 +51,8 @@ class FakeHost:
                     self.active_units.update(units)
             case ["sysctl", *_]:
                 pass
+            case ["ls", directory]:
+                text = "\n".join(sorted(Path(path).name for path in self.files if str(Path(path).parent) == directory))
             case [standby.SCRIPT_PATH, *arguments]:
                 return self._standby(arguments)
             case ["sh", "-c", script, "sh", *paths]:
@@ -59,7 +62,7 @@ class FakeHost:
             case _:
                 assert tuple(argv[: len(CTR)]) == CTR, f"the fake host does not know {argv}"
                 return self._ctr(list(argv[len(CTR) :]))
-        return _said("")
+        return _said(text)
 
     async def read(self, path: str) -> bytes | None:
         return self.files[path][0] if path in self.files else None

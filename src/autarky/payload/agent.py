@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 
 import autarky
+from autarky.payload.agent_content import dependencies_lock, package_sources
 from autarky.payload.debian import below, compile_python, debian_layer, unpack
 from autarky.payload.disk import full_disk_explained
 from autarky.payload.layers import keep_layer, loose_layer, stored_layer
@@ -34,12 +33,8 @@ _WHEELS = (
 _FORMAT = 2
 
 
-def _lock() -> Path:
-    return Path(str(resources.files("autarky.payload") / "requirements" / "agent.lock"))
-
-
 def dependencies_key(release: Release) -> str:
-    recipe = f"{release.suite} {_WHEELS} {_FORMAT}\n".encode() + _lock().read_bytes()
+    recipe = f"{release.suite} {_WHEELS} {_FORMAT}\n".encode() + dependencies_lock().read_bytes()
     return f"layer-agent-dependencies-{hashlib.sha256(recipe).hexdigest()[:24]}"
 
 
@@ -51,27 +46,13 @@ async def dependencies_layer(store: Store, release: Release, progress: Progress)
         return found
     with store.scratch("agent-dependencies") as scratch, full_disk_explained(store.root):
         packages = scratch / "root" / SITE_PACKAGES
-        await pip_install(_lock(), packages, scratch=scratch, options=_WHEELS)
+        await pip_install(dependencies_lock(), packages, scratch=scratch, options=_WHEELS)
         shutil.rmtree(packages / "bin", ignore_errors=True)  # scripts for the Python that runs pip
         await _compile(store, release, packages, scratch, progress)
         await in_thread(write_tree_layer, scratch / "layer.tar", scratch / "root")
         built = keep_layer(store, key, scratch / "layer.tar")
     progress.note(f"built the layer of the agents' dependencies: {built.size / 1e6:.0f} MB")
     return built
-
-
-def package_sources() -> list[Path]:
-    """The Python files of the running package."""
-    package = Path(autarky.__file__).parent
-    return sorted(path for path in package.rglob("*.py") if "__pycache__" not in path.parts)
-
-
-def sources_key(sources: Sequence[Path]) -> str:
-    package = Path(autarky.__file__).parent
-    digest = hashlib.sha256()
-    for path in sources:
-        digest.update(f"{path.relative_to(package)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
 
 
 async def autarky_layer(store: Store, release: Release, scratch: Path, progress: Progress) -> Layer:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autarky.payload import agent
+from autarky.payload.agent_content import package_sources, sources_key
 from autarky.payload.debian import below, debian_key
 from autarky.payload.release import (
     GROUPS,
@@ -141,7 +142,7 @@ def image_key(store: Store, release: Release, image: ImageSpec) -> str | None:
         recipe.append(binary.sha256)
     recipe += [debian_key(release, release.layer(name)) for name in image_layers(release, image)]
     if image.base == "agent":
-        recipe += [agent.dependencies_key(release), agent.sources_key(agent.package_sources())]
+        recipe += [agent.dependencies_key(release), sources_key(package_sources())]
     return f"image-{image.name}-{hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:24]}"
 
 

@@ -18,9 +18,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import autarky
 from autarky.errors import UserError
 from autarky.model.versions import Version
+from autarky.payload.agent_content import agent_tag
 
 GROUPS = ("cluster", "test", "bench")
 _PACKAGE = resources.files("autarky.payload")
@@ -140,7 +140,7 @@ def _parse(data: dict[str, Any]) -> Release:
     images = tuple(
         ImageSpec(
             name=i["name"],
-            reference=i["reference"].replace("@AUTARKY@", autarky.__version__),
+            reference=i["reference"].replace("@AUTARKY@", agent_tag(json.dumps(data["debian"]))),
             base=i["base"],
             binaries=tuple(i["binaries"]),
             group=i["group"],

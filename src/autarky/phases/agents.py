@@ -1,20 +1,25 @@
 """The node agents: parked static pods on control nodes, a DaemonSet everywhere. From here on the nodes care
-for their slots by themselves, with or without an API."""
+for their slots by themselves, with or without an API.
+
+A parked agent is written only where there is none: from then on the hosted agent keeps it a copy of itself, once
+it has been healthy for a while. So an agent that does not work never replaces both.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autarky import places
 from autarky.engine.phase import Change
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.phases.context import Context, for_each
 from autarky.phases.objects import ApplyParts
-from autarky.phases.start import manifest_changes
 from autarky.ports import Progress
 from autarky.render import node as render_node
 from autarky.render import objects
+from autarky.render.agent import STANDBY_POD
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +36,7 @@ class StartAgents:
             return [Change(f"start the node agent on {node.name}") for node in nodes]
         changes: list[Change] = []
         for node in nodes:
-            stale, missing = await _manifests(context, node)
-            changes += [Change(f"remove the static pod {path} on {node.name}") for path in stale]
+            missing = await _missing(context, node)
             changes += [Change(f"write the static pod {file.path} on {node.name}") for file in missing]
         return [*changes, *await ApplyParts(objects.agent_parts).plan(context)]
 
@@ -42,11 +46,12 @@ class StartAgents:
 
 
 async def _start(context: Context, node: Node) -> None:
-    stale, missing = await _manifests(context, node)
-    host = context.host(node)
-    await host.write_files(missing)
-    await host.remove(stale)
+    await context.host(node).write_files(await _missing(context, node))
 
 
-async def _manifests(context: Context, node: Node) -> tuple[list[str], list[File]]:
-    return await manifest_changes(context.host(node), render_node.agent_pod(context.inputs(), node))
+async def _missing(context: Context, node: Node) -> list[File]:
+    """The first parked agent's manifest, unless one is in place, of whatever content."""
+    present = (await context.host(node).run(["ls", places.MANIFESTS], check=False)).text.split()
+    if any(name.startswith(f"{STANDBY_POD}-") for name in present):
+        return []
+    return list(render_node.agent_pod(context.inputs(), node).values())

@@ -17,7 +17,11 @@ from autarky.render.crds import GROUP
 from autarky.render.values import SYSTEM, Inputs, Object, metadata
 
 COMPONENT = "node-agent"
+STANDBY_POD = f"{COMPONENT}-standby"
+"""The static pod's name begins with it, and so does its manifest's."""
 IMAGE = "agent"
+SLOT = "AUTARKY_SLOT"
+"""The variable that tells an agent which slot it runs in: "hosted" or "standby"."""
 KUBELET_PKI = "/var/lib/kubelet/pki"
 CONTAINERD_RUN = "/run/containerd"
 _RBAC = "rbac.authorization.k8s.io"
@@ -39,11 +43,23 @@ def objects(inputs: Inputs) -> list[Object]:
 
 def static_pod(inputs: Inputs, node: Node) -> Object:
     """The agent that needs no API: parked until nobody else acts."""
-    spec = {**_spec(inputs, "standby"), "terminationGracePeriodSeconds": 5}
-    del spec["containers"][0]["readinessProbe"]  # a parked agent is as it should be
-    pod = pods.generation(f"{COMPONENT}-standby", node, spec)
+    spec = parked({"spec": _spec(inputs, "standby")})["spec"]
+    pod = pods.generation(STANDBY_POD, node, spec)
     pod["metadata"]["labels"] |= {"k8s-app": COMPONENT, "autarky.dev/slot": "standby"}
     return pod
+
+
+def parked(pod: Object) -> Object:
+    """A hosted agent's pod as it would be parked. It has no readiness: a parked agent is as it should be."""
+    spec = pod["spec"]
+    containers = [_parked(c) if c["name"] == COMPONENT else c for c in spec["containers"]]
+    return {**pod, "spec": {**spec, "terminationGracePeriodSeconds": 5, "containers": containers}}
+
+
+def _parked(container: Object) -> Object:
+    bare = {key: value for key, value in container.items() if key != "readinessProbe"}
+    slot = {"name": SLOT, "value": "standby"}
+    return {**bare, "env": [slot if v["name"] == SLOT else v for v in container.get("env") or ()]}
 
 
 def _spec(inputs: Inputs, slot: str) -> Object:
@@ -53,7 +69,7 @@ def _spec(inputs: Inputs, slot: str) -> Object:
         ["/usr/bin/python3", "-m", "autarky.agents.node"],
         env=[
             {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-            {"name": "AUTARKY_SLOT", "value": slot},
+            {"name": SLOT, "value": slot},
             {"name": "PYTHONUNBUFFERED", "value": "1"},
         ],
         resources=pods.requests("20m", "64Mi"),

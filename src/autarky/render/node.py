@@ -148,7 +148,7 @@ def static_pods(inputs: Inputs, node: Node) -> dict[str, File]:
 
 def agent_pod(inputs: Inputs, node: Node) -> dict[str, File]:
     """The node agent that needs no API, which is there from the pivot on."""
-    return {f"{agent.COMPONENT}-standby": _manifest(agent.static_pod(inputs, node))} if node.control_plane else {}
+    return {agent.STANDBY_POD: _manifest(agent.static_pod(inputs, node))} if node.control_plane else {}
 
 
 def _manifest(pod: Object) -> File:

@@ -17,6 +17,8 @@ ACTIVATION_UID = "@UID@"
 """Placeholders in a standby's pod: each activation gets its own name and uid, never used again, because
 a kubelet restarted without an API cannot replace a static pod by one of the same name (k/k 105543)."""
 
+REVISION = "autarky.dev/revision"
+"""Annotation of a standby's pod: which revision it is."""
 _GENERATIONS = uuid.UUID("6f8a2d52-2a0b-5d53-9d5e-3b0c6a9f1e77")
 """Any fixed uuid will do: the namespace that generation uids are derived in."""
 
@@ -128,7 +130,7 @@ def standby_pod(component: str, revision: str, spec: Object) -> Object:
     """The standby's pod with placeholders for what each activation sets anew."""
     labels = {"k8s-app": component, "tier": "control-plane", "autarky.dev/slot": "standby"}
     pod = static_pod(f"{component}-standby-{ACTIVATION}", ACTIVATION_UID, labels, spec)
-    pod["metadata"]["annotations"] = {"autarky.dev/revision": revision}
+    pod["metadata"]["annotations"] = {REVISION: revision}
     return pod
 
 

@@ -90,6 +90,7 @@ _SCRIPT = """\
 #   standby boot                 before the kubelet starts: activate what does not answer on its own port
 #   standby switch COMPONENT REVISION   make a complete revision the current one
 #   standby activate COMPONENT   a new activation of the current revision, unless one is in place
+#   standby renew COMPONENT      a new activation in place of those that are there, if any is
 #   standby withdraw COMPONENT   remove the manifests of all its activations (the kubelet ends the pods)
 #   standby list                 COMPONENT REVISION ACTIVATIONS, a line each
 set -u
@@ -115,6 +116,19 @@ spare_port() {
 
 activate() {
 \t[ -z "$(active "$1")" ] || return 0
+\tput_in_place "$1"
+}
+
+# What a kubelet rejected it never tries again. Nothing in place: it was withdrawn meanwhile, and stays so.
+renew() {
+\told=$(active "$1")
+\t[ -n "$old" ] || return 0
+\tput_in_place "$1" || return 1
+\tfor file in $old; do rm -f "$manifests/$file"; done
+\tsync "$manifests"
+}
+
+put_in_place() {
 \tpod=$standby/$1/current/pod.json
 \t[ -f "$pod" ] || { echo "no complete standby of $1" >&2; return 1; }
 \tuid=$(cat /proc/sys/kernel/random/uuid) || return 1
@@ -175,7 +189,7 @@ boot() {
 case "${1-}" in
 list) list ;;
 boot) lock; boot ;;
-activate | withdraw) lock; "$1" "$2" ;;
+activate | renew | withdraw) lock; "$1" "$2" ;;
 switch) lock; switch "$2" "$3" ;;
 *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
 esac

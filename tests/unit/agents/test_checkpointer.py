@@ -39,6 +39,11 @@ class Node:
         return self.pod
 
 
+class NoImages:
+    def have(self, _owner: str, _images: object) -> None:
+        return None
+
+
 def running(pod: Object) -> Object:
     state = {"name": SCHEDULER, "restartCount": 0, "state": {"running": {"startedAt": START}}}
     return {**pod, "status": {"startTime": START, "containerStatuses": [state]}}
@@ -55,7 +60,11 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def test_a_pod_that_cannot_be_static_is_told_with_rule_and_remedy_and_nothing_else_happens(disk: Path) -> None:
     said: list[str] = []
     node = Node(running(a_pod(volumes=[CLAIM])))
-    checkpointer = Checkpointer(SCHEDULER, FakeKube(), node, RealClock(), lambda _about, text: said.append(text))  # type: ignore[arg-type]
+
+    def tell(_about: str, text: str) -> None:
+        said.append(text)
+
+    checkpointer = Checkpointer(SCHEDULER, FakeKube(), node, RealClock(), NoImages(), tell)  # type: ignore[arg-type]
     for _ in range(2):
         await checkpointer.round(Slot.HOSTED, Health.READY, etcd_up=True)
     assert "spec.volumes[data].persistentVolumeClaim" in said[-1]

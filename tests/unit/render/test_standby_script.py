@@ -138,6 +138,30 @@ def test_every_activation_has_a_name_and_a_uid_that_were_never_used(ready):
         assert name == f"{API}-standby-{uid.partition('-')[0]}"
 
 
+def test_a_renewal_replaces_what_is_in_place_by_an_activation_of_its_own(ready):
+    ready.ok("activate", API)
+    ready.ok("activate", "kube-scheduler")
+    before = {pod["metadata"]["uid"]: pod["metadata"]["labels"]["k8s-app"] for pod in ready.active()}
+    ready.ok("renew", API)
+    after = {pod["metadata"]["uid"]: pod["metadata"]["labels"]["k8s-app"] for pod in ready.active()}
+    assert sorted(after.values()) == [API, "kube-scheduler"]
+    assert [before[uid] for uid in before.keys() & after.keys()] == ["kube-scheduler"]
+
+
+def test_what_was_withdrawn_meanwhile_is_not_renewed(ready):
+    ready.ok("renew", API)
+    assert ready.active() == []
+
+
+@pytest.mark.parametrize("broken", ["cat", "sed", "mv", "rm"])
+def test_a_renewal_that_is_cut_leaves_something_in_place(ready, broken):
+    ready.ok("activate", API)
+    ready.run("renew", API, broken=broken)
+    assert ready.active()
+    ready.ok("renew", API)
+    assert len(ready.active()) == 1
+
+
 def test_a_withdrawal_takes_away_this_components_pods_and_no_others(ready):
     (ready.manifests).mkdir()
     (ready.manifests / "etcd-1234.json").write_text("{}")

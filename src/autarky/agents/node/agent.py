@@ -15,12 +15,14 @@ from dataclasses import dataclass, field
 from autarky.agents.node import api_seen, ports_seen, slots_on_disk
 from autarky.agents.node.api_seen import ApiView
 from autarky.agents.node.checkpointer import Checkpointer
+from autarky.agents.node.image_keeping import ImageKeeping
+from autarky.agents.node.told import Say, Told
 from autarky.decide import dead_leases, leadership, slots
 from autarky.decide.pods import pod_health
 from autarky.errors import AutarkyError
 from autarky.kube import KubeClient
 from autarky.ports import Clock, Kube
-from autarky.render import api_server, controllers
+from autarky.render import agent, api_server, controllers
 from autarky.render.values import SYSTEM
 
 ROUND_SECONDS = 0.5
@@ -30,42 +32,56 @@ SETTLE_SECONDS = 10.0
 start is still covered."""
 LEVELS = {api_server.COMPONENT: 2, controllers.CONTROLLER_MANAGER: 3, controllers.SCHEDULER: 3}
 VERBS = {slots.Action.ACTIVATE_STANDBY: "activate", slots.Action.WITHDRAW_STANDBY: "withdraw"}
-Say = Callable[..., None]
 
 
 @dataclass(slots=True)
 class NodeAgent:
-    """`say(event, **values)` writes one structured line."""
+    """Use `round` again and again; the other methods say what the last round knew.
+
+    hosted: whether this process is that of the DaemonSet.
+    """
 
     node: str
     kube: KubeClient
     api: ApiView
     own_ports: ports_seen.OwnPorts
     clock: Clock
-    say: Say
+    told: Told
     internal_etcd: bool
+    images: ImageKeeping
+    hosted: bool
     checkpointers: Mapping[str, Checkpointer] = field(init=False)
+    own_checkpointer: Checkpointer = field(init=False)
     _memory: slots.Memory = field(default_factory=slots.Memory)
     _leases: dict[str, leadership.LeaseMemory] = field(default_factory=dict)
-    _said: dict[str, str] = field(default_factory=dict)
+    _serves: dict[str, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.checkpointers = {
-            component: Checkpointer(component, self.kube, self.api, self.clock, self._tell) for component in LEVELS
-        }
+        parts = (self.kube, self.api, self.clock, self.images, self.told.tell)
+        self.checkpointers = {component: Checkpointer(component, *parts) for component in LEVELS}
+        self.own_checkpointer = Checkpointer(agent.COMPONENT, *parts, prepare=agent.parked)
+
+    async def etcd_up(self) -> bool:
+        """Whether etcd serves; one that is not ours to run is taken for up."""
+        return not self.internal_etcd or await ports_seen.etcd_is_up()
+
+    def hosted_serves(self, component: str) -> bool:
+        """As of the last round; False when that is not known."""
+        return self._serves.get(component, False)
 
     async def round(self) -> None:
         """One look at everything, and what follows from it."""
         self._follow_wanted_level()
         lowest = slots_on_disk.wanted_level()
         if lowest is None:
-            self._tell("level", "which levels are hosted is not known yet")
+            self.told.tell("level", "which levels are hosted is not known yet")
             return
         active = slots_on_disk.active_standbys()
-        etcd_up = not self.internal_etcd or await ports_seen.etcd_is_up()
+        etcd_up = await self.etcd_up()
         await self._api_server(_wanted(api_server.COMPONENT, lowest), active, etcd_up)
         for component in controllers.CONTROLLERS:
             await self._controller(component, _wanted(component, lowest), active, etcd_up)
+        await self._parked_agent(etcd_up)
 
     def _follow_wanted_level(self) -> None:
         level = self.api.lowest_hosted_level
@@ -77,6 +93,7 @@ class NodeAgent:
     async def _api_server(self, wanted: slots.Slot, active: Mapping[str, bool] | None, etcd_up: bool) -> None:
         component = api_server.COMPONENT
         hosted = await self.own_ports.hosted_api_server()
+        self._serves[component] = hosted is slots.Health.READY
         standby_active = None if active is None else active[component]
         serves = hosted is slots.Health.READY and standby_active
         seen = slots.Seen(
@@ -88,7 +105,7 @@ class NodeAgent:
         )
         decision = slots.decide(wanted, seen, self._memory, self.clock.monotonic(), settle=SETTLE_SECONDS)
         self._memory = decision.memory
-        self._tell(component, decision.sentence)
+        self.told.tell(component, decision.sentence)
         await self._act(component, decision.actions)
         await self.checkpointers[component].round(wanted, hosted, etcd_up=etcd_up)
 
@@ -110,10 +127,11 @@ class NodeAgent:
         if slots.Action.ACTIVATE_STANDBY in found.decision.actions and not await self._lease_is_still(component, seen):
             return
         self._leases[component] = found.memory
-        self._tell(component, found.decision.sentence)
+        self.told.tell(component, found.decision.sentence)
         await self._act(component, found.decision.actions)
         # Ready is not enough: what never led is not worth keeping.
         leads = seen.hosted is slots.Health.READY and found.decision.settled
+        self._serves[component] = leads and seen.readable
         proven = slots.Health.READY if leads else slots.Health.NOT_READY
         judged = proven if seen.readable else slots.Health.UNKNOWN
         await self.checkpointers[component].round(wanted, judged, etcd_up=etcd_up)
@@ -126,22 +144,26 @@ class NodeAgent:
             return False
         return (None if obj is None else api_seen.lease_of(obj)) == seen.lease
 
+    # --- the agent itself ---
+
+    async def _parked_agent(self, etcd_up: bool) -> None:
+        """This process is the hosted agent that has been healthy: one that is parked has not shown anything."""
+        if not self.hosted:
+            return
+        pod = self.api.hosted_pod(agent.COMPONENT)
+        health = slots.Health.ABSENT if pod is None else pod_health(pod)
+        seen = health if self.api.pods_readable else slots.Health.UNKNOWN
+        await self.own_checkpointer.round(slots.Slot.HOSTED, seen, etcd_up=etcd_up)
+
     # --- acting ---
 
     async def _act(self, component: str, actions: tuple[slots.Action, ...]) -> None:
         for action in actions:
             try:
                 await slots_on_disk.run_script(VERBS[action], component)
-                self.say(f"{action.value}: done", component=component)
+                self.told.say(f"{action.value}: done", component=component)
             except AutarkyError as error:
-                self._tell(f"{component} {action.value}", f"{action.value} failed: {error}")
-
-    def _tell(self, subject: str, sentence: str) -> None:
-        """Once per change; counting seconds are no change."""
-        kind = "".join(c for c in sentence if not c.isdigit())
-        if self._said.get(subject) != kind:
-            self._said[subject] = kind
-            self.say(sentence, component=subject)
+                self.told.tell(f"{component} {action.value}", f"{action.value} failed: {error}")
 
 
 def _wanted(component: str, lowest_hosted: int) -> slots.Slot:
@@ -197,9 +219,9 @@ class Undertaker:
         return True
 
 
-async def run(agent: NodeAgent, alive: Callable[[], None], must_yield: Callable[[], bool]) -> None:
+async def run(node_agent: NodeAgent, alive: Callable[[], None], must_yield: Callable[[], bool]) -> None:
     """Round after round, until somebody else is to act."""
     while not must_yield():
         alive()
-        await agent.round()
+        await node_agent.round()
         await asyncio.sleep(ROUND_SECONDS)

@@ -62,11 +62,16 @@ class ApiView:
         ]
         return max(pods, key=lambda p: (is_ready(p), p["metadata"]["creationTimestamp"]), default=None)
 
+    @property
+    def pods_readable(self) -> bool:
+        """Whether what `hosted_pod` shows is now."""
+        return self._pods.synced and self._pods.error is None
+
     # --- leases ---
 
     def leases_readable(self, component: str) -> bool:
         reflector = self._leases[component]
-        return reflector.synced and reflector.error is None and self._pods.synced and self._pods.error is None
+        return reflector.synced and reflector.error is None and self.pods_readable
 
     def lease_object(self, component: str) -> Object | None:
         return self._leases[component].items.get((SYSTEM, component))

@@ -19,6 +19,7 @@ from pathlib import Path
 from autarky import places
 from autarky.agents.node import slots_on_disk
 from autarky.agents.node.api_seen import ApiView
+from autarky.agents.node.image_keeping import ImageKeeping
 from autarky.decide import checkpoint
 from autarky.decide.checkpoint import Disk, Instance, Seen, Source, Verb
 from autarky.decide.checkpoint_evidence import instance_of, source_of
@@ -26,7 +27,8 @@ from autarky.decide.slots import Health, Slot
 from autarky.errors import AutarkyError, Refused, UserError
 from autarky.kube import KubeClient
 from autarky.ports import Clock, Object
-from autarky.render.checkpoint import references, revision_from_pod
+from autarky.render import pods
+from autarky.render.checkpoint import images, references, revision_from_pod
 from autarky.render.standby import Revision
 from autarky.render.values import SYSTEM
 from autarky.store import write_private
@@ -46,6 +48,10 @@ class Reading:
     sources: tuple[Source, ...] | None = None
 
 
+def _as_it_is(pod: Object) -> Object:
+    return pod
+
+
 @dataclass(slots=True)
 class Checkpointer:
     """One component's checkpoint on this node."""
@@ -54,7 +60,10 @@ class Checkpointer:
     kube: KubeClient
     api: ApiView
     clock: Clock
+    images: ImageKeeping
     tell: Callable[[str, str], None]
+    prepare: Callable[[Object], Object] = _as_it_is
+    """What the standby has otherwise than the hosted pod, as far as no rule of all components says so."""
     _memory: checkpoint.Memory = field(default_factory=checkpoint.Memory)
     _reading: Reading | None = None
 
@@ -76,13 +85,17 @@ class Checkpointer:
             candidate=reading.revision.name if reading is not None and reading.revision is not None else None,
             refusal=reading.refusal if reading is not None else "",
             sources=reading.sources if reading is not None else None,
-            images=hosted is Health.READY,  # they run, so they are here
+            images=None if reading is None else self._images_of(reading),
         )
         decision = checkpoint.decide(seen, self._memory, self.clock.monotonic())
         self._memory = decision.memory
         self.tell(f"checkpoint of {self.component}", decision.sentence)
         if decision.actions and pod is not None and instance is not None:
             await self._carry_out(decision.actions, pod, instance)
+
+    def _images_of(self, reading: Reading) -> bool | None:
+        """They run, so they were here; whether they are, and will stay, is another matter."""
+        return None if reading.revision is None else self.images.have(self.component, images(reading.revision))
 
     # --- content ---
 
@@ -96,6 +109,7 @@ class Checkpointer:
 
     async def _read(self, pod: Object, instance: Instance) -> Reading:
         now = self.clock.monotonic()
+        pod = self.prepare(pod)
         try:
             found = {r: await self.kube.get("v1", r.kind, r.name, SYSTEM) for r in references(pod)}
         except AutarkyError:
@@ -156,9 +170,8 @@ def _link(path: Path) -> str | None:
 
 
 def _in_use(component: str) -> frozenset[str]:
-    manifests = Path(places.MANIFESTS).glob(f"standby-{component}-*.json")
-    pods = [json.loads(path.read_text()) for path in manifests]
-    return frozenset(pod["metadata"]["annotations"]["autarky.dev/revision"] for pod in pods)
+    found = [json.loads(path.read_text())["metadata"] for path in slots_on_disk.manifests_of(component)]
+    return frozenset(meta["annotations"][pods.REVISION] for meta in found if "annotations" in meta)
 
 
 def write_revision(revision: Revision) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from autarky import places
 from autarky.decide.dead_leases import Boot
 from autarky.errors import CommandFailed, Unreachable
-from autarky.render import standby
+from autarky.render import agent, standby
 from autarky.store import write_private
 
 WANTED = Path(f"{places.HOST_STATE}/wanted.json")
@@ -30,6 +30,24 @@ def active_standbys() -> Mapping[str, bool] | None:
     except OSError:
         return None
     return {c: any(name.startswith(f"standby-{c}-") for name in names) for c in standby.COMPONENTS}
+
+
+def manifests_of(component: str) -> list[Path]:
+    """The manifests of a component's standby in place, or of the parked agent; OSError."""
+    prefix = agent.STANDBY_POD if component == agent.COMPONENT else f"standby-{component}"
+    return sorted(Path(places.MANIFESTS).glob(f"{prefix}-*.json"))
+
+
+def activations() -> Mapping[str, frozenset[str]] | None:
+    """Component → the pod uids of its standby's manifests in place; None when they cannot be read."""
+    found: dict[str, set[str]] = {component: set() for component in standby.COMPONENTS}
+    try:
+        for component, uids in found.items():
+            for path in manifests_of(component):
+                uids.add(json.loads(path.read_text())["metadata"]["uid"])
+    except (OSError, ValueError, KeyError):
+        return None
+    return {component: frozenset(uids) for component, uids in found.items()}
 
 
 def wanted_level() -> int | None:

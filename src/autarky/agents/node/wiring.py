@@ -6,26 +6,39 @@ import asyncio
 import os
 import signal
 from pathlib import Path
+from typing import Protocol
 
 from autarky import places
 from autarky.agents import health
 from autarky.agents.log import logger
 from autarky.agents.node import agent as node_agent
+from autarky.agents.node.activation_watch import ActivationWatch
 from autarky.agents.node.api_seen import ApiView
+from autarky.agents.node.image_keeping import ImageKeeping
 from autarky.agents.node.lock import Hold
+from autarky.agents.node.parked_agent import ParkedAgent
 from autarky.agents.node.ports_seen import OwnPorts
+from autarky.agents.node.told import Say, Told
 from autarky.clock import SystemClock
+from autarky.cri.client import CriClient
+from autarky.cri.images import ImageKeeper
 from autarky.kube import KubeClient
 from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.model import ports
 from autarky.net.tls import client_context
-from autarky.render.agent import KUBELET_PKI
+from autarky.render.agent import COMPONENT, KUBELET_PKI, SLOT
 from autarky.render.controllers import CONTROLLERS
 from autarky.render.node import KUBELET_KUBECONFIG
 
 ROTATED = Path(f"{KUBELET_PKI}/kubelet-client-current.pem")
 KUBECONFIG = Path(KUBELET_KUBECONFIG)
 IDLE_SECONDS = 10.0
+
+
+class Duty(Protocol):
+    """Something that goes on beside the agent's rounds."""
+
+    async def run(self) -> None: ...
 
 
 def run(node: str, hold: Hold) -> bool:
@@ -38,7 +51,8 @@ async def _run(node: str, hold: Hold) -> bool:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    log = logger(node=node, slot=os.environ.get("AUTARKY_SLOT", "hosted"))
+    slot = os.environ.get(SLOT, "hosted")
+    log = logger(node=node, slot=slot)
 
     def say(sentence: str, **values: object) -> None:
         log.info(sentence, **values)
@@ -46,7 +60,7 @@ async def _run(node: str, hold: Hold) -> bool:
     say("this agent acts on the node now")
     health.serve(ports.NODE_AGENT)
     credentials = _credentials_stamp()
-    acting = asyncio.create_task(_act(node, hold, say))
+    acting = asyncio.create_task(_act(node, slot, hold, say))
     waiting = asyncio.create_task(ended.wait())
     anew = asyncio.create_task(_changed(credentials))
     done, pending = await asyncio.wait({acting, waiting, anew}, return_when=asyncio.FIRST_COMPLETED)
@@ -59,7 +73,7 @@ async def _run(node: str, hold: Hold) -> bool:
     return waiting not in done
 
 
-async def _act(node: str, hold: Hold, say: node_agent.Say) -> None:
+async def _act(node: str, slot: str, hold: Hold, say: Say) -> None:
     control_node = Path(places.STANDBY).is_dir()
     if not control_node:
         while True:  # a worker has no slots of its own
@@ -72,19 +86,26 @@ async def _act(node: str, hold: Hold, say: node_agent.Say) -> None:
     ca_pem = read_kubeconfig(KUBECONFIG).ca_pem
     own_ports = OwnPorts(client_context(ca_pem, None, None))
     internal_etcd = _has_etcd_member()
-    agent = node_agent.NodeAgent(node, kube, api, own_ports, clock, say, internal_etcd)
+    said = Told(say)
+    kept, cri = ImageKeeper(), CriClient()
+    images = ImageKeeping(kept, clock, said.tell)
+    agent = node_agent.NodeAgent(node, kube, api, own_ports, clock, said, internal_etcd, images, slot == "hosted")
     controllers = _controller_clients()
     undertaker = node_agent.Undertaker(controllers, clock, say)
-    watching = [asyncio.create_task(api.run()), asyncio.create_task(undertaker.run())]
+    watch = ActivationWatch(cri, clock, said.tell, agent.etcd_up, agent.hosted_serves)
+    duties: list[Duty] = [api, undertaker, images, watch]
+    if agent.hosted:
+        Path(places.STANDBY, COMPONENT).mkdir(mode=0o700, exist_ok=True)
+        duties.append(ParkedAgent(cri, clock, said.tell))
     try:
-        await node_agent.run(agent, hold.alive, hold.must_yield)
+        async with asyncio.TaskGroup() as group:
+            beside = [group.create_task(duty.run()) for duty in duties]
+            await node_agent.run(agent, hold.alive, hold.must_yield)
+            for task in beside:
+                task.cancel()
     finally:
-        for task in watching:
-            task.cancel()
-        await asyncio.gather(*watching, return_exceptions=True)
-        await own_ports.close()
-        for client in (kube, *controllers.values()):
-            await client.close()
+        for close in (own_ports.close, kept.close, cri.close, kube.close, *(c.close for c in controllers.values())):
+            await close()
 
 
 def _has_etcd_member() -> bool:

@@ -13,6 +13,6 @@ checkpoint is taken and which revisions are kept (`decide.checkpoint`).
 """
 
 from autarky.render.checkpoint.references import Reference, references
-from autarky.render.checkpoint.revision import images, is_checkpoint, revision_from_pod
+from autarky.render.checkpoint.revision import images, images_of_pod, is_checkpoint, revision_from_pod
 
-__all__ = ["Reference", "images", "is_checkpoint", "references", "revision_from_pod"]
+__all__ = ["Reference", "images", "images_of_pod", "is_checkpoint", "references", "revision_from_pod"]

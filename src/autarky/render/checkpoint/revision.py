@@ -68,7 +68,12 @@ def is_checkpoint(revision: str) -> bool:
 
 def images(revision: Revision) -> tuple[str, ...]:
     """The image references that a node must have before this revision may become the current one."""
-    spec = json.loads(revision.files[-1].content)["spec"]
+    return images_of_pod(json.loads(revision.files[-1].content))
+
+
+def images_of_pod(pod: Object) -> tuple[str, ...]:
+    """The image references of a pod, sorted, each once."""
+    spec = pod["spec"]
     volumes = [volume["image"]["reference"] for volume in spec.get("volumes") or () if "image" in volume]
     return tuple(sorted({container["image"] for _, container in all_containers(spec)} | set(volumes)))
 

@@ -1,0 +1,37 @@
+"""What the container runtime says of standbys: which of their pods run. It answers with no API server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autarky.errors import AutarkyError
+from autarky.ports import Cri, Sandbox
+from autarky.render import agent, standby
+from autarky.render.values import SYSTEM
+
+COMPONENTS = (*standby.COMPONENTS, agent.COMPONENT)
+Running = Mapping[str, Mapping[str, tuple[str, ...]]]
+"""Component → uid of a pod of its standby → its sandboxes, of which a container runs."""
+
+
+async def running_standbys(cri: Cri) -> Running | None:
+    """None when the runtime does not answer, which is never the same as "nothing runs"."""
+    try:
+        sandboxes = await cri.pods()
+        containers = await cri.containers()
+    except AutarkyError:
+        return None
+    alive = {container.sandbox_id for container in containers if container.state == "running"}
+    running: dict[str, dict[str, tuple[str, ...]]] = {component: {} for component in COMPONENTS}
+    for sandbox in sandboxes:
+        component = _standby_of(sandbox)
+        if component is not None and sandbox.id in alive:
+            running[component][sandbox.uid] = (*running[component].get(sandbox.uid, ()), sandbox.id)
+    return running
+
+
+def _standby_of(sandbox: Sandbox) -> str | None:
+    """The component whose standby this is a run of, if it is one."""
+    component = sandbox.labels.get("k8s-app", "")
+    is_standby = sandbox.labels.get("autarky.dev/slot") == "standby" and sandbox.namespace == SYSTEM
+    return component if is_standby and component in COMPONENTS else None

@@ -1,0 +1,42 @@
+"""What the agent image is made of, as hashes: the running package, and the list of its dependencies.
+
+The image's tag follows from them, so that other content is another image everywhere: in the DaemonSet, in the
+operator's Deployment and in the parked agents, also while the version stays the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+import autarky
+
+
+def dependencies_lock() -> Path:
+    """The locked list of the agents' dependencies."""
+    return Path(str(resources.files("autarky.payload") / "requirements" / "agent.lock"))
+
+
+def package_sources() -> list[Path]:
+    """The Python files of the running package."""
+    package = Path(autarky.__file__).parent
+    return sorted(path for path in package.rglob("*.py") if "__pycache__" not in path.parts)
+
+
+def sources_key(sources: Sequence[Path]) -> str:
+    package = Path(autarky.__file__).parent
+    digest = hashlib.sha256()
+    for path in sources:
+        digest.update(f"{path.relative_to(package)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+@cache
+def agent_tag(base: str) -> str:
+    """`base`: the recipe of the layers below. The version is for people, the rest tells contents apart."""
+    parts = [base.encode(), dependencies_lock().read_bytes(), sources_key(package_sources()).encode()]
+    digest = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts))
+    return f"{autarky.__version__}-{digest.hexdigest()[:10]}"

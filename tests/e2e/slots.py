@@ -1,0 +1,44 @@
+"""What scenarios on the slots of one node share: which standbys are active, and who acts."""
+
+from __future__ import annotations
+
+import json
+
+from harness import TestCluster
+
+SYSTEM = ("-n", "kube-system")
+API = "ds/kube-apiserver"
+_AGENT_LOG = "/var/log/pods/kube-system_node-agent-standby-*/node-agent/*.log"
+
+
+def standbys(cluster: TestCluster) -> list[str]:
+    """The components whose standby is active."""
+    return [name.rsplit("-", 1)[0] for name in cluster.static_pods("n1") if name.startswith("standby-")]
+
+
+def settled(cluster: TestCluster) -> bool:
+    return not standbys(cluster) and bool(cluster.status()["healthy"])
+
+
+def turns_of_the_parked_agent(cluster: TestCluster) -> int:
+    """How often it has begun to act. (A hosted agent's log goes with its pod.)"""
+    return int(cluster.shell("n1", f"cat {_AGENT_LOG} | grep -c 'acts on the node now' || true"))
+
+
+def parked_agent_is_a_copy(cluster: TestCluster) -> bool:
+    """One stands alone, of a checkpoint; before that the next replaces it at any moment, and its log goes with it."""
+    manifests = "/etc/kubernetes/manifests/node-agent-standby-*.json"
+    found = cluster.shell("n1", f'cat {manifests} | grep -c \'"name": "node-agent-standby\' || true').strip()
+    return found == "1" and "autarky.dev/revision" in cluster.shell("n1", f"cat {manifests}")
+
+
+def run_nowhere(cluster: TestCluster, workload: str) -> None:
+    """Its pods may run on no node any more."""
+    selector = {"spec": {"template": {"spec": {"nodeSelector": {"no-node": "has-this"}}}}}
+    cluster.kubectl(*SYSTEM, "patch", workload, "--type=merge", "-p", json.dumps(selector))
+
+
+def run_anywhere(cluster: TestCluster, workload: str) -> None:
+    """Takes `run_nowhere` back, for a workload that has no other selector."""
+    removal = [{"op": "remove", "path": "/spec/template/spec/nodeSelector"}]
+    cluster.kubectl(*SYSTEM, "patch", workload, "--type=json", "-p", json.dumps(removal))

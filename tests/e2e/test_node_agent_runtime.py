@@ -1,0 +1,220 @@
+"""The node agent and the container runtime: images that somebody removes, standbys that do not come to run,
+kubelets and agents that die while there is no API.
+
+The tests of this module build on each other, in order.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable
+
+import pytest
+from harness import TestCluster, one_node
+from slots import API, SYSTEM, run_anywhere, run_nowhere, settled, standbys, turns_of_the_parked_agent
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+CTR = "ctr -n k8s.io"
+STANDBY = "/var/lib/autarky/standby"
+MANIFESTS = "/etc/kubernetes/manifests"
+AGENT = "ds/node-agent"
+AGENTS = "[a]utarky.agents.node"
+"""For pgrep: a pattern that does not find the shell that it stands in."""
+
+
+@pytest.fixture(scope="module")
+def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
+    cluster = make_cluster("t-runtime", **one_node())
+    cluster.up()
+    return cluster
+
+
+def image_of(cluster: TestCluster, component: str) -> str:
+    pod = json.loads(cluster.shell("n1", f"cat {STANDBY}/{component}/current/pod.json"))
+    return str(pod["spec"]["containers"][0]["image"])
+
+
+def pinned(cluster: TestCluster, image: str) -> bool:
+    listed = cluster.shell("n1", f"PATH=$PATH:/var/lib/autarky/bin {CTR} images ls 'name=={image}'")
+    return "io.cri-containerd.pinned=pinned" in listed
+
+
+def manifests_of(cluster: TestCluster, component: str) -> list[str]:
+    return [name for name in cluster.static_pods("n1") if name.startswith(f"standby-{component}-")]
+
+
+def kill_api_servers(cluster: TestCluster) -> None:
+    cluster.shell("n1", "pkill -KILL -x kube-apiserver; true")
+
+
+def forget_back_off(cluster: TestCluster) -> None:
+    """A kubelet restarts what is killed again and again later and later, up to five minutes: new pods begin anew."""
+    cluster.kubectl(*SYSTEM, "delete", "pod", "-l", "k8s-app in (kube-apiserver,node-agent),autarky.dev/slot=hosted")
+    cluster.kubectl(*SYSTEM, "rollout", "status", API, "--timeout=120s")
+    cluster.kubectl(*SYSTEM, "rollout", "status", AGENT, "--timeout=120s")
+    cluster.wait("everything is hosted", lambda: settled(cluster), seconds=120)
+
+
+def agents_that_run(cluster: TestCluster) -> set[str]:
+    return set(cluster.shell("n1", f"pgrep -f '{AGENTS}' || true").split())
+
+
+def test_an_image_of_a_standby_that_somebody_removes_comes_back_pinned(cluster: TestCluster) -> None:
+    cluster.wait("the node agent serves", lambda: settled(cluster))
+    images = [image_of(cluster, component) for component in ("kube-apiserver", "kube-scheduler")]
+    cluster.wait("the images are held", lambda: leases(cluster) >= len(images))
+    for image in images:
+        cluster.shell("n1", f"PATH=$PATH:/var/lib/autarky/bin {CTR} images rm --sync {image}")
+    cluster.wait("both are back", lambda: all(pinned(cluster, image) for image in images), seconds=60)
+
+
+def test_the_parked_agent_follows_what_users_edit_on_the_hosted_one(cluster: TestCluster) -> None:
+    """After a minute, with one that runs beside it until then; `up` leaves it alone."""
+    cluster.kubectl(*SYSTEM, "set", "env", AGENT, "EDITED=yes")
+    cluster.kubectl(*SYSTEM, "rollout", "status", AGENT, "--timeout=120s")
+    cluster.wait("it is a copy", lambda: [edited for edited in parked(cluster) if edited], seconds=120)
+    cluster.wait("it stands alone", lambda: parked(cluster) == [True], seconds=120)
+    cluster.wait("the old one has ended", lambda: len(agents_that_run(cluster)) == 2)
+    turns = turns_of_the_parked_agent(cluster)
+    run_nowhere(cluster, AGENT)
+    cluster.wait("it acts", lambda: turns_of_the_parked_agent(cluster) > turns)
+    run_anywhere(cluster, AGENT)
+    cluster.wait("the hosted one acts", lambda: len(agents_that_run(cluster)) == 2)
+
+
+def parked(cluster: TestCluster) -> list[bool]:
+    """Of every parked agent in place, whether it has the edit."""
+    script = f"for m in {MANIFESTS}/node-agent-standby-*; do grep -c EDITED $m; done; true"
+    return [count != "0" for count in cluster.shell("n1", script).split()]
+
+
+def leases(cluster: TestCluster) -> int:
+    listed = cluster.shell("n1", f"PATH=$PATH:/var/lib/autarky/bin {CTR} leases ls")
+    return listed.count("autarky-image-")
+
+
+@pytest.mark.slow
+def test_a_standby_that_the_kubelet_rejected_gets_a_new_activation(cluster: TestCluster) -> None:
+    """The hosted API server may run nowhere, and its standby asks for a node that there is not."""
+    run_nowhere(cluster, API)
+    cluster.wait("the standby is active", lambda: "standby-kube-apiserver" in standbys(cluster))
+    cluster.wait("the standby serves alone", lambda: alone(cluster), seconds=90)
+    (accepted,) = manifests_of(cluster, "kube-apiserver")
+    rejected = "standby-kube-apiserver-rejected.json"
+    put_rejected_in_place_of(cluster, accepted, rejected)
+    cluster.wait("the kubelet rejects it", lambda: "NodeAffinity" in kubelet_log(cluster), seconds=60)
+    cluster.wait("there is a new activation", lambda: rejected not in manifests_of(cluster, "kube-apiserver"), 180)
+    cluster.wait("the API answers", cluster.api_answers, seconds=60)
+    cluster.kubectl(*SYSTEM, "rollout", "undo", API)
+    cluster.wait("the standby is dormant again", lambda: settled(cluster), seconds=120)
+
+
+def alone(cluster: TestCluster) -> bool:
+    """The hosted API server has drained."""
+    return cluster.shell("n1", "ss -Htln 'sport = :7443'") == "" and cluster.api_answers()
+
+
+def kubelet_log(cluster: TestCluster) -> str:
+    return cluster.shell("n1", "journalctl -u kubelet --no-pager | grep -i 'predicate\\|admit\\|affinity' || true")
+
+
+def put_rejected_in_place_of(cluster: TestCluster, accepted: str, rejected: str) -> None:
+    """Under the standby's lock, so that the agent sees only the result. A uid and a name of its own."""
+    pod = json.loads(cluster.shell("n1", f"cat {MANIFESTS}/{accepted}"))
+    pod["metadata"] |= {"name": "kube-apiserver-standby-rejected", "uid": str(uuid.uuid4())}
+    pod["spec"]["nodeSelector"] = {"no-node": "has-this"}
+    cluster.shell("n1", f"cat >{MANIFESTS}/.{rejected} <<'END'\n{json.dumps(pod)}\nEND")
+    swap = f"mv {MANIFESTS}/.{rejected} {MANIFESTS}/{rejected} && rm {MANIFESTS}/{accepted}"
+    cluster.shell("n1", f"flock /run/autarky/standby.lock sh -c '{swap}'")
+
+
+def test_a_kubelet_that_starts_with_no_api_server_left_brings_the_api_back(cluster: TestCluster) -> None:
+    cluster.shell("n1", "systemctl stop kubelet")
+    kill_api_servers(cluster)
+    cluster.wait("the agent has put the standby in place", lambda: manifests_of(cluster, "kube-apiserver"))
+    assert not cluster.api_answers()
+    cluster.shell("n1", "systemctl start kubelet")
+    cluster.wait("the API answers", cluster.api_answers, seconds=120)
+    cluster.wait("the standby is dormant again", lambda: settled(cluster), seconds=150)
+
+
+@pytest.mark.slow
+def test_a_kubelet_that_restarts_again_and_again_while_the_api_is_away_ends_in_a_serving_api(
+    cluster: TestCluster,
+) -> None:
+    """k/k 105543: what such a kubelet is told by changed manifests it does not act on."""
+    forget_back_off(cluster)
+    for _ in range(3):
+        kill_api_servers(cluster)
+        cluster.shell("n1", "systemctl restart kubelet")
+        kill_api_servers(cluster)
+        time.sleep(3)
+    cluster.wait("the API answers", cluster.api_answers, seconds=180)
+    cluster.wait("the standby is dormant again", lambda: settled(cluster), seconds=300)
+    assert running_standbys(cluster) == "", "nothing was forgotten"
+
+
+def running_standbys(cluster: TestCluster) -> str:
+    return cluster.shell("n1", "ss -Htln '( sport = :7444 or sport = :7445 or sport = :20257 or sport = :20259 )'")
+
+
+@pytest.mark.slow
+def test_agents_that_are_killed_come_back_and_care_for_a_node_with_no_api(cluster: TestCluster) -> None:
+    """First the one that acts, then all of them, each time with every API server."""
+    for pattern in ("--oldest", ""):
+        forget_back_off(cluster)
+        cluster.shell("n1", f"pkill -KILL {pattern} -f '{AGENTS}'; true")
+        kill_api_servers(cluster)
+        cluster.wait("the API answers", cluster.api_answers, seconds=120)
+        cluster.wait("agents run again", lambda: len(agents_that_run(cluster)) >= 2, seconds=120)
+        cluster.wait("everything is hosted", lambda: settled(cluster), seconds=180)
+
+
+@pytest.mark.slow
+def test_everything_is_killed_but_etcd_and_the_node_comes_back(cluster: TestCluster) -> None:
+    cluster.shell(
+        "n1", f"systemctl kill -s KILL kubelet; pkill -KILL -f '{AGENTS}'; pkill -KILL -x kube-apiserver; true"
+    )
+    cluster.shell("n1", "pkill -KILL -x 'kube-controller|kube-scheduler'; true")
+    cluster.wait("the API answers", cluster.api_answers, seconds=120)
+    cluster.wait("everything is hosted", lambda: settled(cluster), seconds=180)
+
+
+@pytest.mark.slow
+def test_a_runtime_that_hangs_does_not_stop_the_agent(cluster: TestCluster) -> None:
+    """Unknown is not down: nothing is torn down, and the agent's rounds go on."""
+    cluster.shell("n1", "systemctl kill -s STOP containerd")
+    try:
+        before = cluster.static_pods("n1")
+        time.sleep(12)
+        assert cluster.static_pods("n1") == before
+        assert cluster.api_answers()
+    finally:
+        cluster.shell("n1", "systemctl kill -s CONT containerd")
+    cluster.wait("everything is hosted", lambda: settled(cluster), seconds=120)
+
+
+def test_the_agent_costs_little(cluster: TestCluster) -> None:
+    """Resident memory: at most 60 MB for the one that acts, 15 MB for a parked one; CPU: under 1 % of a core."""
+    script = f"for p in $(pgrep -f '{AGENTS}'); do cat /proc/$p/stat /proc/$p/status | tr '\\n' ' '; echo; done"
+
+    def usage() -> dict[str, tuple[int, float]]:
+        """Process id → (resident kB, CPU seconds)."""
+        found = {}
+        for line in cluster.shell("n1", script).splitlines():
+            words, fields = line.split(), line.partition("VmRSS:")[2].split()
+            found[words[0]] = (int(fields[0]), (int(words[13]) + int(words[14])) / 100)
+        return found
+
+    first = usage()
+    time.sleep(20)
+    second = usage()
+    cpu = {pid: (second[pid][1] - first[pid][1]) / 20 for pid in second}
+    parked, acting = sorted(second, key=lambda pid: second[pid][0])
+    assert second[parked][0] <= 15_000
+    assert second[acting][0] <= 60_000
+    assert cpu[parked] == 0
+    assert cpu[acting] < 0.02, "1 % on a machine that has nothing else to do"
