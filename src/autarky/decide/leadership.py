@@ -2,11 +2,12 @@
 
 Contract: pure, like `slots`. Readiness of level 3 lies: a scheduler newer than its API servers is Ready for
 good and never leads. So the standby is activated when nobody renews the lease although it could be held,
-and taken away when a hosted pod is Ready that has not failed to lead before.
+and taken away when somebody leads and a hosted pod is Ready that has not failed to lead before.
 
 The rules (design §4): unknown is not down (rule 2): without an API, or while etcd is down (rule 9), nobody
-can renew a lease, so nothing is concluded and the clock starts anew. The standby is dispensable only while
-a hosted pod of this node is Ready for SETTLE seconds (rule 1).
+can renew a lease, so nothing is concluded and the clock starts anew; and pods that were cut off have ended
+meanwhile, and need their time to find the API again. The standby is dispensable only while a hosted pod of
+this node is Ready for SETTLE seconds (rule 1).
 
 Danger: both slots of a node give the same host name as their identity, so the holder's name tells the node
 and never the slot.
@@ -14,7 +15,7 @@ and never the slot.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autarky.decide.slots import Action, Decision, Health, Memory, Slot
 
@@ -22,6 +23,10 @@ EXPIRY_MARGIN = 2.0
 """Seconds beyond the lease's own duration: a candidate takes it within 1.8 s of its end (2.2 retry periods)."""
 RELEASED_SECONDS = 5.0
 """A released lease is taken by another candidate within 1.8 s; one that starts just then needs 3 s more."""
+AFTER_OUTAGE_SECONDS = 30.0
+"""Seconds more after an outage, for a hosted pod that is there: it gave up its lease after 10 s and started anew,
+its requests that hang give up after 5 s each, its API server looks for etcd up to 10 s after an outage of a
+minute, and it waits for the lease's duration from when it first *sees* the lease."""
 SETTLE_SECONDS = 10.0
 
 
@@ -54,12 +59,14 @@ class LeaseMemory:
 
     ready_since: since when the hosted pod has been Ready without a break.
     failed: hosted pods that were Ready and did not lead when nobody else did.
+    outage: nobody has renewed the lease since it could not be seen.
     """
 
     lease: Lease | None = None
     since: float | None = None
     ready_since: float | None = None
     failed: frozenset[str] = field(default_factory=frozenset)
+    outage: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +78,25 @@ class LeaseDecision:
 def decide(wanted: Slot, seen: Seen, memory: LeaseMemory, now: float) -> LeaseDecision:
     """See the module's contract."""
     if not seen.readable or seen.standby_active is None or seen.hosted is Health.UNKNOWN:
-        return _quiet("what runs or leads cannot be seen: nothing is judged", LeaseMemory(failed=memory.failed))
+        return _quiet("what runs or leads cannot be seen: nothing is judged", after_outage(memory))
     memory = _watched(seen, memory, now)
     if wanted is Slot.STANDBY:
         if seen.standby_active:
             return _quiet("the standby is in place, as wanted for good", memory, settled=True)
         return _act(Action.ACTIVATE_STANDBY, "this level is not hosted: its standby runs", memory)
-    idle = _idle_seconds(memory, now)
+    idle = _idle_seconds(memory, now, AFTER_OUTAGE_SECONDS if memory.outage and _is_there(seen.hosted) else 0.0)
     if not seen.standby_active:
         return _standby_away(seen, memory, idle)
-    return _standby_there(seen, memory, now)
+    return _standby_there(seen, memory, idle, now)
+
+
+def after_outage(memory: LeaseMemory) -> LeaseMemory:
+    """What is left of it when the API could not be asked."""
+    return LeaseMemory(failed=memory.failed, outage=True)
+
+
+def _is_there(hosted: Health) -> bool:
+    return hosted in (Health.READY, Health.NOT_READY)
 
 
 def _watched(seen: Seen, memory: LeaseMemory, now: float) -> LeaseMemory:
@@ -88,37 +104,37 @@ def _watched(seen: Seen, memory: LeaseMemory, now: float) -> LeaseMemory:
     since = memory.since if unchanged else now
     ready_since = (memory.ready_since or now) if seen.hosted is Health.READY else None
     failed = memory.failed & {seen.hosted_pod} if seen.hosted_pod is not None else frozenset[str]()
-    return LeaseMemory(seen.lease, since, ready_since, failed)
+    outage = memory.outage and (memory.since is None or unchanged)
+    return LeaseMemory(seen.lease, since, ready_since, failed, outage)
 
 
-def _idle_seconds(memory: LeaseMemory, now: float) -> float | None:
-    """For how long the lease has been free to be taken and was not; None while somebody holds it."""
+def _idle_seconds(memory: LeaseMemory, now: float, patience: float) -> float | None:
+    """For how long the lease has been free to be taken and was not; None while somebody holds it, or may be
+    about to take it. patience: seconds more than usual."""
     assert memory.since is not None  # noqa: S101 # `_watched` has set it
     unchanged = now - memory.since
     if memory.lease is None or not memory.lease.holder:
-        return unchanged if unchanged > RELEASED_SECONDS else None
-    return unchanged if unchanged > memory.lease.duration + EXPIRY_MARGIN else None
+        return unchanged if unchanged > RELEASED_SECONDS + patience else None
+    return unchanged if unchanged > memory.lease.duration + EXPIRY_MARGIN + patience else None
 
 
 def _standby_away(seen: Seen, memory: LeaseMemory, idle: float | None) -> LeaseDecision:
     if idle is None:
         return _quiet("the lease is held, the standby is dormant", memory, settled=True)
     failed = memory.failed
-    if seen.hosted is Health.READY and seen.hosted_pod is not None:
-        failed |= {seen.hosted_pod}
+    if seen.hosted is Health.READY and seen.hosted_pod is not None and not memory.outage:
+        failed |= {seen.hosted_pod}  # after an outage it may merely be late
     sentence = f"nobody has renewed the lease for {idle:.0f} s (the hosted pod is {seen.hosted.value})"
-    return _act(
-        Action.ACTIVATE_STANDBY,
-        f"{sentence}, so the standby takes over",
-        LeaseMemory(memory.lease, memory.since, memory.ready_since, failed),
-    )
+    return _act(Action.ACTIVATE_STANDBY, f"{sentence}, so the standby takes over", replace(memory, failed=failed))
 
 
-def _standby_there(seen: Seen, memory: LeaseMemory, now: float) -> LeaseDecision:
+def _standby_there(seen: Seen, memory: LeaseMemory, idle: float | None, now: float) -> LeaseDecision:
     if seen.hosted is not Health.READY or memory.ready_since is None:
         return _quiet(f"the hosted pod is {seen.hosted.value}, the standby stays", memory)
     if seen.hosted_pod in memory.failed:
         return _quiet("the hosted pod is Ready, yet it did not lead when it could: the standby stays", memory)
+    if idle is not None:
+        return _quiet(f"nobody has renewed the lease for {idle:.0f} s: the standby stays", memory)
     ready = now - memory.ready_since
     if ready < SETTLE_SECONDS:
         return _quiet(f"the hosted pod is Ready since {ready:.1f} s", memory)

@@ -45,6 +45,10 @@ CONTROL_BINARIES: Mapping[str, str] = {
 }
 EXTERNAL_ETCD_BINARIES: Mapping[str, str] = {"etcd": f"{places.BIN}/etcd", **CONTROL_BINARIES}
 
+RESTART_PERIOD = "20s"
+"""On control nodes: what etcd and the API server ended for (a full disk, say) may pass any moment, and they should
+be back soon after. The kubelet's default of 5 minutes would be the outage."""
+
 # tcp_migrate_req: a closing listener hands its queued connections to its SO_REUSEPORT sibling (Linux 5.14).
 _SYSCTLS = """\
 net.ipv4.ip_forward = 1
@@ -224,6 +228,8 @@ def kubelet_config(inputs: Inputs, node: Node) -> Object:
         config |= {"cgroupDriver": "cgroupfs", "failCgroupV1": False}
     if _cannot_lower_oom_score(inputs, node):
         config["oomScoreAdj"] = 0
+    if node.control_plane:
+        config["crashLoopBackOff"] = {"maxContainerRestartPeriod": RESTART_PERIOD}
     if node.taints:
         config["registerWithTaints"] = [
             {"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in node.taints

@@ -10,9 +10,10 @@ On the host:
     /etc/kubernetes/manifests/standby-COMPONENT-ACTIVATION.json   while it is active
 
 A revision is named by its content and never changed; it counts only once `current` points to it, which
-happens after everything in it was synced: complete or absent. The script needs no API, no container and
-nothing but a POSIX shell with coreutils (and bash to try a port), and may fail without harm: the kubelet
-runs it as `ExecStartPre=-`.
+happens after everything in it was synced: complete or absent. A file that is not whole all the same (empty or
+torn, by a hand or a damaged disk) counts as absent: then `previous` is activated. The script needs no API, no
+container and nothing but a POSIX shell with coreutils (and bash to try a port), and may fail without harm: the
+kubelet runs it as `ExecStartPre=-`.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ STANDBY_PORTS = {
     controllers.SCHEDULER: ports.SCHEDULER_STANDBY,
 }
 COMPONENTS = tuple(HOSTED_PORTS)
+ACTIVATION_NAME = "[0-9a-f]" * 8
+"""The pattern of what an activation is called: the beginning of its uid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,7 @@ _SCRIPT = """\
 #   standby boot                 before the kubelet starts: activate what does not answer on its own port
 #   standby switch COMPONENT REVISION   make a complete revision the current one
 #   standby activate COMPONENT   a new activation of the current revision, unless one is in place
+#                                (of the previous one when the current one is not whole)
 #   standby renew COMPONENT      a new activation in place of those that are there, if any is
 #   standby withdraw COMPONENT   remove the manifests of all its activations (the kubelet ends the pods)
 #   standby list                 COMPONENT REVISION ACTIVATIONS, a line each
@@ -106,7 +110,25 @@ hosted_port() {
 
 answers() { bash -c "exec 3<>/dev/tcp/127.0.0.1/$1" 2>/dev/null; }
 
-active() { ls "$manifests" 2>/dev/null | grep "^standby-$1-"; }
+manifests_of() { ls "$manifests" 2>/dev/null | grep "^standby-$1-@ACTIVATION_NAME@\\.json$"; }
+
+# Whether the file is a pod as autarky writes it, from its first line to its last.
+whole() {
+\t[ -f "$1" ] && [ "$(head -c 1 "$1" | tr -d '\\0')" = "{" ] && [ "$(tail -c 2 "$1" | tr -d '\\0')" = "}" ] &&
+\t\tgrep -q '"kind": "Pod"' "$1"
+}
+
+active() { for file in $(manifests_of "$1"); do whole "$manifests/$file" && echo "$file"; done; }
+
+# The pod of the current revision; of the one before it when the current one is not whole.
+newest_whole() {
+\tfor link in current previous; do
+\t\tif whole "$standby/$1/$link/pod.json"; then echo "$standby/$1/$link/pod.json"; return 0; fi
+\t\t[ ! -L "$standby/$1/$link" ] || echo "the $link revision of $1 is not whole" >&2
+\tdone
+\techo "no complete standby of $1" >&2
+\treturn 1
+}
 
 # The API server's last activation may drain for a while on its port: the next one takes the spare port.
 spare_port() {
@@ -116,12 +138,13 @@ spare_port() {
 
 activate() {
 \t[ -z "$(active "$1")" ] || return 0
+\tmkdir -p "$manifests" && withdraw "$1" # what is there is not whole
 \tput_in_place "$1"
 }
 
 # What a kubelet rejected it never tries again. Nothing in place: it was withdrawn meanwhile, and stays so.
 renew() {
-\told=$(active "$1")
+\told=$(manifests_of "$1")
 \t[ -n "$old" ] || return 0
 \tput_in_place "$1" || return 1
 \tfor file in $old; do rm -f "$manifests/$file"; done
@@ -129,8 +152,7 @@ renew() {
 }
 
 put_in_place() {
-\tpod=$standby/$1/current/pod.json
-\t[ -f "$pod" ] || { echo "no complete standby of $1" >&2; return 1; }
+\tpod=$(newest_whole "$1") || return 1
 \tuid=$(cat /proc/sys/kernel/random/uuid) || return 1
 \tactivation=${uid%%-*}
 \tmkdir -p "$manifests"
@@ -144,14 +166,14 @@ put_in_place() {
 point() { ln -sfn "$3" "$standby/$1/.next" && mv -T "$standby/$1/.next" "$standby/$1/$2" && sync "$standby/$1"; }
 
 switch() {
-\t[ -f "$standby/$1/$2/pod.json" ] || { echo "no revision $2 of $1" >&2; return 1; }
+\twhole "$standby/$1/$2/pod.json" || { echo "no revision $2 of $1" >&2; return 1; }
 \told=$(readlink "$standby/$1/current" 2>/dev/null) || old=$2
-\t[ "$old" = "$2" ] || point "$1" previous "$old" || return 1
+\t[ "$old" = "$2" ] || ! whole "$standby/$1/$old/pod.json" || point "$1" previous "$old" || return 1
 \tpoint "$1" current "$2"
 }
 
 withdraw() {
-\tfor file in $(active "$1"); do rm -f "$manifests/$file"; done
+\tfor file in $(manifests_of "$1"); do rm -f "$manifests/$file"; done
 \tsync "$manifests"
 }
 
@@ -201,9 +223,15 @@ _SCRIPT = (
     .replace("@API@", api_server.COMPONENT)
     .replace("@API_PORT@", str(ports.API_STANDBY))
     .replace("@SPARE@", str(ports.API_STANDBY_SPARE))
+    .replace("@ACTIVATION_NAME@", ACTIVATION_NAME)
     .replace("@ACTIVATION_MARK@", pods.ACTIVATION)
     .replace("@UID_MARK@", pods.ACTIVATION_UID)
 )
+
+
+def is_whole(content: bytes) -> bool:
+    """Whether that is a pod as autarky writes it, from its first line to its last: what the script takes for one."""
+    return content.startswith(b"{") and content.endswith(b"}\n") and b'"kind": "Pod"' in content
 
 
 def parse_list(text: str) -> dict[str, tuple[str | None, tuple[str, ...]]]:

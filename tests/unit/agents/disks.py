@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from autarky import places
+from autarky.render.values import pretty_json
 
 
 @dataclass
@@ -35,16 +35,16 @@ class Disk:
 
     def manifest(self, name: str, uid: str, image: str = "image", revision: str = "") -> None:
         meta = {"name": name, "uid": uid, "annotations": {"autarky.dev/revision": revision}}
-        pod = {"metadata": meta, "spec": {"containers": [{"name": "c", "image": image}]}}
-        (self.manifests / f"{name}.json").write_text(json.dumps(pod))
+        pod = {"kind": "Pod", "metadata": meta, "spec": {"containers": [{"name": "c", "image": image}]}}
+        (self.manifests / f"{name}.json").write_bytes(pretty_json(pod))
 
     def revision(self, component: str, name: str, image: str) -> None:
         """A complete one, which becomes the current one."""
         directory = self.root / "standby" / component / name
         directory.mkdir(parents=True)
         meta = {"name": "pod-@ACTIVATION@", "uid": "@UID@", "annotations": {"autarky.dev/revision": name}}
-        pod = {"metadata": meta, "spec": {"containers": [{"name": "c", "image": image}]}}
-        (directory / "pod.json").write_text(json.dumps(pod))
+        pod = {"kind": "Pod", "metadata": meta, "spec": {"containers": [{"name": "c", "image": image}]}}
+        (directory / "pod.json").write_bytes(pretty_json(pod))
         link = directory.parent / "current"
         link.unlink(missing_ok=True)
         link.symlink_to(name)

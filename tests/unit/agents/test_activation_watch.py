@@ -67,13 +67,13 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
 
 
 async def test_an_activation_of_which_nothing_runs_is_renewed(node: Node) -> None:
-    node.disk.manifest("standby-kube-apiserver-1", "one")
+    node.disk.manifest("standby-kube-apiserver-0123abcd", "one")
     await node.rounds(PATIENCE_SECONDS + 4)
     assert node.ran == [("renew", API)]
 
 
 async def test_one_that_runs_is_left_alone_and_looked_at_seldom(node: Node) -> None:
-    node.disk.manifest("standby-kube-apiserver-1", "one")
+    node.disk.manifest("standby-kube-apiserver-0123abcd", "one")
     node.start("one")
     await node.rounds(10 * REST_SECONDS)
     assert node.ran == []
@@ -81,7 +81,7 @@ async def test_one_that_runs_is_left_alone_and_looked_at_seldom(node: Node) -> N
 
 
 async def test_while_the_runtime_does_not_answer_nothing_is_done(node: Node) -> None:
-    node.disk.manifest("standby-kube-apiserver-1", "one")
+    node.disk.manifest("standby-kube-apiserver-0123abcd", "one")
     node.cri.set_outage("it hangs")
     await node.rounds(10 * PATIENCE_SECONDS)
     assert node.ran == []

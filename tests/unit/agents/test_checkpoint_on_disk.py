@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from autarky import places
+from autarky.agents.node import slots_on_disk
 from autarky.agents.node.checkpointer import delete_revision, disk_of, write_revision
 from autarky.model.files import File
-from autarky.render.standby import Revision
+from autarky.render.standby import COMPONENTS, Revision
 
 COMPONENT = "kube-scheduler"
+POD = b'{\n  "kind": "Pod",\n  "metadata": {"annotations": {"autarky.dev/revision": "one"}}\n}\n'
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +28,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def revision(name: str = "checkpoint-1") -> Revision:
     directory = f"{places.STANDBY}/{COMPONENT}/{name}"
-    files = (File(f"{directory}/files/secrets/key", b"secret", 0o444), File(f"{directory}/pod.json", b"{}", 0o600))
+    files = (File(f"{directory}/files/secrets/key", b"secret", 0o444), File(f"{directory}/pod.json", POD, 0o600))
     return Revision(COMPONENT, name, files)
 
 
@@ -62,15 +64,43 @@ def test_links_and_active_manifests_are_seen(node: Path) -> None:
         write_revision(revision(name))
     (node / "standby" / COMPONENT / "current").symlink_to("two")
     (node / "standby" / COMPONENT / "previous").symlink_to("one")
-    active = '{"metadata": {"annotations": {"autarky.dev/revision": "one"}}}'
-    (node / "manifests" / f"standby-{COMPONENT}-abc.json").write_text(active)
+    (node / "manifests" / f"standby-{COMPONENT}-0123abcd.json").write_bytes(POD)
     disk = disk_of(COMPONENT)
     assert disk is not None
     assert (disk.current, disk.previous, disk.in_use) == ("two", "one", {"one"})
 
 
 def test_a_disk_that_cannot_be_read_is_unknown(node: Path) -> None:
-    """Rule 2: half a manifest, or no directory, is not "nothing there"."""
-    (node / "manifests" / f"standby-{COMPONENT}-abc.json").write_text("{")
-    assert disk_of(COMPONENT) is None
+    """Rule 2: no directory is not "nothing there"."""
     assert disk_of("kube-apiserver") is None
+    (node / "manifests").rmdir()
+    assert disk_of(COMPONENT) is None
+
+
+@pytest.mark.parametrize("torn", [b"", POD[:-3], b"\0" * len(POD)])
+def test_while_a_manifest_is_torn_every_revision_counts_as_in_use_and_no_standby_as_active(
+    node: Path, torn: bytes
+) -> None:
+    """Its pod may run on for a while, from whichever revision; but it ends when the kubelet looks again."""
+    for name in ("one", "two"):
+        write_revision(revision(name))
+    (node / "manifests" / f"standby-{COMPONENT}-0123abcd.json").write_bytes(torn)
+    disk = disk_of(COMPONENT)
+    assert disk is not None
+    assert disk.in_use == {"one", "two"}
+    assert slots_on_disk.active_standbys() == dict.fromkeys(COMPONENTS, False)
+
+
+@pytest.mark.parametrize("torn", [b"", POD[:-3], b"\0" * len(POD)])
+def test_a_revision_whose_pod_is_torn_is_incomplete_and_will_be_written_again(node: Path, torn: bytes) -> None:
+    write_revision(revision("one"))
+    (node / "standby" / COMPONENT / "one" / "pod.json").write_bytes(torn)
+    disk = disk_of(COMPONENT)
+    assert disk is not None
+    assert (disk.complete, disk.incomplete) == (frozenset(), {"one"})
+
+
+def test_an_active_standby_is_seen_by_its_whole_manifest(node: Path) -> None:
+    (node / "manifests" / f"standby-{COMPONENT}-0123abcd.json").write_bytes(POD)
+    (node / "manifests" / "standby-kube-apiserver-garbage").write_bytes(POD)
+    assert slots_on_disk.active_standbys() == {**dict.fromkeys(COMPONENTS, False), COMPONENT: True}

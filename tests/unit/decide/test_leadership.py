@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from autarky.decide.leadership import (
+    AFTER_OUTAGE_SECONDS,
     EXPIRY_MARGIN,
     RELEASED_SECONDS,
     SETTLE_SECONDS,
@@ -59,6 +60,32 @@ def test_without_an_api_the_clock_starts_anew():
     assert decide(Slot.HOSTED, SEEN, blind.memory, 1001.0).decision.actions == ()
 
 
+def test_after_an_outage_a_hosted_pod_has_time_to_find_the_api_again():
+    """Rule 9: it ended when it could not renew, and waits for the lease's duration from when it sees it again."""
+    blind = decide(Slot.HOSTED, replace(SEEN, readable=False), LeaseMemory(), 0.0).memory
+    late = DURATION + EXPIRY_MARGIN + AFTER_OUTAGE_SECONDS
+    assert after(late, SEEN, blind).decision.actions == ()
+    found = after(late + 0.1, SEEN, blind)
+    assert found.decision.actions == (Action.ACTIVATE_STANDBY,)
+    assert found.memory.failed == frozenset()
+    gone = replace(SEEN, hosted=Health.ABSENT, hosted_pod=None)
+    assert after(DURATION + EXPIRY_MARGIN + 0.1, gone, blind).decision.actions == (Action.ACTIVATE_STANDBY,)
+
+
+def test_once_the_lease_is_renewed_the_outage_is_over():
+    blind = decide(Slot.HOSTED, replace(SEEN, readable=False), LeaseMemory(), 0.0).memory
+    first = decide(Slot.HOSTED, SEEN, blind, 1.0).memory
+    renewed = replace(SEEN, lease=replace(HELD, renewed="1"))
+    assert after(DURATION + EXPIRY_MARGIN + 0.1, renewed, first).decision.actions == (Action.ACTIVATE_STANDBY,)
+
+
+def test_a_standby_stays_until_somebody_leads():
+    """Rule 1: that a pod is Ready does not mean that it leads."""
+    there = replace(SEEN, standby_active=True)
+    assert after(DURATION + EXPIRY_MARGIN + 0.1, there).decision.actions == ()
+    assert after(SETTLE_SECONDS, there).decision.actions == (Action.WITHDRAW_STANDBY,)
+
+
 @given(st.sampled_from(Health), st.booleans(), st.none() | st.just(HELD))
 def test_unknown_is_not_down(hosted, standby_active, lease):
     """Rule 2: what cannot be seen changes nothing, however long it lasts."""
@@ -96,6 +123,8 @@ class Node(RuleBasedStateMachine):
         self.lease = Lease("n1_hosted", "0", DURATION)
         self.leaderless_since: float | None = None
         self.withdrawals: dict[int, int] = {}
+        self.cut_off = False
+        self.outages: dict[int, int] = {}
 
     @rule(health=st.sampled_from(Health), able=st.booleans())
     def a_new_pod_comes(self, health: Health, able: bool) -> None:
@@ -122,6 +151,9 @@ class Node(RuleBasedStateMachine):
             self.renewals += 1
             self.lease = Lease("n1_x", str(self.renewals), DURATION)
         judged = self.api and self.hosted is not Health.UNKNOWN
+        if not self.api and not self.cut_off:
+            self.outages[self.pod] = self.outages.get(self.pod, 0) + 1
+        self.cut_off = not judged or (self.cut_off and not leads)
         self.leaderless_since = None if leads or not judged else (self.leaderless_since or self.now)
         seen = Seen(self.hosted, str(self.pod), self.standby, self.lease, self.api)
         found = decide(Slot.HOSTED, seen, self.memory, self.now)
@@ -134,12 +166,13 @@ class Node(RuleBasedStateMachine):
     @invariant()
     def somebody_leads_soon_when_it_can_be_seen_that_nobody_does(self) -> None:
         waited = self.now - self.leaderless_since if self.leaderless_since is not None else 0.0
-        assert waited <= DURATION + EXPIRY_MARGIN + 1.0
+        patience = AFTER_OUTAGE_SECONDS if self.cut_off else 0.0
+        assert waited <= DURATION + EXPIRY_MARGIN + patience + 1.0
 
     @invariant()
     def a_pod_that_cannot_lead_is_tried_once(self) -> None:
         if not self.able:
-            assert self.withdrawals.get(self.pod, 0) <= 1
+            assert self.withdrawals.get(self.pod, 0) <= 1 + self.outages.get(self.pod, 0)
 
 
 Node.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)

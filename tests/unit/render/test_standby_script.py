@@ -237,6 +237,86 @@ def test_without_a_current_revision_nothing_is_activated(place):
     assert place.active() == []
 
 
+TORN = ("empty", "half", "zeros", "garbage", "absent")
+
+
+def tear(path: Path, how: str) -> None:
+    """What a damaged disk, or a hand, makes of a file."""
+    content = path.read_bytes()
+    path.unlink()
+    if how != "absent":
+        torn = {"empty": b"", "half": content[: len(content) // 2], "zeros": bytes(len(content)), "garbage": b"{}\n"}
+        path.write_bytes(torn[how])
+
+
+@pytest.mark.parametrize("how", TORN)
+@pytest.mark.parametrize("verb", ["boot", "activate"])
+def test_instead_of_a_torn_revision_the_previous_one_is_activated(ready, verb, how):
+    new = revision(extra_args={API: {"v": "5"}})
+    ready.write(new)
+    ready.ok("switch", API, new.name)
+    tear(ready.root / "standby" / API / new.name / "pod.json", how)
+    said = ready.run(verb, *([API] if verb == "activate" else [])).stderr
+    assert f"the current revision of {API} is not whole" in said
+    [pod] = [pod for pod in ready.active() if pod["metadata"]["labels"]["k8s-app"] == API]
+    assert pod["metadata"]["annotations"] == {"autarky.dev/revision": revision().name}
+
+
+def test_a_link_that_points_to_nothing_is_passed_over(ready):
+    new = revision(extra_args={API: {"v": "5"}})
+    ready.write(new)
+    ready.ok("switch", API, new.name)
+    current = ready.root / "standby" / API / "current"
+    current.unlink()
+    current.symlink_to("no-such-revision")
+    assert ready.run("activate", API).returncode == 0
+    assert [pod["metadata"]["annotations"]["autarky.dev/revision"] for pod in ready.active()] == [revision().name]
+
+
+@pytest.mark.parametrize("how", TORN)
+def test_a_torn_revision_becomes_neither_the_current_nor_the_previous_one(ready, how):
+    new = revision(extra_args={API: {"v": "5"}})
+    ready.write(new)
+    pod = ready.root / "standby" / API / new.name / "pod.json"
+    whole = pod.read_bytes()
+    tear(pod, how)
+    assert ready.run("switch", API, new.name).returncode == 1
+    assert ready.current() == revision().name
+    pod.write_bytes(whole)
+    ready.ok("switch", API, new.name)
+    tear(pod, how)
+    third = revision(extra_args={API: {"v": "6"}})
+    ready.write(third)
+    ready.ok("switch", API, third.name)
+    assert (ready.current(), ready.previous()) == (third.name, revision().name)
+
+
+@pytest.mark.parametrize("how", TORN[:-1])
+@pytest.mark.parametrize("verb", ["boot", "activate"])
+def test_a_torn_manifest_is_no_activation_and_a_whole_one_takes_its_place(ready, verb, how):
+    ready.ok("activate", API)
+    [manifest] = ready.manifests.iterdir()
+    tear(manifest, how)
+    assert standby.parse_list(ready.ok("list"))[API] == (revision().name, ())
+    ready.ok(verb, *([API] if verb == "activate" else []))
+    found = [pod for pod in ready.active() if pod["metadata"]["labels"]["k8s-app"] == API]
+    assert len(found) == 1
+    assert not manifest.exists()
+
+
+def test_garbage_in_the_manifest_directory_is_left_alone_and_stops_nothing(ready):
+    ready.manifests.mkdir()
+    names = ("standby-kube-apiserver-", "standby-kube-apiserver-x y.json", "garbage.json", "-rf", "*")
+    for name in names:
+        (ready.manifests / name).write_text("{")
+    ready.ok("boot")
+    whole = {path.name for path in ready.manifests.iterdir()} - set(names)
+    assert len(whole) == len(standby.COMPONENTS)
+    for component in standby.COMPONENTS:
+        ready.ok("withdraw", component)
+    assert {path.name for path in ready.manifests.iterdir()} == set(names)
+
+
 @pytest.mark.parametrize("broken", ["ln", "mv"])
 def test_a_switch_that_is_cut_leaves_the_old_revision_and_the_next_one_heals_it(ready, broken):
     new = revision(extra_args={API: {"v": "5"}})

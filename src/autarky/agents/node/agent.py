@@ -30,6 +30,7 @@ ROUND_SECONDS = 0.5
 SETTLE_SECONDS = 10.0
 """How long a hosted API server must have served before its standby goes: one that crashes soon after its
 start is still covered."""
+ASK_SECONDS = 2.0
 LEVELS = {api_server.COMPONENT: 2, controllers.CONTROLLER_MANAGER: 3, controllers.SCHEDULER: 3}
 VERBS = {slots.Action.ACTIVATE_STANDBY: "activate", slots.Action.WITHDRAW_STANDBY: "withdraw"}
 
@@ -125,6 +126,7 @@ class NodeAgent:
         memory = self._leases.get(component, leadership.LeaseMemory())
         found = leadership.decide(wanted, seen, memory, self.clock.monotonic())
         if slots.Action.ACTIVATE_STANDBY in found.decision.actions and not await self._lease_is_still(component, seen):
+            self._leases[component] = leadership.after_outage(memory)
             return
         self._leases[component] = found.memory
         self.told.tell(component, found.decision.sentence)
@@ -137,10 +139,12 @@ class NodeAgent:
         await self.checkpointers[component].round(wanted, judged, etcd_up=etcd_up)
 
     async def _lease_is_still(self, component: str, seen: leadership.Seen) -> bool:
-        """Ask once more before acting: a watch whose connection is dead shows an old lease for a while."""
+        """Ask once more before acting: a watch whose connection is dead shows an old lease for a while, and an API
+        server that has lost its etcd connection answers nothing. Briefly: the other slots wait meanwhile."""
         try:
-            obj = await self.kube.get(*api_seen.LEASE, component, SYSTEM)
-        except AutarkyError:
+            async with asyncio.timeout(ASK_SECONDS):
+                obj = await self.kube.get(*api_seen.LEASE, component, SYSTEM)
+        except (AutarkyError, TimeoutError):
             return False
         return (None if obj is None else api_seen.lease_of(obj)) == seen.lease
 

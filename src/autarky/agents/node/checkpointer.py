@@ -27,7 +27,7 @@ from autarky.decide.slots import Health, Slot
 from autarky.errors import AutarkyError, Refused, UserError
 from autarky.kube import KubeClient
 from autarky.ports import Clock, Object
-from autarky.render import pods
+from autarky.render import pods, standby
 from autarky.render.checkpoint import images, references, revision_from_pod
 from autarky.render.standby import Revision
 from autarky.render.values import SYSTEM
@@ -153,13 +153,13 @@ def disk_of(component: str) -> Disk | None:
     directory = Path(places.STANDBY, component)
     try:
         revisions = {path.name for path in directory.iterdir() if path.is_dir() and not path.is_symlink()}
-        complete = {name for name in revisions if (directory / name / "pod.json").exists()}
+        complete = {name for name in revisions if is_complete(directory / name)}
         return Disk(
             current=_link(directory / "current"),
             previous=_link(directory / "previous"),
             complete=frozenset(complete),
             incomplete=frozenset(revisions - complete),
-            in_use=_in_use(component),
+            in_use=_in_use(component, revisions),
         )
     except (OSError, ValueError, KeyError):
         return None
@@ -169,8 +169,18 @@ def _link(path: Path) -> str | None:
     return path.readlink().name if path.is_symlink() else None
 
 
-def _in_use(component: str) -> frozenset[str]:
-    found = [json.loads(path.read_text())["metadata"] for path in slots_on_disk.manifests_of(component)]
+def is_complete(revision: Path) -> bool:
+    """A pod.json that is not whole does not count: it is written again, not trusted for good."""
+    pod = revision / "pod.json"
+    return pod.exists() and standby.is_whole(pod.read_bytes())
+
+
+def _in_use(component: str, revisions: set[str]) -> frozenset[str]:
+    """A manifest that is not whole may be of any revision, and its pod may not have ended yet."""
+    manifests = slots_on_disk.manifests_of(component)
+    if not all(map(standby.is_whole, manifests)):
+        return frozenset(revisions)
+    found = [json.loads(content)["metadata"] for content in manifests]
     return frozenset(meta["annotations"][pods.REVISION] for meta in found if "annotations" in meta)
 
 

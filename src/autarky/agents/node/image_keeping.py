@@ -17,6 +17,7 @@ from autarky.agents.node import slots_on_disk
 from autarky.agents.node.runtime_seen import COMPONENTS
 from autarky.errors import AutarkyError
 from autarky.ports import Clock, KeptImages
+from autarky.render import standby
 from autarky.render.checkpoint import images_of_pod
 
 POLL_SECONDS = 2.0
@@ -78,9 +79,9 @@ class ImageKeeping:
 def images_on_disk() -> frozenset[str] | None:
     """The images of all kept revisions, active manifests and parked agents; None when the disk cannot be read."""
     try:
-        revisions = Path(places.STANDBY).glob("*/*/pod.json")
-        manifests = [path for component in COMPONENTS for path in slots_on_disk.manifests_of(component)]
-        pods = [json.loads(path.read_text()) for path in (*revisions, *manifests)]
+        revisions = [path.read_bytes() for path in Path(places.STANDBY).glob("*/*/pod.json")]
+        manifests = [pod for component in COMPONENTS for pod in slots_on_disk.manifests_of(component)]
+        pods = [json.loads(pod) for pod in (*revisions, *manifests) if standby.is_whole(pod)]
         return frozenset(image for pod in pods for image in images_of_pod(pod))
     except (OSError, ValueError, KeyError):
         return None

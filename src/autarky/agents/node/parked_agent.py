@@ -93,7 +93,7 @@ def manifests_in_place() -> Mapping[str, Manifest] | None:
     """By file name; None when they cannot be read."""
     found = {}
     try:
-        for path in slots_on_disk.manifests_of(agent.COMPONENT):
+        for path in slots_on_disk.manifest_paths_of(agent.COMPONENT):
             meta = json.loads(path.read_text())["metadata"]
             found[path.name] = Manifest(meta["uid"], meta.get("annotations", {}).get(pods.REVISION, ""))
     except (OSError, ValueError, KeyError):

@@ -26,28 +26,45 @@ SCRIPT_SECONDS = 30.0
 def active_standbys() -> Mapping[str, bool] | None:
     """Component → whether an activation of its standby is in place; None when that cannot be read."""
     try:
-        names = [path.name for path in Path(places.MANIFESTS).iterdir()]
+        return {component: bool(activations_of(component)) for component in standby.COMPONENTS}
     except OSError:
         return None
-    return {c: any(name.startswith(f"standby-{c}-") for name in names) for c in standby.COMPONENTS}
 
 
-def manifests_of(component: str) -> list[Path]:
-    """The manifests of a component's standby in place, or of the parked agent; OSError."""
-    prefix = agent.STANDBY_POD if component == agent.COMPONENT else f"standby-{component}"
-    return sorted(Path(places.MANIFESTS).glob(f"{prefix}-*.json"))
+def activations_of(component: str) -> list[bytes]:
+    """The manifests in place. What is not whole is no activation: the kubelet can make no pod of it. OSError."""
+    return [content for content in manifests_of(component) if standby.is_whole(content)]
+
+
+def manifests_of(component: str) -> list[bytes]:
+    """All that the directory holds under the names of activations, whole or not. OSError."""
+    return [_read(path) for path in manifest_paths_of(component)]
+
+
+def manifest_paths_of(component: str) -> list[Path]:
+    """Of a component's standby, or of the parked agent. OSError."""
+    parked = component == agent.COMPONENT
+    name = f"{agent.STANDBY_POD}-*.json" if parked else f"standby-{component}-{standby.ACTIVATION_NAME}.json"
+    return sorted(path for path in Path(places.MANIFESTS).iterdir() if path.match(name))
+
+
+def _read(path: Path) -> bytes:
+    """Empty when it went meanwhile."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 def activations() -> Mapping[str, frozenset[str]] | None:
     """Component → the pod uids of its standby's manifests in place; None when they cannot be read."""
-    found: dict[str, set[str]] = {component: set() for component in standby.COMPONENTS}
     try:
-        for component, uids in found.items():
-            for path in manifests_of(component):
-                uids.add(json.loads(path.read_text())["metadata"]["uid"])
+        return {
+            component: frozenset(json.loads(pod)["metadata"]["uid"] for pod in activations_of(component))
+            for component in standby.COMPONENTS
+        }
     except (OSError, ValueError, KeyError):
         return None
-    return {component: frozenset(uids) for component, uids in found.items()}
 
 
 def wanted_level() -> int | None:
