@@ -1,0 +1,131 @@
+"""The cluster outlives the loss of its parts: agents, objects, etcd's process, level 3, files of the standby.
+
+The tests of this module build on each other, in order. Nothing in here runs `up` again unless it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from harness import AGNHOST, TestCluster, one_node
+from survival import API, CONTROLLERS, SYSTEM, containers, decisions, schedules, settled, standbys, wait_for_checkpoint
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+HOSTED_API = ("-l", "k8s-app=kube-apiserver,autarky.dev/slot=hosted")
+AGENT = "python3 -m autarky[.]agents[.]node"
+MANIFESTS = "/etc/kubernetes/manifests"
+
+
+@pytest.fixture(scope="module")
+def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
+    cluster = make_cluster("t-surv", **one_node())
+    cluster.up()
+    return cluster
+
+
+def test_the_api_server_goes_while_the_acting_agent_is_killed_and_no_request_fails(cluster: TestCluster) -> None:
+    with cluster.probed() as reports:
+        cluster.shell("n1", f"kill -KILL {_pid_of_the_acting_agent(cluster)}")
+        cluster.kubectl(*SYSTEM, "delete", "pod", *HOSTED_API, "--wait=false")
+        cluster.wait("the standby takes over", lambda: standbys(cluster) == ["standby-kube-apiserver"])
+        cluster.wait("the standby is dormant again", lambda: settled(cluster), seconds=120)
+    assert reports[0]["failed"] == 0, reports[0]
+
+
+def _pid_of_the_acting_agent(cluster: TestCluster) -> int:
+    """The one that holds the lock and has imported more than a bare interpreter: the biggest."""
+    sizes = cluster.shell("n1", f"ps -o rss=,pid= -p $(pgrep -d, -f '{AGENT}') | sort -n | tail -1")
+    return int(sizes.split()[1])
+
+
+def test_the_api_server_and_both_agents_killed_at_once_come_back(cluster: TestCluster) -> None:
+    with cluster.probed() as reports:
+        cluster.shell("n1", f"pkill -KILL -x kube-apiserver; pkill -KILL -f '{AGENT}'")
+        cluster.wait("the API answers again", cluster.api_answers, seconds=60)
+        cluster.wait("the standby is dormant again", lambda: settled(cluster), seconds=120)
+    assert reports[0]["writes_lost"] == 0, reports[0]
+
+
+def test_with_all_objects_of_ours_deleted_everything_goes_on_and_up_brings_them_back(cluster: TestCluster) -> None:
+    """Rule 10. The agent that is left has neither ControlPlane nor rights: it acts by disk and ports."""
+    before = containers(cluster)
+    with cluster.probed() as reports:
+        cluster.kubectl("delete", "controlplanes", "--all")
+        cluster.kubectl("delete", "crd", *_our_crds(cluster))
+        cluster.kubectl("delete", "clusterrolebinding,clusterrole", "autarky:node-agent")
+        cluster.kubectl(*SYSTEM, "delete", "rolebinding,role", "autarky:node-agent-leases")
+        cluster.kubectl(*SYSTEM, "delete", "ds/node-agent", "deploy/autarky-operator")
+        cluster.kubectl(*SYSTEM, "wait", "--for=delete", "pod", "-l", "k8s-app=autarky-operator", "--timeout=60s")
+        assert containers(cluster) == before
+        cluster.kubectl(*SYSTEM, "delete", "pod", *HOSTED_API)
+        cluster.wait("the hosted API server is back", lambda: _is_ready(cluster, API), seconds=90)
+        cluster.wait("the standby is dormant again", lambda: not standbys(cluster), seconds=90)
+        schedules(cluster, "ownerless", AGNHOST)
+        cluster.up()
+        cluster.wait("everything is healthy", lambda: settled(cluster), seconds=90)
+    assert reports[0]["failed"] == 0, reports[0]
+    assert cluster.kubectl("get", "controlplane", "cluster", "-o", "jsonpath={.spec.selfHosted}") == "1-4"
+    others = {name: identity for name, identity in before.items() if not name.startswith("kube-apiserver")}
+    assert others.items() <= containers(cluster).items()
+
+
+def _our_crds(cluster: TestCluster) -> list[str]:
+    names = cluster.kubectl("get", "crd", "-o", "jsonpath={.items[*].metadata.name}").split()
+    return [name for name in names if name.endswith(".autarky.dev")]
+
+
+def _is_ready(cluster: TestCluster, workload: str) -> bool:
+    return cluster.kubectl(*SYSTEM, "get", workload, "-o", "jsonpath={.status.numberReady}") == "1"
+
+
+def test_etcd_killed_comes_back_and_nothing_is_torn_down_for_it(cluster: TestCluster) -> None:
+    cluster.wait("the operator leads", lambda: cluster.status()["healthy"])
+    servers = containers(cluster, ("kube-apiserver",))
+    judged = len(decisions(cluster, "kube-apiserver"))
+    with cluster.probed() as reports:
+        cluster.shell("n1", "pkill -KILL -x etcd")
+        cluster.wait("the API answers again", cluster.api_answers, seconds=60)
+        schedules(cluster, "after-etcd", AGNHOST)
+        cluster.wait("everything is healthy", lambda: settled(cluster), seconds=90)
+    assert reports[0]["writes_lost"] == 0, reports[0]
+    assert reports[0]["outage"]["over"], reports[0]
+    assert containers(cluster, ("kube-apiserver",)) == servers
+    since = decisions(cluster, "kube-apiserver")[judged:]
+    assert not [event for event in since if "standby takes over" in event or "withdrawn" in event], since
+
+
+def test_every_pod_of_level_3_deleted_at_once_is_made_anew(cluster: TestCluster) -> None:
+    selector = f"k8s-app in ({','.join(CONTROLLERS)})"
+    before = containers(cluster, CONTROLLERS)
+    cluster.kubectl(*SYSTEM, "delete", "pod", "-l", selector)
+    schedules(cluster, "after-level-3", AGNHOST)
+    cluster.wait("everything is healthy", lambda: settled(cluster), seconds=120)
+    assert not before.keys() & containers(cluster, CONTROLLERS).keys()
+
+
+def test_a_kubelet_that_starts_with_no_api_brings_it_back_and_it_pivots_by_itself(cluster: TestCluster) -> None:
+    stopped = "systemctl stop kubelet; pkill -KILL -x kube-apiserver; pkill -KILL -x kube-scheduler"
+    cluster.shell("n1", f"{stopped}; systemctl start kubelet")
+    cluster.wait("the API answers again", cluster.api_answers, seconds=60)
+    schedules(cluster, "after-kubelet", AGNHOST)
+    cluster.wait("everything is healthy", lambda: settled(cluster), seconds=120)
+
+
+@pytest.mark.slow
+def test_a_torn_checkpoint_and_torn_manifests_do_not_keep_the_api_down(cluster: TestCluster) -> None:
+    """What a damaged disk or a hand leaves: the current revision without a pod, a manifest cut in half, garbage."""
+    wait_for_checkpoint(cluster, "kube-apiserver")
+    previous = cluster.shell("n1", "readlink /var/lib/autarky/standby/kube-apiserver/previous").strip()
+    cluster.shell("n1", f"systemctl stop kubelet; pkill -KILL -x kube-apiserver; pkill -KILL -f '{AGENT}'")
+    cluster.shell("n1", ": >/var/lib/autarky/standby/kube-apiserver/current/pod.json")
+    cluster.shell("n1", f"head -c 300 {MANIFESTS}/etcd-*.json >{MANIFESTS}/standby-kube-apiserver-0badcafe.json")
+    cluster.shell("n1", f"head -c 300 /dev/urandom >{MANIFESTS}/garbage.json; systemctl start kubelet")
+    cluster.wait("the API answers again", cluster.api_answers, seconds=60)
+    [active] = cluster.shell("n1", f"grep -l kube-apiserver {MANIFESTS}/standby-kube-apiserver-*").split()
+    assert previous in cluster.shell("n1", f"cat {active}")
+    cluster.wait("the standby is dormant again", lambda: settled(cluster), seconds=120)
+    cluster.shell("n1", f"rm {MANIFESTS}/garbage.json")
+    whole = "test -s /var/lib/autarky/standby/kube-apiserver/current/pod.json && echo whole || true"
+    cluster.wait("the checkpoint is made anew", lambda: "whole" in cluster.shell("n1", whole), seconds=120)
