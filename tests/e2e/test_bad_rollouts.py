@@ -145,21 +145,21 @@ def test_rule_4_level_3_of_a_newer_minor_goes_back_at_once(cluster: TestCluster,
     assert renewals.longest_gap < LONGEST_GAP
 
 
-@pytest.mark.parametrize("workload", [CONTROLLER_MANAGER, SCHEDULER])
-def test_rule_4_while_going_back_is_switched_off_the_standby_leads(cluster: TestCluster, workload: str) -> None:
-    good = template(cluster, workload)
+def test_rule_4_while_going_back_is_switched_off_the_standby_leads(cluster: TestCluster) -> None:
+    """A controller-manager of the next minor would lead; such a scheduler never does."""
+    good = template(cluster, SCHEDULER)
     set_rollback(cluster, enabled=False)
-    with lease_watched(cluster, workload) as renewals:
-        set_image(cluster, workload, NEXT)
-        rolled_out(cluster, workload)  # Kubernetes believes it
-        cluster.wait("the standby is active", lambda: component(workload) in _standby_components(cluster), seconds=60)
+    with lease_watched(cluster, SCHEDULER) as renewals:
+        set_image(cluster, SCHEDULER, NEXT)
+        rolled_out(cluster, SCHEDULER)  # Kubernetes believes it
+        cluster.wait("the standby is active", lambda: "standby-kube-scheduler" in standbys(cluster), seconds=60)
         before = len(renewals.stamps)
         cluster.wait("the standby leads", lambda: len(renewals.stamps) > before + 5, seconds=60)
         failed = condition(cluster, "RolloutFailed")
         assert failed["status"] == "True"
         assert "rolling back is switched off" in failed["message"]
-        assert template(cluster, workload) != good
-        back = goes_back(cluster, workload, lambda: set_rollback(cluster, enabled=True), good=good)
+        assert template(cluster, SCHEDULER) != good
+        back = goes_back(cluster, SCHEDULER, lambda: set_rollback(cluster, enabled=True), good=good)
         quiet(cluster)
     assert renewals.longest_gap < STANDBY_LEADS
     assert f"{NEXT} is newer than the oldest API server" in back.explanation
@@ -171,12 +171,10 @@ def test_a_scheduler_whose_image_says_no_version_and_never_leads_goes_back(clust
     with lease_watched(cluster, SCHEDULER) as renewals:
         back = goes_back(cluster, SCHEDULER, lambda: set_image(cluster, SCHEDULER, "newest"))
         quiet(cluster)
-    assert "is Ready, but no pod of this revision has led within 20 s" in back.explanation
+    # Ready while another leads, not Ready when it should: either is told, and what it lacks.
+    assert "within 20 s" in back.explanation
+    assert "devicetaintrules" in back.explanation
     assert renewals.longest_gap < STANDBY_LEADS
-
-
-def _standby_components(cluster: TestCluster) -> set[str]:
-    return {name.removeprefix("standby-") for name in standbys(cluster)}
 
 
 # --- afterwards ----------------------------------------------------------------------------------------
@@ -184,11 +182,13 @@ def _standby_components(cluster: TestCluster) -> set[str]:
 
 def test_the_users_next_edit_is_tried(cluster: TestCluster) -> None:
     goes_back(cluster, SCHEDULER, lambda: edit(cluster, SCHEDULER, bad_flag(SCHEDULER)))
-    assert condition(cluster, "RolledBack")["status"] == "True"
+    assert "kube-scheduler" in condition(cluster, "RolledBack")["message"]
     told, before = explanations(cluster, SCHEDULER), last_good(cluster, SCHEDULER)
     edit(cluster, SCHEDULER, adding_flag(SCHEDULER, "--v=1"))
     cluster.wait("the next edit is the last good revision", lambda: last_good(cluster, SCHEDULER) != before)
-    cluster.wait("nothing is rolled back any more", lambda: condition(cluster, "RolledBack")["status"] == "False")
+    cluster.wait(
+        "that it went back is history", lambda: "kube-scheduler" not in condition(cluster, "RolledBack")["message"]
+    )
     assert "--v=1" in template(cluster, SCHEDULER)["spec"]["containers"][0]["command"]
     assert explanations(cluster, SCHEDULER) == told
 
