@@ -22,23 +22,35 @@ ignore_option = click.option(
 
 skip_option = click.option("--skip", multiple=True, metavar="PHASE", help="Leave this phase out (repeatable).")
 
+take_ownership_option = click.option(
+    "--take-ownership", is_flag=True, help="Take back what others have changed of what autarky applied."
+)
+
 
 @click.command()
 @cluster_options
 @output_option
 @ignore_option
 @skip_option
+@take_ownership_option
 @click.option("--dry-run", is_flag=True, help="Only say what would be done, as `autarky plan` does.")
 def up(
-    file: Path | None, cluster: str | None, output: str, ignore: Sequence[str], skip: Sequence[str], dry_run: bool
+    file: Path | None,
+    cluster: str | None,
+    output: str,
+    ignore: Sequence[str],
+    skip: Sequence[str],
+    take_ownership: bool,
+    dry_run: bool,
 ) -> None:
     """Bring a cluster up, from nothing or from wherever an earlier run was stopped.
 
     Without a file or a known cluster it brings up one self-hosted node on a test host on this machine.
-    Run it again at any time: what is already as wanted is left alone.
+    Run it again at any time: what is already as wanted is left alone, and so is what others have changed since,
+    until the file says something new about it.
     """
     wanted = _wanted(file, cluster)
-    run_async(lambda: bring_up(wanted, output, ignore, skip, dry_run=dry_run))
+    run_async(lambda: bring_up(wanted, output, ignore, skip, dry_run=dry_run, take_ownership=take_ownership))
 
 
 @click.command()
@@ -46,10 +58,18 @@ def up(
 @output_option
 @ignore_option
 @skip_option
-def plan(file: Path | None, cluster: str | None, output: str, ignore: Sequence[str], skip: Sequence[str]) -> None:
-    """Say what `autarky up` would change, and change nothing."""
+@take_ownership_option
+def plan(
+    file: Path | None,
+    cluster: str | None,
+    output: str,
+    ignore: Sequence[str],
+    skip: Sequence[str],
+    take_ownership: bool,
+) -> None:
+    """Say what `autarky up` would change, and what of others' changes it would leave; change nothing."""
     wanted = _wanted(file, cluster)
-    run_async(lambda: bring_up(wanted, output, ignore, skip, dry_run=True))
+    run_async(lambda: bring_up(wanted, output, ignore, skip, dry_run=True, take_ownership=take_ownership))
 
 
 def _wanted(file: Path | None, name: str | None) -> Cluster:
@@ -63,7 +83,15 @@ def _wanted(file: Path | None, name: str | None) -> Cluster:
     return load_cluster(file, name)
 
 
-async def bring_up(wanted: Cluster, output: str, ignore: Sequence[str], skip: Sequence[str], *, dry_run: bool) -> None:
+async def bring_up(
+    wanted: Cluster,
+    output: str,
+    ignore: Sequence[str],
+    skip: Sequence[str],
+    *,
+    dry_run: bool,
+    take_ownership: bool = False,
+) -> None:
     """Run the workflow for this very cluster, or only plan it."""
     from autarky.cli.wiring import build_context, refuse_unfit_machine
     from autarky.config import dump
@@ -74,7 +102,7 @@ async def bring_up(wanted: Cluster, output: str, ignore: Sequence[str], skip: Se
 
     if not dry_run:
         await refuse_unfit_machine(wanted)
-    context = build_context(wanted, demoted=ignore)
+    context = build_context(wanted, demoted=ignore, take_ownership=take_ownership)
     try:
         result = await run_phases(
             "plan" if dry_run else "up",

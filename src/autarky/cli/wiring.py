@@ -173,7 +173,7 @@ def connect(directory: Path, url: str, certificate: str) -> Kube:
     )
 
 
-def build_context(cluster: Cluster, *, demoted: Sequence[str] = ()) -> Context:
+def build_context(cluster: Cluster, *, demoted: Sequence[str] = (), take_ownership: bool = False) -> Context:
     """Everything the phases need, from real adapters."""
     from autarky.payload import load_release
     from autarky.phases.context import Context
@@ -190,5 +190,6 @@ def build_context(cluster: Cluster, *, demoted: Sequence[str] = ()) -> Context:
         clock=SystemClock(),
         directory=directory,
         demoted=frozenset(demoted),
+        take_ownership=take_ownership,
         silence=Silence(),
     )

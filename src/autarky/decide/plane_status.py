@@ -12,6 +12,7 @@ from typing import Any
 
 Object = dict[str, Any]
 NOTHING = "Nothing"
+MOST_SENTENCES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +29,12 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class NodeSlots:
-    """What a control node's agent says of its slots, as it says it."""
+    """What a control node's agent says of its slots, as it says it: `level`, the lowest hosted one that it follows
+    (None: it says nothing), and its slots by component."""
 
     node: str
     ready: bool | None
+    level: int | None = None
     slots: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -42,6 +45,15 @@ class Rollout:
     component: str
     sentence: str
     rolled_back: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unapplied:
+    """Something in the spec that has not reached the workloads. refused: and will not, as it stands."""
+
+    reason: str
+    sentence: str
+    refused: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +68,16 @@ def status(
     layers: Sequence[Layer],
     nodes: Sequence[NodeSlots],
     rollouts: Sequence[Rollout],
+    drift: Sequence[str],
+    spec: Sequence[Unapplied],
     *,
     generation: int,
     before: Mapping[str, Any],
     now: str,
 ) -> Object:
-    """The whole status. `generation`: of the spec that was looked at; `now`: RFC 3339."""
-    found = [_ready(layers, nodes), _rolled_back(rollouts), _failed(rollouts)]
+    """The whole status. `drift`: a sentence for each edit by others; `generation`: of the spec that was looked
+    at; `now`: RFC 3339."""
+    found = [_ready(layers, nodes), _rolled_back(rollouts), _failed(rollouts), _drifted(drift), _applied(spec)]
     return {
         "observedGeneration": generation,
         "layers": [_layer(layer) for layer in sorted(layers, key=lambda one: (one.level, one.component, one.slot))],
@@ -97,6 +112,26 @@ def _failed(rollouts: Sequence[Rollout]) -> Condition:
     return Condition("RolloutFailed", False, NOTHING, "no failed rollout is in place")
 
 
+def _drifted(drift: Sequence[str]) -> Condition:
+    if drift:
+        return Condition("Drifted", True, "EditedByOthers", _bounded(sorted(drift)))
+    return Condition("Drifted", False, NOTHING, "every field is as it was applied last")
+
+
+def _applied(spec: Sequence[Unapplied]) -> Condition:
+    if not spec:
+        return Condition("SpecApplied", True, "Applied", "what the spec says has reached the workloads")
+    reason = next((one.reason for one in spec if one.refused), spec[0].reason)
+    return Condition("SpecApplied", False, reason, _bounded([one.sentence for one in spec]))
+
+
+def _bounded(sentences: Sequence[str]) -> str:
+    """Messages of conditions are for reading: the first ones, and how many more there are."""
+    shown = "; ".join(sentences[:MOST_SENTENCES])
+    more = len(sentences) - MOST_SENTENCES
+    return f"{shown}; and {more} more" if more > 0 else shown
+
+
 def _layer(layer: Layer) -> Object:
     return {
         "level": layer.level,
@@ -109,7 +144,8 @@ def _layer(layer: Layer) -> Object:
 
 def _node(node: NodeSlots) -> Object:
     ready = {True: "True", False: "False", None: "Unknown"}[node.ready]
-    return {"name": node.node, "ready": ready, "slots": dict(node.slots)}
+    level = {} if node.level is None else {"lowestHostedLevel": node.level}
+    return {"name": node.node, "ready": ready, **level, "slots": dict(node.slots)}
 
 
 def _stamped(condition: Condition, generation: int, before: Mapping[str, Any], now: str) -> Object:

@@ -52,6 +52,20 @@ class Changed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Drifted(Event):
+    """Somebody else has changed a field, and it is left so: what we had set, what it is now, who did it and when
+    (RFC 3339); the last two are empty where that is not known."""
+
+    kind: ClassVar[str] = "drift"
+    subject: str
+    field: str
+    ours: str
+    live: str
+    manager: str
+    since: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Noted(Event):
     kind: ClassVar[str] = "note"
     sentence: str

@@ -2,7 +2,8 @@
 
 Contract of every phase:
 - `plan` only looks. It returns the changes that `run` would make, as sentences; an empty list means
-  that this part of the world is already as wanted. What cannot be seen yet (a host that does not
+  that this part of the world is already as wanted. It may tell as well what others have changed and `run`
+  will leave as it is (`Kept`), which is no change. What cannot be seen yet (a host that does not
   exist, an API that is down) is planned as if it had to be made.
 - `run` makes the changes and returns when they are verified. It may be killed at any point; `plan`
   and `run` again must converge (rule 5).
@@ -27,6 +28,22 @@ class Change:
     sentence: str
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A value that somebody else has set, and that is left as it is: no change, but worth knowing.
+
+    subject, field: what of which object; ours, live: the two values as text; manager, since: who set it and when
+    (RFC 3339), empty where that is not known.
+    """
+
+    subject: str
+    field: str
+    ours: str
+    live: str
+    manager: str = ""
+    since: str = ""
+
+
 class Phase(Protocol[Context_contra]):
     """See the module's contract. `name` is verb-noun ("prepare-hosts"), `timeout` in seconds."""
 
@@ -39,6 +56,6 @@ class Phase(Protocol[Context_contra]):
     @property
     def timeout(self) -> float: ...
 
-    async def plan(self, context: Context_contra) -> Sequence[Change]: ...
+    async def plan(self, context: Context_contra) -> Sequence[Change | Kept]: ...
 
     async def run(self, context: Context_contra, progress: Progress) -> None: ...

@@ -17,12 +17,21 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TypeVar
 
-from autarky.engine.events import Changed, Noted, OperationEnded, OperationStarted, PhaseEnded, PhaseStarted, Subscriber
+from autarky.engine.events import (
+    Changed,
+    Drifted,
+    Noted,
+    OperationEnded,
+    OperationStarted,
+    PhaseEnded,
+    PhaseStarted,
+    Subscriber,
+)
 from autarky.engine.journal import Entry, Journal, What, stopped_in
-from autarky.engine.phase import Change, Phase
+from autarky.engine.phase import Change, Kept, Phase
 from autarky.engine.progress import Bus, EventProgress, failure
 from autarky.engine.selection import Selection
 from autarky.errors import TimedOut, UserError
@@ -179,9 +188,13 @@ class _Operation:
     async def _plan_and_run(self, phase: Phase[C], context: C) -> str:
         progress = EventProgress(self.bus, self.clock, self.name, phase.name)
         async with _bounded(phase, progress):
-            changes = await phase.plan(context)
+            found = await phase.plan(context)
+        changes = [change for change in found if isinstance(change, Change)]
         for change in changes:
             self._announce(phase, change)
+        for kept in found:
+            if isinstance(kept, Kept):
+                self._tell(phase, kept)
         if not changes:
             return "unchanged"
         if self.dry_run:
@@ -201,6 +214,10 @@ class _Operation:
                 dry_run=self.dry_run,
             )
         )
+
+    def _tell(self, phase: Phase[C], kept: Kept) -> None:
+        time = self.clock.time()
+        self.bus.emit(Drifted(time=time, operation=self.name, phase=phase.name, **asdict(kept)))
 
     def _end_phase(self, phase: Phase[C], outcome: str, started: float, detail: str = "") -> None:
         self.outcomes[phase.name] = outcome

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autarky import places
-from autarky.engine.phase import Change
+from autarky.engine.phase import Change, Kept
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.phases.context import Context, for_each
@@ -30,11 +30,11 @@ class StartAgents:
     title: str = "Start the node agents"
     timeout: float = 120
 
-    async def plan(self, context: Context) -> Sequence[Change]:
+    async def plan(self, context: Context) -> Sequence[Change | Kept]:
         nodes = context.cluster.control_nodes
         if not context.addresses_known or not context.pki.complete():
             return [Change(f"start the node agent on {node.name}") for node in nodes]
-        changes: list[Change] = []
+        changes: list[Change | Kept] = []
         for node in nodes:
             missing = await _missing(context, node)
             changes += [Change(f"write the static pod {file.path} on {node.name}") for file in missing]

@@ -51,6 +51,10 @@ class Context:
     directory: Path
     silence: Progress
     demoted: frozenset[str] = frozenset()
+    take_ownership: bool = False
+    """Whether edits by others are taken back (`up --take-ownership`)."""
+    in_file: Cluster | None = None
+    """The cluster as its file has it, once `cluster` follows edits of the ControlPlane object."""
     payload: Payload | None = None
     facts: dict[str, HostFacts] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autarky.decide import levels
 from autarky.decide.pods import pod_health
 from autarky.decide.slots import Health
+from autarky.duties import hosting
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
 from autarky.model.cluster import Node
@@ -23,7 +25,6 @@ from autarky.render.values import SYSTEM
 
 SERVE_SECONDS = 120.0
 END_SECONDS = 180.0
-APPS = "apps/v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +37,14 @@ class RetireHosted:
         if not await context.api_answers():
             return []
         return [
-            Change(f"delete {_kind(component)} {SYSTEM}/{component}, once its standby serves")
+            Change(f"delete {hosting.kind_of(component)} {SYSTEM}/{component}, once its standby serves")
             for component in await superfluous(context)
         ]
 
     async def run(self, context: Context, progress: Progress) -> None:
         for component in await superfluous(context):
             await _until_standbys_serve(context, component, progress)
-            await context.kube().delete(APPS, _kind(component), component, SYSTEM)
-            await context.kube().delete("policy/v1", "PodDisruptionBudget", component, SYSTEM)
+            await hosting.retire(context.kube(), component)
             await _until_hosted_pods_ended(context, component, progress)
             progress.note(f"{component} runs as static pods only")
 
@@ -52,17 +52,19 @@ class RetireHosted:
 async def superfluous(context: Context) -> list[str]:
     """The components whose level is not hosted and whose hosted workload is there."""
     unwanted = [c for c in standby.COMPONENTS if not context.cluster.hosts_level(LEVELS[c])]
-    return [c for c in unwanted if await context.kube().get(APPS, _kind(c), c, SYSTEM) is not None]
-
-
-def _kind(component: str) -> str:
-    return "DaemonSet" if component == api_server.COMPONENT else "Deployment"
+    return [c for c in unwanted if await context.kube().get(hosting.APPS, hosting.kind_of(c), c, SYSTEM) is not None]
 
 
 async def _until_standbys_serve(context: Context, component: str, progress: Progress) -> None:
+    memory = levels.Memory()
+
     async def serve() -> str | None:
-        idle = [node.name for node in context.cluster.control_nodes if not await _serves(context, node, component)]
-        return f"not yet on {', '.join(idle)}" if idle else None
+        nonlocal memory
+        standbys = {node.name: await _serves(context, node, component) for node in context.cluster.control_nodes}
+        seen = levels.Seen(hosted=False, workload=True, standbys=standbys)
+        decision = levels.decide(seen, memory, context.clock.monotonic())
+        memory = decision.memory
+        return None if decision.step is levels.Step.RETIRE else decision.sentence
 
     what = f"the standby of {component} serves on every control node"
     await poll_until(what, serve, timeout=SERVE_SECONDS, progress=progress, clock=context.clock)

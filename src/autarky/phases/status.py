@@ -16,6 +16,7 @@ from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.phases.context import Context
 from autarky.phases.hosts import observe
+from autarky.phases.ownership import follow
 from autarky.ports import Object
 from autarky.render import standby
 from autarky.render.values import SYSTEM
@@ -70,6 +71,8 @@ async def gather(context: Context) -> Status:
     """Look at hosts and API side by side and put it together."""
     problem = await _observed(context)
     why_down = None if await context.api_answers() else await _why_down(context, problem)
+    if why_down is None:
+        await follow(context)
     rows = await (_from_api(context) if why_down is None else _from_hosts(context))
     return Status(
         cluster=context.cluster.name,

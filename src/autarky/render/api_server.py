@@ -18,6 +18,7 @@ from autarky.render.values import (
     flags,
     immutable_config_map,
     immutable_secret,
+    with_given,
 )
 
 COMPONENT = "kube-apiserver"
@@ -70,8 +71,14 @@ def config_files() -> dict[str, str]:
 
 def arguments(inputs: Inputs, *, port: int, drain: int, secrets: str, config: str) -> list[str]:
     """The command line, but for the node's own address, which the pod fills in as $(HOST_IP)."""
+    own = own_arguments(inputs, port=port, drain=drain, secrets=secrets, config=config)
+    return flags(own, inputs.cluster.extra_args.get(COMPONENT, {}))
+
+
+def own_arguments(inputs: Inputs, *, port: int, drain: int, secrets: str, config: str) -> dict[str, str]:
+    """What we set, the user's extra arguments aside."""
     cluster = inputs.cluster
-    ours = {
+    return {
         "advertise-address": "$(HOST_IP)",
         "secure-port": str(port),
         "etcd-servers": ",".join(_etcd_servers(inputs)),
@@ -108,7 +115,6 @@ def arguments(inputs: Inputs, *, port: int, drain: int, secrets: str, config: st
         "shutdown-send-retry-after": "true",
         "shutdown-watch-termination-grace-period": "2s",
     }
-    return flags(ours, cluster.extra_args.get(COMPONENT, {}))
 
 
 def _etcd_servers(inputs: Inputs) -> tuple[str, ...]:
@@ -138,6 +144,7 @@ def hosted(inputs: Inputs) -> list[Object]:
     """Secret, ConfigMap and DaemonSet."""
     secret = immutable_secret(COMPONENT, secret_files(inputs))
     config = immutable_config_map(COMPONENT, config_files())
+    own = own_arguments(inputs, port=ports.API_HOSTED, drain=HOSTED_DRAIN_SECONDS, secrets=SECRETS, config=CONFIG)
     container = _container(inputs, port=ports.API_HOSTED, drain=HOSTED_DRAIN_SECONDS, secrets=SECRETS, config=CONFIG)
     container["volumeMounts"] = [pods.mount("secrets", SECRETS), pods.mount("config", CONFIG)]
     pod: Object = {
@@ -157,7 +164,7 @@ def hosted(inputs: Inputs) -> list[Object]:
     }
     # One at a time, the old one first: two hosted servers cannot share the port. The standby covers the gap.
     daemon_set = pods.daemon_set(COMPONENT, pod, strategy=pods.rolling(surge=0, unavailable=1))
-    return [secret, config, daemon_set]
+    return [secret, config, with_given(daemon_set, own, inputs.cluster.extra_args.get(COMPONENT, {}))]
 
 
 def standby_spec(inputs: Inputs, directory: str) -> Object:

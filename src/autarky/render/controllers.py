@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from autarky.model import ports
 from autarky.render import pods
 from autarky.render.kubeconfig import client_kubeconfig
-from autarky.render.values import CONTROL_PLANE_FACT, Inputs, Object, flags, immutable_secret
+from autarky.render.values import CONTROL_PLANE_FACT, Inputs, Object, flags, immutable_secret, with_given
 
 CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
@@ -118,11 +118,14 @@ CONTROLLERS = {
 }
 
 
+def _own_arguments(inputs: Inputs, controller: Controller, *, port: int, hosted: bool) -> dict[str, str]:
+    own = {**controller.arguments(inputs), "secure-port": str(port)}
+    return {**own, "permit-port-sharing": "true"} if hosted else own
+
+
 def _container(inputs: Inputs, controller: Controller, *, port: int, hosted: bool) -> Object:
-    ours = {**controller.arguments(inputs), "secure-port": str(port)}
-    if hosted:
-        ours["permit-port-sharing"] = "true"
-    command = [controller.name, *flags(ours, inputs.cluster.extra_args.get(controller.name, {}))]
+    own = _own_arguments(inputs, controller, port=port, hosted=hosted)
+    command = [controller.name, *flags(own, inputs.cluster.extra_args.get(controller.name, {}))]
     container = pods.command_container(
         controller.name,
         inputs.image(controller.name),
@@ -161,6 +164,8 @@ def hosted(inputs: Inputs, name: str) -> list[Object]:
         strategy=pods.rolling(surge=1, unavailable=0),
         labels=labels,
     )
+    own = _own_arguments(inputs, controller, port=controller.hosted_port, hosted=True)
+    deployment = with_given(deployment, own, inputs.cluster.extra_args.get(name, {}))
     return [secret, deployment, pods.disruption_budget(name, labels)]
 
 

@@ -27,8 +27,13 @@ class Part:
         return f"autarky-{self.name}"
 
 
-def parts(inputs: Inputs) -> list[Part]:
-    """Everything `up` applies. Levels that are not hosted have no objects."""
+def parts(inputs: Inputs, wanted: Cluster | None = None) -> list[Part]:
+    """Everything `up` applies. Levels that are not hosted have no objects.
+
+    `wanted`: the cluster as its file has it, where the inputs follow edits of the ControlPlane object. The
+    ControlPlane comes before the workloads that it is about: an operator that sees it takes nothing away that
+    has just been applied.
+    """
     cluster = inputs.cluster
     result = [
         Part("access", tuple(access.objects(cluster))),
@@ -37,12 +42,12 @@ def parts(inputs: Inputs) -> list[Part]:
         Part("flannel", tuple(addons.flannel(inputs))),
         Part("coredns", tuple(addons.coredns(inputs))),
         Part("endpoints", (kubernetes_endpoints(cluster),)),
+        Part("control-plane", (crds.control_plane(wanted or cluster),)),
     ]
     if cluster.hosts_level(Level.API_SERVER):
         result.append(Part(api_server.COMPONENT, tuple(api_server.hosted(inputs))))
     if cluster.hosts_level(Level.CONTROLLERS):
         result += [Part(name, tuple(controllers.hosted(inputs, name))) for name in controllers.CONTROLLERS]
-    result.append(Part("control-plane", (crds.control_plane(cluster),)))
     return [Part(part.name, tuple(with_rendered_hash(obj) for obj in part.objects)) for part in result]
 
 

@@ -21,6 +21,11 @@ WATCH = ["get", "list", "watch"]
 _RBAC = "rbac.authorization.k8s.io"
 
 
+def retired_name(component: str) -> str:
+    """The ConfigMap that keeps a hosted workload while its level is not hosted."""
+    return f"autarky-retired-{component}"
+
+
 def objects(inputs: Inputs) -> list[Object]:
     """Everything of the operator."""
     labels = {"k8s-app": COMPONENT, "tier": "control-plane"}
@@ -89,6 +94,7 @@ def _in_the_cluster() -> list[Object]:
 def _in_the_system_namespace() -> list[Object]:
     hosted = [API_SERVER, CONTROLLER_MANAGER, SCHEDULER]
     kept = [f"autarky-last-good-{name}" for name in hosted]
+    retired = [retired_name(name) for name in hosted]
     return [
         # Its own lease: created without a name in the request, hence a rule of its own.
         _rule("coordination.k8s.io", ["leases"], ["create"]),
@@ -101,10 +107,18 @@ def _in_the_system_namespace() -> list[Object]:
         _rule("", ["events"], ["list", "create"]),
         # Ending a failed API server that never served: the good one waits for it.
         _rule("", ["pods"], ["delete"]),
-        # The workloads and their revisions; rolling back replaces the template of these three.
+        # The workloads and their revisions; rolling back replaces the template of these three,
+        # and so does a change of their arguments.
         _rule("apps", ["daemonsets", "deployments", "replicasets", "controllerrevisions"], WATCH),
         _rule("apps", ["daemonsets"], ["update"], [API_SERVER]),
         _rule("apps", ["deployments"], ["update"], [CONTROLLER_MANAGER, SCHEDULER]),
+        # A level that moves takes its workload away, or brings it back as it was (`create` knows no names).
+        _rule("apps", ["daemonsets"], ["get", "delete"], [API_SERVER]),
+        _rule("apps", ["deployments"], ["get", "delete"], [CONTROLLER_MANAGER, SCHEDULER]),
+        _rule("apps", ["daemonsets", "deployments"], ["create"]),
+        _rule("policy", ["poddisruptionbudgets"], ["get", "delete"], [CONTROLLER_MANAGER, SCHEDULER, API_SERVER]),
+        _rule("policy", ["poddisruptionbudgets"], ["create"]),
+        _rule("", ["configmaps"], ["update", "delete"], retired),
         # Which nodes may join.
         _rule("", ["configmaps"], ["list", "watch"], [INVENTORY]),
         # Copies of what the last good templates name, whose names are hashes of their content; and the node

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from autarky.decide.arguments import ANNOTATION as GIVEN_ARGUMENTS
+from autarky.decide.arguments import Given
 from autarky.model.cluster import Cluster, Node
 from autarky.model.facts import HostFacts
 
@@ -113,6 +115,15 @@ def with_rendered_hash(obj: Object) -> Object:
     annotations = {**annotated["metadata"].get("annotations", {}), RENDERED_HASH: content_hash(obj, 16)}
     annotated["metadata"]["annotations"] = annotations
     return annotated
+
+
+def with_given(obj: Object, own: Mapping[str, str], extra: Mapping[str, str]) -> Object:
+    """The workload with the record of the user's extra arguments, so that changing them changes nothing else."""
+    if not extra:
+        return obj
+    given = Given(dict(extra), {name: own[name] for name in extra if name in own})
+    annotations = {**(obj["metadata"].get("annotations") or {}), GIVEN_ARGUMENTS: given.text()}
+    return {**obj, "metadata": {**obj["metadata"], "annotations": annotations}}
 
 
 def flags(arguments: Mapping[str, str], extra: Mapping[str, str]) -> list[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from autarky.engine.events import (
     Changed,
+    Drifted,
     Event,
     Noted,
     OperationEnded,
@@ -20,7 +21,7 @@ from autarky.engine.events import (
     Waiting,
 )
 from autarky.ui.stream import LastingStream
-from autarky.ui.text import duration, one_line, operation_end, percent, phase_end, printable
+from autarky.ui.text import drift, duration, one_line, operation_end, percent, phase_end, printable
 
 QUIET = 5.0
 """Seconds between two lines about the same wait or the same piece of work."""
@@ -65,6 +66,8 @@ class PlainRenderer:
                 self._line(f"[{event.number}/{event.of}] {event.title}")
             case Changed() if not event.dry_run:
                 self._line(f"- {event.sentence}", indent=2)
+            case Drifted():
+                self._line(drift(event), indent=2)
             case Noted():
                 self._line(event.sentence, indent=2)
             case Progressed():

@@ -1,12 +1,13 @@
-"""The result of a dry run, on standard output: which changes each phase would make."""
+"""The result of a dry run, on standard output: which changes each phase would make, and what would be left as
+others have set it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from autarky.engine.events import Changed, Event, OperationEnded, PhaseStarted
+from autarky.engine.events import Changed, Drifted, Event, OperationEnded, PhaseStarted
 from autarky.ui.stream import LastingStream
-from autarky.ui.text import count, printable
+from autarky.ui.text import count, one_line, printable
 
 
 @dataclass(slots=True)
@@ -16,6 +17,7 @@ class PlanOutput:
     stream: LastingStream
     _title: str = ""
     _changes: dict[str, list[str]] = field(default_factory=dict)
+    _drift: list[Drifted] = field(default_factory=list)
 
     def handle(self, event: Event) -> None:
         match event:
@@ -23,6 +25,8 @@ class PlanOutput:
                 self._title = event.title
             case Changed():
                 self._changes.setdefault(self._title, []).append(event.sentence)
+            case Drifted():
+                self._drift.append(event)
             case OperationEnded():
                 self._write(event)
 
@@ -30,6 +34,8 @@ class PlanOutput:
         lines = []
         for title, sentences in self._changes.items():
             lines += [title, *(f"  {printable(sentence)}" for sentence in sentences)]
+        if self._drift:
+            lines += ["Left as others have set it (`--take-ownership` takes it back)", *_drift_table(self._drift)]
         lines.append(self._summary(event))
         self.stream.write("\n".join(lines) + "\n")
 
@@ -39,3 +45,15 @@ class PlanOutput:
         if not self._changes:
             return "nothing would change"
         return f"{count(event.changes, 'change')} in {count(len(self._changes), 'phase')}; nothing was done"
+
+
+_HEADINGS = ("OBJECT", "FIELD", "OURS", "LIVE", "CHANGED BY", "AT")
+
+
+def _drift_table(drift: list[Drifted]) -> list[str]:
+    rows = [(one.subject, one.field, one.ours, one.live, one.manager or "unknown", one.since or "-") for one in drift]
+    shown = [_HEADINGS, *(tuple(one_line(cell) for cell in row) for row in rows)]
+    widths = [max(len(row[column]) for row in shown) for column in range(len(_HEADINGS))]
+    return [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from autarky.engine.events import OperationEnded, PhaseEnded
+from autarky.engine.events import Drifted, OperationEnded, PhaseEnded
 
 
 def duration(seconds: float) -> str:
@@ -35,6 +35,13 @@ def count(number: int, noun: str) -> str:
 def percent(done: float, total: float) -> str:
     """ "40 %", or nothing where the total is not known."""
     return f"{min(1.0, done / total):.0%}".replace("%", " %") if total > 0 else ""
+
+
+def drift(event: Drifted) -> str:
+    """ "left as it is: DaemonSet kube-system/x: spec.y is 2, ours was 1 (kubectl-edit, 2026-11-21T10:00:00Z)"."""
+    who = ", ".join(filter(None, (event.manager, event.since)))
+    sentence = f"left as it is: {event.subject}: {event.field} is {event.live}, ours was {event.ours}"
+    return f"{sentence} ({who})" if who else sentence
 
 
 def phase_end(event: PhaseEnded) -> str:

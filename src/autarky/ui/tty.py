@@ -18,10 +18,10 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from autarky.engine.events import Event, Noted, OperationEnded
+from autarky.engine.events import Drifted, Event, Noted, OperationEnded
 from autarky.ui.board import Board, PhaseLine, Wait, Work
 from autarky.ui.stream import LastingStream
-from autarky.ui.text import count, duration, one_line, operation_end, percent, printable
+from autarky.ui.text import count, drift, duration, one_line, operation_end, percent, printable
 
 BAR = 24
 """Characters of a progress bar."""
@@ -84,6 +84,8 @@ class TtyRenderer:
         self._board.follow(event)
         if isinstance(event, Noted) and not self._board.current:
             self._console.print(Text(printable(event.sentence)))
+        if isinstance(event, Drifted):
+            self._console.print(Text(one_line(drift(event))))
         if isinstance(event, OperationEnded):
             self.close()
         elif not self._live.is_started:

@@ -11,6 +11,7 @@ from autarky.phases.finish import AwaitWorkloads, WriteKubeconfig
 from autarky.phases.hosts import CheckHosts, CreateHosts
 from autarky.phases.join import JoinWorkers
 from autarky.phases.objects import ApplyObjects
+from autarky.phases.ownership import FollowControlPlane
 from autarky.phases.pivot import Pivot
 from autarky.phases.prepare import PrepareHosts
 from autarky.phases.retire import RetireHosted
@@ -27,6 +28,7 @@ PHASES: tuple[Phase[Context], ...] = (
     PrepareHosts(),
     CheckExternalEtcd(),
     StartControlPlane(),
+    FollowControlPlane(),
     ApplyObjects(),
     AdmitControlNodes(),
     Pivot(),

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from autarky.engine.deadline import poll_until
-from autarky.engine.events import Noted, OperationEnded, PhaseEnded
+from autarky.engine.events import Drifted, Noted, OperationEnded, PhaseEnded
 from autarky.engine.journal import Journal
-from autarky.engine.phase import Change
+from autarky.engine.phase import Change, Kept
 from autarky.engine.runner import run_operation
 from autarky.engine.selection import Selection
 from autarky.errors import TimedOut, Unreachable, UserError
@@ -254,3 +254,18 @@ async def test_a_journal_that_cannot_be_written_stops_the_operation_before_it_ch
         await run_operation("up", "one", [Step("pivot")], world, clock=clock, events=[listener], journal=FullDisk())
     assert world == set()
     assert end(listener).outcome == "failed"
+
+
+class Edited(Step):
+    async def plan(self, context):
+        return [Kept("DaemonSet x", "spec.image", "a:1", "a:2", "kubectl-set", "2026-11-21T10:00:00Z")]
+
+
+async def test_what_others_have_set_is_told_and_is_no_change(clock, listener):
+    world: set[str] = set()
+    result = await run_operation("up", "one", [Edited("apply")], world, clock=clock, events=[listener])
+    (told,) = [event for event in listener.events if isinstance(event, Drifted)]
+    assert (told.subject, told.field, told.ours, told.live) == ("DaemonSet x", "spec.image", "a:1", "a:2")
+    assert (told.manager, told.since, told.phase) == ("kubectl-set", "2026-11-21T10:00:00Z", "apply")
+    assert result.outcome == "unchanged"
+    assert world == set()

@@ -98,11 +98,15 @@ def test_no_object_is_rendered_twice_and_each_part_has_its_own_manager(inputs):
 
 @quickly
 @given(some_inputs())
-def test_definitions_come_before_what_they_define_and_the_control_plane_comes_last(inputs):
+def test_definitions_come_before_what_they_define_and_the_control_plane_before_the_workloads_it_is_about(inputs):
     kinds = [obj["kind"] for obj in objects(inputs)]
     assert kinds.index("Namespace") == 0
     assert kinds.index("CustomResourceDefinition") < kinds.index("ControlPlane")
-    assert parts(inputs)[-1].objects[-1]["kind"] == "ControlPlane"
+    names = [
+        obj["metadata"]["name"] for obj in objects(inputs) if obj["kind"] in ("ControlPlane", "DaemonSet", "Deployment")
+    ]
+    about = [name for name in names if name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")]
+    assert all(names.index("cluster") < names.index(name) for name in about)
 
 
 @quickly

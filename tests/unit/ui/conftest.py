@@ -6,6 +6,7 @@ import pytest
 
 from autarky.engine.events import (
     Changed,
+    Drifted,
     Event,
     Noted,
     OperationEnded,
@@ -43,6 +44,10 @@ class Script:
 
     def change(self, sentence: str, *, dry_run: bool = False) -> Event:
         return Changed(**self._where(), sentence=sentence, dry_run=dry_run)
+
+    def drift(self, subject: str, field: str, ours: str, live: str, manager: str = "", since: str = "") -> Event:
+        found = {"subject": subject, "field": field, "ours": ours, "live": live, "manager": manager, "since": since}
+        return Drifted(**self._where(), **found)
 
     def note(self, sentence: str) -> Event:
         return Noted(**self._where(), sentence=sentence)

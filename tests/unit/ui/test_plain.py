@@ -83,3 +83,12 @@ def test_it_tells_errors_as_long_as_somebody_reads(script):
     renderer = PlainRenderer(LastingStream(io.StringIO()))
     assert renderer.tells_errors
     assert not PlainRenderer(LastingStream(None)).tells_errors
+
+
+def test_what_is_left_as_others_have_set_it_is_a_line_with_whose_it_is(script):
+    known = script.drift("DaemonSet x", "spec.image", "a:1", "a:2", "kubectl-set", "2026-11-21T10:00:00Z")
+    unknown = script.drift("DaemonSet x", "spec.image", "a:1", "(not set)")
+    assert shown([known, unknown]) == (
+        "  left as it is: DaemonSet x: spec.image is a:2, ours was a:1 (kubectl-set, 2026-11-21T10:00:00Z)\n"
+        "  left as it is: DaemonSet x: spec.image is (not set), ours was a:1\n"
+    )

@@ -47,3 +47,22 @@ def test_a_plan_without_changes_says_so(script):
 def test_a_plan_that_was_cut_short_says_so(script):
     events = [script.phase_begins("pivot", "Pivot", 1, 1), script.change("pivot etcd", dry_run=True)]
     assert shown([*events, script.end("failed", 1)]) == "Pivot\n  pivot etcd\nthe plan is not complete: failed\n"
+
+
+def test_what_is_left_as_others_have_set_it_is_a_table_and_no_change(script):
+    events = [
+        script.phase_begins("apply-objects", "Apply", 1, 1),
+        script.drift("DaemonSet x", "spec.image", "a:1", "a:2", "kubectl-set", "2026-11-21T10:00:00Z"),
+        script.drift("Deployment long-name", "spec.replicas", "2", "1\x1b[31m"),
+        script.end("unchanged"),
+    ]
+    assert (
+        shown(events)
+        == """\
+Left as others have set it (`--take-ownership` takes it back)
+  OBJECT                FIELD          OURS  LIVE    CHANGED BY   AT
+  DaemonSet x           spec.image     a:1   a:2     kubectl-set  2026-11-21T10:00:00Z
+  Deployment long-name  spec.replicas  2     1 [31m  unknown      -
+nothing would change
+"""
+    )

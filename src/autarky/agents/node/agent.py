@@ -12,12 +12,13 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from autarky.agents.node import api_seen, ports_seen, slots_on_disk
+from autarky.agents.node import announce, api_seen, metrics, ports_seen, slots_on_disk
+from autarky.agents.node.announce import Announcer
 from autarky.agents.node.api_seen import ApiView
 from autarky.agents.node.checkpointer import Checkpointer
 from autarky.agents.node.image_keeping import ImageKeeping
 from autarky.agents.node.told import Say, Told
-from autarky.decide import dead_leases, leadership, slots
+from autarky.decide import dead_leases, leadership, node_slots, slots
 from autarky.decide.pods import pod_health
 from autarky.errors import AutarkyError
 from autarky.kube import KubeClient
@@ -33,6 +34,7 @@ start is still covered."""
 ASK_SECONDS = 2.0
 LEVELS = {api_server.COMPONENT: 2, controllers.CONTROLLER_MANAGER: 3, controllers.SCHEDULER: 3}
 VERBS = {slots.Action.ACTIVATE_STANDBY: "activate", slots.Action.WITHDRAW_STANDBY: "withdraw"}
+COUNTERS = {slots.Action.ACTIVATE_STANDBY: metrics.ACTIVATIONS, slots.Action.WITHDRAW_STANDBY: metrics.WITHDRAWALS}
 
 
 @dataclass(slots=True)
@@ -53,6 +55,7 @@ class NodeAgent:
     hosted: bool
     checkpointers: Mapping[str, Checkpointer] = field(init=False)
     own_checkpointer: Checkpointer = field(init=False)
+    announcer: Announcer = field(init=False)
     _memory: slots.Memory = field(default_factory=slots.Memory)
     _leases: dict[str, leadership.LeaseMemory] = field(default_factory=dict)
     _serves: dict[str, bool] = field(default_factory=dict)
@@ -61,6 +64,7 @@ class NodeAgent:
         parts = (self.kube, self.api, self.clock, self.images, self.told.tell)
         self.checkpointers = {component: Checkpointer(component, *parts) for component in LEVELS}
         self.own_checkpointer = Checkpointer(agent.COMPONENT, *parts, prepare=agent.parked)
+        self.announcer = Announcer(self.node, self.kube, self.api, self.clock, self.told.tell)
 
     async def etcd_up(self) -> bool:
         """Whether etcd serves; one that is not ours to run is taken for up."""
@@ -83,6 +87,26 @@ class NodeAgent:
         for component in controllers.CONTROLLERS:
             await self._controller(component, _wanted(component, lowest), active, etcd_up)
         await self._parked_agent(etcd_up)
+        await self._announce(lowest, active)
+
+    async def _announce(self, lowest: int, active: Mapping[str, bool] | None) -> None:
+        """What cannot be read leaves what was told before."""
+        if active is None:
+            return
+        standby_balanced = await ports_seen.standby_balanced(self.node) if active[api_server.COMPONENT] else False
+        slots_now = {c: self._slots(c, active=active[c], balanced=bool(standby_balanced)) for c in LEVELS}
+        self.announcer.wants(lowest, slots_now)
+
+    def _slots(self, component: str, *, active: bool, balanced: bool) -> node_slots.Slots:
+        hosted, standby = self.api.hosted_pod(component), self.api.standby_pod(component)
+        ready = standby is not None and pod_health(standby) is slots.Health.READY
+        return node_slots.Slots(
+            slot=node_slots.slot_name(hosted=hosted is not None, standby=active),
+            revision=node_slots.revision_of(hosted),
+            standby=announce.current_revision(component),
+            checkpoint=announce.checkpoint_stamp(component),
+            serves=active and (balanced if component == api_server.COMPONENT else ready),
+        )
 
     def _follow_wanted_level(self) -> None:
         level = self.api.lowest_hosted_level
@@ -165,6 +189,7 @@ class NodeAgent:
         for action in actions:
             try:
                 await slots_on_disk.run_script(VERBS[action], component)
+                COUNTERS[action].labels(component).inc()
                 self.told.say(f"{action.value}: done", component=component)
             except AutarkyError as error:
                 self.told.tell(f"{component} {action.value}", f"{action.value} failed: {error}")

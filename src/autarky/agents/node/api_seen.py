@@ -30,6 +30,7 @@ class ApiView:
         of_node = f"spec.nodeName={node}"
         self._pods = Reflector(kube, clock, "v1", "Pod", namespace=SYSTEM, fields=of_node, on_change=on_change)
         self._plane = Reflector(kube, clock, API_VERSION, "ControlPlane", on_change=on_change)
+        self._node_object = Reflector(kube, clock, "v1", "Node", fields=f"metadata.name={node}", on_change=on_change)
         self._leases = {
             name: Reflector(kube, clock, *LEASE, namespace=SYSTEM, fields=f"metadata.name={name}")
             for name in (CONTROLLER_MANAGER, SCHEDULER)
@@ -37,8 +38,18 @@ class ApiView:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for reflector in (self._pods, self._plane, *self._leases.values()):
+            for reflector in (self._pods, self._plane, self._node_object, *self._leases.values()):
                 group.create_task(reflector.run())
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the last thing heard of the API was no failure."""
+        return self._pods.synced and self._pods.error is None
+
+    @property
+    def own_node(self) -> Object | None:
+        """The Node object; None when it is absent or was never seen."""
+        return self._node_object.items.get((None, self._node))
 
     # --- level ---
 
@@ -54,11 +65,18 @@ class ApiView:
 
     def hosted_pod(self, component: str) -> Object | None:
         """This node's hosted pod of the component: a Ready one before others, then the newest."""
+        return self._pod(component, "hosted")
+
+    def standby_pod(self, component: str) -> Object | None:
+        """The same of its standby, by the mirror pod that the kubelet keeps in the API."""
+        return self._pod(component, "standby")
+
+    def _pod(self, component: str, slot: str) -> Object | None:
         pods = [
             pod
             for pod in self._pods.items.values()
             if pod["metadata"].get("labels", {}).get("k8s-app") == component
-            and pod["metadata"]["labels"].get(SLOT_LABEL) == "hosted"
+            and pod["metadata"]["labels"].get(SLOT_LABEL) == slot
         ]
         return max(pods, key=lambda p: (is_ready(p), p["metadata"]["creationTimestamp"]), default=None)
 

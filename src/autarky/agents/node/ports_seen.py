@@ -114,6 +114,12 @@ async def balanced(node: str) -> bool | None:
     return None if status is None else status == 200
 
 
+async def standby_balanced(node: str) -> bool | None:
+    """The same of the node's standby, on whichever of its two ports; None when it does not say."""
+    seen = [await plain_status(ports.NLLB_HEALTH, f"/{node}-{slot}") for slot in ("standby", "spare")]
+    return None if seen == [None, None] else 200 in seen
+
+
 async def etcd_is_up() -> bool:
     """By the local member's health; the API server reaches its members through the load balancer anyway."""
     return await plain_status(ports.ETCD_HEALTH, "/readyz") == 200

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from autarky.agents.node import metrics
+
 Say = Callable[..., None]
 """`say(sentence, **values)` writes one structured line."""
 
@@ -21,4 +23,5 @@ class Told:
         kind = "".join(c for c in sentence if not c.isdigit())
         if self._said.get(subject) != kind:
             self._said[subject] = kind
+            metrics.DECISIONS.labels(subject).inc()
             self.say(sentence, component=subject)

@@ -12,6 +12,7 @@ from autarky import places
 from autarky.agents import health
 from autarky.agents.log import logger
 from autarky.agents.node import agent as node_agent
+from autarky.agents.node import metrics
 from autarky.agents.node.activation_watch import ActivationWatch
 from autarky.agents.node.api_seen import ApiView
 from autarky.agents.node.image_keeping import ImageKeeping
@@ -91,9 +92,11 @@ async def _act(node: str, slot: str, hold: Hold, say: Say) -> None:
     images = ImageKeeping(kept, clock, said.tell)
     agent = node_agent.NodeAgent(node, kube, api, own_ports, clock, said, internal_etcd, images, slot == "hosted")
     controllers = _controller_clients()
+    agent.announcer.changed = changed
+    metrics.observe(node_agent.LEVELS, lambda: api.reachable)
     undertaker = node_agent.Undertaker(controllers, clock, say)
     watch = ActivationWatch(cri, clock, said.tell, agent.etcd_up, agent.hosted_serves)
-    duties: list[Duty] = [api, undertaker, images, watch]
+    duties: list[Duty] = [api, undertaker, images, watch, agent.announcer]
     if agent.hosted:
         Path(places.STANDBY, COMPONENT).mkdir(mode=0o700, exist_ok=True)
         duties.append(ParkedAgent(cri, clock, said.tell))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from autarky.agents.operator.duty import Duty
@@ -16,6 +17,8 @@ from autarky.render.values import SYSTEM
 class Certificates(Duty):
     view: View
     kube: Kube
+    counted: Callable[[str], None]
+    """Hears of each verdict that was written: "approve" or "deny"."""
     name: str = "certificates"
 
     async def round(self) -> None:
@@ -24,5 +27,7 @@ class Certificates(Duty):
         inventory = certificates.inventory_of(self.view.inventory.items.get((SYSTEM, INVENTORY)))
         for node, csr in certificates.pending(self.view.requests.items.values()):
             decision = await certificates.judge(self.kube, csr, inventory)
+            if decision.verdict in certificates.JUDGED:
+                self.counted(decision.verdict.value)
             name = csr["metadata"]["name"]
             self.tell(f"{decision.verdict.value}: {decision.sentence}", name, node=node)

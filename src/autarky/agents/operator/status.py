@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from autarky.agents.operator.duty import Duty
 from autarky.agents.operator.rollouts import Rollouts
+from autarky.agents.operator.spec import Spec
 from autarky.agents.operator.view import View, current, node_is_ready
 from autarky.agents.operator.workloads import COMPONENT_LABEL, SLOT_LABEL
-from autarky.decide import plane_status
+from autarky.decide import applied, node_slots, plane_status
+from autarky.decide.field_owners import edits
 from autarky.decide.pods import is_ready
 from autarky.decide.rollback import Verdict
 from autarky.ports import Clock, Kube, Object
 from autarky.render.values import CONTROL_PLANE_FACT
 
-SLOTS_ANNOTATION = "autarky.dev/slots"
-"""On Nodes, written by their agents: JSON, component → {hosted, standby_active, checkpoint, sentence}."""
 LEVELS = {
     "etcd": 1,
     "node-load-balancer": 2,
@@ -44,6 +42,7 @@ class PlaneStatus(Duty):
     kube: Kube
     clock: Clock
     rollouts: Rollouts
+    spec: Spec
     name: str = "status"
 
     async def round(self) -> None:
@@ -55,6 +54,8 @@ class PlaneStatus(Duty):
             list(_layers(self.view)),
             _node_slots(self.view),
             _failures(self.rollouts),
+            _drift(self.view),
+            list(self.spec.unapplied.values()),
             generation=plane["metadata"]["generation"],
             before=before,
             now=datetime.fromtimestamp(self.clock.time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -92,19 +93,21 @@ def _by_slot(view: View) -> dict[tuple[str, str], list[Object]]:
 
 def _node_slots(view: View) -> list[plane_status.NodeSlots]:
     return [
-        plane_status.NodeSlots(node["metadata"]["name"], node_is_ready(node), _slots(node))
+        plane_status.NodeSlots(node["metadata"]["name"], node_is_ready(node), said.get("level"), said.get("slots", {}))
         for node in view.nodes.items.values()
-        if CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {})
+        if CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {}) and (said := node_slots.read(node)) is not None
     ]
 
 
-def _slots(node: Object) -> dict[str, Any]:
-    """What the node's agent says; nothing, when it says nothing that can be understood."""
-    try:
-        found = json.loads((node["metadata"].get("annotations") or {}).get(SLOTS_ANNOTATION, "{}"))
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+def _drift(view: View) -> list[str]:
+    """A sentence for each field of a workload that somebody has changed since it was applied."""
+    workloads = [*view.daemon_sets.items.values(), *view.deployments.items.values()]
+    found = [(live, comparison) for live in workloads if (comparison := applied.drift_of(live)) is not None]
+    return [
+        edit.sentence
+        for live, comparison in found
+        for edit in edits(f"{live['kind']} {live['metadata']['name']}", comparison.drifted, live)
+    ]
 
 
 def _failures(rollouts: Rollouts) -> list[plane_status.Rollout]:

@@ -19,9 +19,12 @@ from autarky.agents.operator.duty import Say
 from autarky.agents.operator.endpoints import Endpoints
 from autarky.agents.operator.loop import Loop
 from autarky.agents.operator.rollouts import Rollouts
+from autarky.agents.operator.spec import Spec
 from autarky.agents.operator.status import PlaneStatus
 from autarky.agents.operator.view import View
+from autarky.agents.operator.workloads import COMPONENTS
 from autarky.clock import SystemClock
+from autarky.duties import certificates
 from autarky.kube import KubeClient
 from autarky.kube.elector import Elector
 from autarky.kube.fenced import Fenced
@@ -36,6 +39,9 @@ WRITE_IS_FRESH = 5.0
 
 LEADS = Gauge("autarky_operator_leads", "Whether this operator holds the lease")
 ROLLBACKS = Counter("autarky_operator_rollbacks_total", "Rollouts that were taken back", ["component"])
+CERTIFICATES = Counter(
+    "autarky_operator_certificate_decisions_total", "Kubelets' certificate requests that were decided", ["verdict"]
+)
 AGES = Gauge("autarky_operator_source_age_seconds", "Seconds since a live copy was current", ["kind", "fields"])
 
 
@@ -103,12 +109,18 @@ class Operator:
         self._rollouts = Rollouts(
             say, self._view, fenced, clock, self._etcd_is_up, lambda name: ROLLBACKS.labels(name).inc()
         )
+        self._spec = Spec(say, self._view, fenced, clock)
         self.loop.duties = (
             Endpoints(say, self._view, fenced),
-            Certificates(say, self._view, fenced),
+            Certificates(say, self._view, fenced, lambda verdict: CERTIFICATES.labels(verdict).inc()),
             self._rollouts,
-            PlaneStatus(say, self._view, fenced, clock, self._rollouts),
+            self._spec,
+            PlaneStatus(say, self._view, fenced, clock, self._rollouts, self._spec),
         )
+        for component in COMPONENTS:
+            ROLLBACKS.labels(component.name)
+        for verdict in certificates.JUDGED:
+            CERTIFICATES.labels(verdict.value)
         LEADS.set_function(lambda: float(self._elector.leads))
         for source in self._view.sources:
             AGES.labels(source.kind, source.fields or "").set_function(functools.partial(getattr, source, "age"))
@@ -120,6 +132,7 @@ class Operator:
 
     async def _lead(self) -> None:
         self._rollouts.begin_term()
+        self._spec.begin_term()
         await self.loop.run()
 
     def _etcd_is_up(self) -> bool:

@@ -1,0 +1,83 @@
+"""What the agent tells of its slots, on its Node: `decide.node_slots` has the form.
+
+Contract: level-triggered: the annotation is written when it is not what it should be, by whomever, and never
+periodically. It is a task of its own: an API that does not answer delays no decision of the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+
+from autarky import places
+from autarky.agents.node.api_seen import ApiView
+from autarky.decide.node_slots import ANNOTATION, Slots, text
+from autarky.errors import AutarkyError
+from autarky.ports import Clock, Kube
+
+RETRY_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class Announcer:
+    """`wants` what is to be told; `run` as a task tells it. `tell(subject, sentence)` hears of failures."""
+
+    node: str
+    kube: Kube
+    api: ApiView
+    clock: Clock
+    tell: Callable[[str, str], None]
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """To be set when the live Node may have changed."""
+    _wanted: str | None = None
+
+    def wants(self, level: int, slots: Mapping[str, Slots]) -> None:
+        wanted = text(level, slots)
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self.changed.set()
+
+    async def run(self) -> NoReturn:
+        while True:
+            await self.changed.wait()
+            self.changed.clear()
+            try:
+                await self._announce()
+            except AutarkyError as error:
+                self.tell("announcing", f"the node's slots could not be told: {error}")
+                await self.clock.sleep(RETRY_SECONDS)
+                self.changed.set()
+
+    async def _announce(self) -> None:
+        node = self.api.own_node
+        if node is None or self._wanted is None:
+            return
+        if (node["metadata"].get("annotations") or {}).get(ANNOTATION) != self._wanted:
+            patch = {"metadata": {"annotations": {ANNOTATION: self._wanted}}}
+            await self.kube.patch("v1", "Node", self.node, patch)
+
+
+def checkpoint_time(component: str) -> float | None:
+    """Since when (Unix seconds) the standby's current revision is that; None when there is none."""
+    try:
+        return Path(places.STANDBY, component, "current").lstat().st_mtime
+    except OSError:
+        return None
+
+
+def checkpoint_stamp(component: str) -> str:
+    """The same as RFC 3339; empty when there is none."""
+    when = checkpoint_time(component)
+    return "" if when is None else datetime.fromtimestamp(int(when), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def current_revision(component: str) -> str:
+    """The standby's revision; empty when there is none."""
+    try:
+        return Path(places.STANDBY, component, "current").readlink().name
+    except OSError:
+        return ""

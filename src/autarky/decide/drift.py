@@ -1,0 +1,278 @@
+"""Who owns a field: what was applied last, what is wanted now, what is live. Pure; objects as on the wire.
+
+Contract: `compare(applied, wanted, live)` looks at each field that was applied or is wanted:
+- nothing wanted anew, live as applied: nothing to tell;
+- nothing wanted anew, live differs: DRIFTED. Somebody has edited it, and that stands;
+- wanted anew, live differs from it: CHANGED. It is to be applied, over an edit too;
+- wanted anew, and live so already: AGREED. Only the record of what was applied is old.
+Fields that were never ours are not looked at, but for what is added to a list or map that is ours as a whole:
+containers, volumes, mounts, variables, command-line flags, node selectors, component arguments.
+
+Command lines are compared flag by flag, lists of named items item by item, other lists as a whole. The API
+leaves out what is empty and fills in defaults: neither is a difference.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+Object = dict[str, Any]
+ITEM_KEYS = {
+    "containers": "name",
+    "initContainers": "name",
+    "volumes": "name",
+    "env": "name",
+    "ports": "name",
+    "volumeMounts": "mountPath",
+}
+"""Lists whose items are told apart by one of their fields, as server-side apply does it (nearly: for ports)."""
+COMMANDS = ("command", "args")
+WHOLE_MAPS = ("nodeSelector", "componentArguments")
+"""Maps that are ours as a whole, so that an additional key is a difference."""
+LONGEST_VALUE = 120
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT: Final = _Absent()
+
+
+class State(Enum):
+    DRIFTED = "drifted"
+    CHANGED = "changed"
+    AGREED = "agreed"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a path: a field; an item of a list (`key`: the field that names it); or a flag."""
+
+    name: str
+    key: str = ""
+
+    def __str__(self) -> str:
+        return f"[{self.name or 'program'}]" if self.key else f".{self.name}"
+
+
+FLAG = "--"
+"""The `key` of steps to a flag of a command line."""
+Path = tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """applied, wanted, live: the three values of the field; ABSENT where it is not there."""
+
+    path: Path
+    applied: Any
+    wanted: Any
+    live: Any
+    state: State
+
+    @property
+    def field(self) -> str:
+        """ "spec.template.spec.containers[kube-apiserver].image"."""
+        return "".join(map(str, self.path)).removeprefix(".")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """merged: what is to be applied: what is wanted, with the edits of others where nothing is wanted anew."""
+
+    differences: tuple[Difference, ...]
+    merged: Object
+
+    @property
+    def drifted(self) -> tuple[Difference, ...]:
+        return tuple(one for one in self.differences if one.state is State.DRIFTED)
+
+    @property
+    def up_to_date(self) -> bool:
+        """Whether nothing is to be applied, and what is recorded is what is wanted."""
+        return len(self.drifted) == len(self.differences)
+
+
+def compare(applied: Object, wanted: Object, live: Object) -> Comparison:
+    """See the module's contract. The values given are not changed."""
+    walk = _Walk([])
+    merged = walk.map((), _Three(applied, wanted, live), whole=False)
+    return Comparison(tuple(walk.found), merged)
+
+
+def text_of(value: Any) -> str:
+    """A value in a sentence or a table."""
+    if value is ABSENT:
+        return "(not set)"
+    text = value if isinstance(value, str) and value else json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
+
+
+# --- one field ---------------------------------------------------------------------------------------
+
+
+class _Three(NamedTuple):
+    """One field three times."""
+
+    applied: Any
+    wanted: Any
+    live: Any
+
+    def present(self) -> list[Any]:
+        return [value for value in self if value is not ABSENT]
+
+    def each(self, read: Callable[[Any], Any]) -> _Three | None:
+        """All of them as `read` sees them; None when one cannot be read so."""
+        seen = [read(value) for value in self]
+        return None if None in seen else _Three(*seen)
+
+    def part(self, name: str) -> _Three:
+        return _Three(*(value.get(name, ABSENT) for value in self))
+
+
+@dataclass(slots=True)
+class _Walk:
+    found: list[Difference]
+
+    def field(self, path: Path, three: _Three, *, whole: bool = False) -> Any:
+        """The merged value of one field, or ABSENT."""
+        name = path[-1].name
+        if three.wanted is ABSENT or three.live is ABSENT:
+            return self.leaf(path, three, literal=whole or name in WHOLE_MAPS or path[-1].key == FLAG)
+        if all(isinstance(value, dict) for value in three.present()):
+            maps = _Three(*({} if value is ABSENT else value for value in three))
+            return self.map(path, maps, whole=whole or name in WHOLE_MAPS)
+        if all(isinstance(value, list) for value in three.present()):
+            lists = _Three(*([] if value is ABSENT else value for value in three))
+            if name in COMMANDS and (lines := lists.each(split_flags)) is not None:
+                return join_flags(self.items(path, lines, FLAG, whole=True))
+            if name in ITEM_KEYS and (items := lists.each(partial(_by_key, ITEM_KEYS[name]))) is not None:
+                return list(self.items(path, items, ITEM_KEYS[name], whole=False).values())
+        return self.leaf(path, three)
+
+    def leaf(self, path: Path, three: _Three, *, literal: bool = False) -> Any:
+        """`literal`: an empty value that is not there is a difference."""
+        applied, wanted, live = three
+        covered = _same(live, wanted) if literal else _covers(live, wanted)
+        if _same(applied, wanted):
+            if covered:
+                return wanted
+            self.found.append(Difference(path, *three, State.DRIFTED))
+            return live
+        self.found.append(Difference(path, *three, State.AGREED if covered else State.CHANGED))
+        return wanted
+
+    def map(self, path: Path, three: _Three, *, whole: bool) -> Object:
+        merged: Object = {}
+        for name in dict.fromkeys([*three.wanted, *three.applied, *(three.live if whole else ())]):
+            value = self.field((*path, Step(name)), three.part(name), whole=whole)
+            if value is not ABSENT:
+                merged[name] = value
+        return merged
+
+    def items(self, path: Path, three: _Three, key: str, *, whole: bool) -> Object:
+        """Items of a list by their names, in the order of `wanted`. What others added is told; it is part of the
+        merged value only where the list is applied as a whole."""
+        merged: Object = {}
+        for name in dict.fromkeys([*three.wanted, *three.applied, *three.live]):
+            value = self.field((*path, Step(name, key)), three.part(name))
+            if value is not ABSENT and (whole or name in three.wanted):
+                merged[name] = value
+        return merged
+
+
+# --- equality ----------------------------------------------------------------------------------------
+
+
+def _same(one: Any, other: Any) -> bool:
+    return bool((one is ABSENT and other is ABSENT) or one == other)
+
+
+def _covers(live: Any, ours: Any) -> bool:
+    """Whether the live value says what ours says, but for defaults filled in and empty values left out."""
+    if ours is ABSENT or live is ABSENT:
+        return _is_nothing(ours) and _is_nothing(live)
+    if isinstance(ours, dict) and isinstance(live, dict):
+        return all(_covers(live.get(name, ABSENT), value) for name, value in ours.items())
+    if isinstance(ours, list) and isinstance(live, list):
+        return len(ours) == len(live) and all(map(_covers, live, ours))
+    return bool(live == ours)
+
+
+def _is_nothing(value: Any) -> bool:
+    """What the API leaves out, or fills in without anybody's wish."""
+    if isinstance(value, dict):
+        return all(map(_is_nothing, value.values()))
+    return value is ABSENT or value in (None, False, 0, "", [])
+
+
+# --- lists as maps -----------------------------------------------------------------------------------
+
+
+def _by_key(key: str, items: list[Any]) -> Object | None:
+    """A list as a map by that field of its items; None when it cannot be read so."""
+    if not all(isinstance(item, dict) and isinstance(item.get(key), str) for item in items):
+        return None
+    found = {item[key]: item for item in items}
+    return found if len(found) == len(items) else None
+
+
+def split_flags(words: Sequence[Any]) -> Object | None:
+    """A command line as a map: the words before the first flag under "", then flag → value (True where it has
+    none). None for a line that is not of this form: then it is compared as a whole."""
+    texts = [word for word in words if isinstance(word, str)]
+    start = next((n for n, word in enumerate(texts) if word.startswith("--")), len(texts))
+    pairs = [word.partition("=") for word in texts[start:]]
+    flags = {name: value if sign else True for name, sign, value in pairs}
+    if not flags and start > 1:
+        return None
+    whole = len(texts) == len(words) and len(flags) == len(pairs) and all(n.startswith("--") for n in flags)
+    return {**({"": texts[:start]} if start else {}), **flags} if whole else None
+
+
+def join_flags(flags: Mapping[str, Any]) -> list[str]:
+    """The other way round."""
+    words = list(flags.get("", []))
+    return words + [name if value is True else f"{name}={value}" for name, value in flags.items() if name]
+
+
+# --- taking back -------------------------------------------------------------------------------------
+
+
+def without(obj: Object, paths: Sequence[Path]) -> Object:
+    """A copy without these fields and items: what server-side apply leaves, since somebody else owns it too."""
+    copy: Object = json.loads(json.dumps(obj))
+    for path in paths:
+        _remove(copy, path)
+    return copy
+
+
+def _remove(value: Any, path: Path) -> None:
+    for step in path[:-1]:
+        value = _at(value, step)
+        if value is None:
+            return
+    last = path[-1]
+    if isinstance(value, list):
+        value[:] = [item for item in value if not _is_item(item, last)]
+    elif isinstance(value, dict):
+        value.pop(last.name, None)
+
+
+def _at(value: Any, step: Step) -> Any:
+    if isinstance(value, list):
+        return next((item for item in value if _is_item(item, step)), None)
+    return value.get(step.name) if isinstance(value, dict) else None
+
+
+def _is_item(item: Any, step: Step) -> bool:
+    if step.key == FLAG:
+        return isinstance(item, str) and item.partition("=")[0] == step.name
+    return isinstance(item, dict) and item.get(step.key) == step.name

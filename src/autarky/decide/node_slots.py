@@ -1,0 +1,77 @@
+"""What a control node's agent tells of its slots, in an annotation of its Node. Pure: writing and reading it.
+
+Compact JSON, written when it changes and never periodically:
+
+    {"level": 2, "slots": {"kube-apiserver": {"slot": "hosted", "revision": "6c9f…", "standby": "1f0c…",
+                                               "checkpoint": "2026-11-21T10:00:00Z", "serves": false}, …}}
+
+level: the lowest hosted level that the agent follows. slot: "hosted", "standby", "both" or "none", whichever is in
+place; revision: of the hosted pod, as its controller names it; standby: the revision of the standby on disk;
+checkpoint: since when it is the current one; serves: whether the standby answers, for the API server through the
+load balancer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Object = dict[str, Any]
+ANNOTATION = "autarky.dev/slots"
+_REVISION_LABELS = ("controller-revision-hash", "pod-template-hash")
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """One component on one node; see the module's docstring. Empty text: there is none."""
+
+    slot: str = "none"
+    revision: str = ""
+    standby: str = ""
+    checkpoint: str = ""
+    serves: bool = False
+
+
+def slot_name(*, hosted: bool, standby: bool) -> str:
+    return {(True, True): "both", (True, False): "hosted", (False, True): "standby"}.get((hosted, standby), "none")
+
+
+def revision_of(pod: Object | None) -> str:
+    """What the pod's controller calls its revision."""
+    labels = ((pod or {}).get("metadata") or {}).get("labels") or {}
+    return next((labels[name] for name in _REVISION_LABELS if name in labels), "")
+
+
+def text(level: int, slots: Mapping[str, Slots]) -> str:
+    """The annotation's value: the same slots give the same text."""
+    told = {
+        component: {
+            "slot": one.slot,
+            **{n: v for n, v in (("revision", one.revision), ("standby", one.standby)) if v},
+            **({"checkpoint": one.checkpoint} if one.checkpoint else {}),
+            "serves": one.serves,
+        }
+        for component, one in slots.items()
+    }
+    return json.dumps({"level": level, "slots": told}, sort_keys=True, separators=(",", ":"))
+
+
+def read(node: Object) -> Object:
+    """What the node's agent says; nothing, when it says nothing that can be understood."""
+    value = (node["metadata"].get("annotations") or {}).get(ANNOTATION, "{}")
+    try:
+        found = json.loads(value)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) and isinstance(found.get("slots", {}), dict) else {}
+
+
+def standby_serves(node: Object, component: str, level: int) -> bool | None:
+    """Whether the agent says so, following this very level; None when it says nothing of it."""
+    said = read(node)
+    one = said.get("slots", {}).get(component)
+    if said.get("level") != level or not isinstance(one, dict):
+        return None
+    return one.get("serves") is True

@@ -1,0 +1,95 @@
+"""Taking a hosted workload away, and bringing it back: what `up` does and what the operator does, once.
+
+A change of `selfHosted` moves a level between its slots. The workload that goes is kept whole in a ConfigMap
+`autarky-retired-COMPONENT`, with its disruption budget and whatever users have edited, so that it can come back
+with no file and no keys at hand: what it names (Secrets, ConfigMaps) stays where it is.
+
+Contract: each function may be cut anywhere and called again. Nothing here decides: `decide.levels` does. The
+ConfigMap is there only between going and coming back, so that a workload that somebody deletes is not brought
+back against their will.
+"""
+
+from __future__ import annotations
+
+import json
+
+from autarky.errors import Conflict
+from autarky.ports import Kube, Object
+from autarky.render import api_server, standby
+from autarky.render.operator import retired_name
+from autarky.render.values import SYSTEM, metadata
+
+APPS = "apps/v1"
+BUDGET = ("policy/v1", "PodDisruptionBudget")
+KINDS = ("DaemonSet", "Deployment")
+_SERVERS_OWN = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
+_CONTROLLERS_OWN = ("deprecated.daemonset.template.generation", "deployment.kubernetes.io/revision")
+
+
+def kind_of(component: str) -> str:
+    """The kind of the component's hosted workload."""
+    return "DaemonSet" if component == api_server.COMPONENT else "Deployment"
+
+
+async def retire(kube: Kube, component: str) -> None:
+    """Keep the workload, then delete it and its budget."""
+    workload = await kube.get(APPS, kind_of(component), component, SYSTEM)
+    budget = await kube.get(*BUDGET, component, SYSTEM)
+    if workload is not None:
+        await _keep(kube, component, [obj for obj in (workload, budget) if obj is not None])
+        await kube.delete(APPS, kind_of(component), component, SYSTEM)
+    await kube.delete(*BUDGET, component, SYSTEM)
+
+
+async def bring_back(kube: Kube, component: str) -> bool:
+    """Create what was retired, as it was; False when nothing was."""
+    objects = await _kept(kube, component)
+    for obj in objects:
+        try:
+            await kube.create(obj)
+        except Conflict:  # it is there already
+            continue
+    if objects:
+        await kube.delete("v1", "ConfigMap", retired_name(component), SYSTEM)
+    return bool(objects)
+
+
+async def retired_workload(kube: Kube, wanted: Object) -> Object | None:
+    """The retired workload of that name; None when it was not retired."""
+    component = wanted["metadata"]["name"]
+    if component not in standby.COMPONENTS:
+        return None
+    return next((obj for obj in await _kept(kube, component) if obj["kind"] == wanted["kind"]), None)
+
+
+async def forget_retired(kube: Kube, workload: Object) -> None:
+    """The workload is there again: what was kept of it is old."""
+    component = workload["metadata"]["name"]
+    if component in standby.COMPONENTS:
+        await kube.delete("v1", "ConfigMap", retired_name(component), SYSTEM)
+
+
+async def _keep(kube: Kube, component: str, objects: list[Object]) -> None:
+    data = {"objects.json": json.dumps([_bare(obj) for obj in objects], sort_keys=True)}
+    live = await kube.get("v1", "ConfigMap", retired_name(component), SYSTEM)
+    if live is not None:
+        await kube.replace({**live, "data": data})
+        return
+    meta = metadata(retired_name(component), SYSTEM, {"k8s-app": component})
+    await kube.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data})
+
+
+async def _kept(kube: Kube, component: str) -> list[Object]:
+    live = await kube.get("v1", "ConfigMap", retired_name(component), SYSTEM)
+    try:
+        found: list[Object] = json.loads(((live or {}).get("data") or {}).get("objects.json", "[]"))
+    except ValueError:
+        return []
+    return found
+
+
+def _bare(obj: Object) -> Object:
+    """Without what the server and the controllers set."""
+    meta = {name: value for name, value in obj["metadata"].items() if name not in _SERVERS_OWN}
+    annotations = {n: v for n, v in (meta.get("annotations") or {}).items() if n not in _CONTROLLERS_OWN}
+    return {**{n: v for n, v in obj.items() if n != "status"}, "metadata": {**meta, "annotations": annotations}}

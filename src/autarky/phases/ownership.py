@@ -1,0 +1,222 @@
+"""Who owns a field, when objects are applied: edits of others stand until our own value changes.
+
+Contract: a workload (and the ControlPlane) is compared with what is recorded on it as applied last
+(`decide.drift`). What is wanted anew is applied, over an edit too; every other edit is told and left alone, but
+with `--take-ownership`. A workload that a change of levels has taken away counts as it was then: its edits come
+back with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from autarky.decide import applied
+from autarky.decide.drift import ABSENT, Comparison, Path, compare, without
+from autarky.decide.field_owners import Edit, edits
+from autarky.duties import hosting
+from autarky.engine.phase import Change, Kept
+from autarky.errors import ApiError, Conflict, UserError
+from autarky.model.cluster import Cluster, Level, Rollback
+from autarky.phases.context import Context
+from autarky.ports import Kube, Object, Progress
+from autarky.render import standby
+from autarky.render.crds import API_VERSION, CONTROL_PLANE, control_plane
+from autarky.render.values import RENDERED_HASH
+
+EXCHANGE_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One object that is wanted, beside the live one.
+
+    wanted: as rendered. to_apply: what is to be applied, or None. kept: edits that are left alone, taken: those
+    that are taken back. surplus: what is to be taken out, which applying would leave.
+    """
+
+    wanted: Object
+    live: Object | None
+    to_apply: Object | None
+    kept: tuple[Edit, ...] = ()
+    taken: tuple[Edit, ...] = ()
+    surplus: tuple[Path, ...] = ()
+
+
+def subject_of(obj: Object) -> str:
+    """ "DaemonSet kube-system/kube-apiserver"."""
+    meta = obj["metadata"]
+    namespace = f"{meta['namespace']}/" if "namespace" in meta else ""
+    return f"{obj['kind']} {namespace}{meta['name']}"
+
+
+def judge(wanted: Object, live: Object | None, *, take_ownership: bool) -> Look:
+    """Compare one object with the live one (None: it is absent)."""
+    if live is None:
+        return Look(wanted, None, _recorded(wanted, wanted))
+    same_rendering = _rendering(live) == _rendering(wanted)
+    if not applied.is_recorded(wanted):
+        return Look(wanted, live, None if same_rendering else wanted)
+    # Without a record, the same rendering was applied last if it carries the same hash; else everything is new.
+    base = applied.record_of(live) or (applied.projection(wanted) if same_rendering else {"metadata": {}, "spec": {}})
+    comparison = compare(base, applied.projection(wanted), applied.projection(live))
+    drifted = tuple(edits(subject_of(wanted), comparison.drifted, live))
+    if take_ownership and drifted:
+        return Look(wanted, live, _recorded(wanted, wanted), taken=drifted, surplus=_surplus(comparison))
+    if comparison.up_to_date:
+        return Look(wanted, live, None, kept=drifted)
+    merged = {**wanted, "metadata": {**wanted["metadata"]}, "spec": comparison.merged["spec"]}
+    return Look(wanted, live, _recorded(merged, wanted), kept=drifted, surplus=_surplus(comparison, but_drift=True))
+
+
+def _recorded(obj: Object, wanted: Object) -> Object:
+    return applied.with_record(obj, wanted) if applied.is_recorded(wanted) else obj
+
+
+def _rendering(obj: Object) -> str | None:
+    text: str | None = (obj["metadata"].get("annotations") or {}).get(RENDERED_HASH)
+    return text
+
+
+def _surplus(comparison: Comparison, *, but_drift: bool = False) -> tuple[Path, ...]:
+    """What is live and not wanted: server-side apply takes out only what nobody else owns."""
+    ours = [one for one in comparison.differences if not but_drift or one not in comparison.drifted]
+    return tuple(one.path for one in ours if one.wanted is ABSENT and one.live is not ABSENT)
+
+
+# --- looking and acting ------------------------------------------------------------------------------
+
+
+async def look(kube: Kube, wanted: Object, *, take_ownership: bool) -> Look:
+    """The object as it is now; one that a change of levels took away, as it was then."""
+    meta = wanted["metadata"]
+    live = await kube.get(wanted["apiVersion"], wanted["kind"], meta["name"], meta.get("namespace"))
+    if live is not None or wanted["kind"] not in hosting.KINDS:
+        return judge(wanted, live, take_ownership=take_ownership)
+    retired = await hosting.retired_workload(kube, wanted)
+    if retired is None:
+        return judge(wanted, None, take_ownership=take_ownership)
+    found = judge(wanted, retired, take_ownership=take_ownership)
+    return replace(found, live=None, to_apply=found.to_apply or _as_it_was(wanted, retired), surplus=())
+
+
+def _as_it_was(wanted: Object, retired: Object) -> Object:
+    """What was retired, as we would apply it: nothing is wanted anew, so all edits of it come back."""
+    base = applied.projection(wanted)
+    merged = compare(base, base, applied.projection(retired)).merged
+    return _recorded({**wanted, "spec": merged["spec"]}, wanted)
+
+
+async def carry_out(kube: Kube, found: Look, manager: str) -> None:
+    """Apply what is to be applied. Conflict when the object is being changed at the same time."""
+    if found.to_apply is None:
+        return
+    result = await kube.apply(found.to_apply, manager=manager)
+    if found.surplus:
+        await _take_out(kube, result, found.surplus)
+    if found.live is None and found.wanted["kind"] in hosting.KINDS:
+        await hosting.forget_retired(kube, found.wanted)
+
+
+async def _take_out(kube: Kube, live: Object, surplus: Sequence[Path]) -> None:
+    """Controllers write to the object's status all the time, which is no reason to give up."""
+    for left in reversed(range(EXCHANGE_TRIES)):
+        try:
+            await kube.replace(without(live, surplus))
+        except Conflict:
+            meta = live["metadata"]
+            found = await kube.get(live["apiVersion"], live["kind"], meta["name"], meta.get("namespace"))
+            if found is None or not left:
+                raise
+            live = found
+        else:
+            return
+
+
+def findings(found: Look) -> list[Change | Kept]:
+    """What the plan says of the object."""
+    changes: list[Change | Kept] = [Change(f"take back {_clause(edit)}") for edit in found.taken]
+    if found.to_apply is not None and not found.taken:
+        changes.append(Change(f"apply {subject_of(found.wanted)}"))
+    return [*changes, *(_kept(edit) for edit in found.kept)]
+
+
+def _clause(edit: Edit) -> str:
+    who = f", by {edit.manager}" if edit.manager else ""
+    return f"{edit.subject}: {edit.field}: {edit.applied} (now {edit.live}{who})"
+
+
+def _kept(edit: Edit) -> Kept:
+    return Kept(edit.subject, edit.field, edit.applied, edit.live, edit.manager, edit.since)
+
+
+# --- the ControlPlane ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FollowControlPlane:
+    """From here on, `context.cluster` has the edits of the ControlPlane object that the file does not contradict.
+
+    The version is not followed: an upgrade is more than applying other images, and another one in the file is refused.
+    """
+
+    name: str = "follow-control-plane"
+    title: str = "Follow the ControlPlane object"
+    timeout: float = 60
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        if not await context.api_answers():
+            return []
+        record = await follow(context)
+        if record is not None:
+            _refuse_another_version(record, control_plane(context.cluster))
+        return []
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        """There is never anything to run: what was followed is applied by the phases that come after."""
+
+
+async def follow(context: Context) -> Object | None:
+    """Look at the ControlPlane and, unless ownership is taken back, follow its edits. What was applied to it last;
+    None where that is not known."""
+    wanted = control_plane(context.cluster)
+    live = await _control_plane(context.kube())
+    record = None if live is None else applied.record_of(live)
+    if live is None or record is None or context.take_ownership:
+        return record
+    comparison = compare(record, applied.projection(wanted), applied.projection(live))
+    context.in_file = context.cluster
+    context.cluster = with_spec(context.cluster, comparison.merged["spec"])
+    return record
+
+
+async def _control_plane(kube: Kube) -> Object | None:
+    try:
+        return await kube.get(API_VERSION, "ControlPlane", CONTROL_PLANE)
+    except ApiError as error:
+        if error.status == 404:  # its definition is not there yet
+            return None
+        raise
+
+
+def _refuse_another_version(record: Object, wanted: Object) -> None:
+    runs, asked = record["spec"]["version"], wanted["spec"]["version"]
+    if runs != asked:
+        raise UserError(
+            f"the cluster runs Kubernetes {runs} and the file says {asked}: upgrades are not built yet",
+            fix=f'set kubernetesVersion: "{runs.removeprefix("v")}" in the file',
+        )
+
+
+def with_spec(cluster: Cluster, spec: Object) -> Cluster:
+    """The cluster with the levels, rollback and hosted components' arguments of a ControlPlane's spec. What runs on
+    hosts is the file's: it is prepared before the API can be asked."""
+    rollback, given = spec.get("rollback") or {}, spec.get("componentArguments") or {}
+    arguments = {name: values for name, values in cluster.extra_args.items() if name not in standby.COMPONENTS}
+    arguments |= {name: dict(given[name]) for name in standby.COMPONENTS if given.get(name)}
+    return replace(
+        cluster,
+        self_hosted=Level(int(spec["selfHosted"][0])),
+        extra_args=arguments,
+        rollback=Rollback(rollback.get("enabled", True), rollback.get("limitSeconds", 90)),
+    )
