@@ -134,6 +134,18 @@ def test_a_service_answers_by_name_across_nodes(cluster: TestCluster) -> None:
         cluster.kubectl(*connect)
 
 
+def test_pods_of_different_nodes_reach_each_other_by_their_own_addresses(cluster: TestCluster) -> None:
+    address = "jsonpath={.items[*].status.podIP}"
+    addresses = cluster.kubectl("get", "pods", "-l", "app=web", "-o", address).split()
+    assert len(addresses) == 2
+    for found in addresses:
+        cluster.kubectl("exec", "client", "--", "/usr/local/bin/agnhost", "connect", f"{found}:8080", "--timeout=5s")
+
+
+def test_what_a_command_in_a_pod_says_comes_back(cluster: TestCluster) -> None:
+    assert "agnhost" in cluster.kubectl("exec", "client", "--", "/usr/local/bin/agnhost", "help")
+
+
 def test_logs_and_port_forward_work(cluster: TestCluster) -> None:
     assert cluster.kubectl("logs", "deploy/web", "--tail=5")
     with socket.socket() as free:

@@ -30,6 +30,8 @@ INTERVALS = "inter 1s fastinter 300ms downinter 300ms"
 """A check's TCP and TLS handshake must end within its interval. 300 ms are too short for a starved machine;
 with 1 s a server that hangs or is cut off still leaves within 2 s. One that is down is looked at more often,
 since somebody waits for it."""
+ONLY_MEMBER_RETRIES = 15
+"""One a second: less than the 20 s after which a gRPC client gives an attempt to connect up."""
 
 # timeouts: a watch may be silent for long; HTTP/2 clients ping every 30 s, so an hour ends only dead sessions.
 # maxconn: within the descriptor limit of a small host (two per session), so that no raised limit is needed.
@@ -125,14 +127,17 @@ def _serves_etcd(inputs: Inputs, node: Node) -> bool:
 
 
 def _etcd(inputs: Inputs, node: Node) -> str:
-    lines = [f"frontend etcd\n    bind 127.0.0.1:{ports.NLLB_ETCD}\n    default_backend etcd\n"]
-    lines.append("backend etcd\n    option httpchk GET /readyz\n    http-check expect status 200\n")
-    # Sessions are cut only to go elsewhere: the only member is late now and then, and comes back.
-    cut = " on-marked-down shutdown-sessions" if len(inputs.cluster.control_nodes) > 1 else ""
-    lines.append(
-        "    default-server check check-ssl verify required ca-file /etc/haproxy/etcd-ca.crt"
-        f" crt /etc/haproxy/etcd-client.pem {INTERVALS} fall 2 rise 1{cut}\n"
-    )
+    lines = [f"frontend etcd\n    bind 127.0.0.1:{ports.NLLB_ETCD}\n    default_backend etcd\nbackend etcd\n"]
+    if len(inputs.cluster.control_nodes) == 1:
+        # Nowhere else to go, so nothing to check and no session to cut. A refused connection is tried again every
+        # second: whoever is turned away waits ever longer (gRPC: up to two minutes) before it comes again.
+        lines.append(f"    retries {ONLY_MEMBER_RETRIES}\n")
+    else:
+        lines.append("    option httpchk GET /readyz\n    http-check expect status 200\n")
+        lines.append(
+            "    default-server check check-ssl verify required ca-file /etc/haproxy/etcd-ca.crt"
+            f" crt /etc/haproxy/etcd-client.pem {INTERVALS} fall 2 rise 1 on-marked-down shutdown-sessions\n"
+        )
     for member in inputs.cluster.control_nodes:
         own = member.name == node.name
         address = "127.0.0.1" if own else member.known_address()
