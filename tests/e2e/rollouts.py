@@ -16,8 +16,8 @@ from itertools import pairwise
 from typing import Any
 
 from harness import COMMAND, TestCluster, environment
+from slots import SYSTEM, settled
 
-SYSTEM = ("-n", "kube-system")
 API = "ds/kube-apiserver"
 CONTROLLER_MANAGER = "deploy/kube-controller-manager"
 SCHEDULER = "deploy/kube-scheduler"
@@ -114,16 +114,6 @@ def condition(cluster: TestCluster, kind: str) -> dict[str, Any]:
     """Of the ControlPlane."""
     found = json.loads(cluster.kubectl("get", "controlplane", "cluster", "-o", "json"))["status"]["conditions"]
     return next(one for one in found if one["type"] == kind)
-
-
-def standbys(cluster: TestCluster) -> list[str]:
-    """The components whose standby is active."""
-    return [name.rsplit("-", 1)[0] for name in cluster.static_pods("n1") if name.startswith("standby-")]
-
-
-def settled(cluster: TestCluster) -> bool:
-    """Everything is hosted again, healthy, and no standby has anything to do."""
-    return not standbys(cluster) and bool(cluster.status()["healthy"])
 
 
 def quiet(cluster: TestCluster) -> None:

@@ -6,20 +6,10 @@ import json
 from collections.abc import Mapping
 
 from harness import TestCluster
+from slots import SYSTEM
 
-SYSTEM = ("-n", "kube-system")
-API = "ds/kube-apiserver"
 CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
 CONTROL_PLANE = ("etcd", "node-load-balancer", "kube-apiserver", *CONTROLLERS)
-
-
-def standbys(cluster: TestCluster) -> list[str]:
-    """The components whose standby is active."""
-    return [name.rsplit("-", 1)[0] for name in cluster.static_pods("n1") if name.startswith("standby-")]
-
-
-def settled(cluster: TestCluster) -> bool:
-    return not standbys(cluster) and cluster.status()["healthy"]
 
 
 def containers(cluster: TestCluster, components: tuple[str, ...] = CONTROL_PLANE) -> Mapping[str, str]:

@@ -36,10 +36,10 @@ from rollouts import (
     rolled_out,
     set_image,
     set_rollback,
-    standbys,
     template,
     undisturbed,
 )
+from slots import standbys
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import pytest
 from harness import AGNHOST, TestCluster, one_node
-from survival import containers, decisions, schedules, settled, standbys
+from slots import settled, standbys
+from survival import containers, decisions, schedules
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from harness import TestCluster, one_node
-from survival import API, SYSTEM, settled
+from slots import API, SYSTEM, settled
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 from harness import COMMAND, TestCluster, environment, one_node
-from survival import containers, settled
+from slots import settled
+from survival import containers
 
 from autarky.model.versions import Version
 from autarky.payload import load_release, stored_artefacts

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from harness import TestCluster, one_node
+from slots import SYSTEM, settled
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
-SYSTEM = ("-n", "kube-system")
 API = "ds/kube-apiserver"
 SCHEDULER = "deploy/kube-scheduler"
 LEVEL_3 = ("deploy/kube-controller-manager", SCHEDULER)
@@ -151,11 +151,6 @@ def test_the_levels_move_by_an_edit_of_the_control_plane_and_no_request_fails(cl
 
 def hosted(cluster: TestCluster) -> str:
     return cluster.kubectl(*SYSTEM, "get", API, *LEVEL_3, "--ignore-not-found", "-o", "name")
-
-
-def settled(cluster: TestCluster) -> bool:
-    active = [name for name in cluster.static_pods("n1") if name.startswith("standby-")]
-    return not active and bool(cluster.status()["healthy"])
 
 
 @pytest.mark.slow

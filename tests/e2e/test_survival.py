@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import pytest
 from harness import AGNHOST, TestCluster, one_node
-from survival import API, CONTROLLERS, SYSTEM, containers, decisions, schedules, settled, standbys, wait_for_checkpoint
+from slots import API, SYSTEM, settled, standbys
+from survival import CONTROLLERS, containers, decisions, schedules, wait_for_checkpoint
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

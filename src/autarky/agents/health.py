@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -17,19 +17,26 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 from prometheus_client import make_wsgi_app
 
 Problem = Callable[[], str | None]
+NO_HOOKS: Mapping[str, Callable[[], None]] = {}
 
 
 def _well() -> str | None:
     return None
 
 
-def serve(port: int, problem: Problem = _well) -> None:
-    """From now on, until the process ends. `problem` says in a sentence what is wrong, or None; it is called
-    in another thread. OSError when somebody else has the port."""
+def serve(port: int, problem: Problem = _well, hooks: Mapping[str, Callable[[], None]] = NO_HOOKS) -> None:
+    """From now on, until the process ends. `problem` says in a sentence what is wrong, or None. `hooks`: path →
+    what must return before a request of it is answered. Both are called in other threads. OSError when somebody
+    else has the port."""
     metrics = make_wsgi_app()
 
     def answer(environment: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        if environment.get("PATH_INFO") != "/healthz":
+        path = environment.get("PATH_INFO", "")
+        if path in hooks:
+            hooks[path]()
+            start("200 OK", [("Content-Type", "text/plain")])
+            return [b"ok\n"]
+        if path != "/healthz":
             answered: Iterable[bytes] = metrics(environment, start)
             return answered
         found = problem()

@@ -30,6 +30,8 @@ standby needs to start (5 s), so that a bare `kubectl set image` on one node los
 STANDBY_DRAIN_SECONDS = 3
 """The standby goes only when the hosted one answers, so this covers no more than the load balancers'
 check (1 s) with a wide margin."""
+BEFORE_STOP = "/before-stop/kube-apiserver"
+"""Of the node agent: it answers when the standby serves. Where nobody answers, the kubelet goes on."""
 READY_PATH = "/readyz?exclude=etcd&exclude=etcd-readiness"
 LIVE_PATH = "/livez?exclude=etcd&exclude=etcd-readiness"
 
@@ -147,6 +149,8 @@ def hosted(inputs: Inputs) -> list[Object]:
     own = own_arguments(inputs, port=ports.API_HOSTED, drain=HOSTED_DRAIN_SECONDS, secrets=SECRETS, config=CONFIG)
     container = _container(inputs, port=ports.API_HOSTED, drain=HOSTED_DRAIN_SECONDS, secrets=SECRETS, config=CONFIG)
     container["volumeMounts"] = [pods.mount("secrets", SECRETS), pods.mount("config", CONFIG)]
+    before_stop = {"host": "127.0.0.1", "port": ports.NODE_AGENT, "path": BEFORE_STOP, "scheme": "HTTP"}
+    container["lifecycle"] = {"preStop": {"httpGet": before_stop}}
     pod: Object = {
         "hostNetwork": True,
         "priorityClassName": pods.NODE_CRITICAL,

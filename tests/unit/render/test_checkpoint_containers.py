@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autarky.errors import Refused
+from autarky.model import ports
 from autarky.render.checkpoint import references, revision_from_pod
 from autarky.render.values import Object
 from unit.render.checkpoints import SCHEDULER, a_pod, checkpoint, config_map, container_in, secret, spec_in
@@ -225,3 +226,11 @@ def test_what_root_would_leave_on_the_host_for_another_user_is_refused(who):
 @pytest.mark.parametrize(("pod", "container"), [({}, {}), (NONROOT, {"runAsUser": 0}), ({"runAsUser": 0}, {})])
 def test_a_pod_that_runs_as_root_may_write_where_it_likes(pod, container):
     assert secured(pod=pod, container={**CONFINED, **container}, read_only=False) == CONFINED
+
+
+def test_the_question_to_the_agent_before_the_hosted_server_ends_is_none_of_the_standbys():
+    ask = {"httpGet": {"host": "127.0.0.1", "port": ports.NODE_AGENT, "path": "/before-stop/x"}}
+    own = {"exec": {"command": ["/bin/true"]}}
+    found = container_in(checkpoint(a_pod(container={"lifecycle": {"preStop": ask, "postStart": own}})))
+    assert found["lifecycle"] == {"postStart": own}
+    assert "lifecycle" not in container_in(checkpoint(a_pod(container={"lifecycle": {"preStop": ask}})))

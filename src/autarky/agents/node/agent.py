@@ -16,6 +16,7 @@ from autarky.agents.node import announce, api_seen, metrics, ports_seen, slots_o
 from autarky.agents.node.announce import Announcer
 from autarky.agents.node.api_seen import ApiView
 from autarky.agents.node.checkpointer import Checkpointer
+from autarky.agents.node.handover import HandOver
 from autarky.agents.node.image_keeping import ImageKeeping
 from autarky.agents.node.told import Say, Told
 from autarky.decide import dead_leases, leadership, node_slots, slots
@@ -53,6 +54,7 @@ class NodeAgent:
     internal_etcd: bool
     images: ImageKeeping
     hosted: bool
+    hand_over: HandOver
     checkpointers: Mapping[str, Checkpointer] = field(init=False)
     own_checkpointer: Checkpointer = field(init=False)
     announcer: Announcer = field(init=False)
@@ -117,7 +119,7 @@ class NodeAgent:
 
     async def _api_server(self, wanted: slots.Slot, active: Mapping[str, bool] | None, etcd_up: bool) -> None:
         component = api_server.COMPONENT
-        hosted = await self.own_ports.hosted_api_server()
+        hosted = self.hand_over.judged(await self.own_ports.hosted_api_server())
         self._serves[component] = hosted is slots.Health.READY
         standby_active = None if active is None else active[component]
         serves = hosted is slots.Health.READY and standby_active
@@ -132,6 +134,8 @@ class NodeAgent:
         self._memory = decision.memory
         self.told.tell(component, decision.sentence)
         await self._act(component, decision.actions)
+        if self.hand_over.pending and (not etcd_up or await ports_seen.standby_balanced(self.node)):
+            self.hand_over.go_on()
         await self.checkpointers[component].round(wanted, hosted, etcd_up=etcd_up)
 
     # --- level 3 ---

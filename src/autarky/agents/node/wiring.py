@@ -15,6 +15,7 @@ from autarky.agents.node import agent as node_agent
 from autarky.agents.node import metrics
 from autarky.agents.node.activation_watch import ActivationWatch
 from autarky.agents.node.api_seen import ApiView
+from autarky.agents.node.handover import HandOver
 from autarky.agents.node.image_keeping import ImageKeeping
 from autarky.agents.node.lock import Hold
 from autarky.agents.node.parked_agent import ParkedAgent
@@ -28,6 +29,7 @@ from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.model import ports
 from autarky.net.tls import client_context
 from autarky.render.agent import COMPONENT, KUBELET_PKI, SLOT
+from autarky.render.api_server import BEFORE_STOP
 from autarky.render.controllers import CONTROLLERS
 from autarky.render.node import KUBELET_KUBECONFIG
 
@@ -59,9 +61,10 @@ async def _run(node: str, hold: Hold) -> bool:
         log.info(sentence, **values)
 
     say("this agent acts on the node now")
-    health.serve(ports.NODE_AGENT)
+    hand_over = HandOver(SystemClock())
+    health.serve(ports.NODE_AGENT, hooks={BEFORE_STOP: hand_over.before_stop})
     credentials = _credentials_stamp()
-    acting = asyncio.create_task(_act(node, slot, hold, say))
+    acting = asyncio.create_task(_act(node, slot, hold, say, hand_over))
     waiting = asyncio.create_task(ended.wait())
     anew = asyncio.create_task(_changed(credentials))
     done, pending = await asyncio.wait({acting, waiting, anew}, return_when=asyncio.FIRST_COMPLETED)
@@ -74,7 +77,7 @@ async def _run(node: str, hold: Hold) -> bool:
     return waiting not in done
 
 
-async def _act(node: str, slot: str, hold: Hold, say: Say) -> None:
+async def _act(node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver) -> None:
     control_node = Path(places.STANDBY).is_dir()
     if not control_node:
         while True:  # a worker has no slots of its own
@@ -90,7 +93,8 @@ async def _act(node: str, slot: str, hold: Hold, say: Say) -> None:
     said = Told(say)
     kept, cri = ImageKeeper(), CriClient()
     images = ImageKeeping(kept, clock, said.tell)
-    agent = node_agent.NodeAgent(node, kube, api, own_ports, clock, said, internal_etcd, images, slot == "hosted")
+    hosted = slot == "hosted"
+    agent = node_agent.NodeAgent(node, kube, api, own_ports, clock, said, internal_etcd, images, hosted, hand_over)
     controllers = _controller_clients()
     agent.announcer.changed = changed
     metrics.observe(node_agent.LEVELS, lambda: api.reachable)

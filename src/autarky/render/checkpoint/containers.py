@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from autarky.model import ports
 from autarky.render import pods
 from autarky.render.checkpoint.command import Move, moved_command
 from autarky.render.checkpoint.defaults import HOOKS, PROBES, without_container_defaults
@@ -74,9 +75,15 @@ def _moved_handlers(container: Object, move: Move) -> Object:
     numbers = {port["name"]: port["containerPort"] for port in container.get("ports") or () if port.get("name")}
     result = {name: _moved_handler(container[name], numbers, move) for name in PROBES if container.get(name)}
     if lifecycle := container.get("lifecycle"):
-        hooks = {name: _moved_handler(lifecycle[name], numbers, move) for name in HOOKS if lifecycle.get(name)}
-        result["lifecycle"] = {**lifecycle, **hooks}
+        kept = {name: hook for name, hook in lifecycle.items() if not (name in HOOKS and _asks_the_agent(hook))}
+        hooks = {name: _moved_handler(kept[name], numbers, move) for name in HOOKS if kept.get(name)}
+        result["lifecycle"] = {**kept, **hooks}
     return result
+
+
+def _asks_the_agent(hook: Object) -> bool:
+    """Whether the standby should serve: that is no question for the standby itself."""
+    return bool((hook.get("httpGet") or {}).get("port") == ports.NODE_AGENT)
 
 
 def _moved_handler(handler: Object, numbers: dict[str, int], move: Move) -> Object:
