@@ -14,11 +14,13 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +32,7 @@ from autarky.payload import Payload, default_version, get_payload, load_release
 
 STATE = Path.home() / ".local/state/autarky-bench"
 NAME = "bench-reboot"
+AUTARKY = [sys.executable, "-m", "autarky"]
 WAIT_SECONDS = 180
 STEADY_SECONDS = 75
 """Before the first cut, so that both clusters are at rest and the first checkpoint is made."""
@@ -44,7 +47,7 @@ class Measured:
     pod: float
 
 
-def until(what: str, begin: float, holds: object) -> float:
+def until(what: str, begin: float, holds: Callable[[], object]) -> float:
     """Seconds from `begin` until the condition holds."""
     while time.monotonic() < begin + WAIT_SECONDS:
         if holds():
@@ -54,12 +57,14 @@ def until(what: str, begin: float, holds: object) -> float:
 
 
 async def cut_and_return(lab: Lab, kubectl: list[str], name: str) -> Measured:
+    """`name` of the Deployment: one that the cluster has not had."""
     await lab.cut("n1")
     begin = time.monotonic()
     await lab.start("n1", progress=Silence())
     ready = until("/readyz", begin, lambda: say(kubectl, "get", "--raw", "/readyz") == "ok")
     create = ("create", "deployment", name, f"--image={IMAGE}", "--", "/usr/local/bin/agnhost", "pause")
-    until("a Deployment is created", begin, lambda: "created" in say(kubectl, *create))
+    # A request that took too long may have been carried out all the same.
+    until("a Deployment is created", begin, lambda: re.search("created|AlreadyExists", say(kubectl, *create)))
     pod = until("its pod runs", begin, lambda: "Running" in say(kubectl, "get", "pods", "-l", f"app={name}"))
     return Measured(ready, pod)
 
@@ -68,7 +73,8 @@ def say(kubectl: list[str], *argv: str) -> str:
     command = [*kubectl, *argv, "--request-timeout=2s"]
     if "--" in argv:
         command = [*kubectl, "--request-timeout=2s", *argv]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return done.stdout
 
 
 async def autarky_cluster(payload: Payload) -> list[str]:
@@ -77,10 +83,15 @@ async def autarky_cluster(payload: Payload) -> list[str]:
     spec = {"nodes": [{"name": "n1"}]}
     document = {"apiVersion": "autarky.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": NAME}, "spec": spec}
     file.write_text(json.dumps(document))
-    command = [sys.executable, "-m", "autarky", "up", "-f", str(file)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    down()  # what an interrupted run left
+    subprocess.run([*AUTARKY, "up", "-f", str(file)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     kubeconfig = STATE / f"autarky/clusters/{NAME}/kubeconfig"
     return [str(payload.binaries["kubectl"].path), f"--kubeconfig={kubeconfig}"]
+
+
+def down() -> None:
+    argv = [*AUTARKY, "down", "-f", str(STATE / f"{NAME}.yaml")]
+    subprocess.run(argv, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 async def rounds_of(name: str, lab: Lab, kubectl: list[str], rounds: int) -> list[Measured]:
@@ -98,8 +109,7 @@ async def run(rounds: int) -> None:
     payload = await get_payload(load_release(default_version()), Silence(), groups=("cluster", "test", "bench"))
     kubectl = await autarky_cluster(payload)
     ours = await rounds_of("autarky", Lab.open(NAME), kubectl, rounds)
-    down = [sys.executable, "-m", "autarky", "down", "-f", str(STATE / f"{NAME}.yaml")]
-    subprocess.run(down, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    down()
     lab = Lab.open(f"{NAME}-kubeadm")
     with tempfile.TemporaryDirectory() as directory:
         cluster = await kubeadm_cluster(payload, lab, Path(directory))

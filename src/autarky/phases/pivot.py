@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from autarky.decide import slots
 from autarky.decide.pods import pod_health
@@ -19,7 +20,7 @@ from autarky.errors import ApiError, Unreachable
 from autarky.model import ports
 from autarky.model.cluster import Level, Node
 from autarky.phases.context import Context
-from autarky.ports import Kube, Object, Progress
+from autarky.ports import Host, Kube, Object, Progress
 from autarky.render import api_server, standby
 from autarky.render.values import SYSTEM
 
@@ -105,15 +106,16 @@ class Driver:
 async def look(context: Context, node: Node) -> dict[str, slots.Seen]:
     """One observation of every component on one control node."""
     host = context.host(node)
-    pods, listing, balanced = await asyncio.gather(
+    pods, listing, balanced, booted = await asyncio.gather(
         _hosted_pods(context.kube()),
         host.run([standby.SCRIPT_PATH, "list"]),
         is_balanced(context, node, f"{node.name}-hosted"),
+        _booted(host),
     )
     active = {component: bool(a) for component, (_, a) in standby.parse_list(listing.text).items()}
     return {
         component: slots.Seen(
-            hosted=_health(pods, component, node),
+            hosted=_health(pods, component, node, booted),
             standby_active=active.get(component),
             balanced=balanced,
             balancer_applies=component == api_server.COMPONENT,
@@ -129,6 +131,15 @@ async def _hosted_pods(kube: Kube) -> list[Object] | None:
         return None
 
 
+async def _booted(host: Host) -> datetime | None:
+    """When this boot of the node began, as its standby script noted; None when it did not."""
+    noted = await host.read(standby.BOOT_FILE)
+    try:
+        return None if noted is None else standby.parse_boot(noted.decode())[1]
+    except ValueError:
+        return None
+
+
 async def is_balanced(context: Context, node: Node, server: str) -> bool | None:
     """Whether the node's load balancer sends new connections to that server ("n1-hosted"); None when it does
     not say."""
@@ -140,7 +151,7 @@ async def is_balanced(context: Context, node: Node, server: str) -> bool | None:
     return " 200 " in answer.text if answer.status == 0 else None
 
 
-def _health(pods: list[Object] | None, component: str, node: Node) -> slots.Health:
+def _health(pods: list[Object] | None, component: str, node: Node, booted: datetime | None) -> slots.Health:
     """The best pod of the component: on this node for the API server; for level 3 any node's pod will do,
     since the lease and not the place decides who acts."""
     if pods is None:
@@ -152,7 +163,7 @@ def _health(pods: list[Object] | None, component: str, node: Node) -> slots.Heal
         if pod["metadata"]["labels"].get("k8s-app") == component
         and (anywhere or pod["spec"].get("nodeName") == node.name)
     ]
-    healths = {pod_health(pod) for pod in mine}
+    healths = {pod_health(pod, booted if pod["spec"].get("nodeName") == node.name else None) for pod in mine}
     order = (slots.Health.READY, slots.Health.NOT_READY, slots.Health.TERMINATING)
     return next((health for health in order if health in healths), slots.Health.ABSENT)
 

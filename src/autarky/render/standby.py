@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from autarky import places
 from autarky.model import ports
@@ -241,6 +242,12 @@ def parse_list(text: str) -> dict[str, tuple[str | None, tuple[str, ...]]]:
         component, current, *activations = line.split()
         result[component] = (None if current == "-" else current, tuple(activations))
     return result
+
+
+def parse_boot(text: str) -> tuple[str, datetime]:
+    """What BOOT_FILE says: the boot's id, and when it began by that host's clock. ValueError."""
+    boot_id, began = text.split()
+    return boot_id, datetime.fromtimestamp(float(began), UTC)
 
 
 def pod_of(revision_: Revision) -> Object:

@@ -23,7 +23,7 @@ from autarky.decide import dead_leases, leadership, node_slots, slots
 from autarky.decide.pods import pod_health
 from autarky.errors import AutarkyError
 from autarky.kube import KubeClient
-from autarky.ports import Clock, Kube
+from autarky.ports import Clock, Kube, Object
 from autarky.render import agent, api_server, controllers
 from autarky.render.values import SYSTEM
 
@@ -145,7 +145,7 @@ class NodeAgent:
     ) -> None:
         pod = self.api.hosted_pod(component)
         seen = leadership.Seen(
-            hosted=slots.Health.ABSENT if pod is None else pod_health(pod),
+            hosted=self._health_of(pod),
             hosted_pod=None if pod is None else pod["metadata"]["uid"],
             standby_active=None if active is None else active[component],
             lease=self.api.lease(component),
@@ -183,9 +183,13 @@ class NodeAgent:
         if not self.hosted:
             return
         pod = self.api.hosted_pod(agent.COMPONENT)
-        health = slots.Health.ABSENT if pod is None else pod_health(pod)
-        seen = health if self.api.pods_readable else slots.Health.UNKNOWN
+        seen = self._health_of(pod) if self.api.pods_readable else slots.Health.UNKNOWN
         await self.own_checkpointer.round(slots.Slot.HOSTED, seen, etcd_up=etcd_up)
+
+    def _health_of(self, pod: Object | None) -> slots.Health:
+        """As the API shows it, unless that is from before this boot."""
+        boot = slots_on_disk.this_boot()
+        return slots.Health.ABSENT if pod is None else pod_health(pod, None if boot is None else boot.began)
 
     # --- acting ---
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 
 from autarky import places
@@ -85,9 +84,9 @@ def remember_wanted_level(level: int) -> None:
 def this_boot() -> Boot | None:
     """What `standby boot` wrote before the kubelet started; None when it did not run."""
     try:
-        boot_id, began = THIS_BOOT.read_text().split()
+        boot_id, began = standby.parse_boot(THIS_BOOT.read_text())
         last = LAST_BOOT.read_text().strip() if LAST_BOOT.exists() else None
-        return Boot(boot_id, datetime.fromtimestamp(float(began), UTC), last)
+        return Boot(boot_id, began, last)
     except (OSError, ValueError):
         return None
 

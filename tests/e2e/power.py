@@ -1,0 +1,185 @@
+"""What the scenarios of power cuts share: the cut, the return, what was acknowledged before, and times in a table."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness import STATE, TestCluster
+from slots import standbys
+
+from autarky.kube.kubeconfig import read_kubeconfig
+from autarky.net.tls import client_context
+
+NODE = "n1"
+RETURN_SECONDS = 240.0
+"""Generous: what counts is that everything returns without help."""
+_TRACER = Path(__file__).with_name("stop_after_write.py")
+
+
+def rounds(default: int = 20) -> int:
+    """How many cuts a loop makes; AUTARKY_ROUNDS says otherwise."""
+    return int(os.environ.get("AUTARKY_ROUNDS", default))
+
+
+# --- cut and return -------------------------------------------------------------------------------------
+
+
+def cut(cluster: TestCluster) -> None:
+    cluster.autarky("lab", "cut", "--lab", cluster.name, NODE)
+
+
+def start(cluster: TestCluster) -> None:
+    cluster.autarky("lab", "start", "--lab", cluster.name, NODE, "-o", "plain")
+
+
+@dataclass(frozen=True)
+class Returned:
+    """Seconds from power on: until the API answered, until nothing but the hosted slots ran."""
+
+    answers: float
+    settled: float
+
+
+def comes_back(cluster: TestCluster) -> Returned:
+    """Power on, and hands off: the API answers, and then everything is where it belongs."""
+    began = time.monotonic()
+    start(cluster)
+    cluster.wait("the API answers", Client(cluster).answers, seconds=RETURN_SECONDS)
+    answered = time.monotonic() - began
+    assert torn_files(cluster) == []
+    cluster.wait("everything is hosted and the standbys are dormant", lambda: settled(cluster), seconds=RETURN_SECONDS)
+    return Returned(answered, time.monotonic() - began)
+
+
+def settled(cluster: TestCluster) -> bool:
+    return not standbys(cluster) and bool(cluster.status()["healthy"])
+
+
+def torn_files(cluster: TestCluster) -> list[str]:
+    """What is not whole, of all that a link or a name says is complete: standbys and manifests."""
+    root = Path(f"/proc/{init_process(cluster)}/root")
+    links = [link for link in root.glob("var/lib/autarky/standby/*/*") if link.name in ("current", "previous")]
+    contents = [path for link in links for path in link.resolve().rglob("*") if path.is_file()]
+    pods = [*(link / "pod.json" for link in links), *root.glob("etc/kubernetes/manifests/*.json")]
+    return [str(p) for p in contents if not p.stat().st_size] + [str(p) for p in pods if not _is_a_pod(p)]
+
+
+def _is_a_pod(path: Path) -> bool:
+    try:
+        return bool(json.loads(path.read_text())["kind"] == "Pod")
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def init_process(cluster: TestCluster) -> int:
+    """The host's first process, as this machine sees it."""
+    lab = json.loads((STATE / "autarky/labs" / cluster.name / "lab.json").read_text())
+    return int(lab["hosts"][NODE]["pid"])
+
+
+# --- a client that dies with no connection --------------------------------------------------------------
+
+
+class Client:
+    """Each request has a connection of its own, so that a power cut leaves nothing to wait for."""
+
+    def __init__(self, cluster: TestCluster) -> None:
+        found = read_kubeconfig(cluster.directory / "kubeconfig")
+        self._server = found.server
+        self._tls = client_context(found.ca_pem, found.client_cert_pem, found.client_key_pem)
+
+    def answers(self) -> bool:
+        return self.send("GET", "/readyz") == b"ok"
+
+    def send(self, method: str, path: str, obj: object = None) -> bytes | None:
+        """What it answers; None without an answer, or with one that is not a yes."""
+        body = None if obj is None else json.dumps(obj).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self._server + path, body, headers, method=method)  # noqa: S310 # https
+        try:
+            with urllib.request.urlopen(request, context=self._tls, timeout=3) as answer:  # noqa: S310
+                return bytes(answer.read())
+        except OSError:
+            return None
+
+
+@dataclass
+class Writer:
+    """Writes ConfigMaps, one after the other, and remembers which were acknowledged."""
+
+    client: Client
+    acknowledged: set[str] = field(default_factory=set)
+    _PATH = "/api/v1/namespaces/default/configmaps"
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """During the block. What fails is not written down and not tried again."""
+        ended = threading.Event()
+
+        def write() -> None:
+            while not ended.is_set():
+                name = f"written-{time.time_ns()}"
+                if self.client.send("POST", self._PATH, {"metadata": {"name": name, "labels": {"written": "yes"}}}):
+                    self.acknowledged.add(name)
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def lost(self) -> set[str]:
+        """What was acknowledged and is not there."""
+        found = self.client.send("GET", f"{self._PATH}?labelSelector=written%3Dyes")
+        assert found is not None
+        return self.acknowledged - {obj["metadata"]["name"] for obj in json.loads(found)["items"]}
+
+
+# --- stopping the agent after one write ------------------------------------------------------------------
+
+
+@contextmanager
+def stopped_after_unknown_write(cluster: TestCluster, paths: str, known: Iterable[str]) -> Iterator[list[str]]:
+    """The node's agents stop right after the first write to such a path that is not known yet. The list has
+    its name from then on; they go on after the block, unless their power was cut in it."""
+    argv = [sys.executable, str(_TRACER), str(init_process(cluster)), paths, json.dumps(sorted(known))]
+    found: list[str] = []
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as tracer:
+        assert tracer.stdout is not None
+        output = tracer.stdout
+        reader = threading.Thread(target=lambda: found.extend(line.strip() for line in output))
+        reader.start()
+        try:
+            yield found
+        finally:
+            tracer.kill()
+            reader.join()
+
+
+# --- times -----------------------------------------------------------------------------------------------
+
+
+def table(title: str, names: Sequence[str], rows: Sequence[tuple[object, ...]]) -> str:
+    """Rows of text and numbers, with the median of each column of numbers below."""
+    columns = list(zip(*rows, strict=True))
+    numbers = [[value for value in column if isinstance(value, float)] for column in columns]
+    medians = tuple(statistics.median(found) if found else "median" for found in numbers)
+    lines = [title, *(_line(row) for row in (tuple(names), *rows, medians))]
+    return "\n".join(lines)
+
+
+def _line(values: Iterable[object]) -> str:
+    return "  ".join(f"{value:>10.1f}" if isinstance(value, float) else f"{value!s:>10}" for value in values)

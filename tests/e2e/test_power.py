@@ -1,0 +1,213 @@
+"""Power cuts of the only node, at every bad moment: it comes back without help, and what it acknowledged is there.
+
+What a cut takes is what was not synced (`autarky.lab.disk`). AUTARKY_ROUNDS sets the length of the loops.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from harness import COMMAND, TestCluster, environment, one_node
+from power import (
+    Client,
+    Writer,
+    comes_back,
+    cut,
+    init_process,
+    rounds,
+    settled,
+    start,
+    stopped_after_unknown_write,
+    table,
+)
+from rollouts import API, SCHEDULER, SYSTEM, quiet, ready
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(5400)]
+
+Show = Callable[[str], None]
+ROLLOUT_STEP = 1.5
+"""Seconds by which each cut comes later in the rollout, which takes about 30 s with its standby's withdrawal."""
+STANDBY = "var/lib/autarky/standby"
+STOP_SECONDS = 300.0
+"""A checkpoint is made after a minute of health."""
+
+
+@pytest.fixture(scope="module")
+def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
+    cluster = make_cluster("t-power", **one_node())
+    cluster.up()
+    quiet(cluster)
+    return cluster
+
+
+@pytest.fixture
+def show(capsys: pytest.CaptureFixture[str]) -> Show:
+    """Print although nothing failed: times are what the loops are read for."""
+
+    def printed(text: str) -> None:
+        with capsys.disabled():
+            print(f"\n{text}", flush=True)  # noqa: T201
+
+    return printed
+
+
+# --- loops -----------------------------------------------------------------------------------------------
+
+
+def test_power_cuts_of_a_cluster_at_rest_lose_nothing(cluster: TestCluster, show: Show) -> None:
+    writer, times = Writer(Client(cluster)), []
+    for number in range(rounds()):
+        with writer.writing():
+            time.sleep(1 + number % 5 * 0.7)  # the cut falls into another moment of leases and compactions
+            cut(cluster)
+        back = comes_back(cluster)
+        assert writer.lost() == set()
+        times.append((number + 1, len(writer.acknowledged), back.answers, back.settled))
+    show(table("power cuts at rest: seconds from power on", ("cut", "writes", "answers", "settled"), times))
+
+
+def test_power_cuts_during_rollouts_of_the_api_server_end_in_the_new_one(cluster: TestCluster, show: Show) -> None:
+    writer, times = Writer(Client(cluster)), []
+    for number in range(rounds()):
+        moment = number * ROLLOUT_STEP
+        with writer.writing():
+            _roll_out(cluster, number)
+            time.sleep(moment)
+            cut(cluster)
+        back = comes_back(cluster)
+        assert writer.lost() == set()
+        cluster.wait("the rollout has completed", lambda: ready(cluster, API), seconds=120)
+        cluster.wait("the standbys are dormant", lambda: settled(cluster), seconds=120)
+        times.append((number + 1, moment, back.answers, back.settled))
+    show(table("power cuts in a rollout: seconds from power on", ("cut", "moment", "answers", "settled"), times))
+
+
+def _roll_out(cluster: TestCluster, number: int) -> None:
+    """By turns with the same content, and with new content, which is checkpointed anew."""
+    if number % 2:
+        cluster.kubectl(*SYSTEM, "set", "env", API, f"ROUND={number}")
+    else:
+        cluster.kubectl(*SYSTEM, "rollout", "restart", API)
+
+
+# --- every write of the agent ------------------------------------------------------------------------------
+
+
+def test_a_power_cut_after_each_write_of_an_activation_and_a_withdrawal(cluster: TestCluster, show: Show) -> None:
+    def begin() -> None:
+        cluster.wait("everything is settled", lambda: settled(cluster), seconds=150)
+        label = "k8s-app=kube-apiserver,autarky.dev/slot=hosted"
+        cluster.kubectl(*SYSTEM, "delete", "pod", "--wait=false", "-l", label)
+
+    def over() -> bool:
+        manifests = Path(f"/proc/{init_process(cluster)}/root/etc/kubernetes/manifests")
+        return began + 30 < time.monotonic() and not list(manifests.glob("*standby-kube-*")) and settled(cluster)
+
+    began = time.monotonic()
+    writes = _cut_after_each_write(cluster, r"/manifests(/\.?standby-kube-apiserver-|$)", begin, over)
+    show(table("cut after a write of an activation or withdrawal", ("answers", "settled", "write"), writes))
+    verbs = {(str(write).split()[0]) for _, _, write in writes}
+    assert verbs >= {"create", "write", "fsync", "rename", "unlink"}, writes
+
+
+def test_a_power_cut_after_each_write_of_a_checkpoint_and_of_a_deletion(cluster: TestCluster, show: Show) -> None:
+    """One edit is followed over all the cuts: what a cut has interrupted is done again, until nothing is new."""
+    revisions = Path(f"{STANDBY}/kube-scheduler")
+
+    def on_disk() -> tuple[str, set[str]]:
+        directory = Path(f"/proc/{init_process(cluster)}/root", revisions)
+        names = {path.name for path in directory.iterdir() if path.is_dir() and not path.is_symlink()}
+        return (directory / "current").readlink().name, names
+
+    cluster.wait("a checkpoint was made", lambda: on_disk()[0].startswith("checkpoint-"), seconds=150)
+    before, _ = on_disk()
+    cluster.kubectl(*SYSTEM, "set", "env", SCHEDULER, f"EDITED={time.time_ns()}")
+
+    def over() -> bool:
+        current, kept = on_disk()
+        return current != before and len(kept) == 2
+
+    writes = _cut_after_each_write(cluster, f"/{revisions.name}(/|$)", lambda: None, over)
+    show(table("cut after a write of a checkpoint", ("answers", "settled", "write"), writes))
+    done = [str(write) for _, _, write in writes]
+    assert [write for write in done if write.startswith("unlink") and write.endswith("/pod.json")], done
+    assert [write for write in done if write.startswith("rename") and write.endswith("/current")], done
+
+
+def _cut_after_each_write(
+    cluster: TestCluster, paths: str, begin: Callable[[], None], over: Callable[[], bool]
+) -> list[tuple[float, float, str]]:
+    """Cut the power after the first write that no cut has followed yet, again and again, until `over` with
+    none: (seconds to the API, seconds until settled, the write)."""
+    cuts: list[tuple[float, float, str]] = []
+    while True:
+        known = {write for _, _, write in cuts}
+        begin()
+        with stopped_after_unknown_write(cluster, paths, known) as found:
+            cluster.wait("a write was made, or all is done", lambda: found or over(), seconds=STOP_SECONDS)
+            if not found:
+                return cuts
+            cut(cluster)
+        back = comes_back(cluster)
+        cuts.append((back.answers, back.settled, found[0]))
+
+
+# --- the first pivot -----------------------------------------------------------------------------------------
+
+
+MOMENTS = (
+    ("[9/16]", 1.0),
+    ("[9/16]", 4.0),
+    ("[10/16]", 0.5),
+    ("[11/16]", 0.0),
+    ("[12/16]", 0.0),
+    ("[12/16]", 2.0),
+    ("[12/16]", 5.0),
+    ("[12/16]", 8.0),
+    ("[15/16]", 0.3),
+    ("[16/16]", 1.0),
+)
+"""Which phase of `up` has begun, and for how many seconds more."""
+
+
+@pytest.mark.parametrize(("phase", "seconds"), MOMENTS)
+def test_up_and_the_power_cut_at_once_in_the_first_pivot(
+    make_cluster: Callable[..., TestCluster], show: Show, phase: str, seconds: float
+) -> None:
+    cluster = make_cluster("t-power-up", **one_node())
+    with _up_killed_in(cluster, phase, seconds):
+        had_served = Client(cluster).answers()
+        cut(cluster)
+    began = time.monotonic()
+    start(cluster)
+    if had_served:
+        cluster.wait("the API is back without `up`", Client(cluster).answers, seconds=120)
+    answered = time.monotonic() - began
+    cluster.up()
+    cluster.wait("everything is settled", lambda: settled(cluster), seconds=120)
+    assert "up: unchanged" in cluster.up().stderr
+    show(f"cut {seconds} s after {phase}: the API had served: {had_served}; back after {answered:.1f} s")
+
+
+@contextmanager
+def _up_killed_in(cluster: TestCluster, phase: str, seconds: float) -> Iterator[None]:
+    """`up` is stopped for good some seconds after it began a phase: it does nothing in the block, and is killed."""
+    argv = [*COMMAND, "up", "-f", str(cluster.file), "-o", "plain"]
+    with subprocess.Popen(
+        argv, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as up:
+        try:
+            assert up.stderr is not None
+            assert any(line.startswith(phase) for line in up.stderr), f"{phase} was never reached"
+            time.sleep(seconds)
+            os.killpg(up.pid, signal.SIGSTOP)
+            yield
+        finally:
+            os.killpg(up.pid, signal.SIGKILL)
