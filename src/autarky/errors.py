@@ -6,6 +6,7 @@
     ├── Unreachable      a host, an API server, etcd or containerd did not answer; the state is unknown
     ├── TimedOut         a named wait passed its deadline; carries the last thing seen
     ├── Conflict         somebody else changed the same thing, or holds the lock
+    │   └── Held         the lock on a host, with what its holder wrote there
     ├── CommandFailed    a program on a host ended with a non-zero status
     ├── ApiError         the Kubernetes, etcd or CRI API answered with an error status
     └── Refused          a safety rule forbids the step; names the rule
@@ -67,6 +68,14 @@ class Conflict(AutarkyError):
     """Somebody else changed the object meanwhile, or holds the lock."""
 
     exit_code = 5
+
+
+class Held(Conflict):
+    """Somebody else holds the lock on a host. `holder` is what they wrote beside it."""
+
+    def __init__(self, host: str, holder: str) -> None:
+        self.holder = holder
+        super().__init__(f"{host} is in use: {holder}")
 
 
 class Refused(AutarkyError):

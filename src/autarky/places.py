@@ -18,6 +18,8 @@ STANDBY = "/var/lib/autarky/standby"
 CHECKPOINTS = "/var/lib/autarky/checkpoints"
 HOST_STATE = "/var/lib/autarky/state"
 RUN = "/run/autarky"
+HOST_LOCK = "/run/autarky.lock"
+"""Not below RUN, which `down` removes while it holds the lock."""
 ETCD_DATA = "/var/lib/etcd"
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 

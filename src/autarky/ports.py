@@ -9,7 +9,8 @@ its own, and callers look before they act so that a second run converges (rule 5
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -32,6 +33,14 @@ class Completed:
     @property
     def text(self) -> str:
         return self.stdout.decode(errors="replace").strip()
+
+
+class Hold(Protocol):
+    """A lock that is held on a host."""
+
+    async def lost(self) -> None:
+        """Returns when it is held no more though nobody gave it up: the connection or the machine is gone."""
+        ...
 
 
 class Host(Protocol):
@@ -68,7 +77,12 @@ class Host(Protocol):
         ...
 
     async def push(self, source: Path, path: str, *, mode: int) -> None:
-        """Copy a big local file to the host, atomically."""
+        """Copy a big local file to the host, atomically, unless that very content is there already."""
+        ...
+
+    def hold(self, path: str, holder: str) -> AbstractAsyncContextManager[Hold]:
+        """Hold the lock file for the block; it ends with us and with our connection. `holder`, one line, is
+        what others are told. Raises Held at once when somebody else has it."""
         ...
 
     async def facts(self) -> HostFacts: ...
@@ -375,6 +389,14 @@ class Machines(Protocol):
 
     def host(self, name: str) -> Host | None:
         """The host of a node (or of an external etcd), or None while its machine does not exist."""
+        ...
+
+    def locked(self, command: str, tell: Callable[[str], None]) -> AbstractAsyncContextManager[None]:
+        """For the block nobody else changes the machines: those that run, and those that `ensure` makes.
+
+        `command` is what others are told, `tell` gets one sentence about each wait. Raises Conflict when
+        somebody else is at it, and Unreachable or UserError for a machine that cannot be used.
+        """
         ...
 
     async def removable(self) -> Sequence[str]:

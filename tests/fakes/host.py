@@ -6,7 +6,8 @@ left out; `fail_at` makes the n-th such act fail (from 0), as if the connection 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -161,6 +162,10 @@ class FakeMachines:
 
     def host(self, name: str) -> FakeHost | None:
         return self.hosts.get(name)
+
+    @asynccontextmanager
+    async def locked(self, command: str, tell: object) -> AsyncIterator[None]:
+        yield
 
     async def removable(self) -> Sequence[str]:
         return []

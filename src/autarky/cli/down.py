@@ -38,6 +38,7 @@ async def _down(file: Path | None, name: str | None, output: str, *, purge: bool
             output=output,
             dry_run=dry_run,
             directory=context.directory,
+            hosts_locked=context.machines.locked,
         )
     finally:
         await context.close()

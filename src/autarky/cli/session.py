@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -107,11 +107,13 @@ async def run_phases(
     dry_run: bool = False,
     selection: Selection | None = None,
     prepare: Callable[[], None] | None = None,
+    hosts_locked: Callable[[str, Callable[[str], None]], AbstractAsyncContextManager[None]],
 ) -> Result:
     """Run an operation on the cluster whose directory this is, and show it.
 
-    Not in a dry run: the directory's lock is held, its journal written, and `prepare` is called once under
-    the lock before the first phase. A dry run prints its plan on standard output.
+    Not in a dry run: the directory's lock and those on the hosts (ports.Machines.locked) are held,
+    the journal written, and `prepare` is called once under the locks before the first phase. A dry run prints
+    its plan on standard output.
     Raises Conflict when another command works on this cluster, and what `run_operation` raises.
     """
     from autarky.clock import SystemClock
@@ -120,10 +122,11 @@ async def run_phases(
     from autarky.engine.runner import run_operation
 
     clock = SystemClock()
-    with ExitStack() as held:
+    async with AsyncExitStack() as held:
         journal = None
         if not dry_run:
             held.enter_context(exclusive(directory / LOCK, f"autarky {name}", now=clock.time()))
+            await held.enter_async_context(hosts_locked(f"autarky {name}", _tell))
             journal = held.enter_context(Journal(directory / JOURNAL))
             if prepare is not None:
                 prepare()
@@ -139,6 +142,10 @@ async def run_phases(
                 dry_run=dry_run,
                 selection=selection,
             )
+
+
+def _tell(sentence: str) -> None:
+    click.echo(sentence, err=True)
 
 
 def _shown(output: str, *, dry_run: bool = False) -> AbstractAsyncContextManager[list[Subscriber]]:

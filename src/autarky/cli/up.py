@@ -113,6 +113,7 @@ async def bring_up(
             dry_run=dry_run,
             selection=Selection(skip=skip),
             directory=context.directory,
+            hosts_locked=context.machines.locked,
             prepare=lambda: write_private(context.directory / "cluster.json", pretty_json(dump(wanted))),
         )
     finally:

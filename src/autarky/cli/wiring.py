@@ -5,7 +5,8 @@ Imports of adapters are inside the functions, so that `autarky --help` stays fas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from autarky.errors import UserError
 from autarky.ports import Host, Kube, Progress
 
 if TYPE_CHECKING:
+    from autarky.engine.host_lock import HostLocks
     from autarky.lab import Lab, Seed
     from autarky.model.cluster import Cluster
     from autarky.payload import Release
@@ -38,11 +40,30 @@ class Silence:
 
 @dataclass
 class ClusterMachines:
-    """Implements ports.Machines for the drivers `lab` and `local`."""
+    """Implements ports.Machines for all drivers."""
 
     cluster: Cluster
     release: Release
     _hosts: dict[str, Host] = field(default_factory=dict)
+    _locks: HostLocks | None = None
+
+    @asynccontextmanager
+    async def locked(self, command: str, tell: Callable[[str], None]) -> AsyncIterator[None]:
+        from autarky.engine.host_lock import Holder, hosts_locked
+
+        clock = SystemClock()
+        async with hosts_locked(places.HOST_LOCK, Holder.this(command, clock.time()), clock, tell) as locks:
+            self._locks = locks
+            try:
+                await self._lock_hosts()
+                yield
+            finally:
+                self._locks = None
+
+    async def _lock_hosts(self) -> None:
+        if self._locks is not None:
+            names = [node.name for node in self.cluster.nodes] + [*self._lab_nodes()]
+            await self._locks.take({name: host for name in names if (host := self.host(name)) is not None})
 
     def _lab_nodes(self) -> dict[str, str]:
         """Node name → lab host name, an external etcd's host included."""
@@ -68,6 +89,7 @@ class ClusterMachines:
         runc, seed = await lab_supplies(self.release, progress)
         await self._lab().ensure(list(self._lab_nodes().values()), runc=runc, seed=seed, progress=progress)
         self._hosts.clear()
+        await self._lock_hosts()
 
     def host(self, name: str) -> Host | None:
         if name not in self._hosts:
@@ -78,11 +100,15 @@ class ClusterMachines:
         return self._hosts[name]
 
     def _find(self, name: str) -> Host | None:
-        from autarky.hosts import LabHost, LocalHost
+        from autarky.hosts import LabHost, LocalHost, SshHost
 
         lab_nodes = self._lab_nodes()
         if name not in lab_nodes:
-            return LocalHost(name)
+            reference = self.cluster.node(name).host
+            if reference.driver == "local":
+                return LocalHost(name)
+            sockets = places.cluster_dir(self.cluster.name) / "ssh"
+            return SshHost(name, str(reference), sockets=sockets, config=self.cluster.ssh_config)
         record = self._lab().records().get(lab_nodes[name])
         if record is None or not record.running:
             return None
@@ -94,6 +120,8 @@ class ClusterMachines:
         return [f"remove lab host {name}" for name in self._lab().records()]
 
     async def remove(self, progress: Progress) -> None:
+        if self._locks is not None:
+            await self._locks.release(*self._lab_nodes())
         await self._lab().down()
         progress.note(f"lab {self.cluster.name} is gone")
 

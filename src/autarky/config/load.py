@@ -110,6 +110,7 @@ def _to_model(file: schema.ClusterFile, version: Version, directory: Path) -> Cl
         kubernetes_version=version,
         self_hosted=Level(int(spec.self_hosted[0])),
         nodes=tuple(_node(node, control_plane=rules.is_control(spec.nodes, i)) for i, node in enumerate(spec.nodes)),
+        ssh_config=str(directory / spec.ssh_config) if spec.ssh_config is not None else None,
         network=Network(*rules.networks(spec.network), spec.network.dns_domain),
         external_etcd=_external(spec.etcd.external, directory),
         control_plane_endpoint=spec.control_plane_endpoint,
@@ -126,6 +127,8 @@ def _to_model(file: schema.ClusterFile, version: Version, directory: Path) -> Cl
 
 def _host(node: schema.NodePart) -> HostRef:
     driver, _, target = rules.machine(node).partition(":")
+    if driver == "ssh":
+        return HostRef("ssh", target.removeprefix("//"))
     return HostRef("local") if driver == "local" else HostRef("lab", target)
 
 
@@ -162,6 +165,7 @@ def dump(cluster: Cluster) -> dict[str, Any]:
             "kubernetesVersion": str(cluster.kubernetes_version).removeprefix("v"),
             "selfHosted": cluster.self_hosted_text,
             "nodes": [_dump_node(node) for node in cluster.nodes],
+            "sshConfig": cluster.ssh_config,
             "network": {
                 "podCIDR": str(cluster.network.pod_cidr),
                 "serviceCIDR": str(cluster.network.service_cidr),

@@ -56,7 +56,7 @@ class NodePart(Part):
     host: syntax.HostName = Field(
         default="lab",
         description="The machine: `lab` (a test host named as the node), `lab:NAME` (a test host of that name), "
-        "`local` (this machine) or `ssh://[user@]address[:port]` (not built yet). "
+        "`local` (this machine) or `ssh://[USER@]HOST[:PORT]`, where HOST may be an alias of ssh_config. "
         "`up` makes test hosts and `down` removes them; other machines must be there and stay.",
     )
     roles: Annotated[list[Literal["control-plane", "worker"]], Field(min_length=1)] | None = Field(
@@ -217,6 +217,11 @@ class SpecPart(Part):
     )
     nodes: Annotated[list[NodePart], Field(min_length=1), AfterValidator(_judge_nodes)] = Field(
         description="The nodes. Exactly one has the role control-plane (several are not built yet)."
+    )
+    ssh_config: syntax.LocalPath | None = Field(
+        default=None,
+        alias="sshConfig",
+        description="An ssh_config for `ssh://` hosts, relative to this file. Default: the user's and the system's.",
     )
     network: NetworkPart = Field(default_factory=NetworkPart, description="The cluster's networks.")
     etcd: EtcdPart = Field(default_factory=EtcdPart, description="Where etcd runs.")

@@ -2,5 +2,6 @@
 
 from autarky.hosts.lab import LabHost
 from autarky.hosts.local import LocalHost
+from autarky.hosts.ssh import SshHost
 
-__all__ = ["LabHost", "LocalHost"]
+__all__ = ["LabHost", "LocalHost", "SshHost"]

@@ -14,26 +14,26 @@ provided for (rule 6: one writer per node).
 from __future__ import annotations
 
 import asyncio
-import os
+import hashlib
 import shlex
-import signal
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from autarky.errors import CommandFailed, Unreachable
+from autarky.hosts import process
 from autarky.hosts.facts import FACTS_SCRIPT, parse_facts
+from autarky.hosts.held import Holding, hold
+from autarky.hosts.process import Input, Said, converse
 from autarky.model.facts import HostFacts
 from autarky.model.files import File
 from autarky.ports import Completed
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ENVIRONMENT = (f"PATH={PATH}", "LC_ALL=C", "HOME=/root")
-OUTPUT_LIMIT = 16 * 1024 * 1024
-"""Bytes of standard output that are kept; a program that writes more has failed, never been cut short."""
-END_SECONDS = 2.0
-STDERR_KEPT = 64 * 1024
-"""Bytes of standard error that are kept: the last ones, which say why."""
+PUSH_SECONDS = 60.0
+SLOWEST_PUSH = 256 * 1024
+"""Bytes per second: a push that is slower than that, once its first minute is over, is given up."""
 
 # stdin: for each file a header line "MODE SIZE PATH" and then SIZE bytes. The shell reads a line from a pipe
 # byte by byte and `dd` exactly `count` bytes, so that neither takes what belongs to the other. The mode is
@@ -106,39 +106,49 @@ class ShellHost:
     async def run(
         self, argv: Sequence[str], *, stdin: bytes | None = None, timeout: float = 30.0, check: bool = True
     ) -> Completed:
-        completed = await self._execute(argv, stdin, timeout)
-        if check and completed.status != 0:
+        completed = await self._execute(argv, None if stdin is None else [stdin], timeout)
+        return self._checked(argv, completed) if check else completed
+
+    async def _execute(self, argv: Sequence[str], stdin: Sequence[Input] | None, timeout: float) -> Completed:
+        """Run it once, to its end."""
+        said = Said()
+        try:
+            status = await converse(self._command(argv), stdin, said, timeout=timeout, limit=process.OUTPUT_LIMIT + 1)
+        except TimeoutError as error:
+            raise self._no_answer(argv, timeout) from error
+        if status != 0:
+            self._refuse_absent()  # the power went while the program ran: that is no answer of the program
+        return self._completed(argv, status, bytes(said.stdout), said.stderr.decode(errors="replace"))
+
+    async def _repeatable(self, argv: Sequence[str], stdin: Sequence[Input] | None, timeout: float) -> Completed:
+        """As `_execute`, for what may be done twice: a driver with a connection may do so when that breaks."""
+        return await self._execute(argv, stdin, timeout)
+
+    async def _start(self, argv: Sequence[str]) -> asyncio.subprocess.Process:
+        """Start a program that goes on, with its pipes."""
+        return await process.start(self._command(argv), stdin=True)
+
+    async def _ask(self, argv: Sequence[str], stdin: Sequence[Input] | None = None, timeout: float = 30.0) -> Completed:
+        """Repeatable, and successful."""
+        return self._checked(argv, await self._repeatable(argv, stdin, timeout))
+
+    def _no_answer(self, argv: Sequence[str], timeout: float) -> Unreachable:
+        command = shlex.join(_without_scripts(argv))[:200]
+        return Unreachable(f"{self._name}: {command} gave no answer within {timeout:.0f} s")
+
+    def _completed(self, argv: Sequence[str], status: int, stdout: bytes, stderr: str) -> Completed:
+        if len(stdout) > process.OUTPUT_LIMIT:
+            what = f"wrote more than {process.OUTPUT_LIMIT} bytes"
+            raise CommandFailed(self._name, _without_scripts(argv), status, what)
+        return Completed(status, stdout, stderr)
+
+    def _checked(self, argv: Sequence[str], completed: Completed) -> Completed:
+        if completed.status != 0:
             raise CommandFailed(self._name, _without_scripts(argv), completed.status, completed.stderr)
         return completed
 
-    async def _execute(self, argv: Sequence[str], stdin: bytes | Path | None, timeout: float) -> Completed:
-        process = await asyncio.create_subprocess_exec(
-            *self._command(argv),
-            stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            # A process group of its own: a driver's child (nsenter) forks, and its death alone ends nothing.
-            start_new_session=True,
-        )
-        try:
-            async with asyncio.timeout(timeout):
-                stdout, stderr = await _converse(process, stdin)
-        except TimeoutError as error:
-            raise Unreachable(
-                f"{self._name}: {shlex.join(_without_scripts(argv))[:200]} gave no answer within {timeout:.0f} s"
-            ) from error
-        finally:
-            if process.returncode is None:
-                await _end(process)
-        status = process.returncode or 0
-        if status != 0:
-            self._refuse_absent()  # the power went while the program ran: that is no answer of the program
-        if len(stdout) > OUTPUT_LIMIT:
-            raise CommandFailed(self._name, _without_scripts(argv), status, f"wrote more than {OUTPUT_LIMIT} bytes")
-        return Completed(status, stdout, stderr.decode(errors="replace"))
-
     async def read(self, path: str) -> bytes | None:
-        completed = await self.run(["sh", "-c", '[ -e "$1" ] || exit 44; cat "$1"', "sh", path], check=False)
+        completed = await self._repeatable(["sh", "-c", '[ -e "$1" ] || exit 44; cat "$1"', "sh", path], None, 30)
         if completed.status == 44:
             return None
         if completed.status != 0:
@@ -148,7 +158,7 @@ class ShellHost:
     async def digests(self, paths: Sequence[str]) -> Mapping[str, tuple[str, int]]:
         if not paths:
             return {}
-        lines = (await self.run(["sh", "-c", _DIGEST_SCRIPT, "sh", *paths])).text.splitlines()
+        lines = (await self._ask(["sh", "-c", _DIGEST_SCRIPT, "sh", *paths])).text.splitlines()
         found = (line.split(" ", 2) for line in lines)
         return {path: (digest, int(mode, 8)) for digest, mode, path in found}
 
@@ -156,79 +166,41 @@ class ShellHost:
         if not files:
             return
         stream = b"".join(f"{file.mode:o} {len(file.content)} {file.path}\n".encode() + file.content for file in files)
-        await self.run(["sh", "-c", _WRITE_SCRIPT], stdin=stream, timeout=60)
+        await self._ask(["sh", "-c", _WRITE_SCRIPT], [stream], 60)
 
     async def remove(self, paths: Sequence[str]) -> None:
         if paths:
-            await self.run(["sh", "-c", _REMOVE_SCRIPT, "sh", *paths])
+            await self._ask(["sh", "-c", _REMOVE_SCRIPT, "sh", *paths])
 
     async def push(self, source: Path, path: str, *, mode: int) -> None:
-        argv = ["sh", "-c", _PUSH_SCRIPT, "sh", path, f"{mode:o}", str(source.stat().st_size)]
-        completed = await self._execute(argv, source, 600)
+        if await self._has(source, path, mode):
+            return
+        size = source.stat().st_size
+        argv = ["sh", "-c", _PUSH_SCRIPT, "sh", path, f"{mode:o}", str(size)]
+        completed = await self._repeatable(argv, [source], PUSH_SECONDS + size / SLOWEST_PUSH)
         if completed.status != 0:
             raise CommandFailed(self._name, ["push", path], completed.status, completed.stderr)
 
+    async def _has(self, source: Path, path: str, mode: int) -> bool:
+        """Whether that very content is there: to hash it on both sides costs less than to send it."""
+        seen = (await self.digests([path])).get(path)
+        return seen is not None and seen == (await asyncio.to_thread(_digest, source), mode)
+
+    @asynccontextmanager
+    async def hold(self, path: str, holder: str) -> AsyncIterator[Holding]:
+        async with hold(self._name, self._start, path, holder) as holding:
+            yield holding
+
     async def facts(self) -> HostFacts:
-        return parse_facts((await self.run(["sh", "-c", FACTS_SCRIPT])).stdout.decode(errors="replace"))
+        return parse_facts((await self._ask(["sh", "-c", FACTS_SCRIPT])).stdout.decode(errors="replace"))
 
     async def close(self) -> None:
         return None
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill the program with all it forked. Bounded: asyncio also waits for the pipes, and a daemon that left
-    the group may hold them for ever."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(END_SECONDS):
-            await process.wait()
-
-
-async def _converse(process: asyncio.subprocess.Process, stdin: bytes | Path | None) -> tuple[bytes, bytes]:
-    """Feed standard input and collect both outputs, all at once: one full pipe must not stop the others."""
-    assert process.stdout is not None  # noqa: S101 # we asked for pipes
-    assert process.stderr is not None  # noqa: S101
-    async with asyncio.TaskGroup() as group:
-        stdout = group.create_task(_head(process.stdout, OUTPUT_LIMIT + 1), name="stdout")
-        stderr = group.create_task(_tail(process.stderr, STDERR_KEPT), name="stderr")
-        if process.stdin is not None and stdin is not None:
-            group.create_task(_feed(process.stdin, stdin), name="stdin")
-    await process.wait()
-    return stdout.result(), stderr.result()
-
-
-async def _head(stream: asyncio.StreamReader, limit: int) -> bytes:
-    """The first bytes; the rest is read and dropped, so that the program comes to its end."""
-    kept = bytearray()
-    while chunk := await stream.read(1 << 16):
-        kept += chunk[: limit - len(kept)]
-    return bytes(kept)
-
-
-async def _tail(stream: asyncio.StreamReader, limit: int) -> bytes:
-    """The last bytes."""
-    kept = bytearray()
-    while chunk := await stream.read(1 << 16):
-        kept += chunk
-        del kept[:-limit]
-    return bytes(kept)
-
-
-async def _feed(pipe: asyncio.StreamWriter, content: bytes | Path) -> None:
-    """Send it and close; a big file is never whole in memory."""
-    try:
-        if isinstance(content, bytes):
-            pipe.write(content)
-            await pipe.drain()
-        else:
-            with content.open("rb") as file:  # a local file in the page cache; reads do not block for long
-                while chunk := file.read(1 << 20):
-                    pipe.write(chunk)
-                    await pipe.drain()
-        pipe.close()
-    except (BrokenPipeError, ConnectionResetError):
-        pass  # the other side ended early; its status and stderr say why
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _without_scripts(argv: Sequence[str]) -> list[str]:

@@ -25,6 +25,7 @@ from typing import Any
 
 from autarky import places
 from autarky.errors import UserError
+from autarky.lab import ssh
 from autarky.lab.machine import Machine, Seed, start_time
 from autarky.lab.network import MOST_HOSTS, LabNetwork, free_subnet, machine_networks
 from autarky.lab.rootfs import base_root
@@ -71,6 +72,11 @@ class Lab:
         return places.lab_dir(self.name)
 
     @property
+    def ssh_config(self) -> Path:
+        """`ssh -F` this, and a host's name."""
+        return self.directory / "ssh_config"
+
+    @property
     def network(self) -> LabNetwork:
         return self._network(self._state())
 
@@ -94,6 +100,8 @@ class Lab:
         async with self._locked():
             await self._describe_and_connect(hosts, runc)
             await self._clear_what_does_not_run()
+            # Before the power: both the user's key and the hosts' own must be there when sshd is.
+            ssh.write_config(self.directory, {record.name: record.address for record in self.records().values()})
             await _side_by_side(self._power_on(name, base, seed, progress) for name in hosts)
 
     async def start(self, *names: str, progress: Progress) -> None:

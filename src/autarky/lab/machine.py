@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autarky.errors import TimedOut, UserError
-from autarky.lab import cgroups, disk
+from autarky.lab import cgroups, disk, ssh
 from autarky.lab.network import LabNetwork
 from autarky.lab.spec import effective_mask, granted_capabilities, runtime_spec
 from autarky.lab.tools import DIE_WITH_US, tool
@@ -153,6 +153,7 @@ class Machine:
         (etc / "hostname").write_text(f"{self.name}\n")
         (etc / "resolv.conf").write_text(f"nameserver {self.network.dead_name_server}\n")
         (etc / "machine-id").write_text(uuid.uuid5(uuid.NAMESPACE_DNS, self.id).hex + "\n")
+        ssh.give_keys(self.directory.parents[1], self.directory)
 
     def _write_spec(self) -> None:
         binds = {target: self.directory / "disk" / part for target, part in disk.DIRECTORIES.items()}

@@ -19,7 +19,7 @@ from autarky.store import waiting_lock
 SUITE = "bookworm"
 PACKAGES = (
     "bash,ca-certificates,conntrack,curl,dbus,ethtool,iproute2,iptables,iputils-ping,kmod,mount,nftables,"
-    "openssh-server,procps,socat,systemd,systemd-sysv,util-linux"
+    "openssh-server,procps,socat,sudo,systemd,systemd-sysv,util-linux"
 )
 # Units that a container cannot or need not run; `systemctl is-system-running` says `running` without them.
 MASKED = (
@@ -39,7 +39,6 @@ MASKED = (
     "systemd-networkd.service",
     "systemd-resolved.service",
     "systemd-remount-fs.service",
-    "ssh.service",
     "systemd-timesyncd.service",
     "apt-daily.timer",
     "apt-daily-upgrade.timer",
@@ -56,7 +55,9 @@ net.ipv4.ip_forward = 1
 """
 # Settings of the whole machine: a test host has no business with them.
 MASKED_SYSCTLS = ("50-pid-max.conf", "99-protect-links.conf")
-RECIPE = f"{SUITE} {PACKAGES} {' '.join(MASKED)} {SYSCTLS} {' '.join(MASKED_SYSCTLS)} 2"
+# sshd comes with the first connection: hosts that nobody reaches so boot no slower for it.
+SSH_SOCKET = "etc/systemd/system/sockets.target.wants/ssh.socket"
+RECIPE = f"{SUITE} {PACKAGES} {' '.join(MASKED)} {SYSCTLS} {' '.join(MASKED_SYSCTLS)} {SSH_SOCKET} 3"
 CONTAINED = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
@@ -93,6 +94,15 @@ async def _bootstrap(directory: Path) -> None:
         (directory / name).unlink(missing_ok=True)
     for key in directory.glob("etc/ssh/ssh_host_*"):  # keys that every host has prove nothing
         key.unlink()
+    _enable_ssh(directory)
+
+
+def _enable_ssh(directory: Path) -> None:
+    (directory / "etc/systemd/system/multi-user.target.wants/ssh.service").unlink(missing_ok=True)
+    socket = directory / SSH_SOCKET
+    socket.parent.mkdir(parents=True, exist_ok=True)
+    socket.unlink(missing_ok=True)
+    socket.symlink_to("/lib/systemd/system/ssh.socket")
 
 
 def _mask(path: Path) -> None:

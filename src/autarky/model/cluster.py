@@ -35,7 +35,7 @@ Driver = Literal["local", "lab", "ssh"]
 
 @dataclass(frozen=True, slots=True)
 class HostRef:
-    """Where a node's machine is: `local`, `lab:NAME` or `ssh://user@address`."""
+    """Where a node's machine is: `local`, `lab:NAME` or `ssh://[USER@]HOST[:PORT]`."""
 
     driver: Driver
     target: str = ""
@@ -120,7 +120,8 @@ class Rollback:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The whole desired state. `external_etcd` is None when etcd runs on the control nodes."""
+    """The whole desired state. `external_etcd` is None when etcd runs on the control nodes; `ssh_config` is a
+    path on the machine that runs the CLI, or None for the user's own."""
 
     name: str
     kubernetes_version: Version
@@ -129,6 +130,7 @@ class Cluster:
     network: Network
     external_etcd: ExternalEtcd | None = None
     control_plane_endpoint: str | None = None
+    ssh_config: str | None = None
     extra_args: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: NO_ARGS)
     certificates: CertificateSettings = field(default_factory=CertificateSettings)
     rollback: Rollback = field(default_factory=Rollback)

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import click
@@ -50,7 +51,43 @@ class Signal(Make):
 
 async def up(tmp_path, phase=None, *, world=None, **options):
     world = set() if world is None else world
-    return await run_phases("up", "cluster one", [phase or Make("it")], world, directory=tmp_path / "one", **options)
+    options = {"directory": tmp_path / "one", "hosts_locked": no_hosts, **options}
+    return await run_phases("up", "cluster one", [phase or Make("it")], world, **options)
+
+
+@asynccontextmanager
+async def no_hosts(_command, _tell):
+    yield
+
+
+async def test_the_hosts_are_locked_while_an_operation_changes_them_and_only_then(tmp_path):
+    world: set[str] = set()
+    log = []
+
+    @asynccontextmanager
+    async def hosts_locked(command, _tell):
+        log.append((command, set(world)))
+        yield
+        log.append(("free", set(world)))
+
+    await up(tmp_path, world=world, hosts_locked=hosts_locked, dry_run=True)
+    assert log == []
+    await up(tmp_path, world=world, hosts_locked=hosts_locked)
+    assert log == [("autarky up", set()), ("free", {"it"})]
+
+
+async def test_an_operation_on_hosts_that_another_has_does_not_begin(tmp_path):
+    world: set[str] = set()
+
+    @asynccontextmanager
+    async def in_use(_command, _tell):
+        raise Conflict("host n1 is in use")
+        yield
+
+    with pytest.raises(Conflict, match="n1"):
+        await up(tmp_path, world=world, hosts_locked=in_use)
+    assert world == set()
+    assert not (tmp_path / "one/journal.jsonl").exists()
 
 
 # --- signals ---------------------------------------------------------------------------------------------

@@ -156,7 +156,21 @@ def test_what_is_missing_is_named():
     [
         ("nodes: [{name: n1}]\nselfHosted: 0-4", "0-4 (the kubelet as a DaemonSet) is not built yet"),
         ("nodes: [{name: n1}]\nselfHosted: 4", 'must be text | put it in quotes: "4"'),
-        ("nodes: [{name: n1, host: 'ssh://root@example.org'}]", "ssh hosts are not built yet"),
+        ("nodes: [{name: n1, host: 'ssh://'}]", "'' is not a host"),
+        ("nodes: [{name: n1, host: 'ssh://-oProxyCommand=x'}]", "'-oProxyCommand=x' is not a host"),
+        ("nodes: [{name: n1, host: 'ssh://n1;reboot'}]", "'n1;reboot' is not a host"),
+        ("nodes: [{name: n1, host: 'ssh://`id`@n1'}]", "'`id`' is not a user's name"),
+        ("nodes: [{name: n1, host: 'ssh://@n1'}]", "'' is not a user's name"),
+        ("nodes: [{name: n1, host: 'ssh://root:secret@n1'}]", "a password has no place in the file"),
+        ("nodes: [{name: n1, host: 'ssh://n1/etc'}]", "has a path | write ssh://[USER@]HOST[:PORT]"),
+        ("nodes: [{name: n1, host: 'ssh://n1:'}]", "has no valid port"),
+        ("nodes: [{name: n1, host: 'ssh://n1:99999'}]", "has no valid port"),
+        ("nodes: [{name: n1, host: 'ssh://[::1'}]", "is not a host"),
+        ("nodes: [{name: n1, host: 'ssh://[::1]22'}]", "has no valid port"),
+        (
+            "nodes: [{name: a, roles: [control-plane], host: 'ssh://n1'}, {name: b, host: 'ssh://n1'}]",
+            "a second node on ssh://n1",
+        ),
         ("nodes: [{name: n1, host: docker}]", "must be lab, lab:NAME, local or ssh://…"),
         ("nodes: [{name: n1, host: 'lab:'}]", "names no test host"),
         ("nodes: [{name: n1, host: 'lab:../../etc'}]", "names no test host"),
@@ -176,6 +190,21 @@ def test_what_is_missing_is_named():
 )
 def test_what_cannot_be_is_refused_by_name(text, expected):
     assert expected in problem(text)
+
+
+@pytest.mark.parametrize(
+    "target", ["n1", "root@192.0.2.11", "admin_1@node-1.example.org:2222", "my_alias", "[2001:db8::1]", "u@[::1]:22"]
+)
+def test_a_host_is_reached_by_ssh_as_the_user_writes_it(target):
+    [node] = spec(f"nodes: [{{name: n1, host: 'ssh://{target}'}}]").nodes
+    assert node.host == HostRef("ssh", target)
+    assert str(node.host) == f"ssh://{target}"
+
+
+def test_an_ssh_config_beside_the_file_is_found_from_anywhere():
+    cluster = read(HEAD + "  nodes: [{name: n1}]\n  sshConfig: ssh_config\n", Path("/etc/clusters"))
+    assert cluster.ssh_config == "/etc/clusters/ssh_config"
+    assert spec("nodes: [{name: n1}]").ssh_config is None
 
 
 def test_the_users_own_ca_may_live_shorter_than_the_default():

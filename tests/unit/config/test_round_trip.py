@@ -41,7 +41,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
     nodes = tuple(
         Node(
             name,
-            HostRef("lab", name),
+            draw(st.sampled_from([HostRef("lab", name), HostRef("ssh", f"admin@{name}:22")])),
             control_plane=number == 0,
             labels=draw(st.dictionaries(labels, label_values, max_size=2)),
             taints=tuple(
@@ -62,6 +62,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
         network=draw(st.sampled_from(NETWORKS)),
         external_etcd=None if level is Level.ETCD else draw(st.none() | st.just(own_host) | foreign),
         control_plane_endpoint=draw(st.sampled_from([None, "api.example.org:6443"])),
+        ssh_config=draw(st.none() | paths),
         extra_args=draw(
             st.dictionaries(st.sampled_from(["etcd", "kubelet"]), st.dictionaries(labels, values, max_size=2))
         ),

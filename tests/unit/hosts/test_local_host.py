@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from autarky.errors import CommandFailed, Unreachable
-from autarky.hosts import LabHost, LocalHost, shell
+from autarky.hosts import LabHost, LocalHost, process
 from autarky.hosts.lab import process_start_time
 from autarky.model.files import File
 
@@ -176,7 +176,7 @@ async def test_a_program_that_hangs_is_ended_with_all_it_started(tmp_path):
 
 
 async def test_output_without_end_is_a_failure_and_not_an_answer_cut_short(monkeypatch):
-    monkeypatch.setattr(shell, "OUTPUT_LIMIT", 100_000)
+    monkeypatch.setattr(process, "OUTPUT_LIMIT", 100_000)
     assert len((await HOST.run(["head", "-c", "100000", "/dev/zero"])).stdout) == 100_000
     with pytest.raises(CommandFailed, match="wrote more than 100000 bytes"):
         await HOST.run(["head", "-c", "100001", "/dev/zero"])
@@ -185,7 +185,7 @@ async def test_output_without_end_is_a_failure_and_not_an_answer_cut_short(monke
 async def test_of_many_complaints_the_last_are_kept():
     script = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); echo line $i; done >&2"
     said = (await HOST.run(["sh", "-c", script])).stderr
-    assert len(said) == shell.STDERR_KEPT
+    assert len(said) == process.STDERR_KEPT
     assert said.endswith("line 20000\n")
 
 

@@ -1,0 +1,227 @@
+"""A cluster on machines that are reached by ssh, as real ones are: lab hosts, of which `up` is told only by ssh.
+
+The lab's own ssh_config stands for the user's. The operator's machine is this one.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from harness import COMMAND, STATE, TestCluster, environment
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+LAB = "t-ssh-lab"
+LAB_DIRECTORY = STATE / "autarky/labs" / LAB
+ONLY_HOSTS = [
+    f"--skip={phase}"
+    for phase in (
+        "start-control-plane", "apply-objects", "admit-control-nodes", "pivot", "retire-hosted", "join-workers",
+        "start-agents", "await-workloads",
+    )
+]  # fmt: skip
+
+
+class Machines:
+    """Two machines that somebody else made."""
+
+    def __init__(self) -> None:
+        self.driver = TestCluster(LAB, {})
+
+    def make(self) -> None:
+        self.remove()
+        self.driver.autarky("lab", "up", LAB, "--hosts", "2")
+
+    def remove(self) -> None:
+        if (LAB_DIRECTORY / "lab.json").exists():
+            self.driver.autarky("lab", "down", LAB, timeout=120)
+
+    @property
+    def ssh_config(self) -> Path:
+        return LAB_DIRECTORY / "ssh_config"
+
+    def address(self, host: str) -> str:
+        state = json.loads((LAB_DIRECTORY / "lab.json").read_text())
+        address: str = state["hosts"][host]["address"]
+        return address
+
+    def shell(self, host: str, command: str) -> str:
+        return self.driver.shell(host, command)
+
+    def config(self, name: str, text: str) -> str:
+        """An ssh_config of a user's own, ahead of the lab's."""
+        path = STATE / f"{name}.ssh_config"
+        path.write_text(f"{text}\n{self.ssh_config.read_text()}")
+        path.chmod(0o600)
+        return str(path)
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[Machines]:
+    made = Machines()
+    made.make()
+    yield made
+    made.remove()
+
+
+@pytest.fixture(scope="module")
+def cluster(machines: Machines, make_cluster: Callable[..., TestCluster]) -> TestCluster:
+    return make_cluster("t-ssh", nodes=[{"name": "n1", "host": "ssh://n1"}], sshConfig=str(machines.ssh_config))
+
+
+# --- the life of a cluster -------------------------------------------------------------------------
+
+
+def test_an_unknown_host_key_is_refused_before_anything_is_touched(machines: Machines, cluster: TestCluster) -> None:
+    config = machines.config("t-ssh-unknown", "UserKnownHostsFile /dev/null")
+    refused = TestCluster(cluster.name, {**cluster.spec, "sshConfig": config}).up(check=False)
+    assert refused.status == 2
+    assert "n1 (ssh://n1): its host key is not known here" in refused.stderr
+    assert "compare the fingerprint: ssh n1" in refused.stderr
+    assert (
+        machines.shell(
+            "n1", "ls -A /var/lib/autarky/ /etc/kubernetes/ | grep -v :; ls /run | grep autarky || true"
+        ).split()
+        == []
+    )
+
+
+def test_up_brings_a_cluster_up_on_a_machine_that_is_reached_by_ssh(cluster: TestCluster) -> None:
+    cluster.up()
+    assert healthy(cluster)
+    assert "==> kubelet on n1 <==" in cluster.autarky("logs", "--cluster", cluster.name, "kubelet").stdout
+
+
+def test_again_it_changes_nothing(cluster: TestCluster) -> None:
+    assert "up: unchanged" in cluster.up().stderr
+
+
+def test_down_leaves_the_machine_clean_but_keeps_data_and_keys(machines: Machines, cluster: TestCluster) -> None:
+    cluster.down()
+    assert machines.shell("n1", "ls -A /var/lib/autarky; ls /run | grep autarky || true").strip() == ""
+    kept = machines.shell("n1", "ls -d /var/lib/etcd/kept.*/member /etc/kubernetes/pki.*/ca.key")
+    assert len(kept.split()) == 2
+    assert machines.shell("n1", "systemctl is-active kubelet containerd || true").split() == ["inactive", "inactive"]
+
+
+# --- what can go wrong on the way ------------------------------------------------------------------
+
+
+def healthy(cluster: TestCluster) -> bool:
+    status = cluster.status()
+    assert status["healthy"], [row for row in status["rows"] if row["health"] not in {"ready", "dormant"}] or status
+    return True
+
+
+@contextmanager
+def going_up(machines: Machines, cluster: TestCluster, *argv: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`up` in the background, once it has begun to work on the machine; gone at the end of the block."""
+    running = subprocess.Popen(
+        [*COMMAND, "up", "-f", str(cluster.file), "-o", "plain", *argv],
+        env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        cluster.wait("the machine is locked", lambda: "autarky up" in lock(machines), 120)
+        yield running
+    finally:
+        running.kill()
+        running.wait()
+
+
+def lock(machines: Machines) -> str:
+    return machines.shell("n1", "cat /run/autarky.lock 2>/dev/null || true")
+
+
+@pytest.mark.slow
+def test_two_operators_do_not_work_on_the_same_machine_at_once(machines: Machines, cluster: TestCluster) -> None:
+    """The second has a state directory of its own, as on another machine."""
+    with going_up(machines, cluster, *ONLY_HOSTS) as first:
+        second = subprocess.run(
+            [*COMMAND, "up", "-f", str(cluster.file), "-o", "plain"],
+            env={**environment(), "XDG_STATE_HOME": str(STATE / "elsewhere")},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert second.returncode == 5
+        assert "host n1 is in use by `autarky up` of " in second.stderr
+        assert f"kill {first.pid}" in second.stderr
+        assert first.wait(timeout=300) == 0
+
+
+@pytest.mark.slow
+def test_a_killed_up_leaves_a_machine_that_the_next_takes_up_at_once(machines: Machines, cluster: TestCluster) -> None:
+    with going_up(machines, cluster, *ONLY_HOSTS) as first:
+        first.kill()
+    cluster.up(*ONLY_HOSTS)
+
+
+@pytest.mark.slow
+def test_connections_cut_in_the_middle_of_a_step_end_in_a_cluster_all_the_same(
+    machines: Machines, cluster: TestCluster
+) -> None:
+    """Every session is killed on the machine's side, several times in one `up`; then it is run again."""
+    with going_up(machines, cluster) as running:
+        for _ in range(3):
+            time.sleep(2)  # somewhere in the middle of a step: where does not matter
+            machines.shell("n1", "pkill -KILL -f '[s]shd: root@notty' || true")
+        assert running.wait(timeout=400) in {0, 3}
+    cluster.up()
+    assert healthy(cluster)
+    cluster.down()
+
+
+@pytest.mark.slow
+def test_a_network_that_goes_away_for_a_while_ends_in_a_cluster_all_the_same(
+    machines: Machines, cluster: TestCluster
+) -> None:
+    with going_up(machines, cluster) as running:
+        time.sleep(3)  # somewhere in the middle of a step
+        with no_network_to(machines.address("n1")):
+            time.sleep(20)  # longer than a silent connection is borne
+        assert running.wait(timeout=400) in {0, 3, 4}
+    cluster.up()
+    assert healthy(cluster)
+    cluster.down()
+
+
+@contextmanager
+def no_network_to(address: str) -> Iterator[None]:
+    """This machine's cable to the lab is out."""
+    route = subprocess.run(["ip", "-4", "route", "get", address], capture_output=True, text=True, check=True).stdout
+    cable = ["ip", "link", "set", route.split(" dev ")[1].split()[0]]
+    subprocess.run([*cable, "down"], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*cable, "up"], check=True)
+
+
+# --- users and jump hosts --------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_user_with_sudo_behind_a_jump_host_brings_a_cluster_up(
+    machines: Machines, make_cluster: Callable[..., TestCluster]
+) -> None:
+    machines.shell(
+        "n2",
+        "id captain 2>/dev/null || useradd -m -s /bin/bash captain; cp -r /root/.ssh /home/captain/; "
+        "chown -R captain: /home/captain/.ssh; echo 'captain ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/captain",
+    )
+    inner = f"Host inner\n  HostName {machines.address('n2')}\n  ProxyJump n1\n"
+    behind = make_cluster(
+        "t-ssh-jump",
+        nodes=[{"name": "n2", "host": "ssh://captain@inner"}],
+        sshConfig=machines.config("t-ssh-jump", inner),
+    )
+    behind.up()
+    assert healthy(behind)
+    through = machines.shell("n2", "ss -Htn state established sport = :22")
+    assert machines.address("n1") in through
+    behind.down()
+    assert machines.shell("n2", "ls -A /var/lib/autarky").strip() == ""

@@ -1,0 +1,204 @@
+"""Locks on hosts that live in memory, in time that the event loop owns."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from autarky.engine.host_lock import GHOST_SECONDS, Holder, hosts_locked
+from autarky.errors import Conflict, Held, Problems, Unreachable, UserError
+
+pytestmark = pytest.mark.looptime
+
+US = replace(Holder.this("autarky up", 1_800_000_000.0), who="anna@here")
+THEM = Holder("their-id", "bert@there", "another-boot", 42, "autarky down", 1_800_000_000.0)
+
+
+class LoopClock:
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def time(self) -> float:
+        return 1_800_000_000.0 + self.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+@dataclass
+class Hold:
+    gone: asyncio.Event
+
+    async def lost(self) -> None:
+        await self.gone.wait()
+
+
+@dataclass
+class Machine:
+    """`holder` has the lock; `silent` is what it says instead of answering."""
+
+    holder: str | None = None
+    silent: Exception | None = None
+    held: Hold | None = None
+    taken: int = 0
+
+    @asynccontextmanager
+    async def hold(self, _path, holder):
+        if self.silent is not None:
+            raise self.silent
+        if self.holder is not None:
+            raise Held("n1", self.holder)
+        self.holder, self.held, self.taken = holder, Hold(asyncio.Event()), self.taken + 1
+        try:
+            yield self.held
+        finally:
+            if self.holder == holder and not self.held.gone.is_set():
+                self.holder = None
+
+    def lose(self, holder: str | None = None) -> None:
+        """The connection breaks; somebody else has the lock then."""
+        assert self.held is not None
+        self.holder = holder
+        self.held.gone.set()
+
+
+@dataclass
+class Operation:
+    machines: dict[str, Machine]
+    told: list[str] = field(default_factory=list)
+
+    async def run(self, seconds: float = 0.0) -> str:
+        async with hosts_locked("/run/lock", US, LoopClock(), self.told.append) as locks:
+            await locks.take(self.machines)
+            assert all(Holder.parse(machine.holder) == US for machine in self.machines.values())
+            await asyncio.sleep(seconds)
+        assert all(machine.holder is None for machine in self.machines.values())
+        return "done"
+
+
+async def test_all_hosts_are_locked_for_the_operation_and_free_after_it():
+    assert await Operation({"n1": Machine(), "n2": Machine()}).run() == "done"
+
+
+async def test_a_host_that_is_added_in_the_middle_is_locked_once():
+    first, second = Machine(), Machine()
+    async with hosts_locked("/run/lock", US, LoopClock(), print) as locks:
+        await locks.take({"n1": first})
+        await locks.take({"n1": first, "n2": second})
+        assert (first.taken, second.taken) == (1, 1)
+        await locks.release("n1", "no-such")
+        assert (first.holder, second.holder) == (None, US.text())
+
+
+async def test_whoever_comes_second_is_told_who_the_first_is_and_what_to_do():
+    operation = Operation({"n1": Machine(), "n2": Machine(THEM.text())})
+    with pytest.raises(Conflict) as caught:
+        await operation.run()
+    said = str(caught.value)
+    assert "host n2 is in use by `autarky down` of bert@there (pid 42) since 2027-01-15 08:00:00 UTC" in said
+    assert "kill 42" in said
+    assert operation.machines["n1"].holder is None
+    assert asyncio.get_running_loop().time() == 0
+
+
+async def test_the_lock_of_a_dead_command_of_this_machine_is_waited_for(looptime):
+    dead = replace(US, id="earlier", pid=2**22 + 1)
+    operation = Operation({"n1": Machine(dead.text())})
+    asyncio.get_running_loop().call_later(20, setattr, operation.machines["n1"], "holder", None)
+    assert await operation.run() == "done"
+    assert operation.told == [f"waiting until host n1 has noticed that `autarky up` (pid {dead.pid}) is dead"]
+    assert looptime == 20
+
+
+async def test_a_live_command_of_this_machine_is_not_waited_for():
+    with pytest.raises(Conflict, match=f"kill {os.getpid()}"):
+        await Operation({"n1": Machine(replace(US, id="another").text())}).run()
+
+
+async def test_a_lock_of_which_nobody_says_whose_it_is_is_waited_for_but_not_for_ever(looptime):
+    with pytest.raises(Conflict, match="another command that has just started"):
+        await Operation({"n1": Machine("")}).run()
+    assert GHOST_SECONDS < looptime < GHOST_SECONDS + 3
+
+
+async def test_one_machine_under_two_names_is_refused_at_once():
+    machine = Machine()
+    with pytest.raises(UserError, match="the machine of another node"):
+        await Operation({"n1": machine, "n2": machine}).run()
+
+
+async def test_a_host_that_does_not_answer_fails_the_operation_at_once(looptime):
+    with pytest.raises(Unreachable, match=r"^no route$"):
+        await Operation({"n1": Machine(silent=Unreachable("no route"))}).run()
+    assert looptime == 0
+
+
+async def test_what_the_user_must_mend_on_several_hosts_is_told_at_once():
+    wrong = [Machine(silent=UserError(f"key {n}", fix="mend it")) for n in range(2)]
+    with pytest.raises(Problems, match=r"some hosts cannot be used \(2\)"):
+        await Operation({"n1": wrong[0], "n2": wrong[1], "n3": Machine()}).run()
+
+
+async def test_a_lock_that_was_lost_is_taken_again_and_the_operation_goes_on():
+    operation = Operation({"n1": Machine()})
+    asyncio.get_running_loop().call_later(10, operation.machines["n1"].lose)
+    assert await operation.run(60) == "done"
+    assert operation.machines["n1"].taken == 2
+
+
+async def test_a_host_that_has_not_noticed_the_loss_is_waited_for():
+    machine = Machine()
+    operation = Operation({"n1": machine})
+    loop = asyncio.get_running_loop()
+    loop.call_later(10, lambda: machine.lose(US.text()))
+    loop.call_later(40, setattr, machine, "holder", None)
+    assert await operation.run(60) == "done"
+    assert operation.told == ["the lock on host n1 was lost; waiting until the host has noticed"]
+
+
+async def test_an_operation_ends_when_somebody_else_took_the_lock_that_it_lost(looptime):
+    operation = Operation({"n1": Machine()})
+    asyncio.get_running_loop().call_later(10, lambda: operation.machines["n1"].lose(THEM.text()))
+    with pytest.raises(Conflict, match="bert@there"):
+        await operation.run(600)
+    assert looptime == 10
+
+
+async def test_an_operation_ends_when_its_host_does_not_come_back(looptime):
+    operation = Operation({"n1": Machine()})
+    machine = operation.machines["n1"]
+    loop = asyncio.get_running_loop()
+    loop.call_later(9, setattr, machine, "silent", Unreachable("no route"))
+    loop.call_later(10, machine.lose)
+    with pytest.raises(Unreachable, match="the lock on host n1 was lost: no route"):
+        await operation.run(600)
+    assert 70 < looptime < 75
+
+
+async def test_the_operations_own_failure_is_told_as_it_is():
+    machine = Machine()
+
+    async def operation() -> None:
+        async with hosts_locked("/run/lock", US, LoopClock(), print) as locks:
+            await locks.take({"n1": machine})
+            raise Unreachable("etcd")
+
+    with pytest.raises(Unreachable, match=r"^etcd$"):
+        await operation()
+    assert machine.holder is None
+
+
+def test_a_holder_is_read_as_it_was_written_and_half_of_one_is_nobody():
+    assert Holder.parse(US.text()) == US
+    assert [Holder.parse(text) for text in ("", "{", "[]", "7", '{"id": "x"}')] == [None] * 5
+
+
+def test_only_of_this_machine_is_a_process_known_to_be_dead():
+    assert replace(US, pid=2**22 + 1).is_dead()
+    assert not US.is_dead()
+    assert not replace(THEM, pid=2**22 + 1).is_dead()
+    assert not replace(US, boot="", pid=2**22 + 1).is_dead()
