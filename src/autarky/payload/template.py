@@ -18,7 +18,8 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 
@@ -32,6 +33,8 @@ from autarky.store import waiting_lock
 
 PINNED = "io.cri-containerd.pinned=pinned"
 KEPT_TEMPLATES = 3
+IN_USE_SECONDS = 600.0
+"""For so long after it was asked for, a directory may still be being copied by another process."""
 _LINKED = ("io.containerd.content.v1.content/blobs", "io.containerd.snapshotter.v1.overlayfs/snapshots")
 _OWN_ID = "io.containerd.grpc.v1.introspection/uuid"
 """What a containerd calls itself; each host's makes its own."""
@@ -84,7 +87,7 @@ async def remove_templates(progress: Progress) -> None:
     """Remove all of them. Hosts that were made from one keep their links."""
     if _parent().is_dir():
         async with _locked(progress):
-            await in_thread(_remove_all_but, 0)
+            await in_thread(_remove, _by_age(_parent()))
 
 
 async def _make(payload: Payload, final: Path, progress: Progress) -> None:
@@ -104,7 +107,8 @@ async def _make(payload: Payload, final: Path, progress: Progress) -> None:
             temporary.rename(final)
     finally:
         await in_thread(remove_tree, temporary)
-    await in_thread(_remove_all_but, KEPT_TEMPLATES)
+    used = time.time() - IN_USE_SECONDS
+    await in_thread(_remove, [path for path in _by_age(parent)[KEPT_TEMPLATES:] if path.stat().st_mtime < used])
 
 
 def _by_age(parent: Path) -> list[Path]:
@@ -113,9 +117,9 @@ def _by_age(parent: Path) -> list[Path]:
     return sorted(directories, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
-def _remove_all_but(kept: int) -> None:
+def _remove(directories: Sequence[Path]) -> None:
     """Each new image makes a new directory. It is renamed first: nobody finds half of one."""
-    for number, directory in enumerate(_by_age(_parent())[kept:]):
+    for number, directory in enumerate(directories):
         doomed = directory.rename(directory.with_name(f".making-{os.getpid()}-old-{number}"))
         remove_tree(doomed)
 
