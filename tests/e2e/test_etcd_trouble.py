@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 from harness import AGNHOST, TestCluster, one_node
 from slots import settled, standbys
-from survival import containers, decisions, schedules
+from survival import decisions, processes, schedules
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -34,7 +34,7 @@ def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
 
 def _endure(cluster: TestCluster, begin: str, end: str, what: str) -> None:
     """A trouble from its begin to its end: what must not happen meanwhile, and what must afterwards."""
-    servers = containers(cluster, ("kube-apiserver", "node-load-balancer"))
+    servers = processes(cluster, "kube-apiserver", "haproxy")
     decided = len(decisions(cluster, "kube-apiserver"))
     template = cluster.kubectl("-n", "kube-system", "get", "ds/kube-apiserver", "-o", "jsonpath={.spec.template}")
     with cluster.probed() as reports:
@@ -49,7 +49,7 @@ def _endure(cluster: TestCluster, begin: str, end: str, what: str) -> None:
         LOG.info(f"{what}: a new pod runs {time.monotonic() - over:.1f} s after its end")
         cluster.wait("everything is healthy", lambda: settled(cluster), seconds=180)
     assert reports[0]["writes_lost"] == 0, reports[0]
-    assert containers(cluster, ("kube-apiserver", "node-load-balancer")) == servers
+    assert processes(cluster, "kube-apiserver", "haproxy") == servers
     since = decisions(cluster, "kube-apiserver")[decided:]
     assert not [event for event in since if any(act in event for act in ACTS)], since
     after = cluster.kubectl("-n", "kube-system", "get", "ds/kube-apiserver", "-o", "jsonpath={.spec.template}")

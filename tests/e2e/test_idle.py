@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from harness import TestCluster, one_node
-from slots import API, SYSTEM, settled
+from slots import API, SYSTEM, parked_agent_is_a_copy, settled
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -43,7 +43,8 @@ def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
     cluster.up()
     _switch_the_audit_log_on(cluster)
     cluster.wait("everything is healthy", lambda: settled(cluster), seconds=120)
-    cluster.wait("every checkpoint is made", lambda: _checkpoints(cluster) == 3, seconds=180)
+    cluster.wait("every checkpoint is made", lambda: _checkpoints(cluster) == 4, seconds=240)
+    cluster.wait("the parked agent is a copy", lambda: parked_agent_is_a_copy(cluster), seconds=120)
     return cluster
 
 

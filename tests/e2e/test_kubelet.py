@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from harness import COMMAND, TestCluster, environment, one_node
 from slots import settled
-from survival import containers
+from survival import processes
 
 from autarky.model.versions import Version
 from autarky.payload import load_release, stored_artefacts
@@ -32,13 +32,13 @@ def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
 def test_a_kubelet_of_another_minor_version_restarts_no_control_plane_process(
     cluster: TestCluster, version: str
 ) -> None:
-    before = containers(cluster)
+    before = processes(cluster)
     with cluster.probed() as reports:
         install_kubelet(cluster, version)
         cluster.wait(f"the kubelet is {version}", lambda: kubelet_version(cluster) == f"v{version}", seconds=90)
         cluster.wait("everything is healthy", lambda: settled(cluster), seconds=90)
+    assert processes(cluster) == before
     assert reports[0]["failed"] == 0, reports[0]
-    assert containers(cluster) == before
 
 
 def install_kubelet(cluster: TestCluster, version: str) -> None:
