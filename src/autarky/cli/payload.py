@@ -76,14 +76,14 @@ def _rows(version: Version) -> list[dict[str, object]]:
 
 def _table(version: Version, groups: Sequence[str] = ()) -> str:
     """Of those groups, or of all."""
-    lines = [f"{'RELEASE':9}{'KIND':8}{'NAME':25}{'VERSION':11}{'GROUP':9}{'SIZE':>9}  SHA256"]
+    lines = [f"{'RELEASE':9}{'KIND':8}{'NAME':25}{'VERSION':20}{'GROUP':9}{'SIZE':>9}  SHA256"]
     for row in _rows(version):
         if groups and row["group"] not in groups:
             continue
         size = f"{int(str(row['size'])) / 1e6:.1f} MB" if row["sha256"] else "-"
         digest = str(row["sha256"] or "not in the store")[:16]
         lines.append(
-            f"{row['release']:9}{row['kind']:8}{row['name']:25}{row['version']:11}{row['group']:9}{size:>9}  {digest}"
+            f"{row['release']:9}{row['kind']:8}{row['name']:25}{row['version']:20}{row['group']:9}{size:>9}  {digest}"
         )
     return "\n".join(lines)
 
