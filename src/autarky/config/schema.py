@@ -240,7 +240,7 @@ class SpecPart(Part):
     certificates: CertificatesPart = Field(default_factory=CertificatesPart, description="Keys and certificates.")
     rollback: RollbackPart = Field(
         default_factory=RollbackPart,
-        description="Rollback of bad rollouts. It is kept in the ControlPlane object; nothing acts on it yet.",
+        description="Rollback of bad rollouts. It is kept in the ControlPlane object, where the operator reads it.",
     )
 
     @model_validator(mode="after")
