@@ -149,16 +149,21 @@ class TestCluster:
         process = subprocess.Popen(
             argv, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
-        time.sleep(1)
         try:
+            # The probe starts its command when all its streams run: on a busy machine that takes seconds.
+            self.wait("the probe runs", lambda: _children(process.pid) or process.poll() is not None)
             yield reports
         finally:
-            children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False)
-            for child in children.stdout.split():
-                os.kill(int(child), signal.SIGTERM)  # ends the `sleep`, and so the probe
+            for child in _children(process.pid):
+                os.kill(child, signal.SIGTERM)  # ends the `sleep`, and so the probe
             stdout, stderr = process.communicate(timeout=60)
             assert stdout, stderr
             reports.append(json.loads(stdout))
+
+
+def _children(pid: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
+    return [int(child) for child in found.stdout.split()]
 
 
 def one_node(**spec: Any) -> dict[str, Any]:
