@@ -1,4 +1,7 @@
-"""Power cut of the only node: autarky against kubeadm, same binaries, same kind of host, in turn, in one run.
+"""Power cut of the only node: autarky against kubeadm, same binaries, same kind of host, one after the other.
+
+Both clusters are there all the time and their power is cut in turn, so that whatever else the machine does
+meanwhile disturbs both alike.
 
 The clock starts when the host is powered on again. Two figures:
   /readyz: the API answers "ok" through the node's address;
@@ -37,7 +40,7 @@ WAIT_SECONDS = 180
 STEADY_SECONDS = 75
 """Before the first cut, so that both clusters are at rest and the first checkpoint is made."""
 PAUSE_SECONDS = 30
-"""Between a return and the next cut: everything is where it belongs again."""
+"""After a return: everything is where it belongs again, and rests while the other cluster is measured."""
 IMAGE = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
 
 
@@ -94,29 +97,31 @@ def down() -> None:
     subprocess.run(argv, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-async def rounds_of(name: str, lab: Lab, kubectl: list[str], rounds: int) -> list[Measured]:
-    await asyncio.sleep(STEADY_SECONDS)
-    found = []
-    for number in range(rounds):
-        found.append(await cut_and_return(lab, kubectl, f"after-{number}"))
-        last = found[-1]
-        print(f"{name} {number + 1}: /readyz {last.ready:.1f} s, pod runs {last.pod:.1f} s", flush=True)
-        await asyncio.sleep(PAUSE_SECONDS)
-    return found
-
-
 async def run(rounds: int) -> None:
     payload = await get_payload(load_release(default_version()), Silence(), groups=("cluster", "test", "bench"))
-    kubectl = await autarky_cluster(payload)
-    ours = await rounds_of("autarky", Lab.open(NAME), kubectl, rounds)
-    down()
     lab = Lab.open(f"{NAME}-kubeadm")
     with tempfile.TemporaryDirectory() as directory:
-        cluster = await kubeadm_cluster(payload, lab, Path(directory))
-        theirs = await rounds_of("kubeadm", lab, cluster.kubectl, rounds)
+        kubectl = await autarky_cluster(payload)
+        theirs = await kubeadm_cluster(payload, lab, Path(directory))
+        await asyncio.sleep(STEADY_SECONDS)
+        clusters = {"autarky": (Lab.open(NAME), kubectl), "kubeadm": (lab, theirs.kubectl)}
+        measured = await in_turn(clusters, rounds)
+    down()
     await lab.down()
-    report("power on → /readyz", [m.ready for m in ours], [m.ready for m in theirs], 1.25)
-    report("power on → a new Deployment's pod runs", [m.pod for m in ours], [m.pod for m in theirs], 0.6)
+    ours, kubeadms = measured["autarky"], measured["kubeadm"]
+    report("power on → /readyz", [m.ready for m in ours], [m.ready for m in kubeadms], 1.25)
+    report("power on → a new Deployment's pod runs", [m.pod for m in ours], [m.pod for m in kubeadms], 0.6)
+
+
+async def in_turn(clusters: dict[str, tuple[Lab, list[str]]], rounds: int) -> dict[str, list[Measured]]:
+    measured: dict[str, list[Measured]] = {name: [] for name in clusters}
+    for number in range(1, rounds + 1):
+        for name, (lab, kubectl) in clusters.items():
+            found = await cut_and_return(lab, kubectl, f"after-{number}")
+            measured[name].append(found)
+            print(f"{name} {number}: /readyz {found.ready:.1f} s, pod runs {found.pod:.1f} s", flush=True)
+            await asyncio.sleep(PAUSE_SECONDS)
+    return measured
 
 
 def report(what: str, ours: list[float], theirs: list[float], wanted: float) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from harness import STATE, TestCluster
 from slots import standbys
+from stop_after_write import FOLLOWING
 
 from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.net.tls import client_context
@@ -160,6 +161,7 @@ def stopped_after_unknown_write(cluster: TestCluster, paths: str, known: Iterabl
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as tracer:
         assert tracer.stdout is not None
         output = tracer.stdout
+        assert output.readline().strip() == FOLLOWING
         reader = threading.Thread(target=lambda: found.extend(line.strip() for line in output))
         reader.start()
         try:

@@ -6,7 +6,7 @@ INIT_PID is the host's first process as this machine sees it; PATHS a regular ex
 write must match; KNOWN a JSON list of writes that are let pass. The first other write that succeeds stops the
 process that made it at the end of that very system call; every other process of the agent stops at its next
 system call, since nobody resumes it. Then the write is printed, and the processes stay stopped until they are
-killed, or this process is.
+killed, or this process is. Before that FOLLOWING is printed, once the agents are followed.
 
 A write is named by its call and its path, random parts replaced by a star: "rename …/checkpoint-*/pod.json".
 
@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 AGENT = b"autarky.agents.node"
+FOLLOWING = "following"
 SCAN_SECONDS = 0.3
 _SEIZE, _INTERRUPT, _LISTEN, _SYSCALL, _SYSCALL_INFO = 0x4206, 0x4207, 0x4208, 24, 0x420E
 _EVENT_STOP = 128
@@ -149,8 +150,11 @@ class Tracer:
 
     def first_unknown_write(self) -> str:
         """Follow all there are and come until one has made it. It stays where it is."""
+        while not self._followed:
+            self._seize_new()
+        _say(FOLLOWING)
         signal.signal(signal.SIGALRM, lambda *_: self._seize_new())
-        signal.setitimer(signal.ITIMER_REAL, 0.01, SCAN_SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, SCAN_SECONDS, SCAN_SECONDS)
         while True:
             try:
                 tid, status = os.waitpid(-1, _WALL)
@@ -228,8 +232,12 @@ def _threads_of_agents(init: int) -> list[int]:
     return found
 
 
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 if __name__ == "__main__":
     tracer = Tracer(int(sys.argv[1]), re.compile(sys.argv[2]), frozenset(json.loads(sys.argv[3])))
-    sys.stdout.write(f"{tracer.first_unknown_write()}\n")
-    sys.stdout.flush()
+    _say(tracer.first_unknown_write())
     tracer.bury()

@@ -101,20 +101,25 @@ def _roll_out(cluster: TestCluster, number: int) -> None:
 
 
 def test_a_power_cut_after_each_write_of_an_activation_and_a_withdrawal(cluster: TestCluster, show: Show) -> None:
+    replaced = ""
+
     def begin() -> None:
-        cluster.wait("everything is settled", lambda: settled(cluster), seconds=150)
-        label = "k8s-app=kube-apiserver,autarky.dev/slot=hosted"
-        cluster.kubectl(*SYSTEM, "delete", "pod", "--wait=false", "-l", label)
+        nonlocal replaced
+        replaced = _hosted_api_server(cluster)
+        cluster.kubectl(*SYSTEM, "delete", "pod", "--wait=false", replaced.removeprefix("pod/"))
 
     def over() -> bool:
-        manifests = Path(f"/proc/{init_process(cluster)}/root/etc/kubernetes/manifests")
-        return began + 30 < time.monotonic() and not list(manifests.glob("*standby-kube-*")) and settled(cluster)
+        return settled(cluster) and _hosted_api_server(cluster) != replaced
 
-    began = time.monotonic()
-    writes = _cut_after_each_write(cluster, r"/manifests(/\.?standby-kube-apiserver-|$)", begin, over)
+    writes = _cut_after_each_write(cluster, r"/manifests/\.?standby-kube-apiserver-", begin, over)
     show(table("cut after a write of an activation or withdrawal", ("answers", "settled", "write"), writes))
-    verbs = {(str(write).split()[0]) for _, _, write in writes}
+    verbs = {write.split()[0] for _, _, write in writes}
     assert verbs >= {"create", "write", "fsync", "rename", "unlink"}, writes
+
+
+def _hosted_api_server(cluster: TestCluster) -> str:
+    label = "k8s-app=kube-apiserver,autarky.dev/slot=hosted"
+    return cluster.kubectl(*SYSTEM, "get", "pods", "-l", label, "-o", "name").strip()
 
 
 def test_a_power_cut_after_each_write_of_a_checkpoint_and_of_a_deletion(cluster: TestCluster, show: Show) -> None:
@@ -136,7 +141,7 @@ def test_a_power_cut_after_each_write_of_a_checkpoint_and_of_a_deletion(cluster:
 
     writes = _cut_after_each_write(cluster, f"/{revisions.name}(/|$)", lambda: None, over)
     show(table("cut after a write of a checkpoint", ("answers", "settled", "write"), writes))
-    done = [str(write) for _, _, write in writes]
+    done = [write for _, _, write in writes]
     assert [write for write in done if write.startswith("unlink") and write.endswith("/pod.json")], done
     assert [write for write in done if write.startswith("rename") and write.endswith("/current")], done
 
@@ -149,8 +154,8 @@ def _cut_after_each_write(
     cuts: list[tuple[float, float, str]] = []
     while True:
         known = {write for _, _, write in cuts}
-        begin()
         with stopped_after_unknown_write(cluster, paths, known) as found:
+            begin()
             cluster.wait("a write was made, or all is done", lambda: found or over(), seconds=STOP_SECONDS)
             if not found:
                 return cuts

@@ -175,7 +175,7 @@ def standby_spec(inputs: Inputs, directory: str) -> Object:
     """The pod spec of the standby whose files lie in `directory` on the host (root only)."""
     container = _container(inputs, port=ports.API_STANDBY, drain=STANDBY_DRAIN_SECONDS, secrets=SECRETS, config=SECRETS)
     container["volumeMounts"] = [pods.mount("files", SECRETS)]
-    container["resources"] = pods.standby_share()
+    container["resources"] = pods.standby_share(COMPONENT)
     return {
         "terminationGracePeriodSeconds": STANDBY_DRAIN_SECONDS + 60,
         "containers": [container],

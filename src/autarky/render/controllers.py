@@ -136,7 +136,7 @@ def _container(inputs: Inputs, controller: Controller, *, port: int, hosted: boo
         volumeMounts=[pods.mount("files", FILES)],
         securityContext=pods.restricted_container(),
     )
-    container["resources"] = pods.requests("100m", controller.memory) if hosted else pods.standby_share()
+    container["resources"] = pods.requests("100m", controller.memory) if hosted else pods.standby_share(controller.name)
     return container
 
 

@@ -73,14 +73,19 @@ def requests(cpu: str, memory: str) -> Object:
     return {"requests": {"cpu": cpu, "memory": memory}}
 
 
-def standby_share() -> Object:
+STANDBY_CPU = {"kube-apiserver": "250m"}
+"""What kubeadm asks for its only API server. After a power cut the standby is the only one, too, while everything
+else of the node starts: with as little as the others it would be the last to get anything done."""
+
+
+def standby_share(component: str) -> Object:
     """What a standby's component asks for: a share of the processor and no more.
 
     With no request at all the pod is BestEffort, and that whole class has 2 of the shares of which the others
     have hundreds: on a starved machine the standby, which serves everybody just then, would stand still. It is
     little, so that a full node hardly has to give way to it.
     """
-    return {"requests": {"cpu": "100m"}}
+    return {"requests": {"cpu": STANDBY_CPU.get(component, "100m")}}
 
 
 def secret_volume(name: str, secret: str) -> Object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -132,3 +133,15 @@ def test_the_health_of_a_pod_is_what_its_kubelet_said_last():
     assert pod_health(pod("x", ready=False)) is Health.NOT_READY
     assert pod_health({"metadata": {}}) is Health.NOT_READY
     assert pod_health(pod("x", deletionTimestamp="2026-11-21T13:00:00Z")) is Health.TERMINATING
+
+
+async def test_a_pod_that_was_ready_before_the_power_cut_is_not_hosted_yet(context, kube):
+    host(context).files[standby.BOOT_FILE] = (b"1c1b7a36-0d0f-4f37-8a3c-5f1f7f0a9d11 1795261771.820\n", 0o644)
+    stale = pod("kube-scheduler")
+    run = {"running": {"startedAt": datetime.fromtimestamp(1795261000, UTC).isoformat()}}
+    kube.put({**stale, "status": {**stale["status"], "containerStatuses": [{"state": run}]}})
+    assert await seen(context) == {
+        "kube-apiserver": Health.READY,
+        "kube-controller-manager": Health.READY,
+        "kube-scheduler": Health.NOT_READY,
+    }

@@ -54,7 +54,7 @@ def standby_container(container: Object, around: Surroundings, where: str, *, is
     result = {key: value for key, value in container.items() if key not in _ONLY_HOSTED}
     result["imagePullPolicy"] = "IfNotPresent"
     if is_component:
-        result["resources"] = pods.standby_share()
+        result["resources"] = pods.standby_share(container["name"])
     if around.move is not None:
         if is_component:
             for words in ("command", "args"):
