@@ -53,11 +53,17 @@ def test_pods_are_confined_or_privileged_for_a_reason(pod: Pod):
             assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
 
 
+def test_the_api_servers_standby_gets_more_of_a_busy_processor_than_what_starts_beside_it():
+    shares = {name: pods.standby_share(name)["requests"]["cpu"] for name in standby.COMPONENTS}
+    assert shares == {"kube-apiserver": "250m", "kube-controller-manager": "100m", "kube-scheduler": "100m"}
+
+
 @every_pod
 def test_pods_ask_for_what_they_need_but_a_standby_for_no_more_than_a_share_of_the_processor(pod: Pod):
     for container in pod.containers:
         if pod.slot == "standby":
-            assert container["resources"] == {"requests": {"cpu": "100m"}}
+            assert container["resources"] == pods.standby_share(container["name"])
+            assert container["resources"]["requests"].keys() == {"cpu"}
         else:
             assert container["resources"]["requests"].keys() == {"cpu", "memory"}
 
