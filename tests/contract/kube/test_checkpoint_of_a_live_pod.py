@@ -109,7 +109,7 @@ async def test_the_api_server_takes_its_static_pod_and_changes_nothing_but_defau
         key: ours[key] for key in ("command", "image", "volumeMounts")
     }
     assert not theirs.get("ports")
-    assert theirs["resources"] == pods.standby_share()
+    assert theirs["resources"] == pods.standby_share(component)
 
 
 def activated(revision: Revision, namespace: str) -> Object:
