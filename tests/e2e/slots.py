@@ -20,9 +20,10 @@ def settled(cluster: TestCluster) -> bool:
     return not standbys(cluster) and bool(cluster.status()["healthy"])
 
 
-def turns_of_the_parked_agent(cluster: TestCluster) -> int:
-    """How often it has begun to act. (A hosted agent's log goes with its pod.)"""
-    return int(cluster.shell("n1", f"cat {_AGENT_LOG} | grep -c 'acts on the node now' || true"))
+def turns_of_the_parked_agent(cluster: TestCluster) -> frozenset[str]:
+    """Each time it began to act, by what it said then. Not a number: the log of a parked agent that was replaced
+    goes with its pod, and a hosted agent's goes with that."""
+    return frozenset(cluster.shell("n1", f"cat {_AGENT_LOG} | grep 'acts on the node now' || true").splitlines())
 
 
 def parked_agent_is_a_copy(cluster: TestCluster) -> bool:

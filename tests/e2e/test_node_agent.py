@@ -47,7 +47,7 @@ def test_without_any_agent_process_the_parked_one_takes_over(cluster: TestCluste
     cluster.wait("the parked agent is a copy of the hosted one", lambda: parked_agent_is_a_copy(cluster), seconds=120)
     turns = turns_of_the_parked_agent(cluster)
     run_nowhere(cluster, AGENT)
-    cluster.wait("the parked agent acts", lambda: turns_of_the_parked_agent(cluster) > turns)
+    cluster.wait("the parked agent acts", lambda: turns_of_the_parked_agent(cluster) - turns)
     with cluster.probed() as reports:
         cluster.kubectl(*SYSTEM, "delete", "pod", "-l", "k8s-app=kube-apiserver,autarky.dev/slot=hosted")
         cluster.wait("the standby is dormant again", lambda: settled(cluster), seconds=120)
