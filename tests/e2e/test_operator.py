@@ -31,7 +31,7 @@ def test_a_flag_with_which_the_only_api_server_is_never_ready_goes_back_and_fail
     # 15 s to drain the old one, 20 s of limit; the failed one ends at once, though it does not heed SIGTERM.
     assert back.ready_seconds - back.template_seconds < 30
     assert "container kube-apiserver runs and is not ready. Its last words:" in back.explanation
-    assert "admissionregistration.k8s.io" in back.explanation
+    assert "the server could not find the requested" in back.explanation
 
 
 def test_a_bad_flag_of_the_scheduler_goes_back_and_the_old_one_leads_on(cluster: TestCluster) -> None:

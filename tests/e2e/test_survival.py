@@ -51,6 +51,8 @@ def test_the_api_server_and_both_agents_killed_at_once_come_back(cluster: TestCl
 
 def test_with_all_objects_of_ours_deleted_everything_goes_on_and_up_brings_them_back(cluster: TestCluster) -> None:
     """Rule 10. The agent that is left has neither ControlPlane nor rights: it acts by disk and ports."""
+    # The standby of the scenario before this one drains after its manifest has gone.
+    cluster.wait("one API server is left", lambda: len(processes(cluster, "kube-apiserver")) == 1)
     before = processes(cluster)
     with cluster.probed() as reports:
         cluster.kubectl("delete", "controlplanes", "--all")
