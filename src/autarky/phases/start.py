@@ -7,7 +7,7 @@ agent's decision.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autarky import places
@@ -86,11 +86,7 @@ async def wait_for_api(context: Context, progress: Progress) -> None:
 
 async def static_pod_changes(context: Context, host: Host, node: Node) -> tuple[list[str], list[File]]:
     """(manifests of older generations, manifests to write) of the static pods that stay for good."""
-    return await manifest_changes(host, render_node.static_pods(context.inputs(), node))
-
-
-async def manifest_changes(host: Host, wanted: Mapping[str, File]) -> tuple[list[str], list[File]]:
-    """The same for any static pods, by component."""
+    wanted = render_node.static_pods(context.inputs(), node)
     present = (await host.run(["ls", places.MANIFESTS], check=False)).text.split()
     keep = {file.path for file in wanted.values()}
     stale = [
