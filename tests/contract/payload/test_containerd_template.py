@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -144,7 +145,8 @@ async def test_a_kill_in_the_middle_leaves_no_process_and_no_mount_and_is_made_g
 def kill_when_importing(script: str, cache: Path, seconds: float) -> Path:
     """Kill the script that long after it began to start containerd; the directory of containerd's sockets.
 
-    Returns when its processes are gone, or after five seconds."""
+    Returns when its processes are gone, or after a minute: one that only just started has to load its libraries
+    before it can see that its parent is dead, and the disk may be busy with hundreds of megabytes."""
     path = f"{Path(__file__).parents[2]}:{os.environ.get('PYTHONPATH', '')}"
     process = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": path})
     while not (cache / ".state").is_symlink():
@@ -154,20 +156,22 @@ def kill_when_importing(script: str, cache: Path, seconds: float) -> Path:
     time.sleep(seconds)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while processes_with(state) and time.monotonic() < deadline:
         time.sleep(0.02)
     return state
 
 
 def processes_with(path: Path) -> list[str]:
-    """The command lines that name a path."""
+    """The command lines that name a path, with the state of each process and where in the kernel it waits."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            state = re.search(r"State:.*", (file.parent / "status").read_text())
+            waits = (file.parent / "wchan").read_text()
         except (FileNotFoundError, ProcessLookupError):
             continue
         if str(path) in line:
-            found.append(line)
+            found.append(f"{line} {state and state[0]} in {waits}")
     return found

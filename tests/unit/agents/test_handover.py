@@ -29,7 +29,7 @@ def asked(hand_over: HandOver) -> Iterator[threading.Thread]:
         yield kubelet
     finally:
         hand_over.go_on()
-        kubelet.join(timeout=5)
+        kubelet.join(timeout=60)
 
 
 def test_who_is_about_to_end_is_judged_as_if_it_did():
@@ -46,7 +46,7 @@ def test_the_kubelet_waits_until_the_standby_serves():
         kubelet.join(timeout=0.05)
         assert kubelet.is_alive()
         hand_over.go_on()
-        kubelet.join(timeout=5)
+        kubelet.join(timeout=60)
         assert not kubelet.is_alive()
         assert hand_over.judged(Health.READY) is Health.TERMINATING  # it is told in a moment
 
@@ -55,7 +55,7 @@ def test_a_server_that_ends_anyway_is_not_waited_for():
     hand_over = HandOver(SystemClock())
     with asked(hand_over) as kubelet:
         assert hand_over.judged(Health.ABSENT) is Health.ABSENT
-        kubelet.join(timeout=5)
+        kubelet.join(timeout=60)
         assert not kubelet.is_alive()
     assert hand_over.judged(Health.READY) is Health.READY
 

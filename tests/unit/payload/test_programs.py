@@ -24,7 +24,7 @@ def lives(pid: str) -> bool:
 
 
 def ends_soon(pid: str) -> bool:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while lives(pid) and time.monotonic() < deadline:
         time.sleep(0.01)
     return not lives(pid)

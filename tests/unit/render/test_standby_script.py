@@ -58,7 +58,7 @@ class Place:
             (shims / broken).chmod(0o755)
             path = f"{shims}:{path}"
         return subprocess.run(
-            ["sh", str(script), *arguments], env={"PATH": path}, capture_output=True, text=True, check=False, timeout=20
+            ["sh", str(script), *arguments], env={"PATH": path}, capture_output=True, text=True, check=False, timeout=60
         )
 
     def ok(self, *arguments: str) -> str:
