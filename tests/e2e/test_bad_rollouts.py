@@ -86,7 +86,7 @@ def test_a_flag_that_does_not_exist_goes_back(cluster: TestCluster) -> None:
 
 def test_an_etcd_that_is_nowhere_goes_back(cluster: TestCluster) -> None:
     """The cluster's etcd is up, so this is the revision's own fault, and the clock runs."""
-    script = "s#--etcd-servers=.*#--etcd-servers=https://127.0.0.1:1#\n"
+    script = "s#^\\( *- --etcd-servers=\\).*#\\1https://127.0.0.1:1#\n"
     with undisturbed(cluster):
         back = goes_back(cluster, API, lambda: edit(cluster, API, script))
     assert "127.0.0.1:1" in back.explanation
