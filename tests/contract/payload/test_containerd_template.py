@@ -168,10 +168,9 @@ def processes_with(path: Path) -> list[str]:
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            state = re.search(r"State:.*", (file.parent / "status").read_text())
-            waits = (file.parent / "wchan").read_text()
+            if str(path) in line:
+                state = re.search(r"State:.*", (file.parent / "status").read_text())
+                found.append(f"{line} {state and state[0]} in {(file.parent / 'wchan').read_text()}")
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if str(path) in line:
-            found.append(f"{line} {state and state[0]} in {waits}")
     return found

@@ -75,9 +75,10 @@ class Checkpointer:
     async def round(self, wanted: Slot, hosted: Health, *, etcd_up: bool) -> None:
         """`hosted`: the hosted slot's health as of now, by its own port or its lease."""
         looked = self.clock.monotonic()
-        if hosted is Health.READY and etcd_up and self._looked is not None and looked - self._looked < PACE_SECONDS:
+        steady = hosted is Health.READY and etcd_up
+        if steady and self._looked is not None and looked - self._looked < PACE_SECONDS:
             return
-        self._looked = looked if hosted is Health.READY and etcd_up else None
+        self._looked = looked if steady else None
         pod = self.api.hosted_pod(self.component)
         instance = None if pod is None else instance_of(pod)
         if hosted is Health.READY and pod is not None and instance is not None:
