@@ -112,12 +112,14 @@ async def real_node(containerd: Containerd) -> AsyncIterator[RealNode]:
     logs = str(containerd.directory / "logs")
     maker = Maker(containerd.socket, cgroup=containerd.cgroup, logs=logs)
     cri = CriClient(containerd.socket)
-    yield RealNode(cri, containerd, maker)
-    for sandbox in await cri.pods():
-        await cri.remove_sandbox(sandbox.id)
-    await asyncio.to_thread(containerd.images, "label", SMALL, "io.cri-containerd.pinned=")
-    await maker.close()
-    await cri.close()
+    try:
+        yield RealNode(cri, containerd, maker)
+        for sandbox in await cri.pods():
+            await cri.remove_sandbox(sandbox.id)
+        await asyncio.to_thread(containerd.images, "label", SMALL, "io.cri-containerd.pinned=")
+    finally:
+        await maker.close()
+        await cri.close()
 
 
 @pytest.fixture

@@ -182,12 +182,16 @@ async def test_a_runtime_that_is_away_is_unreachable_and_the_pods_outlive_that(n
     assert await sandbox(node, pod) == before
 
 
-async def heard_of(node: Node, count: int) -> list[ContainerEvent]:
-    """The first events of the pod «watched»."""
+async def heard_of(node: Node, pod: str, count: int) -> list[ContainerEvent]:
+    """The first events of the pod.
+
+    containerd keeps what nobody listened to for minutes and tells it to the next who listens: of the pods that
+    an earlier test left to be removed, too. So each test has a name of its own for its pod.
+    """
     heard: list[ContainerEvent] = []
     async with asyncio.timeout(20), aclosing(node.cri.events()) as events:
         async for event in events:
-            if event.pod_name == "watched":
+            if event.pod_name == pod:
                 heard.append(event)
             if len(heard) == count:
                 break
@@ -195,7 +199,7 @@ async def heard_of(node: Node, count: int) -> list[ContainerEvent]:
 
 
 async def test_what_happens_to_a_pod_is_told(node: Node) -> None:
-    listening = asyncio.create_task(heard_of(node, 9))
+    listening = asyncio.create_task(heard_of(node, "watched", 9))
     await asyncio.sleep(0.01)
     pod = await node.run_sandbox("watched", "hash-1")
     container = await node.create_container(pod, "main")
@@ -222,15 +226,15 @@ async def test_what_happens_to_a_pod_is_told(node: Node) -> None:
 
 
 async def test_events_break_off_with_the_runtime_and_come_again_after_it(node: Node) -> None:
-    listening = asyncio.create_task(heard_of(node, 1))
+    listening = asyncio.create_task(heard_of(node, "after-the-break", 1))
     await asyncio.sleep(0.05)
     await node.stop_runtime()
     with pytest.raises(Unreachable):
         await listening
     await node.start_runtime()
-    listening = asyncio.create_task(heard_of(node, 1))
+    listening = asyncio.create_task(heard_of(node, "after-the-break", 1))
     await asyncio.sleep(0.01)
-    pod = await node.run_sandbox("watched")
+    pod = await node.run_sandbox("after-the-break")
     (event,) = await listening
     assert event.sandbox_id == pod
 
