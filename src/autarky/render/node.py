@@ -86,6 +86,7 @@ After=containerd.service network.target
 Environment=PATH={bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 ExecStartPre=-{standby} boot
 ExecStart={bin}/kubelet {arguments}
+ExecStartPost=-/bin/sh -c "{standby} boot-rest &"
 KillMode=process
 Restart=always
 RestartSec=1

@@ -13,7 +13,8 @@ A revision is named by its content and never changed; it counts only once `curre
 happens after everything in it was synced: complete or absent. A file that is not whole all the same (empty or
 torn, by a hand or a damaged disk) counts as absent: then `previous` is activated. The script needs no API, no
 container and nothing but a POSIX shell with coreutils (and bash to try a port), and may fail without harm: the
-kubelet runs it as `ExecStartPre=-`.
+kubelet's unit runs it, before the kubelet for the API server and beside it for the rest, which can do nothing
+without an API: what starts at the same time only makes each other late.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ STANDBY_PORTS = {
     controllers.SCHEDULER: ports.SCHEDULER_STANDBY,
 }
 COMPONENTS = tuple(HOSTED_PORTS)
+REST_SECONDS = 8
+"""The API server of a booting node listens after some 4 s; whatever keeps it back keeps nothing else back for long."""
 ACTIVATION_NAME = "[0-9a-f]" * 8
 """The pattern of what an activation is called: the beginning of its uid."""
 
@@ -91,7 +94,8 @@ def script() -> File:
 _SCRIPT = """\
 #!/bin/sh
 # Standby static pods of the control plane: put in place, taken away, listed. Written by autarky.
-#   standby boot                 before the kubelet starts: activate what does not answer on its own port
+#   standby boot                 before the kubelet starts: activate the API server, unless it answers on its own port
+#   standby boot-rest            the same for the others, as soon as an API server listens, or after @REST_SECONDS@ s
 #   standby switch COMPONENT REVISION   make a complete revision the current one
 #   standby activate COMPONENT   a new activation of the current revision, unless one is in place
 #                                (of the previous one when the current one is not whole)
@@ -202,16 +206,23 @@ note_boot() {
 \t\tmv "$run/.boot" "$run/boot"
 }
 
-boot() {
-\tnote_boot
-\tfor component in @COMPONENTS@; do
-\t\tanswers "$(hosted_port "$component")" || activate "$component"
-\tdone
+boot() { note_boot; activate_silent @API@; }
+
+boot_rest() {
+\tattempts=@REST_ATTEMPTS@
+\tuntil api_server_listens || [ "$attempts" -eq 0 ]; do sleep 0.2; attempts=$((attempts - 1)); done
+\tlock
+\tfor component in @REST@; do activate_silent "$component"; done
 }
+
+activate_silent() { answers "$(hosted_port "$1")" || activate "$1"; }
+
+api_server_listens() { answers "$(hosted_port @API@)" || answers @API_PORT@ || answers @SPARE@; }
 
 case "${1-}" in
 list) list ;;
 boot) lock; boot ;;
+boot-rest) boot_rest ;;
 activate | renew | withdraw) lock; "$1" "$2" ;;
 switch) lock; switch "$2" "$3" ;;
 *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
@@ -222,6 +233,9 @@ _SCRIPT = (
     .replace("@RUN@", places.RUN)
     .replace("@MANIFESTS@", places.MANIFESTS)
     .replace("@API@", api_server.COMPONENT)
+    .replace("@REST@", " ".join(name for name in COMPONENTS if name != api_server.COMPONENT))
+    .replace("@REST_SECONDS@", str(REST_SECONDS))
+    .replace("@REST_ATTEMPTS@", str(REST_SECONDS * 5))
     .replace("@API_PORT@", str(ports.API_STANDBY))
     .replace("@SPARE@", str(ports.API_STANDBY_SPARE))
     .replace("@ACTIVATION_NAME@", ACTIVATION_NAME)

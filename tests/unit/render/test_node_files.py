@@ -122,6 +122,7 @@ def test_the_sandbox_image_is_pinned_by_name():
 def test_a_control_node_puts_its_standbys_in_place_before_the_kubelet_and_a_failure_does_no_harm():
     inputs = inputs_of(a_cluster(controls=1, workers=1))
     assert "ExecStartPre=-/var/lib/autarky/bin/standby boot\n" in unit_of(inputs, "n1")
+    assert 'ExecStartPost=-/bin/sh -c "/var/lib/autarky/bin/standby boot-rest &"\n' in unit_of(inputs, "n1")
     assert "standby" not in unit_of(inputs, "n2")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import stat
 import subprocess
@@ -28,6 +29,8 @@ class Place:
 
     root: Path
     ports: dict[str, int]
+    attempts: int = 0
+    """How often `boot-rest` looks for an API server before it goes on without one."""
 
     @property
     def manifests(self) -> Path:
@@ -42,6 +45,7 @@ class Place:
     def moved(self, text: str) -> str:
         text = text.replace(places.STANDBY, f"{self.root}/standby").replace(places.MANIFESTS, str(self.manifests))
         text = text.replace(places.RUN, f"{self.root}/run")
+        text = re.sub(r"attempts=\d+", f"attempts={self.attempts}", text)
         for component, port in standby.HOSTED_PORTS.items():
             text = text.replace(f"echo {port} ;;", f"echo {self.ports[component]} ;;")
         return text
@@ -310,6 +314,7 @@ def test_garbage_in_the_manifest_directory_is_left_alone_and_stops_nothing(ready
     for name in names:
         (ready.manifests / name).write_text("{")
     ready.ok("boot")
+    ready.ok("boot-rest")
     whole = {path.name for path in ready.manifests.iterdir()} - set(names)
     assert len(whole) == len(standby.COMPONENTS)
     for component in standby.COMPONENTS:
@@ -340,8 +345,18 @@ def test_at_boot_everything_that_does_not_answer_on_its_own_port_gets_its_standb
     with socket.create_server(("127.0.0.1", 0)) as hosted:
         ready.ports["kube-scheduler"] = hosted.getsockname()[1]
         ready.ok("boot")
+        assert [pod["metadata"]["labels"]["k8s-app"] for pod in ready.active()] == [API]
+        ready.ok("boot-rest")
     components = {pod["metadata"]["labels"]["k8s-app"] for pod in ready.active()}
     assert components == {API, "kube-controller-manager"}
+
+
+def test_at_boot_the_rest_waits_until_an_api_server_listens(ready):
+    ready.attempts = 1_000_000
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        ready.ports[API] = listening.getsockname()[1]
+        ready.ok("boot-rest")
+    assert {pod["metadata"]["labels"]["k8s-app"] for pod in ready.active()} == set(standby.COMPONENTS) - {API}
 
 
 def test_at_boot_a_missing_standby_keeps_no_other_from_coming_up(place):
@@ -349,13 +364,16 @@ def test_at_boot_a_missing_standby_keeps_no_other_from_coming_up(place):
         place.write(revision(component))
         place.ok("switch", component, revision(component).name)
     place.run("boot")
+    place.ok("boot-rest")
     assert len(place.active()) == 2
 
 
 def test_boot_twice_is_boot_once(ready):
     ready.ok("boot")
+    ready.ok("boot-rest")
     before = ready.active()
     ready.ok("boot")
+    ready.ok("boot-rest")
     assert ready.active() == before
 
 
