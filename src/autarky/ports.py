@@ -143,6 +143,11 @@ class Kube(Protocol):
         where that is not the pod's own affair; it may be shortened while the pod ends, never extended."""
         ...
 
+    async def evict(self, namespace: str, pod: str) -> bool:
+        """Ask for the pod's end as far as its disruption budgets allow (ApiError 429 where they do not); False where
+        it was absent."""
+        ...
+
     def watch(
         self,
         api_version: str,
@@ -397,6 +402,10 @@ class Machines(Protocol):
         `command` is what others are told, `tell` gets one sentence about each wait. Raises Conflict when
         somebody else is at it, and Unreachable or UserError for a machine that cannot be used.
         """
+        ...
+
+    async def discard(self, name: str, progress: Progress) -> bool:
+        """Remove the machine of this node where `ensure` made it, running or not; False where there is none."""
         ...
 
     async def removable(self) -> Sequence[str]:

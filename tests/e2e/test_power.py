@@ -171,7 +171,7 @@ MOMENTS = (
     ("Start the temporary", 1.0),
     ("Start the temporary", 4.0),
     ("Apply the hosted", 0.5),
-    ("Admit the control", 0.0),
+    ("Join the nodes", 0.0),
     ("Pivot to", 0.0),
     ("Pivot to", 2.0),
     ("Pivot to", 5.0),

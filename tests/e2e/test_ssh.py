@@ -22,7 +22,7 @@ LAB_DIRECTORY = STATE / "autarky/labs" / LAB
 ONLY_HOSTS = [
     f"--skip={phase}"
     for phase in (
-        "start-control-plane", "apply-objects", "admit-control-nodes", "pivot", "retire-hosted", "join-workers",
+        "start-control-plane", "apply-objects", "join-nodes", "pivot", "retire-hosted",
         "start-agents", "await-workloads",
     )
 ]  # fmt: skip

@@ -167,6 +167,9 @@ class FakeMachines:
     async def locked(self, command: str, tell: object) -> AsyncIterator[None]:
         yield
 
+    async def discard(self, name: str, progress: object) -> bool:
+        return self.hosts.pop(name, None) is not None
+
     async def removable(self) -> Sequence[str]:
         return []
 

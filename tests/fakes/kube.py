@@ -215,6 +215,9 @@ class FakeKube:
         new["metadata"] |= kept
         return self._store(key, self._keep_status(key, live, new))
 
+    async def evict(self, namespace: str, pod: str) -> bool:
+        return await self.delete("v1", "Pod", pod, namespace)
+
     async def delete(
         self, api_version: str, kind: str, name: str, namespace: str | None = None, *, grace_seconds: int | None = None
     ) -> bool:

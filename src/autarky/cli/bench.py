@@ -183,9 +183,9 @@ def _make_probe(wish: Wish, failures: _FailureNotes) -> Probe:
 
 
 def _kubeconfig_of(file: Path | None, cluster: str | None) -> Path:
-    from autarky.cli.kube import kubeconfig_path
+    from autarky.cli.kube import answering_kubeconfig
 
-    return kubeconfig_path(file, cluster)
+    return answering_kubeconfig(file, cluster)
 
 
 # --- waiting -----------------------------------------------------------------------------------------

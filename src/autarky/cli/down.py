@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from autarky import places
 from autarky.cli.options import cluster_options, output_option
 from autarky.cli.session import run_async, run_phases
 
@@ -26,9 +27,11 @@ def down(file: Path | None, cluster: str | None, output: str, purge: bool, dry_r
 
 async def _down(file: Path | None, name: str | None, output: str, *, purge: bool, dry_run: bool) -> None:
     from autarky.cli.wiring import build_context, load_cluster
+    from autarky.phases.members import with_remembered
     from autarky.workflows.down import phases
 
-    context = build_context(load_cluster(file, name))
+    found = load_cluster(file, name)
+    context = build_context(with_remembered(found, places.cluster_dir(found.name)))
     try:
         await run_phases(
             "down",

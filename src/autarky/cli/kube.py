@@ -1,14 +1,67 @@
-"""`autarky kubeconfig` and `autarky kubectl`: the user's way into the cluster."""
+"""`autarky kubeconfig` and `autarky kubectl`: the user's way into the cluster.
+
+kubectl takes one server. Any control node's load balancer leads to every API server, so that one control node that
+is up is enough: both commands turn the kubeconfig to a server that answers, before they use it.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from autarky.cli.options import cluster_options
 from autarky.errors import UserError
+
+if TYPE_CHECKING:
+    from autarky.kube.kubeconfig import Kubeconfig
+
+
+LOOK_SECONDS = 1.5
+"""For one server to say that it is there: of a dead one nothing comes at all."""
+
+
+def answering_kubeconfig(file: Path | None, cluster: str | None) -> Path:
+    """The cluster's kubeconfig, which names a server that answers if there is one."""
+    from autarky.cli.session import run_async
+
+    path = kubeconfig_path(file, cluster)
+    run_async(lambda: turn_to_a_server_that_answers(path))
+    return path
+
+
+async def turn_to_a_server_that_answers(path: Path) -> None:
+    """Where the file's server does not answer, and another does that is as good, name that one instead."""
+    from autarky.kube.kubeconfig import read_kubeconfig
+    from autarky.store import write_private
+
+    found = read_kubeconfig(path)
+    if not found.others or await _answers(found, found.server):
+        return
+    asked = await asyncio.gather(*(_answers(found, server) for server in found.others))
+    better = next((server for server, answers in zip(found.others, asked, strict=True) if answers), None)
+    if better is not None:
+        old, new = (f'"server": {json.dumps(server)}'.encode() for server in (found.server, better))
+        write_private(path, path.read_bytes().replace(old, new))
+
+
+async def _answers(found: Kubeconfig, server: str) -> bool:
+    from autarky.kube import KubeClient
+
+    client = KubeClient(
+        [server],
+        ca_pem=found.ca_pem,
+        client_cert_pem=found.client_cert_pem,
+        client_key_pem=found.client_key_pem,
+    )
+    try:
+        return await client.healthy("/readyz", timeout=LOOK_SECONDS) is None
+    finally:
+        await client.close()
 
 
 def kubeconfig_path(file: Path | None, cluster: str | None) -> Path:
@@ -25,8 +78,8 @@ def kubeconfig_path(file: Path | None, cluster: str | None) -> Path:
 @cluster_options
 @click.option("--path", "only_path", is_flag=True, help="Print the file's path instead of its content.")
 def kubeconfig(file: Path | None, cluster: str | None, only_path: bool) -> None:
-    """Print the cluster's kubeconfig (it holds a private key)."""
-    path = kubeconfig_path(file, cluster)
+    """Print the cluster's kubeconfig (it holds a private key), for a control node that answers."""
+    path = answering_kubeconfig(file, cluster)
     click.echo(str(path) if only_path else path.read_text(), nl=only_path)
 
 
@@ -39,7 +92,7 @@ def kubectl(cluster: str | None, arguments: tuple[str, ...]) -> None:
     """Run the payload's kubectl on the cluster: `autarky kubectl get pods -A`."""
     from autarky.payload import default_version, find_binary, load_release
 
-    path = kubeconfig_path(None, cluster)
+    path = answering_kubeconfig(None, cluster)
     program = find_binary(load_release(default_version()), "kubectl")
     if program is None:
         raise UserError("kubectl is not in the store", fix="run `autarky payload get`")

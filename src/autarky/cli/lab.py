@@ -107,6 +107,16 @@ async def _start(found: Lab, hosts: tuple[str, ...], output: str) -> None:
 
 
 @lab.command()
+@lab_option
+@click.argument("hosts", nargs=-1, required=True, metavar="HOST...")
+def remove(name: str | None, hosts: tuple[str, ...]) -> None:
+    """Take hosts out of a lab with their disks: a machine that burnt down. One of the same name begins anew."""
+    found = _the(name)
+    run_async(lambda: found.remove(*hosts))
+    click.echo(f"{', '.join(hosts)}: gone")
+
+
+@lab.command()
 @click.argument("name", required=False)
 def down(name: str | None) -> None:
     """Remove a lab whole, leaving nothing of it on this machine."""

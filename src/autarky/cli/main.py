@@ -30,6 +30,7 @@ COMMANDS = {
         "plan": LazyCommand("autarky.cli.up:plan", "Say what `up` would change."),
         "pivot": LazyCommand("autarky.cli.pivot:pivot", "Change which levels are hosted, while the cluster serves."),
         "unpivot": LazyCommand("autarky.cli.pivot:unpivot", "Move the control plane back to static pods."),
+        "node": LazyCommand("autarky.cli.node:node", "Add, remove and list nodes."),
         "down": LazyCommand("autarky.cli.down:down", "Take a cluster away."),
         "kubeconfig": LazyCommand("autarky.cli.kube:kubeconfig", "Print the cluster's kubeconfig."),
         "kubectl": LazyCommand("autarky.cli.kube:kubectl", "Run the payload's kubectl on the cluster."),

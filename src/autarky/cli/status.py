@@ -78,7 +78,8 @@ def table(found: Status) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in [_HEADINGS, *rows]
     ]
     head = f"cluster {found.cluster}  Kubernetes {found.version}  self-hosted {found.self_hosted}  API: {found.api}"
-    return "\n".join([head, "", *(line.rstrip() for line in lines)])
+    absent = [f"node {name} does not answer: {why}" for name, why in found.absent.items()]
+    return "\n".join([head, *absent, "", *(line.rstrip() for line in lines)])
 
 
 @click.command()

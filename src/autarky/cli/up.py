@@ -12,9 +12,12 @@ import click
 
 from autarky.cli.options import cluster_options, output_option
 from autarky.cli.session import run_async, run_phases
+from autarky.errors import Unreachable
 
 if TYPE_CHECKING:
     from autarky.model.cluster import Cluster
+
+_WHEN_BACK = "  fix: run `autarky up` again when they do, or `autarky node remove NAME --dead` for one that is gone"
 
 ignore_option = click.option(
     "--ignore", multiple=True, metavar="CHECK", help="Demote this preflight check to a warning (repeatable)."
@@ -118,6 +121,9 @@ async def bring_up(
         )
     finally:
         await context.close()
+    if context.absent and not dry_run:
+        left_out = "; ".join(f"node {name}: {why}" for name, why in context.absent.items())
+        raise Unreachable(f"everything else is as wanted, but not all hosts answer: {left_out}\n{_WHEN_BACK}")
     if output != "json" and not dry_run:
         click.echo(_how_to_use(wanted.name, context.directory, changed=result.outcome != "unchanged"))
 

@@ -114,6 +114,17 @@ class ClusterMachines:
             return None
         return LabHost(name, record.pid, record.start_time, address=record.address)
 
+    async def discard(self, name: str, progress: Progress) -> bool:
+        host = self._lab_nodes().get(name)
+        if host is None or host not in self._lab().records():
+            return False
+        if self._locks is not None:
+            await self._locks.release(name)
+        self._hosts.pop(name, None)
+        await self._lab().remove(host)
+        progress.note(f"lab host {host} is gone")
+        return True
+
     async def removable(self) -> Sequence[str]:
         if not self._lab_nodes():
             return []
@@ -187,13 +198,13 @@ def cluster_directory(name: str | None) -> Path:
     return root / name
 
 
-def connect(directory: Path, url: str, certificate: str) -> Kube:
-    """A client that acts as the named certificate of the cluster's pki directory."""
+def connect(directory: Path, servers: Sequence[str], certificate: str) -> Kube:
+    """A client of equal servers that acts as the named certificate of the cluster's pki directory."""
     from autarky.kube import KubeClient
 
     pki = directory / "pki"
     return KubeClient(
-        [url],
+        servers,
         ca_pem=(pki / "ca.crt").read_bytes(),
         client_cert_pem=(pki / f"{certificate}.crt").read_bytes(),
         client_key_pem=(pki / f"{certificate}.key").read_bytes(),
@@ -214,7 +225,7 @@ def build_context(cluster: Cluster, *, demoted: Sequence[str] = (), take_ownersh
         release=release,
         machines=ClusterMachines(cluster, release),
         pki=PkiStore(directory / "pki"),
-        connect=lambda url, certificate: connect(directory, url, certificate),
+        connect=lambda servers, certificate: connect(directory, servers, certificate),
         clock=SystemClock(),
         directory=directory,
         demoted=frozenset(demoted),

@@ -30,7 +30,7 @@ HOSTED_ETCD = ("0-4", "1-4")
 
 def judge_nodes(nodes: Sequence[NodePart]) -> Iterator[Wrong]:
     yield from _unique_nodes(nodes)
-    yield from _one_control_node(nodes)
+    yield from _a_control_node(nodes)
     yield from _room_for_ordinary_pods(nodes)
 
 
@@ -60,16 +60,10 @@ def is_control(nodes: Sequence[NodePart], number: int) -> bool:
     return "control-plane" in roles if roles is not None else len(nodes) == 1
 
 
-def _one_control_node(nodes: Sequence[NodePart]) -> Iterator[Wrong]:
+def _a_control_node(nodes: Sequence[NodePart]) -> Iterator[Wrong]:
     control = [number for number in range(len(nodes)) if is_control(nodes, number)]
     if not control:
         yield Wrong((), "no node has the role control-plane", "add `roles: [control-plane, worker]` to one")
-    for number in control[1:]:
-        yield Wrong(
-            (number, "roles"),
-            "several control nodes are not built yet (they come with high availability)",
-            "leave the role control-plane to one node",
-        )
 
 
 def _room_for_ordinary_pods(nodes: Sequence[NodePart]) -> Iterator[Wrong]:

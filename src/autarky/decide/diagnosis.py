@@ -78,7 +78,7 @@ LEASE_IDLE_SECONDS = 20.0
 def diagnose(cluster: ClusterEvidence) -> list[Finding]:
     """See the module's contract."""
     hosts = [finding for node in cluster.nodes for finding in _host(node)]
-    etcd = [] if hosts else list(_etcd(cluster))
+    etcd = [*_quorum(cluster), *_etcd(cluster)]
     api = list(_api(cluster, explained=bool(hosts or etcd)))
     inside = [] if cluster.api else list(_inside(cluster))
     return [*hosts, *etcd, *api, *inside, *_covered(cluster)]
@@ -86,7 +86,8 @@ def diagnose(cluster: ClusterEvidence) -> list[Finding]:
 
 def _host(node: NodeEvidence) -> Iterator[Finding]:
     if node.problem:
-        yield Finding(node.name, "its host does not answer", node.problem, "power the machine on, then ask again")
+        go_on = f"power the machine on; if it is gone for good: autarky node remove {node.name} --dead"
+        yield Finding(node.name, "its host does not answer", node.problem, go_on)
         return
     for path, free in node.free.items():
         if free < LOW_DISK_BYTES:
@@ -101,9 +102,26 @@ def _host(node: NodeEvidence) -> Iterator[Finding]:
             return  # without containerd there is no kubelet, and without a kubelet nothing is restarted
 
 
+def _quorum(cluster: ClusterEvidence) -> Iterator[Finding]:
+    """Of several members: how many more may fail."""
+    members = [node for node in cluster.nodes if node.control_plane and node.has_etcd]
+    down = [node.name for node in members if node.problem or node.etcd != 200]
+    needed = len(members) // 2 + 1
+    left = len(members) - len(down)
+    if len(members) == 1 or not down:
+        return
+    seen = f"{left} of {len(members)} members answer, {needed} are needed; not: {', '.join(down)}"
+    go_on = f"bring {down[0]} back"
+    if left < needed:
+        yield Finding("etcd", "it has no quorum: nothing can be written, and little read", seen, go_on)
+    elif left == needed:
+        yield Finding("etcd", "it serves, and stops if one more member fails", seen, go_on)
+
+
 def _etcd(cluster: ClusterEvidence) -> Iterator[Finding]:
     for node in cluster.nodes:
-        if node.control_plane and node.has_etcd and not node.problem and node.etcd != 200:
+        unexplained = all(node.units.values())
+        if node.control_plane and node.has_etcd and not node.problem and node.etcd != 200 and unexplained:
             seen = "nothing answers on its health port" if node.etcd is None else f"its health is {node.etcd}"
             yield Finding(node.name, "etcd is not healthy", seen, f"autarky logs etcd --node {node.name}")
 
@@ -129,9 +147,14 @@ def _inside(cluster: ClusterEvidence) -> Iterator[Finding]:
         if seconds > LEASE_IDLE_SECONDS:
             seen = f"its lease was renewed {seconds:.0f} s ago"
             yield Finding(component, "nobody leads", seen, f"autarky logs {component}")
+    silent = {node.name for node in cluster.nodes if node.problem}
     for name, why in cluster.unready_nodes.items():
+        if name in silent:
+            continue
         yield Finding(name, "the node is not Ready", why, f"autarky logs kubelet --node {name}")
     for pod in cluster.unready_pods:
+        if pod.node in silent:
+            continue
         what = f"a pod of {pod.component} is not ready"
         go_on = f"autarky kubectl -n kube-system describe pod {pod.name}"
         yield Finding(pod.node, what, pod.why or f"{pod.name} ({pod.slot}) says no reason", go_on)

@@ -219,6 +219,15 @@ def _address_as_in_file(cluster: Cluster, facts: Facts, _ours: Collection[str]) 
             yield "error", name, f"the file says {wanted}, the host has {seen.address}", "mend spec.nodes[].address"
 
 
+def _etcd_members(cluster: Cluster, _facts: Facts, _ours: Collection[str]) -> Found:
+    """An even member adds a machine that may fail, and no failure that is survived."""
+    count = len(cluster.control_nodes)
+    if cluster.external_etcd is None and count % 2 == 0:
+        survived = (count - 1) // 2
+        what = f"{count} control nodes: etcd survives the loss of {survived}, as with {count - 1}"
+        yield "warning", "", what, "use 1, 3 or 5 control nodes"
+
+
 CHECKS: Mapping[str, Callable[[Cluster, Facts, Collection[str]], Found]] = {
     "networks": _address_inside_cluster_networks,
     "ports": _port_in_use,
@@ -234,6 +243,7 @@ CHECKS: Mapping[str, Callable[[Cluster, Facts, Collection[str]], Found]] = {
     "machines": _same_machine_twice,
     "hostname": _host_name,
     "address": _address_as_in_file,
+    "members": _etcd_members,
 }
 
 

@@ -50,6 +50,7 @@ class Seen:
               not apply (level 3 has no balancer) or is not known yet: then `balancer_applies` tells which.
     standby_active: whether the standby's manifest is in place; None when that could not be read.
     etcd_up:  False while etcd is known to be down.
+    covered:  whether another node serves what this one would.
     """
 
     hosted: Health
@@ -57,6 +58,7 @@ class Seen:
     balanced: bool | None = None
     balancer_applies: bool = False
     etcd_up: bool = True
+    covered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,8 @@ def _hosted_does_not_serve(seen: Seen) -> Decision:
     sentence = f"the hosted slot is {seen.hosted.value}"
     if seen.standby_active:
         return Decision((), Memory(), f"{sentence}, the standby stays", settled=False)
+    if seen.covered:
+        return Decision((), Memory(), f"{sentence}, another node serves", settled=False)
     return Decision((Action.ACTIVATE_STANDBY,), Memory(), f"{sentence}, so the standby takes over", settled=False)
 
 

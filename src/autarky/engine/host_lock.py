@@ -121,14 +121,18 @@ class HostLocks:
     async def take(self, hosts: Mapping[str, Host]) -> None:
         """Lock those of the hosts that are not locked yet, side by side.
 
-        Raises Conflict when somebody else has one of them, and what connecting to them raises: all that the
-        user must mend at once.
+        A host that does not answer is passed over while most of them are locked: whoever holds most of them meets
+        everybody else who does. Raises Conflict when somebody else has one of them, and what connecting to them
+        raises: all that the user must mend at once.
         """
         missing = {name: host for name, host in hosts.items() if name not in self._keepers}
         taken = await asyncio.gather(*(self._take_one(*item) for item in missing.items()), return_exceptions=True)
         failures = [outcome for outcome in taken if outcome is not None]
-        if failures:
+        silent = [failure for failure in failures if isinstance(failure, Unreachable)]
+        if len(silent) < len(failures) or (silent and 2 * len(self._keepers) <= len(hosts)):
             raise _together(failures)
+        for failure in silent:
+            self.tell(f"going on without the lock on a host that does not answer: {failure}")
 
     async def release(self, *names: str) -> None:
         """Give up the locks of these hosts, or of all."""

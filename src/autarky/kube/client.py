@@ -73,7 +73,7 @@ class KubeClient:
         """The client of a kubeconfig's current (or named) context; UserError says what cannot be used."""
         found = read_kubeconfig(path, context)
         return cls(
-            [found.server],
+            [found.server, *found.others],
             ca_pem=found.ca_pem,
             client_cert_pem=found.client_cert_pem,
             client_key_pem=found.client_key_pem,
@@ -214,6 +214,21 @@ class KubeClient:
         grace = {} if grace_seconds is None else {"gracePeriodSeconds": str(grace_seconds)}
         answer = await self._call(Request("DELETE", resource.object(name, namespace), grace))
         if answer.status == 404 and is_about(answer.body, name):
+            return False
+        self._object(answer, resource)
+        return True
+
+    async def evict(self, namespace: str, pod: str) -> bool:
+        resource = Resource("v1", "Pod", "pods", namespaced=True)
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": namespace},
+        }
+        # A budget that forbids it may answer «later», which is for the caller to wait for.
+        request = _writing("POST", resource.object(pod, namespace, "eviction"), eviction)
+        answer = await self._call(request)
+        if answer.status == 404 and is_about(answer.body, pod):
             return False
         self._object(answer, resource)
         return True

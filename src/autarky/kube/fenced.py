@@ -98,6 +98,10 @@ class Fenced:
         self._check()
         return await self.inner.replace(obj, subresource=subresource)
 
+    async def evict(self, namespace: str, pod: str) -> bool:
+        self._check()
+        return await self.inner.evict(namespace, pod)
+
     async def delete(
         self, api_version: str, kind: str, name: str, namespace: str | None = None, *, grace_seconds: int | None = None
     ) -> bool:

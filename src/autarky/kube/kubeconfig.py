@@ -16,13 +16,16 @@ from typing import Any
 
 from autarky.errors import UserError
 
+SERVERS = "autarky.dev/servers"
+"""The extension by which our files name servers that are as good; kubectl leaves it alone."""
 _REFUSED_IN_USER = ("exec", "auth-provider", "username", "password", "as")
 _REFUSED_IN_CLUSTER = ("insecure-skip-tls-verify", "proxy-url")
 
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """Where a cluster is and how to prove who we are. A token from a file is read anew at each use."""
+    """Where a cluster is and how to prove who we are. A token from a file is read anew at each use. `others`: servers
+    that are as good, where the file has them (render/kubeconfig.py)."""
 
     server: str
     ca_pem: bytes | None
@@ -30,6 +33,7 @@ class Kubeconfig:
     client_key_pem: bytes | None = field(default=None, repr=False)
     token: str | Callable[[], str] | None = field(default=None, repr=False)
     server_name: str | None = None
+    others: tuple[str, ...] = ()
 
 
 def read_kubeconfig(path: Path, context: str | None = None) -> Kubeconfig:
@@ -50,7 +54,14 @@ def read_kubeconfig(path: Path, context: str | None = None) -> Kubeconfig:
         client_key_pem=_content(user, "client-key", path),
         token=_token(user, path),
         server_name=cluster.get("tls-server-name") or None,
+        others=tuple(server for server in _servers(cluster) if server != cluster["server"]),
     )
+
+
+def _servers(cluster: Mapping[str, Any]) -> list[str]:
+    """What our extension of the cluster has; other extensions are somebody else's."""
+    extensions = {entry.get("name"): entry.get("extension") or {} for entry in cluster.get("extensions") or []}
+    return [str(server) for server in extensions.get(SERVERS, {}).get("servers") or []]
 
 
 def _load(path: Path) -> Mapping[str, Any]:

@@ -127,6 +127,20 @@ class Lab:
                     self._machine(name).lose_disk(records[name].pid)
             await _side_by_side(self._machine(name).clear() for name in names)
 
+    async def remove(self, *names: str) -> None:
+        """Take these hosts out of the lab for good: power and disk. One of the same name begins anew."""
+        self._refuse_unknown(names)
+        async with self._locked():
+            self._remember({name: {"pid": 0, "start_time": 0} for name in names})
+            await _side_by_side(self._machine(name).clear() for name in names)
+            for name in names:
+                await asyncio.to_thread(shutil.rmtree, self.directory / "hosts" / name, ignore_errors=True)
+            state = self._state()
+            state["hosts"] = {name: entry for name, entry in state["hosts"].items() if name not in names}
+            self._write(state)
+            self._write_hosts_file()
+            ssh.write_config(self.directory, {record.name: record.address for record in self.records().values()})
+
     async def reap(self) -> None:
         """Clean up what killed runs left of hosts that do not run. `ensure` and `down` do it as well."""
         if self._state():
@@ -167,8 +181,9 @@ class Lab:
         known = state["hosts"]
         for name in hosts:
             if name not in known:
-                index = len(known)
-                if index >= MOST_HOSTS:
+                taken = {entry["index"] for entry in known.values()}
+                index = next((number for number in range(MOST_HOSTS) if number not in taken), None)
+                if index is None:
                     raise UserError(f"lab {self.name} has {MOST_HOSTS} hosts already", fix="use another lab")
                 known[name] = {"index": index, "address": self._network(state).address(index)}
 

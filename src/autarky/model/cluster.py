@@ -40,6 +40,17 @@ class HostRef:
     driver: Driver
     target: str = ""
 
+    @classmethod
+    def parse(cls, text: str) -> HostRef:
+        """What `str` gives; raises ValueError for anything else."""
+        if text == "local":
+            return cls("local")
+        if text.startswith("lab:"):
+            return cls("lab", text.removeprefix("lab:"))
+        if text.startswith("ssh://"):
+            return cls("ssh", text.removeprefix("ssh://"))
+        raise ValueError(f"{text!r} is no host")
+
     def __str__(self) -> str:
         return {"local": "local", "lab": f"lab:{self.target}", "ssh": f"ssh://{self.target}"}[self.driver]
 
@@ -53,7 +64,8 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node. `address` is None until the host was asked for it (or the file gives it)."""
+    """One node. `address` is None until the host was asked for it (or the file gives it). `founder`: of a control
+    node, whether the cluster begins with it; others join as workers and become control nodes by their label."""
 
     name: str
     host: HostRef
@@ -61,6 +73,7 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
     taints: tuple[Taint, ...] = ()
     address: str | None = None
+    founder: bool = True
 
     def known_address(self) -> str:
         """The address, where it must be known by now; raises ValueError if it is not."""
@@ -140,6 +153,11 @@ class Cluster:
         return tuple(node for node in self.nodes if node.control_plane)
 
     @property
+    def founders(self) -> tuple[Node, ...]:
+        """The control nodes that the cluster begins with: etcd's first members."""
+        return tuple(node for node in self.nodes if node.control_plane and node.founder)
+
+    @property
     def workers(self) -> tuple[Node, ...]:
         return tuple(node for node in self.nodes if not node.control_plane)
 
@@ -168,7 +186,7 @@ class Cluster:
         return "4" if self.self_hosted is Level.ADD_ONS else f"{int(self.self_hosted)}-4"
 
     def with_addresses(self, addresses: Mapping[str, str]) -> Cluster:
-        """The same cluster with the nodes' addresses filled in where they are known."""
+        """The same cluster with the nodes' addresses, and that of an etcd host of ours, set where they are given."""
         nodes = tuple(replace(node, address=addresses.get(node.name, node.address)) for node in self.nodes)
         external = self.external_etcd
         if external is not None and external.lab_host is not None and external.lab_host in addresses:

@@ -7,7 +7,6 @@ them must be admitted before an operator can run.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from autarky.decide import approval
@@ -16,26 +15,11 @@ from autarky.duties.certificates import CSR
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
 from autarky.model.cluster import Node
-from autarky.phases.context import Context, for_each
+from autarky.phases.context import Context
 from autarky.ports import Kube, Object, Progress
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
 
 NODE_MANAGER = "autarky-nodes"
-
-
-@dataclass(frozen=True, slots=True)
-class AdmitControlNodes:
-    """Control nodes bring a client certificate of ours; they need their serving one and their labels."""
-
-    name: str = "admit-control-nodes"
-    title: str = "Admit the control nodes"
-    timeout: float = 180
-
-    async def plan(self, context: Context) -> Sequence[Change]:
-        return await plan_admission(context, context.cluster.control_nodes)
-
-    async def run(self, context: Context, progress: Progress) -> None:
-        await for_each(context.cluster.control_nodes, lambda node: admit(context, node, progress))
 
 
 async def plan_admission(context: Context, nodes: Sequence[Node]) -> list[Change]:

@@ -7,12 +7,14 @@ What must survive lies on the hosts, in the API, or in the cluster's directory (
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
+from autarky.decide.founders import Memory
 from autarky.errors import UserError
+from autarky.model import ports
 from autarky.model.cluster import Cluster, Node
 from autarky.model.facts import HostFacts
 from autarky.payload import Payload, Release, image_reference
@@ -20,8 +22,8 @@ from autarky.pki import PkiStore
 from autarky.ports import Clock, Host, Kube, Machines, Progress
 from autarky.render.values import Credentials, Inputs
 
-Connect = Callable[[str, str], Kube]
-"""(server URL, certificate name in the pki directory) → a client."""
+Connect = Callable[[Sequence[str], str], Kube]
+"""(URLs of equal servers, certificate name in the pki directory) → a client that uses one that answers."""
 T = TypeVar("T")
 
 IMAGE_COMPONENTS = (
@@ -59,10 +61,27 @@ class Context:
     facts: dict[str, HostFacts] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
     """Node → the cluster whose marker lies on its host."""
+    memories: dict[str, Memory] = field(default_factory=dict)
+    """Node → what its host remembers of the cluster's beginning."""
+    absent: dict[str, str] = field(default_factory=dict)
+    """Node → why its host could not be asked."""
+    surplus: tuple[Node, ...] = ()
+    """Nodes that are in the cluster and not in its file."""
     warnings: list[str] = field(default_factory=list)
     _kube: Kube | None = None
 
     # --- what is known of the hosts ---
+
+    @property
+    def whole(self) -> Cluster:
+        """The cluster with what was taken out of its file and is still in it: what certificates, load balancers and
+        the join inventory must fit. A node goes by `autarky node remove`, not by a line that is missing."""
+        known = tuple(node for node in self.surplus if node.address is not None)
+        return replace(self.cluster, nodes=(*self.cluster.nodes, *known)) if known else self.cluster
+
+    def present(self, nodes: Iterable[Node]) -> tuple[Node, ...]:
+        """Those whose host answers, or has not been asked yet."""
+        return tuple(node for node in nodes if node.name not in self.absent)
 
     @property
     def addresses_known(self) -> bool:
@@ -83,8 +102,9 @@ class Context:
 
     @property
     def first(self) -> Node:
-        """The control node that is brought up first."""
-        return self.cluster.control_nodes[0]
+        """The control node that is brought up first: one that answers, where there is one."""
+        founders = self.cluster.founders or self.cluster.control_nodes
+        return next(iter(self.present(founders)), founders[0])
 
     def have_payload(self) -> Payload:
         """The payload, where an earlier phase has got it by now."""
@@ -98,19 +118,26 @@ class Context:
         """What the renderers need; the addresses must be known and the certificates issued."""
         images = {component: image_reference(self.release, component) for component in IMAGE_COMPONENTS}
         credentials = Credentials({**self.pki.files(), **external_etcd_files(self.cluster)})
-        return Inputs(self.cluster, images, credentials, self.facts)
+        return Inputs(self.whole, images, credentials, self.facts)
 
     # --- the API ---
 
+    @property
+    def servers(self) -> list[str]:
+        """The load balancers of all control nodes, those first whose hosts answer. Any of them leads to any API
+        server, so that a client that knows them all does without any of the control nodes."""
+        nodes = sorted(self.whole.control_nodes, key=lambda node: (node.name in self.absent, not node.founder))
+        return [f"https://{node.address}:{ports.NLLB_API}" for node in nodes if node.address is not None]
+
     def kube(self) -> Kube:
-        """The API through the first control node's load balancer, as super-admin."""
+        """The API through the control nodes' load balancers, as super-admin."""
         if self._kube is None:
-            self._kube = self.connect(f"https://{self.first.known_address()}:6443", "super-admin")
+            self._kube = self.connect(self.servers, "super-admin")
         return self._kube
 
     async def api_answers(self) -> bool:
         """Whether the API can be used now. Never raises; False while addresses or keys are missing."""
-        if not self.addresses_known or not self.pki.complete("super-admin"):
+        if not self.servers or not self.pki.complete("super-admin"):
             return False
         return await self.kube().healthy("/readyz") is None
 

@@ -61,13 +61,15 @@ async def evidence(context: Context) -> ClusterEvidence:
 
 
 async def _node(context: Context, node: Node) -> NodeEvidence:
+    has_etcd = node.control_plane and context.cluster.external_etcd is None
     host = context.machines.host(node.name)
-    if host is None:
-        return NodeEvidence(node.name, problem="its machine does not run", control_plane=node.control_plane)
+    if host is None or node.name in context.absent:
+        why = context.absent.get(node.name, "its machine does not run")
+        return NodeEvidence(node.name, problem=why, control_plane=node.control_plane, has_etcd=has_etcd)
     try:
         return await _looked_at(context, node, host)
     except AutarkyError as error:
-        return NodeEvidence(node.name, problem=str(error), control_plane=node.control_plane)
+        return NodeEvidence(node.name, problem=str(error), control_plane=node.control_plane, has_etcd=has_etcd)
 
 
 async def _looked_at(context: Context, node: Node, host: Host) -> NodeEvidence:

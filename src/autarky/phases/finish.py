@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from autarky.decide.pods import is_ready
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
-from autarky.model import ports
+from autarky.phases import members
 from autarky.phases.context import Context
+from autarky.phases.pivot import withdrawn_pods
 from autarky.ports import Kube, Object, Progress
 from autarky.render.kubeconfig import client_kubeconfig
 from autarky.render.objects import agent_parts, parts
@@ -41,7 +43,8 @@ class AwaitWorkloads:
 
 
 async def unavailable(context: Context) -> str | None:
-    """None when all nodes are Ready and all our workloads are rolled out, else what is missing."""
+    """None when all nodes are Ready, all our workloads rolled out and the withdrawn standbys gone, else what is
+    missing. What a host has that does not answer is not waited for."""
     kube = context.kube()
     missing = [f"node {name} is not Ready" for name in await _unready_nodes(context, kube)]
     inputs = context.inputs()
@@ -50,16 +53,18 @@ async def unavailable(context: Context) -> str | None:
             if obj["kind"] in WORKLOADS:
                 meta = obj["metadata"]
                 live = await kube.get(obj["apiVersion"], obj["kind"], meta["name"], meta["namespace"])
-                missing += _not_rolled_out(obj, live)
+                missing += _not_rolled_out(obj, live, len(context.absent))
+    missing += [f"{pod} has not ended" for pod in await withdrawn_pods(context)]
     return "; ".join(missing) or None
 
 
 async def _unready_nodes(context: Context, kube: Kube) -> list[str]:
     ready = {node["metadata"]["name"] for node in await kube.list("v1", "Node") if is_ready(node)}
-    return [node.name for node in context.cluster.nodes if node.name not in ready]
+    return [node.name for node in context.present(context.cluster.nodes) if node.name not in ready]
 
 
-def _not_rolled_out(obj: Object, live: Object | None) -> list[str]:
+def _not_rolled_out(obj: Object, live: Object | None, absent: int) -> list[str]:
+    """`absent`: how many nodes cannot have what they should."""
     name = f"{obj['kind']} {obj['metadata']['name']}"
     if live is None:
         return [f"{name} does not exist"]
@@ -72,7 +77,8 @@ def _not_rolled_out(obj: Object, live: Object | None) -> list[str]:
     else:
         want, have = live["spec"]["replicas"], status.get("availableReplicas", 0)
         updated = status.get("updatedReplicas", 0)
-    if have < want or updated < want or (want == 0 and obj["kind"] == "DaemonSet"):
+    enough = max(want - absent, min(want, 1))
+    if have < enough or updated < enough or (want == 0 and obj["kind"] == "DaemonSet"):
         return [f"{name} has {have} of {want} pods available, {updated} updated"]
     return []
 
@@ -84,19 +90,23 @@ class WriteKubeconfig:
     timeout: float = 10
 
     async def plan(self, context: Context) -> Sequence[Change]:
-        path = context.directory / "kubeconfig"
         if not context.addresses_known or not context.pki.complete():
             return [Change("write the kubeconfig")]
-        if path.exists() and path.read_bytes() == self._content(context):
-            return []
-        return [Change(f"write {path}")]
+        files = self._files(context).items()
+        return [Change(f"write {p}") for p, content in files if not p.exists() or p.read_bytes() not in content]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        write_private(context.directory / "kubeconfig", self._content(context))
+        for path, (content, *_) in self._files(context).items():
+            write_private(path, content)
 
-    def _content(self, context: Context) -> bytes:
-        server = f"https://{context.first.known_address()}:{ports.NLLB_API}"
+    def _files(self, context: Context) -> dict[Path, list[bytes]]:
+        """Path → the contents that are as wanted, the first of which is written. A kubeconfig may name any of the
+        servers first: `autarky kubeconfig` turns it to one that answers."""
         endpoint = context.cluster.control_plane_endpoint
-        if endpoint is not None:
-            server = f"https://{endpoint}"
-        return client_kubeconfig(context.inputs(), "kubernetes-admin", "admin", server=server)
+        servers = context.servers if endpoint is None else [f"https://{endpoint}"]
+        kubeconfigs = [
+            client_kubeconfig(context.inputs(), "kubernetes-admin", "admin", server=server, servers=sorted(servers))
+            for server in servers
+        ]
+        nodes = members.memory_of(context.whole.nodes)
+        return {context.directory / "kubeconfig": kubeconfigs, members.path_of(context.directory): [nodes]}

@@ -8,14 +8,22 @@ from dataclasses import dataclass
 
 from autarky import places
 from autarky.decide import preflight
-from autarky.engine.phase import Change
-from autarky.errors import Problems, UserError
+from autarky.decide.founders import Memory
+from autarky.engine.phase import Change, Kept
+from autarky.errors import Problems, Unreachable, UserError
 from autarky.model.cluster import Node
+from autarky.phases import members
 from autarky.phases.context import Context, for_each
-from autarky.ports import Progress
+from autarky.ports import Host, Progress
 
 MARKER = f"{places.HOST_STATE}/node.json"
-"""Says which cluster and node a host belongs to: written before anything else, removed last."""
+"""Says which cluster and node a host belongs to, and on founders who they all are: written before anything else,
+removed last."""
+FOUNDED = f"{places.HOST_STATE}/founded"
+"""On founders: their API has answered, so that nobody founds the cluster any more."""
+_OFF = "its machine does not run"
+_OLD_FOUNDER = f"{places.STANDBY}/kube-apiserver/current/pod.json"
+"""Hosts whose marker names no founders are from a time when a cluster had one control node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,43 +52,80 @@ class CheckHosts:
     title: str = "Check the hosts"
     timeout: float = 60
 
-    async def plan(self, context: Context) -> Sequence[Change]:
+    async def plan(self, context: Context) -> Sequence[Change | Kept]:
         await observe(context)
         refuse_foreign_hosts(context)
         context.warnings = refuse_errors(context)
-        return [
-            Change(f"check host {node.name} once it exists")
-            for node in context.cluster.nodes
-            if node.name not in context.facts
-        ]
+        await self._refuse_silence(context)
+        changes = [Change(f"check host {name} once it runs") for name, why in context.absent.items() if why == _OFF]
+        return [*changes, *(_taken_out(node) for node in context.surplus)]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        """Only reached when a host appeared after its plan."""
+        """Only reached where a host did not run when its plan was made."""
         await self.plan(context)
         for warning in context.warnings:
             progress.note(warning)
+        for name, why in context.absent.items():
+            progress.note(f"{name} is left out: {why}")
+        if context.absent and not await context.api_answers():
+            missing = [UserError(f"host {name}: {why}", fix="power it on") for name, why in context.absent.items()]
+            raise Problems("some hosts are not there", missing)
+
+    async def _refuse_silence(self, context: Context) -> None:
+        """A cluster that serves is worked on without the host that does not answer; one that is not up needs all
+        of them. A host that is ours to make is not missed before it was made."""
+        silent = {name: why for name, why in context.absent.items() if why != _OFF}
+        if silent and not await context.api_answers():
+            raise Unreachable("; ".join(silent.values()))
+
+
+def _taken_out(node: Node) -> Kept:
+    kept = f"kept (`autarky node remove {node.name}` ends it)"
+    return Kept(f"node {node.name}", "membership", "none, since the file does not have it", kept)
 
 
 async def observe(context: Context) -> None:
-    """Read every existing host once, side by side: its facts, and whose it is."""
+    """Read every existing host once, side by side: its facts, whose it is, and what it remembers. Those that do not
+    answer are noted, with why. Then put together who is in the cluster."""
+    context.absent = {}
 
     async def one(node: Node) -> None:
         host = context.machines.host(node.name)
         if host is None:
+            context.absent[node.name] = _OFF
             return
-        context.facts[node.name] = await host.facts()
-        marker = await host.read(MARKER)
-        if marker is not None:
-            context.owners[node.name] = json.loads(marker)["cluster"]
+        try:
+            await _look_at(context, node, host)
+        except Unreachable as error:
+            context.absent[node.name] = str(error)
 
     await for_each(context.cluster.nodes, one)
-    # An address given in the file stands; preflight says whether the host has it.
+    # An address given in the file stands; preflight says whether the host has it. Of a host that does not answer
+    # it is remembered.
     unknown = {node.name for node in context.cluster.nodes if node.address is None}
-    addresses = {name: facts.address for name, facts in context.facts.items() if name in unknown}
+    known = {name: node.address for name, node in members.remembered(context.directory).items()}
+    known |= {name: facts.address for name, facts in context.facts.items()}
+    addresses = {name: address for name, address in known.items() if name in unknown and address is not None}
     etcd_host = context.cluster.etcd_host
     if etcd_host is not None and (host := context.machines.host(etcd_host.name)) is not None:
         addresses[etcd_host.name] = (await host.facts()).address
     context.cluster = context.cluster.with_addresses(addresses)
+    await members.learn(context)
+
+
+async def _look_at(context: Context, node: Node, host: Host) -> None:
+    context.facts[node.name] = await host.facts()
+    marker = await host.read(MARKER)
+    context.memories[node.name] = Memory()
+    if marker is None:
+        return
+    said = json.loads(marker)
+    context.owners[node.name] = said["cluster"]
+    if "founders" in said:
+        founded = await host.read(FOUNDED) is not None
+        context.memories[node.name] = Memory(frozenset(said["founders"]), founded)
+    elif await host.read(_OLD_FOUNDER) is not None:
+        context.memories[node.name] = Memory(frozenset({node.name}), founded=True)
 
 
 def refuse_foreign_hosts(context: Context) -> None:

@@ -1,4 +1,6 @@
-"""Workers join: a token that expires and is good for one node name only, then the kubelet does the rest."""
+"""All nodes join, side by side. A founder's kubelet brings a client certificate of ours and runs already; any other
+node gets a token that expires and is good for its name only, and its kubelet does the rest. A control node that is
+none of the founders joins as a worker; its label makes a control node of it (`promote`)."""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from autarky.engine.phase import Change
 from autarky.model.cluster import Node
 from autarky.model.files import File
+from autarky.phases import members
 from autarky.phases.admit import admit, plan_admission
 from autarky.phases.context import Context, for_each
 from autarky.phases.prepare import changed_files
@@ -26,27 +29,39 @@ _ALPHABET = string.ascii_lowercase + string.digits
 
 
 @dataclass(frozen=True, slots=True)
-class JoinWorkers:
-    name: str = "join-workers"
-    title: str = "Join the workers"
+class JoinNodes:
+    name: str = "join-nodes"
+    title: str = "Join the nodes"
     timeout: float = 300
 
     async def plan(self, context: Context) -> Sequence[Change]:
-        workers = context.cluster.workers
-        if not workers or not context.addresses_known or not context.pki.complete():
-            return [Change(f"join node {node.name}") for node in workers]
-        changes = [*await plan_admission(context, workers)]
-        for node in workers:
-            host = context.host(node)
-            stale, missing = await static_pod_changes(context, host, node)
-            changes += [Change(f"write the static pod {file.path} on {node.name}") for file in missing]
-            changes += [Change(f"remove the static pod {path} on {node.name}") for path in stale]
-            if not await kubelet_runs(host):
-                changes.append(Change(f"start the kubelet on {node.name}"))
-        return changes
+        nodes = _nodes(context)
+        joining = [node for node in nodes if not node.control_plane]
+        if not context.addresses_known or not context.pki.complete():
+            return [Change(f"join node {node.name}") for node in nodes]
+        differences = await for_each(joining, lambda node: _differences(context, node))
+        return [*await plan_admission(context, nodes), *(Change(s) for each in differences.values() for s in each)]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        await for_each(context.cluster.workers, lambda node: join(context, node, progress))
+        async def one(node: Node) -> None:
+            await (admit if node.control_plane else join)(context, node, progress)
+
+        await for_each(_nodes(context), one)
+
+
+def _nodes(context: Context) -> list[Node]:
+    return [members.as_it_joins(node) for node in context.present(context.cluster.nodes)]
+
+
+async def _differences(context: Context, node: Node) -> list[str]:
+    """What is to be done on the host of a node that joins."""
+    host = context.host(node)
+    stale, missing = await static_pod_changes(context, host, node)
+    sentences = [f"write the static pod {file.path} on {node.name}" for file in missing]
+    sentences += [f"remove the static pod {path} on {node.name}" for path in stale]
+    if not await kubelet_runs(host):
+        sentences.append(f"start the kubelet on {node.name}")
+    return sentences
 
 
 async def join(context: Context, node: Node, progress: Progress) -> None:

@@ -8,8 +8,8 @@ the pods of a withdrawn standby to end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from autarky.decide import slots
@@ -19,7 +19,7 @@ from autarky.engine.phase import Change
 from autarky.errors import ApiError, Unreachable
 from autarky.model import ports
 from autarky.model.cluster import Level, Node
-from autarky.phases.context import Context
+from autarky.phases.context import Context, for_each
 from autarky.ports import Host, Kube, Object, Progress
 from autarky.render import api_server, standby
 from autarky.render.values import SYSTEM
@@ -37,29 +37,28 @@ class Pivot:
     async def plan(self, context: Context) -> Sequence[Change]:
         if not await context.api_answers():
             return [Change(f"pivot {c} to its wanted slot") for c in standby.COMPONENTS]
-        changes = []
-        for node in context.cluster.control_nodes:
-            seen = await look(context, node)
-            for component, view in seen.items():
-                decision = slots.decide(wanted_slot(context, component), view, slots.Memory(), 0.0)
-                if not decision.settled:
-                    changes.append(
-                        Change(f"pivot {component} on {node.name} to its {_wanted(context, component)} slot")
-                    )
-        return changes
+        return [
+            Change(f"pivot {component} on {name} to its {_wanted(context, component)} slot")
+            for name, seen in (await look_everywhere(context)).items()
+            for component, view in seen.items()
+            if not slots.decide(wanted_slot(context, component), view, slots.Memory(), 0.0).settled
+        ]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        for node in context.cluster.control_nodes:
-            driver = Driver(context, node, progress)
-            await poll_until(
-                f"the control plane of {node.name} runs in its wanted slots",
-                driver.step,
-                timeout=PIVOT_TIMEOUT,
-                progress=progress,
-                clock=context.clock,
-                interval=0.2,
-            )
-            await wait_until_withdrawn_pods_ended(context, node, progress)
+        """All nodes side by side: each standby is judged by its own node's hosted slot."""
+        await poll_until(
+            "the control plane runs in its wanted slots",
+            Driver(context, progress).step,
+            timeout=PIVOT_TIMEOUT,
+            progress=progress,
+            clock=context.clock,
+            interval=0.2,
+        )
+
+
+def pivoting(context: Context) -> tuple[Node, ...]:
+    """The nodes whose slots are ours to look after: those that join by their label are their agents' own."""
+    return context.present(context.cluster.founders)
 
 
 def wanted_slot(context: Context, component: str) -> slots.Slot:
@@ -73,41 +72,63 @@ def _wanted(context: Context, component: str) -> str:
 
 @dataclass(slots=True)
 class Driver:
-    """Observe → decide → act for one node, until every component has settled."""
+    """Observe → decide → act for all nodes, until every component has settled on each."""
 
     context: Context
-    node: Node
     progress: Progress
-    memory: dict[str, slots.Memory] = field(default_factory=dict)
+    memory: dict[tuple[str, str], slots.Memory] = field(default_factory=dict)
 
     async def step(self) -> str | None:
         """One round; None when all have settled, else what is still open."""
-        open_ = []
-        for component, seen in (await look(self.context, self.node)).items():
-            memory = self.memory.get(component, slots.Memory())
-            now = self.context.clock.monotonic()
-            decision = slots.decide(wanted_slot(self.context, component), seen, memory, now)
-            self.memory[component] = decision.memory
-            for action in decision.actions:
-                await self._act(component, action, decision.sentence)
-            if not decision.settled:
-                open_.append(f"{component}: {decision.sentence}")
-        return "; ".join(open_) or None
+        seen = await look_everywhere(self.context)
+        now = self.context.clock.monotonic()
+        open_ = await for_each(pivoting(self.context), lambda node: self._node(node, seen[node.name], now))
+        return "; ".join(sentence for sentence in open_.values() if sentence) or None
 
-    async def _act(self, component: str, action: slots.Action, why: str) -> None:
+    async def _node(self, node: Node, seen: Mapping[str, slots.Seen], now: float) -> str:
+        open_ = []
+        for component, view in seen.items():
+            key = (node.name, component)
+            wanted = wanted_slot(self.context, component)
+            decision = slots.decide(wanted, view, self.memory.get(key, slots.Memory()), now)
+            self.memory[key] = decision.memory
+            for action in decision.actions:
+                await self._act(node, component, action, decision.sentence)
+            if not decision.settled:
+                open_.append(f"{component} on {node.name}: {decision.sentence}")
+        return "; ".join(open_)
+
+    async def _act(self, node: Node, component: str, action: slots.Action, why: str) -> None:
         verb = {slots.Action.ACTIVATE_STANDBY: "activate", slots.Action.WITHDRAW_STANDBY: "withdraw"}[action]
-        self.progress.note(f"{component} on {self.node.name}: {why}")
-        await self.context.host(self.node).run([standby.SCRIPT_PATH, verb, component])
+        self.progress.note(f"{component} on {node.name}: {why}")
+        await self.context.host(node).run([standby.SCRIPT_PATH, verb, component])
 
 
 # --- looking ---------------------------------------------------------------------------------------
 
 
-async def look(context: Context, node: Node) -> dict[str, slots.Seen]:
-    """One observation of every component on one control node."""
+async def look_everywhere(context: Context) -> dict[str, dict[str, slots.Seen]]:
+    """One observation of every component on every node: node → component → what was seen. A component is covered
+    where another node has it: hosted, or as its standby."""
+    pods = await _hosted_pods(context.kube())
+    seen = await for_each(pivoting(context), lambda node: look(context, node, pods))
+    return {
+        name: {
+            component: replace(view, covered=_is_elsewhere(seen, name, component)) for component, view in views.items()
+        }
+        for name, views in seen.items()
+    }
+
+
+def _is_elsewhere(seen: Mapping[str, Mapping[str, slots.Seen]], node: str, component: str) -> bool:
+    others = [views[component] for name, views in seen.items() if name != node]
+    return any(view.standby_active or view.hosted is slots.Health.READY for view in others)
+
+
+async def look(context: Context, node: Node, pods: list[Object] | None) -> dict[str, slots.Seen]:
+    """One observation of every component on one control node; `pods`: the hosted ones, None where unknown."""
     host = context.host(node)
-    pods, listing, balanced, booted = await asyncio.gather(
-        _hosted_pods(context.kube()),
+    listing, balanced, booted = await asyncio.gather(
         host.run([standby.SCRIPT_PATH, "list"]),
         is_balanced(context, node, f"{node.name}-hosted"),
         _booted(host),
@@ -171,23 +192,13 @@ def _health(pods: list[Object] | None, component: str, node: Node, booted: datet
 # --- after ------------------------------------------------------------------------------------------
 
 
-async def wait_until_withdrawn_pods_ended(context: Context, node: Node, progress: Progress) -> None:
-    """A withdrawn API server drains for a few seconds; only then is the pivot over."""
+async def withdrawn_pods(context: Context) -> list[str]:
+    """The pods of standbys that were withdrawn and have not ended: an API server drains for a few seconds."""
     withdrawn = {c for c in standby.COMPONENTS if wanted_slot(context, c) is slots.Slot.HOSTED}
-
-    async def ended() -> str | None:
-        pods = await context.kube().list("v1", "Pod", namespace=SYSTEM, labels="autarky.dev/slot=standby")
-        left = [
-            pod["metadata"]["name"]
-            for pod in pods
-            if pod["spec"].get("nodeName") == node.name and pod["metadata"]["labels"]["k8s-app"] in withdrawn
-        ]
-        return f"still there: {', '.join(sorted(left))}" if left else None
-
-    await poll_until(
-        f"the withdrawn standbys of {node.name} have ended",
-        ended,
-        timeout=120,
-        progress=progress,
-        clock=context.clock,
+    nodes = {node.name for node in pivoting(context)}
+    pods = await context.kube().list("v1", "Pod", namespace=SYSTEM, labels="autarky.dev/slot=standby")
+    return sorted(
+        pod["metadata"]["name"]
+        for pod in pods
+        if pod["spec"].get("nodeName") in nodes and pod["metadata"]["labels"]["k8s-app"] in withdrawn
     )

@@ -20,6 +20,7 @@ from autarky.engine.phase import Change
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.payload import Binary, Image, Payload
+from autarky.phases import members
 from autarky.phases.context import Context, for_each
 from autarky.phases.hosts import MARKER
 from autarky.ports import Host, Progress
@@ -68,7 +69,7 @@ class PrepareHosts:
         if not context.addresses_known or context.payload is None or not context.pki.complete():
             return [Change(f"prepare host {node.name}") for node in context.cluster.nodes]
         work = await self._look(context)
-        return [Change(s) for node in context.cluster.nodes for s in work[node.name].sentences(node)]
+        return [Change(s) for node in _nodes(context) for s in work[node.name].sentences(node)]
 
     async def run(self, context: Context, progress: Progress) -> None:
         work = await self._look(context)
@@ -77,10 +78,16 @@ class PrepareHosts:
             if work[node.name]:
                 await carry_out(context.host(node), work[node.name], progress)
 
-        await for_each(context.cluster.nodes, one)
+        await for_each(_nodes(context), one)
 
     async def _look(self, context: Context) -> Mapping[str, NodeWork]:
-        return await for_each(context.cluster.nodes, lambda node: look(context, node))
+        return await for_each(_nodes(context), lambda node: look(context, node))
+
+
+def _nodes(context: Context) -> list[Node]:
+    """Those that answer. A control node that is none of the founders is prepared as a worker: what more it needs it
+    gets by its label."""
+    return [members.as_it_joins(node) for node in context.present(context.cluster.nodes)]
 
 
 async def look(context: Context, node: Node) -> NodeWork:
@@ -131,7 +138,8 @@ async def carry_out(host: Host, work: NodeWork, progress: Progress) -> None:
 
 
 def _marker(context: Context, node: Node) -> File:
-    content = {"cluster": context.cluster.name, "node": node.name}
+    founders = [each.name for each in context.whole.founders] if node.control_plane else []
+    content = {"cluster": context.cluster.name, "node": node.name, "founders": founders}
     return File(MARKER, (json.dumps(content) + "\n").encode())
 
 
@@ -214,7 +222,7 @@ async def push_images(context: Context, payload: Payload, progress: Progress) ->
         await _import_images(context.host(node), wanted, progress)
         progress.note(f"{node.name} has the images of Kubernetes {payload.release.kubernetes}")
 
-    await for_each(context.cluster.nodes, one)
+    await for_each(_nodes(context), one)
 
 
 # --- standby ---------------------------------------------------------------------------------------

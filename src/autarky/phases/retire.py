@@ -60,7 +60,10 @@ async def _until_standbys_serve(context: Context, component: str, progress: Prog
 
     async def serve() -> str | None:
         nonlocal memory
-        standbys = {node.name: await _serves(context, node, component) for node in context.cluster.control_nodes}
+        standbys = {
+            node.name: await _serves(context, node, component)
+            for node in context.present(context.cluster.control_nodes)
+        }
         seen = levels.Seen(hosted=False, workload=True, standbys=standbys)
         decision = levels.decide(seen, memory, context.clock.monotonic())
         memory = decision.memory

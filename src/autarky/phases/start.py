@@ -1,13 +1,19 @@
-"""The temporary control plane: etcd, load balancer, and the standbys of levels 2 and 3, as static pods.
+"""The temporary control plane: etcd and load balancers on all founders, and as static pods on the first of them
+the standbys of levels 2 and 3.
 
-Contract: after it, the API answers through the first control node's load balancer. On a cluster that is
-already up it does nothing: then the hosted slots serve, and starting standbys is the pivot's or the node
-agent's decision.
+One API server is enough to begin with: the others find it through their load balancers, and each starts its hosted
+one right away. A standby on each of them would cost as much processor as the hosted control plane itself, and would
+be taken away half a minute later.
+
+Contract: after it, the API answers through a control node's load balancer. On a cluster that is already up it does
+nothing: then the hosted slots serve, and starting standbys is the pivot's or the node agent's decision. Of a cluster
+that is down the standbys of all nodes are activated: each may be the one that works.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autarky import places
@@ -16,10 +22,11 @@ from autarky.engine.phase import Change
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.phases.context import Context, for_each
+from autarky.phases.hosts import FOUNDED
 from autarky.phases.prepare import changed_files
 from autarky.ports import Host, Progress
+from autarky.render import etcd, standby
 from autarky.render import node as render_node
-from autarky.render import standby
 
 API_TIMEOUT = 180.0
 """Seconds from the kubelet's start to a ready API; 5 s were measured, a loaded machine takes longer."""
@@ -33,9 +40,9 @@ class StartControlPlane:
 
     async def plan(self, context: Context) -> Sequence[Change]:
         if not context.addresses_known or not context.pki.complete():
-            return [Change(f"start the temporary control plane on {n.name}") for n in context.cluster.control_nodes]
+            return [Change(f"start the temporary control plane on {n.name}") for n in context.cluster.founders]
         changes: list[Change] = []
-        for node in context.cluster.control_nodes:
+        for node in context.present(context.cluster.founders):
             changes += [Change(sentence) for sentence in await self._differences(context, node)]
         if not changes and not await context.api_answers():
             changes.append(Change("activate the standby control plane, since the API does not answer"))
@@ -53,20 +60,26 @@ class StartControlPlane:
         sentences += [f"write the static pod {file.path} on {node.name}" for file in missing]
         if not await kubelet_runs(host):
             sentences.append(f"start the kubelet on {node.name}")
+        if await host.read(FOUNDED) is None:
+            sentences.append(f"note on {node.name} that the cluster has been founded")
         return sentences
 
     async def run(self, context: Context, progress: Progress) -> None:
-        await for_each(context.cluster.control_nodes, lambda node: self._start(context, node, progress))
+        founders = context.present(context.cluster.founders)
+        founded = any(memory.founded for memory in context.memories.values())
+        standbys = () if await context.api_answers() else founders if founded else (context.first,)
+        await for_each(founders, lambda node: self._start(context, node, progress, with_standbys=node in standbys))
         await wait_for_api(context, progress)
+        await for_each(founders, lambda node: context.host(node).write_files([File(FOUNDED, b"")]))
 
-    async def _start(self, context: Context, node: Node, progress: Progress) -> None:
+    async def _start(self, context: Context, node: Node, progress: Progress, *, with_standbys: bool) -> None:
         host = context.host(node)
         if await host.read(render_node.KUBELET_KUBECONFIG) is None:
             await host.write_files([render_node.first_kubeconfig(context.inputs(), node)])
         stale, missing = await static_pod_changes(context, host, node)
         await host.remove(stale)
         await host.write_files(missing)
-        if not await context.api_answers():
+        if with_standbys:
             for component in standby.COMPONENTS:
                 await host.run([standby.SCRIPT_PATH, "activate", component])
         await start_kubelet(host)
@@ -86,8 +99,8 @@ async def wait_for_api(context: Context, progress: Progress) -> None:
 
 async def static_pod_changes(context: Context, host: Host, node: Node) -> tuple[list[str], list[File]]:
     """(manifests of older generations, manifests to write) of the static pods that stay for good."""
-    wanted = render_node.static_pods(context.inputs(), node)
     present = (await host.run(["ls", places.MANIFESTS], check=False)).text.split()
+    wanted = render_node.static_pods(context.inputs(), node, await _etcd_beginning(host, present))
     keep = {file.path for file in wanted.values()}
     stale = [
         f"{places.MANIFESTS}/{name}"
@@ -96,6 +109,17 @@ async def static_pod_changes(context: Context, host: Host, node: Node) -> tuple[
         if name.startswith(f"{component}-") and f"{places.MANIFESTS}/{name}" not in keep
     ]
     return stale, await changed_files(host, list(wanted.values()))
+
+
+async def _etcd_beginning(host: Host, present: Sequence[str]) -> Mapping[str, str]:
+    """How the member that is there began: its members at that time stay in its manifest, whatever they are now, since
+    another manifest would mean another process."""
+    for name in present:
+        if name.startswith(f"{etcd.COMPONENT}-"):
+            manifest = await host.read(f"{places.MANIFESTS}/{name}")
+            if manifest is not None:
+                return etcd.beginning_of(json.loads(manifest))
+    return {}
 
 
 async def kubelet_runs(host: Host) -> bool:

@@ -7,8 +7,8 @@ and manifests still do. Nothing here fails for one source that is silent: what i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from autarky.errors import AutarkyError
@@ -58,10 +58,12 @@ class Status:
     self_hosted: str
     api: str
     rows: tuple[Row, ...]
+    absent: Mapping[str, str] = field(default_factory=dict)
+    """Node → why its host does not answer."""
 
     @property
     def healthy(self) -> bool:
-        return self.api == "ready" and all(row.health in {"ready", "dormant"} for row in self.rows)
+        return self.api == "ready" and not self.absent and all(row.health in {"ready", "dormant"} for row in self.rows)
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "healthy": self.healthy}
@@ -74,13 +76,22 @@ async def gather(context: Context) -> Status:
     if why_down is None:
         await follow(context)
     rows = await (_from_api(context) if why_down is None else _from_hosts(context))
+    rows = [_as_known(context, row) for row in rows]
     return Status(
         cluster=context.cluster.name,
         version=str(context.cluster.kubernetes_version),
         self_hosted=context.cluster.self_hosted_text,
         api="ready" if why_down is None else why_down,
         rows=tuple(sorted(rows, key=lambda row: (row.level, row.component, row.node, row.slot))),
+        absent=dict(context.absent),
     )
+
+
+def _as_known(context: Context, row: Row) -> Row:
+    """The API shows what was last said of a node for 40 s after it has gone."""
+    if row.node not in context.absent or row.health not in {"ready", "not ready"}:
+        return row
+    return replace(row, health="unknown", detail=f"its host does not answer: {context.absent[row.node]}")
 
 
 async def _observed(context: Context) -> str | None:
@@ -92,7 +103,7 @@ async def _observed(context: Context) -> str | None:
 
 
 async def _why_down(context: Context, problem: str | None) -> str:
-    if not context.addresses_known:
+    if not context.servers:
         off = [node.name for node in context.cluster.nodes if node.name not in context.facts]
         return problem or f"not running: {', '.join(off)}"
     return await context.kube().healthy("/readyz") or "ready"
@@ -185,7 +196,7 @@ def _port_rows(context: Context, node: Node) -> Iterable[Row]:
 async def _standbys(context: Context) -> list[Row]:
     """The standbys on disk, by their revision; "dormant" unless a manifest of theirs is in place."""
     rows = []
-    for node in context.cluster.control_nodes:
+    for node in context.present(context.cluster.control_nodes):
         host = context.machines.host(node.name)
         if host is None:
             continue

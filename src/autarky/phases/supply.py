@@ -45,12 +45,12 @@ class IssueCertificates:
     async def plan(self, context: Context) -> Sequence[Change]:
         if not context.addresses_known:
             return [Change("issue the certificates of the control plane")]
-        specs = certificate_specs(context.cluster)
+        specs = certificate_specs(context.whole)
         reasons = context.pki.plan(specs, context.cluster.certificates, datetime.now(UTC))
         return [Change(f"issue {reason}") for reason in reasons]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        specs = certificate_specs(context.cluster)
+        specs = certificate_specs(context.whole)
         # In a thread: RSA keys take long enough to stall everything else.
         issued = await asyncio.to_thread(context.pki.ensure, specs, context.cluster.certificates, datetime.now(UTC))
         progress.note(f"issued {len(issued)} keys and certificates in {context.pki.directory}")

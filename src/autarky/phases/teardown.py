@@ -18,7 +18,7 @@ from autarky.engine.phase import Change
 from autarky.model.cluster import Node
 from autarky.phases.context import Context, for_each
 from autarky.phases.hosts import MARKER
-from autarky.ports import Progress
+from autarky.ports import Host, Progress
 from autarky.render import node as render_node
 
 # Stops the kubelet first, so that it restarts nothing; then every container; then the mounts they leave.
@@ -86,15 +86,7 @@ class CleanHosts:
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
 
         async def one(node: Node) -> None:
-            host = context.host(node)
-            await host.run(["sh", "-c", _CLEAN], timeout=120)
-            if self.purge:
-                await host.run(["sh", "-c", _PURGE], timeout=120)
-            else:
-                await host.run(["sh", "-c", _KEEP, "sh", stamp])
-                progress.note(f"{node.name}: etcd data and keys are kept under names that end in {stamp}")
-            await host.remove([MARKER])
-            await host.run(["sh", "-c", _EMPTY, "sh", places.HOST_ROOT])
+            await clean(context.host(node), stamp, progress, purge=self.purge)
 
         await for_each(await self._ours(context), one)
 
@@ -105,6 +97,18 @@ class CleanHosts:
             if host is not None and await host.read(MARKER) is not None:
                 ours.append(node)
         return ours
+
+
+async def clean(host: Host, stamp: str, progress: Progress, *, purge: bool) -> None:
+    """Take everything of ours from the host; `stamp`: the end of the names under which data is kept."""
+    await host.run(["sh", "-c", _CLEAN], timeout=120)
+    if purge:
+        await host.run(["sh", "-c", _PURGE], timeout=120)
+    else:
+        await host.run(["sh", "-c", _KEEP, "sh", stamp])
+        progress.note(f"{host.name}: etcd data and keys are kept under names that end in {stamp}")
+    await host.remove([MARKER])
+    await host.run(["sh", "-c", _EMPTY, "sh", places.HOST_ROOT])
 
 
 @dataclass(frozen=True, slots=True)

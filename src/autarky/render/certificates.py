@@ -28,7 +28,7 @@ def _cluster_specs(cluster: Cluster) -> list[CertSpec]:
         CertSpec("super-admin", "ca", "autarky:super-admin", ("system:masters",)),
         *(
             CertSpec(f"kubelet-{node.name}", "ca", f"system:node:{node.name}", ("system:nodes",))
-            for node in cluster.control_nodes
+            for node in cluster.founders
         ),
     ]
 
@@ -55,7 +55,7 @@ def _etcd_specs(cluster: Cluster) -> list[CertSpec]:
     own_host = cluster.etcd_host
     if cluster.external_etcd is not None and own_host is None:
         return []  # the user's own etcd: the file names the certificates
-    members = cluster.control_nodes if own_host is None else (own_host,)
+    members = cluster.founders if own_host is None else (own_host,)
     specs = [
         CertSpec("apiserver-etcd-client", "etcd/ca", "kube-apiserver-etcd-client"),
         CertSpec("etcd/healthcheck-client", "etcd/ca", "etcd-healthcheck-client"),

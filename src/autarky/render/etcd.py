@@ -5,12 +5,14 @@ No Service, DNS or pod network is involved: what the API server needs must not n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from autarky import places
 from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.render import pods
-from autarky.render.values import Inputs, Object, flags
+from autarky.render.values import NO_FLAGS, Inputs, Object, flags
 
 COMPONENT = "etcd"
 PKI = f"{places.PKI}/etcd"
@@ -29,8 +31,10 @@ def pki_files(inputs: Inputs, node: Node) -> list[File]:
     return [File(f"{PKI}/{name}", credentials[source], 0o600) for name, source in names.items()]
 
 
-def arguments(inputs: Inputs, node: Node, members: tuple[Node, ...]) -> list[str]:
-    """The command line of a member of a new cluster of `members`."""
+def arguments(
+    inputs: Inputs, node: Node, members: tuple[Node, ...], beginning: Mapping[str, str] = NO_FLAGS
+) -> list[str]:
+    """The command line of a member of a new cluster of `members`, unless `beginning` says otherwise."""
     address = node.known_address()
     client = f"https://{address}:{ports.ETCD_CLIENT}"
     peer = f"https://{address}:{ports.ETCD_PEER}"
@@ -58,15 +62,23 @@ def arguments(inputs: Inputs, node: Node, members: tuple[Node, ...]) -> list[str
         "watch-progress-notify-interval": "5s",
         "feature-gates": "InitialCorruptCheck=true",
     }
-    return flags(ours, inputs.cluster.extra_args.get(COMPONENT, {}))
+    return flags({**ours, **beginning}, inputs.cluster.extra_args.get(COMPONENT, {}))
 
 
-def member_pod(inputs: Inputs, node: Node) -> Object:
-    """The member's static pod."""
+def beginning_of(pod: Object) -> dict[str, str]:
+    """How the member of this static pod began. etcd looks at these flags only while it has no data, so that they are
+    kept as they are when members come and go."""
+    words = [word for container in pod["spec"]["containers"] for word in container["command"]]
+    pairs = [word.removeprefix("--").partition("=") for word in words]
+    return {name: value for name, _, value in pairs if name in ("initial-cluster", "initial-cluster-state")}
+
+
+def member_pod(inputs: Inputs, node: Node, beginning: Mapping[str, str] = NO_FLAGS) -> Object:
+    """The member's static pod; `beginning` as `beginning_of` says, where there is one already."""
     container = pods.command_container(
         COMPONENT,
         inputs.image(COMPONENT),
-        ["etcd", *arguments(inputs, node, inputs.cluster.control_nodes)],
+        ["etcd", *arguments(inputs, node, inputs.cluster.founders, beginning)],
         resources=pods.requests("100m", "100Mi"),
         startupProbe=pods.http_probe("/readyz", ports.ETCD_HEALTH, period=2, failures=90),
         # Generous: restarting a member that is merely slow makes a slow cluster a dead one.

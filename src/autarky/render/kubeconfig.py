@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import Any
 
 from autarky.model import ports
 from autarky.render.values import Credentials, Inputs, pretty_json
 
 LOCAL_SERVER = f"https://127.0.0.1:{ports.NLLB_API}"
+EXTENSION = "autarky.dev/servers"
+"""kubectl knows one server and leaves extensions alone; ours has all the servers that are as good."""
 
 
-def client_kubeconfig(inputs: Inputs, user: str, certificate: str, *, server: str = LOCAL_SERVER) -> bytes:
-    """A kubeconfig whose identity is the named certificate of the pki directory ("scheduler", "admin")."""
-    return _kubeconfig(inputs, server, user, _certificate_user(inputs.credentials, certificate))
+def client_kubeconfig(
+    inputs: Inputs, user: str, certificate: str, *, server: str = LOCAL_SERVER, servers: Sequence[str] = ()
+) -> bytes:
+    """A kubeconfig whose identity is the named certificate of the pki directory ("scheduler", "admin"). `servers`:
+    those that are as good as `server`, where there are several."""
+    return _kubeconfig(inputs, server, user, _certificate_user(inputs.credentials, certificate), servers)
 
 
 def token_file_kubeconfig(inputs: Inputs, user: str, token_file: str) -> bytes:
@@ -33,16 +39,21 @@ def _certificate_user(credentials: Credentials, certificate: str) -> dict[str, s
     }
 
 
-def _kubeconfig(inputs: Inputs, server: str, user: str, identity: dict[str, str]) -> bytes:
-    return _document(inputs.credentials["ca.crt"], inputs.cluster.name, server, user, identity)
+def _kubeconfig(inputs: Inputs, server: str, user: str, identity: dict[str, str], servers: Sequence[str] = ()) -> bytes:
+    return _document(inputs.credentials["ca.crt"], inputs.cluster.name, server, user, identity, servers)
 
 
-def _document(ca_pem: bytes, cluster: str, server: str, user: str, identity: dict[str, str]) -> bytes:
+def _document(
+    ca_pem: bytes, cluster: str, server: str, user: str, identity: dict[str, str], servers: Sequence[str] = ()
+) -> bytes:
     context = f"{user}@{cluster}"
+    place: dict[str, Any] = {"server": server, "certificate-authority-data": _base64(ca_pem)}
+    if len(servers) > 1:
+        place["extensions"] = [{"name": EXTENSION, "extension": {"servers": list(servers)}}]
     document: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": cluster, "cluster": {"server": server, "certificate-authority-data": _base64(ca_pem)}}],
+        "clusters": [{"name": cluster, "cluster": place}],
         "users": [{"name": user, "user": identity}],
         "contexts": [{"name": context, "context": {"cluster": cluster, "user": user}}],
         "current-context": context,

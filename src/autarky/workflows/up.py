@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from autarky.engine.phase import Phase
-from autarky.phases.admit import AdmitControlNodes
 from autarky.phases.agents import StartAgents
 from autarky.phases.context import Context
 from autarky.phases.external_etcd import CheckExternalEtcd, PrepareExternalEtcd
 from autarky.phases.finish import AwaitWorkloads, WriteKubeconfig
 from autarky.phases.hosts import CheckHosts, CreateHosts
-from autarky.phases.join import JoinWorkers
+from autarky.phases.join import JoinNodes
 from autarky.phases.objects import ApplyObjects
 from autarky.phases.ownership import FollowControlPlane
 from autarky.phases.pivot import Pivot
 from autarky.phases.prepare import PrepareHosts
+from autarky.phases.promote import MakeControlNodes
+from autarky.phases.replaced import ForgetReplaced
 from autarky.phases.retire import RetireHosted
 from autarky.phases.start import StartControlPlane
 from autarky.phases.supply import GetPayload, IssueCertificates
@@ -29,11 +30,12 @@ PHASES: tuple[Phase[Context], ...] = (
     CheckExternalEtcd(),
     StartControlPlane(),
     FollowControlPlane(),
+    ForgetReplaced(),
     ApplyObjects(),
-    AdmitControlNodes(),
+    JoinNodes(),
     Pivot(),
     RetireHosted(),
-    JoinWorkers(),
     StartAgents(),
     AwaitWorkloads(),
+    MakeControlNodes(),
 )

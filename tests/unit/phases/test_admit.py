@@ -12,7 +12,7 @@ from cryptography.x509.oid import ExtensionOID, NameOID
 from autarky.decide.approval import CLIENT_SIGNER, SERVING_SIGNER
 from autarky.errors import Conflict
 from autarky.phases.admit import (
-    AdmitControlNodes,
+    admit,
     judge_requests,
     missing_labels,
     pending_requests,
@@ -202,7 +202,7 @@ async def test_a_control_node_is_labelled_once_it_registers_and_waited_for_until
     kube.put(live_node())
     csr = serving("csr-1", "n1", "192.0.2.11")
     kube.put({**csr, "status": {"conditions": [{"type": "Approved"}], "certificate": "…"}})
-    await AdmitControlNodes().run(context, notes)
+    await admit(context, CLUSTER.node("n1"), notes)
     live = await kube.get("v1", "Node", "n1")
     assert live is not None
     assert missing_labels(live, CLUSTER.node("n1")) == []

@@ -11,7 +11,7 @@ from autarky.decide.pods import pod_health
 from autarky.decide.slots import SETTLE_SECONDS, Health
 from autarky.errors import TimedOut
 from autarky.model.cluster import Level
-from autarky.phases.pivot import Pivot, look
+from autarky.phases.pivot import Pivot, look_everywhere, withdrawn_pods
 from autarky.render import standby
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
@@ -55,7 +55,7 @@ def host(context):
 
 
 async def seen(context) -> dict[str, Health]:
-    return {component: view.hosted for component, view in (await look(context, context.first)).items()}
+    return {component: view.hosted for component, view in (await look_everywhere(context))["n1"].items()}
 
 
 @pytest.mark.looptime
@@ -69,7 +69,7 @@ async def test_hosted_slots_that_answer_take_over_after_the_settling_time(contex
 @pytest.mark.looptime
 async def test_the_api_servers_standby_stays_while_the_balancer_does_not_see_the_hosted_one(context, notes):
     host(context).balanced = False
-    with pytest.raises(TimedOut, match="kube-apiserver: the hosted slot answers, but not through the load balancer"):
+    with pytest.raises(TimedOut, match="n1: the hosted slot answers, but not through the load balancer"):
         await Pivot().run(context, notes)
     assert "withdraw kube-apiserver" not in host(context).log
 
@@ -98,11 +98,26 @@ async def test_a_standby_that_is_missing_is_activated(context, notes):
     assert host(context).log == [f"activate {component}" for component in standby.COMPONENTS]
 
 
-@pytest.mark.looptime
-async def test_the_pivot_is_over_when_the_withdrawn_pods_have_ended(context, kube, notes):
+async def test_what_has_not_ended_of_a_withdrawn_standby_is_known(context, kube):
     kube.put(pod("kube-apiserver", slot="standby"))
-    with pytest.raises(TimedOut, match="still there: kube-apiserver-standby-n1"):
+    kube.put(pod("node-agent", slot="standby"))
+    assert await withdrawn_pods(context) == ["kube-apiserver-standby-n1"]
+
+
+@pytest.mark.looptime
+async def test_a_node_without_a_standby_waits_for_its_hosted_slot_while_another_nodes_standby_serves(
+    make_context, kube, notes
+):
+    """The first `up`: one temporary control plane is enough, and no second one is started for half a minute."""
+    context = make_context(a_cluster(controls=2), kube=kube)
+    for component in standby.COMPONENTS:
+        context.machines.hosts["n1"].activations[component] = ["aaaaaaaa"]
+    with pytest.raises(TimedOut, match="kube-apiserver on n2: the hosted slot is absent, another node serves"):
         await Pivot().run(context, notes)
+    assert context.machines.hosts["n2"].log == []
+    kube.put(pod("kube-apiserver", node="n2"))
+    await Pivot().run(context, notes)
+    assert context.machines.hosts["n2"].log == []
 
 
 async def test_the_api_server_is_judged_by_its_own_nodes_pod_and_level_three_by_any(make_context, kube):

@@ -1,0 +1,203 @@
+"""`autarky node`: add, remove and list the nodes of a cluster.
+
+Contract: a cluster has a file of its own (`cluster.json` in its directory), which `-f FILE` replaces at each `up`.
+These commands change that one. Whoever keeps a FILE changes it as well, and is told so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from autarky import places
+from autarky.cli.options import cluster_options, dry_run_option, output_option, yes_option
+from autarky.cli.session import run_async, run_phases
+from autarky.errors import UserError
+
+if TYPE_CHECKING:
+    from autarky.model.cluster import Cluster, Node
+    from autarky.phases.context import Context
+
+_HEADINGS = ("NODE", "HOST", "ADDRESS", "ROLE", "ETCD", "STATE")
+
+
+@click.group()
+def node() -> None:
+    """Add, remove and list nodes."""
+
+
+# --- add ---------------------------------------------------------------------------------------------------
+
+
+@node.command()
+@cluster_options
+@click.argument("name")
+@click.option("--host", required=True, metavar="HOST", help="Its machine: lab, lab:NAME or ssh://[USER@]HOST[:PORT].")
+@click.option("--control-plane", is_flag=True, help="Make a control node of it, with a member of etcd.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label of the Node (repeatable).")
+@output_option
+@dry_run_option
+def add(
+    file: Path | None,
+    cluster: str | None,
+    name: str,
+    host: str,
+    control_plane: bool,
+    labels: Sequence[str],
+    output: str,
+    dry_run: bool,
+) -> None:
+    """Join a machine to the cluster: what `autarky up` does when the file has one node more."""
+    from autarky.cli.up import bring_up
+
+    entry = {
+        "name": name,
+        "host": host,
+        "roles": ["control-plane", "worker"] if control_plane else ["worker"],
+        "labels": dict(_pair(label) for label in labels),
+    }
+    wanted = with_node(_cluster(file, cluster), entry)
+    run_async(lambda: bring_up(wanted, output, (), (), dry_run=dry_run))
+    if file is not None and not dry_run:
+        click.echo(f"{file} does not have node {name}: add it, or the next `up -f` tells of a node too many", err=True)
+
+
+def _pair(label: str) -> tuple[str, str]:
+    key, equals, value = label.partition("=")
+    if not equals:
+        raise UserError(f"{label!r} is no label", fix="write KEY=VALUE")
+    return key, value
+
+
+def with_node(cluster: Cluster, entry: dict[str, Any]) -> Cluster:
+    """The cluster with one node more, judged by the rules of the file; UserError says what is wrong with it."""
+    import json
+
+    from autarky.config import dump, loads
+    from autarky.payload import default_version, known_versions
+
+    if any(node.name == entry["name"] for node in cluster.nodes):
+        raise UserError(f"there is a node {entry['name']} already", fix="see `autarky node list`")
+    document = dump(cluster)
+    document["spec"]["nodes"].append(entry)
+    name = f"the cluster {cluster.name} with node {entry['name']}"
+    return loads(json.dumps(document), name, default_version=default_version(), known_versions=known_versions())
+
+
+# --- remove --------------------------------------------------------------------------------------------------
+
+
+@node.command()
+@cluster_options
+@click.argument("name")
+@click.option("--dead", is_flag=True, help="Its machine is gone for good: its host is not touched.")
+@click.option("--drain", is_flag=True, help="Evict its pods first, as their disruption budgets allow.")
+@click.option("--purge", is_flag=True, help="Delete etcd data and CA keys on its host instead of keeping them.")
+@output_option
+@dry_run_option
+@yes_option
+def remove(
+    file: Path | None,
+    cluster: str | None,
+    name: str,
+    dead: bool,
+    drain: bool,
+    purge: bool,
+    output: str,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Take a node out of the cluster: its roles, its member of etcd, what is on its host, what the API has of it.
+
+    Refused where etcd would lose its quorum, for the last control node, and with --dead while something still answers
+    in its name. A machine that was removed as dead must not be started again: it would still have the cluster's keys.
+    """
+    from autarky.cli.options import confirm
+
+    found = _cluster(file, cluster)
+    if not dry_run:
+        confirm(f"Take node {name} out of the cluster {found.name}?", yes=yes)
+    run_async(lambda: _remove(found, name, output, dead=dead, drain=drain, purge=purge, dry_run=dry_run))
+    if dry_run:
+        return
+    if dead:
+        click.echo(f"never start the machine of {name} again before its disk is wiped", err=True)
+    if file is not None and any(each.name == name for each in found.nodes):
+        click.echo(f"{file} still has node {name}: take it out, or the next `up -f` joins it again", err=True)
+
+
+async def _remove(
+    found: Cluster, name: str, output: str, *, dead: bool, drain: bool, purge: bool, dry_run: bool
+) -> None:
+    from autarky.cli.wiring import build_context
+    from autarky.phases.members import with_remembered
+    from autarky.phases.removal import known_node
+    from autarky.workflows.remove import phases
+
+    context = build_context(with_remembered(found, places.cluster_dir(found.name)))
+    try:
+        gone = known_node(context, name)
+        await run_phases(
+            "node remove",
+            f"node {name} of cluster {found.name}",
+            phases(gone, dead=dead, drain=drain, purge=purge, write=_writer(found, gone, context)),
+            context,
+            output=output,
+            dry_run=dry_run,
+            directory=context.directory,
+            hosts_locked=context.machines.locked,
+        )
+    finally:
+        await context.close()
+
+
+def _writer(found: Cluster, gone: Node, context: Context) -> Callable[[], None] | None:
+    """What writes the cluster's own file without the node; None where it does not have it."""
+    from autarky.config import dump
+    from autarky.render.values import pretty_json
+    from autarky.store import write_private
+
+    if all(node.name != gone.name for node in found.nodes):
+        return None
+    left = replace(found, nodes=tuple(node for node in found.nodes if node.name != gone.name))
+    return lambda: write_private(context.directory / "cluster.json", pretty_json(dump(left)))
+
+
+# --- list ----------------------------------------------------------------------------------------------------
+
+
+@node.command("list")
+@cluster_options
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
+def list_nodes(file: Path | None, cluster: str | None, output: str) -> None:
+    """The nodes of the file and those of the cluster: machine, address, role, member of etcd, state."""
+    import json
+
+    rows = run_async(lambda: _rows(_cluster(file, cluster)))
+    if output == "json":
+        click.echo(json.dumps([dict(zip(map(str.lower, _HEADINGS), row, strict=True)) for row in rows], indent=2))
+        return
+    widths = [max(len(row[column]) for row in [_HEADINGS, *rows]) for column in range(len(_HEADINGS))]
+    for row in [_HEADINGS, *rows]:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+async def _rows(found: Cluster) -> list[tuple[str, ...]]:
+    from autarky.cli.wiring import build_context
+    from autarky.phases.nodes import gather
+
+    context = build_context(found)
+    try:
+        return [(row.name, row.host, row.address, row.role, row.etcd, row.state) for row in await gather(context)]
+    finally:
+        await context.close()
+
+
+def _cluster(file: Path | None, name: str | None) -> Cluster:
+    from autarky.cli.wiring import load_cluster
+
+    return load_cluster(file, name)

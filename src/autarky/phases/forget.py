@@ -1,0 +1,90 @@
+"""What the API has of one node, and its removal: in an order in which nothing of it comes back.
+
+First what would let it join again (inventory, tokens), then what it holds (requests, pods, its etcd member's object),
+then the Node, and its lease last, by which one sees that somebody still answers in its name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autarky.duties.certificates import CSR
+from autarky.errors import ApiError
+from autarky.phases.promote import ETCD_MEMBER, etcd_members
+from autarky.ports import Kube, Object
+from autarky.render import access
+from autarky.render.crds import API_VERSION
+from autarky.render.values import SYSTEM
+
+
+@dataclass(frozen=True, slots=True)
+class _Thing:
+    """Something to delete. Pods go at once: nobody is left to end them."""
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind} {f'{self.namespace}/' if self.namespace else ''}{self.name}"
+
+
+async def left_of(kube: Kube, node: str) -> list[str]:
+    """What there is of the node, as names."""
+    entry = [f"{node} in the join inventory"] if await _is_in_inventory(kube, node) else []
+    return [*entry, *(str(thing) for thing in await _things(kube, node))]
+
+
+async def forget(kube: Kube, node: str) -> None:
+    """Delete all of it; what is not there is passed over."""
+    if await _is_in_inventory(kube, node):
+        await kube.patch("v1", "ConfigMap", access.INVENTORY, {"data": {node: None}}, namespace=SYSTEM)
+    for thing in await _things(kube, node):
+        grace = 0 if thing.kind == "Pod" else None
+        await kube.delete(thing.api_version, thing.kind, thing.name, thing.namespace, grace_seconds=grace)
+
+
+async def _is_in_inventory(kube: Kube, node: str) -> bool:
+    inventory = await kube.get("v1", "ConfigMap", access.INVENTORY, SYSTEM)
+    return node in ((inventory or {}).get("data") or {})
+
+
+async def _things(kube: Kube, node: str) -> list[_Thing]:
+    things = [_Thing("v1", "Secret", token, SYSTEM) for token in await _tokens(kube, node)]
+    things += [_Thing(*CSR, csr["metadata"]["name"]) for csr in await kube.list(*CSR) if _asked_by(csr, node)]
+    pods = await kube.list("v1", "Pod", fields=f"spec.nodeName={node}")
+    things += [_Thing("v1", "Pod", pod["metadata"]["name"], pod["metadata"]["namespace"]) for pod in pods]
+    if any(member["metadata"]["name"] == node for member in await etcd_members(kube)):
+        things.append(_Thing(API_VERSION, ETCD_MEMBER, node))
+    for candidate in (
+        _Thing("v1", "Node", node),
+        _Thing("storage.k8s.io/v1", "CSINode", node),
+        _Thing("coordination.k8s.io/v1", "Lease", node, "kube-node-lease"),
+    ):
+        if await _exists(kube, candidate):
+            things.append(candidate)
+    return things
+
+
+async def _exists(kube: Kube, thing: _Thing) -> bool:
+    try:
+        return await kube.get(thing.api_version, thing.kind, thing.name, thing.namespace) is not None
+    except ApiError as error:
+        if error.status == 404:  # the kind is not served
+            return False
+        raise
+
+
+async def _tokens(kube: Kube, node: str) -> list[str]:
+    """Join tokens that were made for the node."""
+    secrets = await kube.list("v1", "Secret", namespace=SYSTEM, fields="type=bootstrap.kubernetes.io/token")
+    return [
+        secret["metadata"]["name"]
+        for secret in secrets
+        if (secret["metadata"].get("annotations") or {}).get(access.TOKEN_NODE) == node
+    ]
+
+
+def _asked_by(csr: Object, node: str) -> bool:
+    return bool(csr["spec"].get("username") == f"system:node:{node}")

@@ -1,0 +1,119 @@
+"""Who is in the cluster: the nodes of the file, those that were taken out of it, and who founded it.
+
+Contract: a node that is missing in the file stays what it is until it is removed by name. What is known of the
+nodes is remembered in the cluster's directory, so that a host that does not answer still has an address, and a
+node that is not in the file any more still has a host.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from autarky.decide.founders import founders
+from autarky.errors import ApiError, Unreachable
+from autarky.model.cluster import Cluster, HostRef, Node
+from autarky.phases.context import Context
+from autarky.ports import Object
+from autarky.render.values import CONTROL_PLANE_FACT, pretty_json
+
+_FILE = "nodes.json"
+
+
+# --- the memory ------------------------------------------------------------------------------------------
+
+
+def remembered(directory: Path) -> dict[str, Node]:
+    """The nodes as the last `up` knew them; none where that is not known."""
+    try:
+        content: Mapping[str, Mapping[str, str | bool]] = json.loads((directory / _FILE).read_text())
+        return {name: _node(name, said) for name, said in content.items()}
+    except (OSError, ValueError, KeyError):
+        return {}
+
+
+def _node(name: str, said: Mapping[str, str | bool]) -> Node:
+    host = HostRef.parse(str(said["host"]))
+    address = str(said["address"])
+    return Node(name, host, bool(said["controlPlane"]), address=address, founder=bool(said["founder"]))
+
+
+def with_remembered(cluster: Cluster, directory: Path) -> Cluster:
+    """The cluster with the nodes that are remembered and not in its file any more."""
+    names = {node.name for node in cluster.nodes}
+    others = tuple(node for name, node in remembered(directory).items() if name not in names)
+    return replace(cluster, nodes=(*cluster.nodes, *others))
+
+
+def path_of(directory: Path) -> Path:
+    return directory / _FILE
+
+
+def memory_of(nodes: Sequence[Node]) -> bytes:
+    """What is to be remembered of these nodes, whose addresses are known."""
+    return pretty_json(
+        {
+            node.name: {
+                "host": str(node.host),
+                "address": node.known_address(),
+                "controlPlane": node.control_plane,
+                "founder": node.founder,
+            }
+            for node in nodes
+        }
+    )
+
+
+# --- putting it together ------------------------------------------------------------------------------------
+
+
+async def learn(context: Context) -> None:
+    """Tell the founders among the control nodes, and find the nodes that are not in the file."""
+    controls = {node.name for node in context.cluster.control_nodes}
+    known = {name: node for name, node in remembered(context.directory).items() if name not in _in_file(context)}
+    seen = {name: memory for name, memory in context.memories.items() if name in controls}
+    found = founders(controls, seen)
+    nodes = tuple(replace(node, founder=node.name in found) for node in context.cluster.nodes)
+    context.cluster = replace(context.cluster, nodes=nodes)
+    context.surplus = tuple(known.values())
+    live = {name: obj for name, obj in (await _live_nodes(context)).items() if name not in _in_file(context)}
+    joined = {name: _surplus(name, obj, known) for name, obj in live.items()}
+    context.surplus = tuple({**known, **joined}.values())
+
+
+def _in_file(context: Context) -> set[str]:
+    return {node.name for node in context.cluster.nodes}
+
+
+async def _live_nodes(context: Context) -> dict[str, Object]:
+    """The Node objects by name; none when the API does not say."""
+    if not await context.api_answers():
+        return {}
+    try:
+        return {node["metadata"]["name"]: node for node in await context.kube().list("v1", "Node")}
+    except (Unreachable, ApiError):
+        return {}
+
+
+def _surplus(name: str, obj: Object, known: Mapping[str, Node]) -> Node:
+    """A node as the API has it: somebody may have joined it with another file, or made a control node of it."""
+    control = CONTROL_PLANE_FACT in (obj["metadata"].get("labels") or {})
+    if name in known:
+        return replace(known[name], control_plane=control, address=_address(obj) or known[name].address)
+    return Node(name, HostRef("ssh", name), control, address=_address(obj), founder=False)
+
+
+def _address(obj: Object) -> str | None:
+    addresses = obj.get("status", {}).get("addresses", [])
+    return next((str(a["address"]) for a in addresses if a["type"] == "InternalIP"), None)
+
+
+# --- control nodes that join ----------------------------------------------------------------------------------
+
+
+def as_it_joins(node: Node) -> Node:
+    """The node as the command line prepares and joins it: a control node that is none of the founders is a worker
+    until the operator and its agent have made a control node of it, by its label."""
+    return replace(node, control_plane=node.control_plane and node.founder)

@@ -1,0 +1,319 @@
+"""Taking one node out of the cluster, in an order in which nothing is missed: what it serves, then what it holds, then
+what is known of it.
+
+Contract: refused where a safety rule forbids it (decide/removal.py), before anything is touched. Each step looks
+first, so that a removal that was killed goes on where it stopped. Of a machine that is gone (`dead`) only what the
+cluster knows is cleaned, never its host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from autarky.decide import removal
+from autarky.engine.deadline import poll_until
+from autarky.engine.phase import Change
+from autarky.errors import ApiError, Refused, Unreachable, UserError
+from autarky.model import ports
+from autarky.model.cluster import Node
+from autarky.phases import forget, members
+from autarky.phases.context import Context, for_each
+from autarky.phases.hosts import MARKER, observe
+from autarky.phases.promote import ETCD_MEMBER, etcd_members
+from autarky.phases.teardown import clean
+from autarky.ports import Object, Progress
+from autarky.render.crds import API_VERSION
+from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
+from autarky.store import write_private
+
+LEAVE_TIMEOUT = 180.0
+DRAIN_TIMEOUT = 600.0
+SILENCE_SECONDS = 25.0
+"""A kubelet renews its lease every 10 s: one that has missed two renewals while we watched is taken for silent."""
+OLD_SECONDS = 120.0
+"""A lease that is older than that need not be watched, whatever the clocks say."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRemoval:
+    """It only looks, so that all of it happens in `plan`: a dry run refuses the same."""
+
+    node: Node
+    dead: bool
+    name: str = "check-removal"
+    title: str = "Check whether the node may go"
+    timeout: float = 90
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        await observe(context)
+        await self._refuse(context)
+        return []
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        """There is never anything to run."""
+
+    async def _refuse(self, context: Context) -> None:
+        if not await context.api_answers():
+            raise Unreachable("the API does not answer, and without it no node can be removed; see `autarky doctor`")
+        live = await context.kube().get("v1", "Node", self.node.name)
+        if live is None and self.node.name in context.absent:
+            return  # an earlier run got that far
+        await refuse_removal(context, self.node, answers=await self._answers(context), dead=self.dead)
+
+    async def _answers(self, context: Context) -> bool:
+        if not self.dead:
+            return self.node.name not in context.absent
+        return self.node.name not in context.absent or not await is_silent(context, self.node)
+
+
+async def refuse_removal(context: Context, node: Node, *, answers: bool, dead: bool) -> None:
+    """Raises Refused where a safety rule forbids that the node goes."""
+    control_nodes, members_seen = await asyncio.gather(_control_nodes(context), _healthy_members(context))
+    refusal = removal.refuse(removal.Seen(node.name, control_nodes, members_seen, answers, dead))
+    if refusal is not None:
+        raise Refused(refusal.rule, refusal.seen, refusal.go_on)
+
+
+async def _control_nodes(context: Context) -> frozenset[str]:
+    nodes = await context.kube().list("v1", "Node")
+    wanted = {CONTROL_PLANE_FACT, CONTROL_PLANE_WISH}
+    return frozenset(n["metadata"]["name"] for n in nodes if wanted & set(n["metadata"].get("labels") or {}))
+
+
+async def _healthy_members(context: Context) -> dict[str, bool]:
+    """etcd's voting members and whether each answers on its own health port: of a host that does not answer, no."""
+    if context.cluster.external_etcd is not None:
+        return {}
+    known = await etcd_members(context.kube())
+    names = {m["metadata"]["name"] for m in known if (m.get("status") or {}).get("phase") in ("Member", "Leaving")}
+    nodes = [node for node in context.whole.control_nodes if not known or node.name in names]
+    health = await for_each(nodes, lambda node: _is_healthy(context, node))
+    return {**dict.fromkeys(names, False), **health}
+
+
+async def _is_healthy(context: Context, node: Node) -> bool:
+    host = context.machines.host(node.name) if node.name not in context.absent else None
+    if host is None:
+        return False
+    script = (
+        f"exec 3<>/dev/tcp/127.0.0.1/{ports.ETCD_HEALTH} && printf 'GET /readyz HTTP/1.0\\r\\n\\r\\n' >&3 && "
+        'read -r line <&3 && echo "$line"'
+    )
+    try:
+        return " 200 " in (await host.run(["timeout", "5", "bash", "-c", script], check=False)).text
+    except Unreachable:
+        return False
+
+
+async def is_silent(context: Context, node: Node) -> bool:
+    """Whether nothing renews the node's lease: watched for a while, unless it is old."""
+    first = await _renewed(context, node)
+    if first is None or (datetime.now(UTC) - datetime.fromisoformat(first)).total_seconds() > OLD_SECONDS:
+        return True
+    end = context.clock.monotonic() + SILENCE_SECONDS
+    while context.clock.monotonic() < end:
+        await context.clock.sleep(1)
+        if await _renewed(context, node) != first:
+            return False
+    return True
+
+
+async def _renewed(context: Context, node: Node) -> str | None:
+    lease = await context.kube().get("coordination.k8s.io/v1", "Lease", node.name, "kube-node-lease")
+    renewed: str | None = (lease or {}).get("spec", {}).get("renewTime")
+    return renewed
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOutOfTheFile:
+    """Of the file that the command line keeps; `write` does that. Before anything is touched, so that a removal that
+    is killed leaves a node too many, which is told, and never one that the next `up` makes again."""
+
+    node: Node
+    write: Callable[[], None] | None
+    """None where that file does not have the node."""
+    name: str = "take-out-of-the-file"
+    title: str = "Take the node out of the known cluster"
+    timeout: float = 10
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        return [] if self.write is None else [Change(f"forget that {self.node.name} is wanted")]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        if self.write is not None:
+            self.write()
+
+
+@dataclass(frozen=True, slots=True)
+class DrainNode:
+    """Nothing new comes to the node; with `evict`, what runs there goes elsewhere as its budgets allow."""
+
+    node: Node
+    evict: bool
+    name: str = "drain-node"
+    title: str = "Cordon and drain the node"
+    timeout: float = DRAIN_TIMEOUT
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        live = await context.kube().get("v1", "Node", self.node.name)
+        if live is None:
+            return []
+        changes = [] if live["spec"].get("unschedulable") else [Change(f"cordon node {self.node.name}")]
+        pods = await self._pods(context) if self.evict else []
+        return [*changes, *(Change(f"evict pod {_full_name(pod)}") for pod in pods)]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        await context.kube().patch("v1", "Node", self.node.name, {"spec": {"unschedulable": True}})
+        if not self.evict:
+            return
+
+        async def drained() -> str | None:
+            pods = await self._pods(context)
+            refused = [said for pod in pods if (said := await _evict(context, pod)) is not None]
+            return "; ".join(refused) or (f"{len(pods)} pods are left" if pods else None)
+
+        what = f"node {self.node.name} is drained"
+        await poll_until(what, drained, timeout=DRAIN_TIMEOUT - 10, progress=progress, clock=context.clock, interval=1)
+
+    async def _pods(self, context: Context) -> list[Object]:
+        """Those that another node can run: not DaemonSets' pods, not static ones, not those that have ended."""
+        pods = await context.kube().list("v1", "Pod", fields=f"spec.nodeName={self.node.name}")
+        return [pod for pod in pods if _can_move(pod)]
+
+
+def _can_move(pod: Object) -> bool:
+    owners = {owner["kind"] for owner in pod["metadata"].get("ownerReferences") or ()}
+    ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    return not owners & {"DaemonSet", "Node"} and not ended
+
+
+async def _evict(context: Context, pod: Object) -> str | None:
+    """None when it was asked to go, else why it stays for now."""
+    if "deletionTimestamp" in pod["metadata"]:
+        return None
+    try:
+        await context.kube().evict(pod["metadata"]["namespace"], pod["metadata"]["name"])
+    except ApiError as error:
+        if error.status != 429:
+            raise
+        return f"{_full_name(pod)}: {error}"
+    return None
+
+
+def _full_name(pod: Object) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+@dataclass(frozen=True, slots=True)
+class TakeLabelAway:
+    """A control node becomes a worker first: the operator and the agents take its member out of etcd, then its API
+    server. Of a dead one, etcd's leader takes the member out."""
+
+    node: Node
+    name: str = "take-label-away"
+    title: str = "Make a worker of the control node"
+    timeout: float = LEAVE_TIMEOUT + 20
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        left = await still_control(context, self.node)
+        return [Change(f"take the label of a control node away from {self.node.name}: {left}")] if left else []
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        await leave_control_plane(context, self.node, progress)
+
+
+async def still_control(context: Context, node: Node) -> str | None:
+    """What of a control node it still is, or None."""
+    live = await context.kube().get("v1", "Node", node.name)
+    labels = (live or {}).get("metadata", {}).get("labels") or {}
+    member = await _member(context, node)
+    if member is not None and (member.get("status") or {}).get("phase") != "Removed":
+        said = member.get("status") or {}
+        return f"its EtcdMember is {said.get('phase', 'Pending')} {said.get('message', '')}".rstrip()
+    if CONTROL_PLANE_FACT in labels:
+        return "the operator still counts it as a control node"
+    if CONTROL_PLANE_WISH in labels:
+        return "it carries the label"
+    return None
+
+
+async def _member(context: Context, node: Node) -> Object | None:
+    found = [m for m in await etcd_members(context.kube()) if m["metadata"]["name"] == node.name]
+    return found[0] if found else None
+
+
+async def leave_control_plane(context: Context, node: Node, progress: Progress) -> None:
+    """Take the wish label away and wait until the operator and the agents have done the rest."""
+    kube = context.kube()
+    if await kube.get("v1", "Node", node.name) is not None:
+        await kube.patch("v1", "Node", node.name, {"metadata": {"labels": {CONTROL_PLANE_WISH: None}}})
+    elif await _member(context, node) is not None:
+        # Nobody can take a label from a Node that is not there: what the operator would write is written here.
+        await kube.patch(API_VERSION, ETCD_MEMBER, node.name, {"spec": {"state": "Removed"}})
+
+    async def left() -> str | None:
+        return await still_control(context, node)
+
+    what = f"{node.name} is no control node any more"
+    await poll_until(what, left, timeout=LEAVE_TIMEOUT, progress=progress, clock=context.clock)
+    progress.note(what)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanNode:
+    """The host of a node that is not gone: everything of ours is removed from it."""
+
+    node: Node
+    purge: bool
+    name: str = "clean-host"
+    title: str = "Clean the host"
+    timeout: float = 300
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        if not await self._is_ours(context):
+            return []
+        return [Change(f"remove everything of autarky from host {self.node.name}")]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        await clean(context.host(self.node), stamp, progress, purge=self.purge)
+
+    async def _is_ours(self, context: Context) -> bool:
+        host = context.machines.host(self.node.name)
+        if host is None or self.node.name in context.absent:
+            return False
+        return await host.read(MARKER) is not None and context.owners.get(self.node.name) == context.cluster.name
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetNode:
+    """What the API has of the node, and then its machine where it is ours to remove."""
+
+    node: Node
+    name: str = "forget-node"
+    title: str = "Forget the node"
+    timeout: float = 120
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        changes = [Change(f"delete {what}") for what in await forget.left_of(context.kube(), self.node.name)]
+        if self.node.name in members.remembered(context.directory):
+            changes.append(Change(f"forget node {self.node.name} and its machine"))
+        return changes
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        await forget.forget(context.kube(), self.node.name)
+        await context.machines.discard(self.node.name, progress)
+        nodes = [node for name, node in members.remembered(context.directory).items() if name != self.node.name]
+        await asyncio.to_thread(write_private, members.path_of(context.directory), members.memory_of(nodes))
+        progress.note(f"node {self.node.name} is out of the cluster")
+
+
+def known_node(context: Context, name: str) -> Node:
+    """The node of that name, in the file or not; UserError where nobody knows it."""
+    known = {**members.remembered(context.directory), **{node.name: node for node in context.whole.nodes}}
+    if name not in known:
+        raise UserError(f"there is no node {name}", fix=f"the nodes are: {', '.join(known)}")
+    return known[name]
