@@ -1,12 +1,14 @@
-"""A kubeadm cluster of one node on a lab host, with the same binaries and images: the yardstick."""
+"""A kubeadm cluster on lab hosts, with the same binaries and images: the yardstick."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,8 +37,9 @@ WantedBy=multi-user.target
 """
 
 
-def kubeadm_config(version: str) -> str:
-    """Only what this kind of host needs (cgroup v1, no CAP_SYS_RESOURCE) and the images that are there."""
+def kubeadm_config(version: str, endpoint: str = "") -> str:
+    """Only what this kind of host needs (cgroup v1, no CAP_SYS_RESOURCE) and the images that are there. `endpoint`:
+    of a cluster with several control nodes."""
     documents = [
         {
             "apiVersion": "kubeadm.k8s.io/v1beta4",
@@ -47,6 +50,7 @@ def kubeadm_config(version: str) -> str:
             "apiVersion": "kubeadm.k8s.io/v1beta4",
             "kind": "ClusterConfiguration",
             "kubernetesVersion": version,
+            **({"controlPlaneEndpoint": endpoint} if endpoint else {}),
             "networking": {"podSubnet": "10.244.0.0/16", "serviceSubnet": "10.96.0.0/16"},
             # flannel runs as autarky's manifest has it, which dials the node's own port.
             "apiServer": {"certSANs": ["127.0.0.1"]},
@@ -70,6 +74,43 @@ def kubeadm_config(version: str) -> str:
         },
     ]
     return "---\n".join(json.dumps(document) + "\n" for document in documents)
+
+
+def join_config(name: str, joining: Joining, *, control: bool) -> str:
+    document = {
+        "apiVersion": "kubeadm.k8s.io/v1beta4",
+        "kind": "JoinConfiguration",
+        "discovery": {
+            "bootstrapToken": {
+                "apiServerEndpoint": joining.endpoint,
+                "token": joining.token,
+                "caCertHashes": [joining.ca_hash],
+            }
+        },
+        "nodeRegistration": {"name": name, "criSocket": "unix:///run/containerd/containerd.sock", "taints": []},
+    }
+    if control:
+        document["controlPlane"] = {"certificateKey": joining.certificate_key}
+    return json.dumps(document) + "\n"
+
+
+@dataclass(frozen=True)
+class Joining:
+    """What `kubeadm init` prints for those that join."""
+
+    endpoint: str
+    token: str
+    ca_hash: str
+    certificate_key: str
+
+    @classmethod
+    def parse(cls, said: str) -> Joining:
+        words = said.replace("\\", " ").split()
+
+        def after(word: str) -> str:
+            return words[words.index(word) + 1]
+
+        return cls(after("join"), after("--token"), after("--discovery-token-ca-cert-hash"), after("--certificate-key"))
 
 
 @dataclass(frozen=True)
@@ -102,12 +143,42 @@ async def kubeadm_cluster(payload: Payload, lab: Lab, directory: Path) -> Kubead
     return KubeadmCluster(host, kubectl, begin, returned)
 
 
-def lab_host(lab: str) -> LabHost:
-    record = Lab.open(lab).records()["n1"]
-    return LabHost("n1", record.pid, record.start_time, address=record.address)
+async def kubeadm_ha_cluster(
+    payload: Payload, lab: Lab, directory: Path, control_nodes: Sequence[str], workers: Sequence[str]
+) -> KubeadmCluster:
+    """Made anew, as its documentation says: `init` on the first node, flannel, then one join after the other. The
+    endpoint is the first node's own address, which costs least: no load balancer has to come up."""
+    await lab.down()
+    names = [*control_nodes, *workers]
+    runc, seed = await lab_supplies(payload.release, Silence())
+    await lab.ensure(names, runc=runc, seed=seed, progress=Silence())
+    hosts = {name: lab_host(lab.name, name) for name in names}
+    first = hosts[control_nodes[0]]
+    endpoint = f"{first.address}:6443"
+    await asyncio.gather(*(prepare_kubeadm_host(host, payload, endpoint) for host in hosts.values()))
+    flannel = directory / "flannel.yaml"
+    flannel.write_text(flannel_manifests())
+    begin = time.monotonic()
+    ignored = "--ignore-preflight-errors=all"
+    init = ["/usr/bin/kubeadm", "init", "--config=/root/kubeadm.yaml", "--upload-certs", ignored]
+    joining = Joining.parse((await first.run(init, timeout=INIT_SECONDS)).text)
+    kubeconfig = directory / "kubeconfig"
+    kubeconfig.write_bytes(await first.read("/etc/kubernetes/admin.conf") or b"")
+    kubectl = [str(payload.binaries["kubectl"].path), f"--kubeconfig={kubeconfig}"]
+    subprocess.run([*kubectl, "apply", "-f", str(flannel)], check=True, stdout=subprocess.DEVNULL)
+    for name in names[1:]:
+        content = join_config(name, joining, control=name in control_nodes).encode()
+        await hosts[name].write_files([File("/root/join.yaml", content, 0o600)])
+        await hosts[name].run(["/usr/bin/kubeadm", "join", "--config=/root/join.yaml", ignored], timeout=INIT_SECONDS)
+    return KubeadmCluster(first, kubectl, begin, time.monotonic())
 
 
-async def prepare_kubeadm_host(host: LabHost, payload: Payload) -> None:
+def lab_host(lab: str, name: str = "n1") -> LabHost:
+    record = Lab.open(lab).records()[name]
+    return LabHost(name, record.pid, record.start_time, address=record.address)
+
+
+async def prepare_kubeadm_host(host: LabHost, payload: Payload, endpoint: str = "") -> None:
     """Binaries, containerd as autarky configures it, the kubelet's unit as kubeadm's packages have it."""
     cluster = default_cluster(default_version=payload.release.kubernetes, known_versions=known_versions())
     facts = await host.facts()
@@ -123,7 +194,7 @@ async def prepare_kubeadm_host(host: LabHost, payload: Payload) -> None:
         File("/etc/systemd/system/kubelet.service", KUBELET_UNIT.encode()),
     ]
     await host.write_files(
-        [*files, File("/root/kubeadm.yaml", kubeadm_config(str(payload.release.kubernetes)).encode())]
+        [*files, File("/root/kubeadm.yaml", kubeadm_config(str(payload.release.kubernetes), endpoint).encode())]
     )
     await host.run(["sysctl", "--quiet", "--load", render_node.SYSCTLS], check=False)
     await host.run(["systemctl", "daemon-reload"])

@@ -13,7 +13,7 @@ that is down the standbys of all nodes are activated: each may be the one that w
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autarky import places
@@ -100,7 +100,7 @@ async def wait_for_api(context: Context, progress: Progress) -> None:
 async def static_pod_changes(context: Context, host: Host, node: Node) -> tuple[list[str], list[File]]:
     """(manifests of older generations, manifests to write) of the static pods that stay for good."""
     present = (await host.run(["ls", places.MANIFESTS], check=False)).text.split()
-    wanted = render_node.static_pods(context.inputs(), node, await _etcd_beginning(host, present))
+    wanted = render_node.static_pods(context.inputs(), node, await _founding(host, present))
     keep = {file.path for file in wanted.values()}
     stale = [
         f"{places.MANIFESTS}/{name}"
@@ -111,15 +111,15 @@ async def static_pod_changes(context: Context, host: Host, node: Node) -> tuple[
     return stale, await changed_files(host, list(wanted.values()))
 
 
-async def _etcd_beginning(host: Host, present: Sequence[str]) -> Mapping[str, str]:
-    """How the member that is there began: its members at that time stay in its manifest, whatever they are now, since
-    another manifest would mean another process."""
+async def _founding(host: Host, present: Sequence[str]) -> etcd.Founding | None:
+    """What the member that is there was told: the members of that time stay in its manifest, whatever they are now,
+    since another manifest would mean another process."""
     for name in present:
         if name.startswith(f"{etcd.COMPONENT}-"):
             manifest = await host.read(f"{places.MANIFESTS}/{name}")
             if manifest is not None:
-                return etcd.beginning_of(json.loads(manifest))
-    return {}
+                return etcd.founding_of(json.loads(manifest))
+    return None
 
 
 async def kubelet_runs(host: Host) -> bool:

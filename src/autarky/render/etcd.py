@@ -5,14 +5,15 @@ No Service, DNS or pod network is involved: what the API server needs must not n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from autarky import places
 from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.render import pods
-from autarky.render.values import NO_FLAGS, Inputs, Object, flags
+from autarky.render.values import Inputs, Object, flags
 
 COMPONENT = "etcd"
 PKI = f"{places.PKI}/etcd"
@@ -31,10 +32,33 @@ def pki_files(inputs: Inputs, node: Node) -> list[File]:
     return [File(f"{PKI}/{name}", credentials[source], 0o600) for name, source in names.items()]
 
 
-def arguments(
-    inputs: Inputs, node: Node, members: tuple[Node, ...], beginning: Mapping[str, str] = NO_FLAGS
-) -> list[str]:
-    """The command line of a member of a new cluster of `members`, unless `beginning` says otherwise."""
+@dataclass(frozen=True, slots=True)
+class Founding:
+    """What a member is told of the cluster for its very first start. Afterwards its own log knows better, so it
+    stays on the command line as it was: a member whose neighbours change goes on undisturbed."""
+
+    cluster: str
+    state: str
+
+
+def founders(nodes: Sequence[Node]) -> Founding:
+    """A new cluster of these nodes."""
+    urls = {node.name: f"https://{node.known_address()}:{ports.ETCD_PEER}" for node in nodes}
+    return Founding(",".join(f"{name}={url}" for name, url in urls.items()), "new")
+
+
+def founding_of(pod: Object) -> Founding | None:
+    """What the member of this static pod was told; None where that cannot be read."""
+    try:
+        words = [word.partition("=") for word in pod["spec"]["containers"][0]["command"]]
+        found = {name: value for name, _, value in words}
+        return Founding(found["--initial-cluster"], found["--initial-cluster-state"])
+    except (KeyError, IndexError, TypeError, AttributeError):
+        return None
+
+
+def arguments(inputs: Inputs, node: Node, founding: Founding) -> list[str]:
+    """The command line of a member."""
     address = node.known_address()
     client = f"https://{address}:{ports.ETCD_CLIENT}"
     peer = f"https://{address}:{ports.ETCD_PEER}"
@@ -45,8 +69,8 @@ def arguments(
         "advertise-client-urls": client,
         "listen-peer-urls": peer,
         "initial-advertise-peer-urls": peer,
-        "initial-cluster": ",".join(f"{m.name}=https://{m.known_address()}:{ports.ETCD_PEER}" for m in members),
-        "initial-cluster-state": "new",
+        "initial-cluster": founding.cluster,
+        "initial-cluster-state": founding.state,
         "initial-cluster-token": inputs.cluster.name,
         # Health for the kubelet, which has no client certificate. Metrics for others: /metrics on 2379 with one.
         "listen-metrics-urls": f"http://127.0.0.1:{ports.ETCD_HEALTH}",
@@ -62,23 +86,16 @@ def arguments(
         "watch-progress-notify-interval": "5s",
         "feature-gates": "InitialCorruptCheck=true",
     }
-    return flags({**ours, **beginning}, inputs.cluster.extra_args.get(COMPONENT, {}))
+    return flags(ours, inputs.cluster.extra_args.get(COMPONENT, {}))
 
 
-def beginning_of(pod: Object) -> dict[str, str]:
-    """How the member of this static pod began. etcd looks at these flags only while it has no data, so that they are
-    kept as they are when members come and go."""
-    words = [word for container in pod["spec"]["containers"] for word in container["command"]]
-    pairs = [word.removeprefix("--").partition("=") for word in words]
-    return {name: value for name, _, value in pairs if name in ("initial-cluster", "initial-cluster-state")}
-
-
-def member_pod(inputs: Inputs, node: Node, beginning: Mapping[str, str] = NO_FLAGS) -> Object:
-    """The member's static pod; `beginning` as `beginning_of` says, where there is one already."""
+def member_pod(inputs: Inputs, node: Node, founding: Founding | None = None) -> Object:
+    """The member's static pod; `founding` as the one that is there has it, None for a founder of the cluster."""
+    founding = founding or founders(inputs.cluster.founders)
     container = pods.command_container(
         COMPONENT,
         inputs.image(COMPONENT),
-        ["etcd", *arguments(inputs, node, inputs.cluster.founders, beginning)],
+        ["etcd", *arguments(inputs, node, founding)],
         resources=pods.requests("100m", "100Mi"),
         startupProbe=pods.http_probe("/readyz", ports.ETCD_HEALTH, period=2, failures=90),
         # Generous: restarting a member that is merely slow makes a slow cluster a dead one.
@@ -116,5 +133,5 @@ WantedBy=multi-user.target
 
 def external_unit_files(inputs: Inputs, node: Node) -> list[File]:
     """etcd as a systemd service on a host that is no node: the `lab` form of external etcd."""
-    unit = _UNIT.format(binary=f"{places.BIN}/etcd", arguments=" ".join(arguments(inputs, node, (node,))))
+    unit = _UNIT.format(binary=f"{places.BIN}/etcd", arguments=" ".join(arguments(inputs, node, founders((node,)))))
     return [*pki_files(inputs, node), File(UNIT_PATH, unit.encode())]

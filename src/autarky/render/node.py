@@ -14,7 +14,7 @@ from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.render import agent, etcd, nllb, standby
 from autarky.render.kubeconfig import client_kubeconfig
-from autarky.render.values import NO_FLAGS, Inputs, Object, flags, pretty_json
+from autarky.render.values import Inputs, Object, flags, pretty_json
 
 KUBELET_CONFIG = "/var/lib/kubelet/config.json"
 KUBELET_KUBECONFIG = f"{places.KUBERNETES}/kubelet.conf"
@@ -143,12 +143,12 @@ def first_kubeconfig(inputs: Inputs, node: Node) -> File:
     return File(KUBELET_KUBECONFIG, content, 0o600)
 
 
-def static_pods(inputs: Inputs, node: Node, etcd_beginning: Mapping[str, str] = NO_FLAGS) -> dict[str, File]:
-    """Component → manifest of the static pods that stay for good on this node. `etcd_beginning`: see
-    `etcd.beginning_of`, where there is a member already."""
+def static_pods(inputs: Inputs, node: Node, founding: etcd.Founding | None = None) -> dict[str, File]:
+    """Component → manifest of the static pods that stay for good on this node. `founding`: what
+    the member of etcd was told that is there already."""
     result = {nllb.POD: nllb.pod(inputs, node)}
     if node.control_plane and inputs.cluster.external_etcd is None:
-        result[etcd.COMPONENT] = etcd.member_pod(inputs, node, etcd_beginning)
+        result[etcd.COMPONENT] = etcd.member_pod(inputs, node, founding)
     return {component: _manifest(pod) for component, pod in result.items()}
 
 

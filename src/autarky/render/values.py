@@ -12,7 +12,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from autarky.decide.arguments import ANNOTATION as GIVEN_ARGUMENTS
@@ -21,7 +20,6 @@ from autarky.model.cluster import Cluster, Node
 from autarky.model.facts import HostFacts
 
 Object = dict[str, Any]
-NO_FLAGS: Mapping[str, str] = MappingProxyType({})
 SYSTEM = "kube-system"
 MANAGED_BY = {"app.kubernetes.io/managed-by": "autarky"}
 RENDERED_HASH = "autarky.dev/rendered"
