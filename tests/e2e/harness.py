@@ -138,14 +138,24 @@ class TestCluster:
     def api_answers(self) -> bool:
         return self.kubectl("get", "--raw", "/readyz", check=False) == "ok"
 
+    def host_process(self, host: str) -> int:
+        """The host's first process, as this machine sees it."""
+        lab = json.loads((STATE / "autarky/labs" / self.name / "lab.json").read_text())
+        return int(lab["hosts"][host]["pid"])
+
     def static_pods(self, host: str) -> list[str]:
         return sorted(self.shell(host, "ls /etc/kubernetes/manifests").split())
 
     @contextmanager
-    def probed(self, seconds: float = 240) -> Iterator[list[dict[str, Any]]]:
-        """Probe the API during the block; the report is in the list afterwards."""
+    def probed(self, seconds: float = 240, *, inside: str | None = None) -> Iterator[list[dict[str, Any]]]:
+        """Probe the API during the block; the report is in the list afterwards. `inside`: from that host, through
+        its own load balancer."""
         reports: list[dict[str, Any]] = []
-        argv = [*COMMAND, "bench", "probe", "--cluster", self.name, "-o", "json", "--", "sleep", str(seconds)]
+        argv = [*COMMAND, "bench", "probe", "--cluster", self.name, "-o", "json"]
+        if inside is not None:
+            network = ["nsenter", f"--target={self.host_process(inside)}", "--net", "--"]
+            argv = [*network, *argv, "--server", "https://127.0.0.1:6443"]
+        argv += ["--", "sleep", str(seconds)]
         process = subprocess.Popen(
             argv, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
         )

@@ -100,10 +100,10 @@ async def _is_healthy(context: Context, node: Node) -> bool:
         return False
     script = (
         f"exec 3<>/dev/tcp/127.0.0.1/{ports.ETCD_HEALTH} && printf 'GET /readyz HTTP/1.0\\r\\n\\r\\n' >&3 && "
-        'read -r line <&3 && echo "$line"'
+        'read -t 5 -r line <&3 && echo "$line"'
     )
     try:
-        return " 200 " in (await host.run(["timeout", "5", "bash", "-c", script], check=False)).text
+        return " 200 " in (await host.run(["bash", "-c", script], check=False)).text
     except Unreachable:
         return False
 

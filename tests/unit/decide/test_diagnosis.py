@@ -82,3 +82,31 @@ def test_an_api_that_is_down_is_always_explained(problem, units, etcd, balanced,
     findings = diagnose(ClusterEvidence((node,), api=api))
     assert findings or not api
     assert all(f.subject and f.what and f.evidence and f.next for f in findings)
+
+
+def three(**down: dict) -> tuple[NodeEvidence, ...]:
+    """Three control nodes that are well, but for what is given by name."""
+    return tuple(replace(WELL, name=name, **down.get(name, {})) for name in ("n1", "n2", "n3"))
+
+
+def test_with_one_of_three_control_nodes_gone_it_is_said_that_the_reserve_is_used_up():
+    gone = three(n1={"problem": "its machine does not run"})
+    unready = {"n1": "no heartbeat"}
+    assert whats(ClusterEvidence(gone, unready_nodes=unready)) == [
+        "n1: its host does not answer",
+        "etcd: it serves, and stops if one more member fails",
+    ]
+
+
+def test_a_host_that_is_off_does_not_hide_a_member_that_is_ill():
+    both = three(n1={"problem": "off"}, n2={"etcd": None})
+    assert whats(ClusterEvidence(both, api="no answer")) == [
+        "n1: its host does not answer",
+        "etcd: it has no quorum: nothing can be written, and little read",
+        "n2: etcd is not healthy",
+    ]
+
+
+def test_of_five_members_one_may_be_missing_without_a_word_about_the_quorum():
+    five = (*three(n1={"problem": "off"}), replace(WELL, name="n4"), replace(WELL, name="n5"))
+    assert whats(ClusterEvidence(five)) == ["n1: its host does not answer"]

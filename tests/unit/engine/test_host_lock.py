@@ -137,6 +137,28 @@ async def test_a_host_that_does_not_answer_fails_the_operation_at_once(looptime)
     assert looptime == 0
 
 
+async def test_a_host_of_several_that_does_not_answer_is_passed_over_and_told():
+    machines = {"n1": Machine(), "n2": Machine(), "n3": Machine(silent=Unreachable("n3: no answer"))}
+    told: list[str] = []
+    async with hosts_locked("/run/lock", US, LoopClock(), told.append) as locks:
+        await locks.take(machines)
+        assert [name for name, machine in machines.items() if machine.holder] == ["n1", "n2"]
+    assert told == ["going on without the lock on a host that does not answer: n3: no answer"]
+
+
+async def test_half_of_the_hosts_is_too_few_since_somebody_else_may_have_the_others():
+    machines = {"n1": Machine(), "n2": Machine(silent=Unreachable("n2: no answer"))}
+    with pytest.raises(Unreachable, match="n2: no answer"):
+        await Operation(machines).run()
+    assert machines["n1"].holder is None
+
+
+async def test_a_host_that_does_not_answer_hides_no_conflict_on_another():
+    machines = {"n1": Machine(), "n2": Machine(silent=Unreachable("no answer")), "n3": Machine(holder=THEM.text())}
+    with pytest.raises((Conflict, Unreachable)):
+        await Operation(machines).run()
+
+
 async def test_what_the_user_must_mend_on_several_hosts_is_told_at_once():
     wrong = [Machine(silent=UserError(f"key {n}", fix="mend it")) for n in range(2)]
     with pytest.raises(Problems, match=r"some hosts cannot be used \(2\)"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from autarky.phases.context import Context
 from autarky.pki import PkiStore
 from autarky.render import node as render_node
 from autarky.render.certificates import certificate_specs
-from fakes.clusters import FACTS, a_cluster
+from fakes.clusters import a_cluster, facts_of
 from fakes.host import FakeHost, FakeMachines
 from fakes.kube import FakeKube
 
@@ -89,7 +89,7 @@ def make_context(tmp_path, pki_of, payload_of) -> Callable[..., Context]:
         cluster: Cluster | None = None, *, kube: FakeKube | None = None, hosts: dict[str, FakeHost] | None = None
     ) -> Context:
         cluster = cluster or a_cluster()
-        facts = {n.name: replace(FACTS, hostname=n.name, address=n.known_address()) for n in cluster.nodes}
+        facts = facts_of(cluster)
         api = kube or FakeKube()
         return Context(
             cluster=cluster,

@@ -1,0 +1,90 @@
+"""What the scenarios of several control nodes share: who leads etcd, probes from inside of a node, power, health."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness import STATE, TestCluster
+
+CONTROL = ("n1", "n2", "n3")
+WORKER = "w1"
+EVERYBODY = (*CONTROL, WORKER)
+LONGEST_FAILING = 3.0
+"""Seconds for which new connections may fail after a power cut."""
+RETURN_SECONDS = 240.0
+_ETCDCTL = (
+    "/var/lib/autarky/bin/etcdctl --endpoints=https://127.0.0.1:2379 --cacert=/etc/kubernetes/pki/etcd/ca.crt"
+    " --cert=/etc/kubernetes/pki/etcd/server.crt --key=/etc/kubernetes/pki/etcd/server.key"
+)
+
+
+def three_and_one() -> dict[str, Any]:
+    """examples/lab-3.yaml."""
+    nodes = [{"name": name, "host": "lab", "roles": ["control-plane", "worker"]} for name in CONTROL]
+    return {"nodes": [*nodes, {"name": WORKER, "host": "lab", "roles": ["worker"]}]}
+
+
+# --- looking ---------------------------------------------------------------------------------------------
+
+
+def etcd_leader(cluster: TestCluster, nodes: Sequence[str] = CONTROL) -> str:
+    """The node whose member leads; "" while none does."""
+    for node in nodes:
+        [said] = json.loads(cluster.shell(node, f"{_ETCDCTL} endpoint status -w json"))
+        if said["Status"]["leader"] == said["Status"]["header"]["member_id"]:
+            return node
+    return ""
+
+
+def etcd_members(cluster: TestCluster, node: str) -> set[str]:
+    """The names of all members, as the one of this node has them."""
+    said = json.loads(cluster.shell(node, f"{_ETCDCTL} member list -w json"))
+    return {member["name"] for member in said["members"]}
+
+
+def healthy(cluster: TestCluster) -> bool:
+    """Everything is hosted, all standbys are dormant, and no host is missing."""
+    found = cluster.status()
+    active = [row for row in found["rows"] if row["slot"] == "standby" and row["component"] != "node-agent"]
+    return bool(found["healthy"]) and all(row["health"] == "dormant" for row in active)
+
+
+def wait_until_healthy(cluster: TestCluster) -> float:
+    """Seconds until all is where it belongs, with nobody's help."""
+    began = time.monotonic()
+    cluster.wait("all is healthy", lambda: healthy(cluster), seconds=RETURN_SECONDS)
+    return time.monotonic() - began
+
+
+def failing_seconds(report: Mapping[str, Any]) -> float:
+    """From the first new connection that failed to the last, by when they began."""
+    assert report["failures_left_out"] == 0
+    times = [failure["time"] for failure in report["failures"] if failure["stream"] == "new"]
+    return max(times) - min(times) if times else 0.0
+
+
+def lab_hosts(cluster: TestCluster) -> set[str]:
+    lab = json.loads((STATE / "autarky/labs" / cluster.name / "lab.json").read_text())
+    return set(lab["hosts"])
+
+
+# --- power -----------------------------------------------------------------------------------------------
+
+
+def cut(cluster: TestCluster, *nodes: str) -> None:
+    cluster.autarky("lab", "cut", "--lab", cluster.name, *nodes)
+
+
+def start(cluster: TestCluster, *nodes: str) -> None:
+    cluster.autarky("lab", "start", "--lab", cluster.name, *nodes, "-o", "plain")
+
+
+def survived(report: Mapping[str, Any]) -> None:
+    """New connections failed for a moment at most, and what was acknowledged is there."""
+    assert failing_seconds(report) <= LONGEST_FAILING, report
+    assert report["writes_lost"] == 0, report
+    assert report["writes_acknowledged"] > 20, report
+    assert report["outage"] is None or report["outage"]["over"], report

@@ -1,0 +1,194 @@
+"""Three control nodes and a worker from one file: any one of them may go, come back, or be replaced.
+
+The tests of this module build on each other, in order: each leaves the cluster healthy.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+from ha import (
+    CONTROL,
+    EVERYBODY,
+    WORKER,
+    cut,
+    etcd_leader,
+    etcd_members,
+    failing_seconds,
+    healthy,
+    lab_hosts,
+    start,
+    survived,
+    three_and_one,
+    wait_until_healthy,
+)
+from harness import AGNHOST, TestCluster
+from rollouts import API, rolled_out, set_image
+from survival import schedules
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+Show = Callable[[str], None]
+
+
+@pytest.fixture(scope="module")
+def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
+    cluster = make_cluster("t-ha", **three_and_one())
+    cluster.up()
+    return cluster
+
+
+@pytest.fixture
+def show(capsys: pytest.CaptureFixture[str]) -> Show:
+    """Print although nothing failed: times are what these scenarios are read for."""
+
+    def printed(text: str) -> None:
+        with capsys.disabled():
+            print(f"\n{text}", flush=True)  # noqa: T201
+
+    return printed
+
+
+def test_one_run_brings_up_three_control_nodes_and_a_worker(cluster: TestCluster) -> None:
+    assert healthy(cluster), cluster.status()
+    hosted = [row for row in cluster.status()["rows"] if row["slot"] == "hosted"]
+    assert {row["node"] for row in hosted if row["component"] == "kube-apiserver"} == set(CONTROL)
+    assert etcd_members(cluster, "n1") == set(CONTROL)
+    assert "up: unchanged" in cluster.up().stderr
+
+
+def test_a_power_cut_of_etcds_leader_is_hardly_noticed_from_the_worker(cluster: TestCluster, show: Show) -> None:
+    leader = etcd_leader(cluster)
+    left = [node for node in CONTROL if node != leader]
+    with cluster.probed(inside=WORKER) as reports:
+        time.sleep(2)
+        cut(cluster, leader)
+        cluster.wait("another member leads", lambda: etcd_leader(cluster, left))
+        time.sleep(10)
+    show(f"cut of {leader}, etcd's leader: {reports[0]['verdict']}; failing for {failing_seconds(reports[0]):.1f} s")
+    survived(reports[0])
+    _is_named_while_it_is_gone(cluster, leader)
+    start(cluster, leader)
+    show(f"{leader} is back where it belongs after {wait_until_healthy(cluster):.1f} s")
+    assert "up: unchanged" in cluster.up().stderr
+
+
+def _is_named_while_it_is_gone(cluster: TestCluster, node: str) -> None:
+    """Every command works through the nodes that are left, and says which one is not there."""
+    status = cluster.status()
+    assert status["api"] == "ready", status
+    assert list(status["absent"]) == [node]
+    findings = json.loads(cluster.autarky("doctor", "--cluster", cluster.name, "-o", "json", check=False).stdout)
+    assert findings[0]["subject"] == node, findings
+    assert any("stops if one more member fails" in finding["what"] for finding in findings), findings
+    plan = cluster.autarky("plan", "-f", str(cluster.file), "-o", "plain").stdout
+    assert f"create or power on lab host {node}" in plan
+    assert "Start the temporary control plane" not in plan
+    without = cluster.up("--skip", "create-hosts", check=False)
+    assert without.status == 3, without.stderr
+    assert f"node {node}: its machine does not run" in without.stderr
+    assert cluster.kubectl("get", "--raw", "/readyz") == "ok"
+
+
+def test_a_worker_whose_machine_was_replaced_joins_anew_under_its_name(cluster: TestCluster) -> None:
+    cluster.kubectl("wait", "--for=condition=Ready", f"node/{WORKER}", "--timeout=60s")
+    before = _uid(cluster, WORKER)
+    cluster.autarky("lab", "remove", "--lab", cluster.name, WORKER)
+    said = cluster.up().stderr
+    assert f"the machine that was {WORKER} before is forgotten" in said
+    assert _uid(cluster, WORKER) != before
+    assert healthy(cluster), cluster.status()
+
+
+def test_a_worker_is_reported_when_the_file_lacks_it_and_goes_when_it_is_asked_for(cluster: TestCluster) -> None:
+    smaller = TestCluster(cluster.name, {"nodes": [n for n in three_and_one()["nodes"] if n["name"] != WORKER]})
+    assert f"node {WORKER}: membership is kept" in smaller.up().stderr
+    assert _uid(cluster, WORKER)
+    smaller.autarky("node", "remove", "-f", str(smaller.file), WORKER, "--drain", "--yes", "-o", "plain")
+    assert _uid(cluster, WORKER) == ""
+    assert WORKER not in cluster.kubectl("-n", "kube-system", "get", "cm", "autarky-join-inventory", "-o", "yaml")
+    assert WORKER not in lab_hosts(cluster)
+    assert "up: unchanged" in smaller.up().stderr
+    cluster.autarky("node", "add", "--cluster", cluster.name, WORKER, "--host", "lab", "-o", "plain")
+    assert healthy(cluster), cluster.status()
+    assert "up: unchanged" in cluster.up().stderr
+
+
+def test_a_removal_that_would_cost_the_quorum_is_refused(cluster: TestCluster) -> None:
+    cut(cluster, "n3")
+    refused = cluster.autarky("node", "remove", "--cluster", cluster.name, "n2", "--yes", "-o", "plain", check=False)
+    assert refused.status == 6, refused.stderr
+    assert "etcd keeps its quorum" in refused.stderr
+    unsure = cluster.autarky("node", "remove", "--cluster", cluster.name, "n3", "--yes", "-o", "plain", check=False)
+    assert "--dead" in unsure.stderr
+    start(cluster, "n3")
+    wait_until_healthy(cluster)
+
+
+def _uid(cluster: TestCluster, node: str) -> str:
+    return cluster.kubectl("get", "node", node, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
+
+
+# --- longer ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("node", CONTROL)
+def test_a_power_cut_of_each_control_node_in_turn(cluster: TestCluster, show: Show, node: str) -> None:
+    other = next(name for name in CONTROL if name != node)
+    with cluster.probed(inside=WORKER) as from_worker, cluster.probed(inside=other) as from_control:
+        time.sleep(2)
+        cut(cluster, node)
+        time.sleep(60)
+        start(cluster, node)
+        back = wait_until_healthy(cluster)
+    show(f"cut of {node}: from {WORKER}: {from_worker[0]['verdict']}; from {other}: {from_control[0]['verdict']}")
+    show(f"{node} was back where it belongs {back:.1f} s after its power")
+    survived(from_worker[0])
+    survived(from_control[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [EVERYBODY, EVERYBODY[::-1], ("n2", "w1", "n3", "n1")])
+def test_a_power_cut_of_all_started_in_any_order(cluster: TestCluster, show: Show, order: tuple[str, ...]) -> None:
+    marker = f"before-{'-'.join(order)}"
+    cluster.kubectl("create", "configmap", marker)
+    cut(cluster, *EVERYBODY)
+    began = time.monotonic()
+    for node in order:
+        start(cluster, node)
+    cluster.wait("the API answers", cluster.api_answers, seconds=120)
+    answered = time.monotonic() - began
+    show(f"all four cut, started as {', '.join(order)}: /readyz after {answered:.1f} s")
+    assert cluster.kubectl("get", "configmap", marker, "-o", "name").strip() == f"configmap/{marker}"
+    wait_until_healthy(cluster)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("missing", CONTROL)
+def test_a_power_cut_of_all_with_one_control_node_missing(cluster: TestCluster, show: Show, missing: str) -> None:
+    cut(cluster, *EVERYBODY)
+    began = time.monotonic()
+    start(cluster, *(node for node in EVERYBODY if node != missing))
+    cluster.wait("the API answers", cluster.api_answers, seconds=120)
+    answered = time.monotonic() - began
+    schedules(cluster, f"without-{missing}", AGNHOST)
+    show(f"all four cut, {missing} stays off: /readyz after {answered:.1f} s, a pod {time.monotonic() - began:.1f} s")
+    start(cluster, missing)
+    wait_until_healthy(cluster)
+
+
+@pytest.mark.slow
+def test_a_rolling_upgrade_of_three_api_servers_fails_no_request(cluster: TestCluster) -> None:
+    cluster.autarky("payload", "push", "--cluster", cluster.name, "v1.37.1", timeout=600)
+    with cluster.probed(600, inside=WORKER) as from_worker, cluster.probed(600, inside="n2") as from_control:
+        set_image(cluster, API, "v1.37.1")
+        cluster.wait("the rollout has begun", lambda: "v1.37.1" in cluster.kubectl("get", "pods", "-A", "-o", "yaml"))
+        for _ in itertools.repeat(None, 3):  # one node after the other
+            rolled_out(cluster, API)
+    for reports in (from_worker, from_control):
+        assert reports[0]["failed"] == 0, reports[0]

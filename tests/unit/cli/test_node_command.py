@@ -1,0 +1,38 @@
+"""`autarky node add` judges the new node by the rules of the file."""
+
+from __future__ import annotations
+
+import pytest
+
+from autarky.cli.node import _pair, with_node
+from autarky.config import default_cluster
+from autarky.errors import Problems, UserError
+from autarky.model.cluster import Cluster
+from autarky.payload import default_version, known_versions
+
+
+def one() -> Cluster:
+    return default_cluster(default_version=default_version(), known_versions=known_versions())
+
+
+def test_the_cluster_has_one_node_more_and_is_else_the_same():
+    grown = with_node(one(), {"name": "n2", "host": "lab", "roles": ["worker"], "labels": {"example.org/disk": "ssd"}})
+    assert grown.nodes[:-1] == one().nodes
+    assert (grown.nodes[-1].name, str(grown.nodes[-1].host)) == ("n2", "lab:n2")
+    assert dict(grown.nodes[-1].labels) == {"example.org/disk": "ssd"}
+
+
+def test_a_name_that_is_taken_is_refused():
+    with pytest.raises(UserError, match="there is a node n1 already"):
+        with_node(one(), {"name": "n1", "host": "lab:other", "roles": ["worker"]})
+
+
+def test_what_the_file_would_refuse_is_refused():
+    with pytest.raises(Problems, match="a second node on lab:n1"):
+        with_node(one(), {"name": "n2", "host": "lab:n1", "roles": ["worker"]})
+
+
+def test_a_label_has_a_value():
+    assert _pair("a=b=c") == ("a", "b=c")
+    with pytest.raises(UserError, match="KEY=VALUE"):
+        _pair("a")

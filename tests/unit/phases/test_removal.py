@@ -1,0 +1,206 @@
+"""A node leaves: refused where it must be, in an order in which nothing is missed, and again after it was killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from autarky.engine.phase import Change
+from autarky.errors import Refused, TimedOut, UserError
+from autarky.phases import forget, members
+from autarky.phases.finish import WriteKubeconfig
+from autarky.phases.hosts import MARKER
+from autarky.phases.removal import (
+    SILENCE_SECONDS,
+    CheckRemoval,
+    DrainNode,
+    ForgetNode,
+    TakeLabelAway,
+    is_silent,
+    known_node,
+    refuse_removal,
+    still_control,
+)
+from autarky.phases.replaced import ForgetReplaced
+from autarky.render import node as render_node
+from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
+from fakes.clusters import a_cluster
+from fakes.kube import FakeKube
+
+THREE = a_cluster(controls=3, workers=1)
+LABELS = {CONTROL_PLANE_FACT: "", CONTROL_PLANE_WISH: ""}
+
+
+def put_node(kube: FakeKube, name: str, labels: dict[str, str] | None = None) -> None:
+    meta = {"name": name, "labels": labels or {}}
+    kube.put({"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": {}, "status": {}})
+
+
+def put_pod(kube: FakeKube, name: str, node: str, owner: str = "ReplicaSet") -> None:
+    meta = {"name": name, "namespace": "default", "ownerReferences": [{"kind": owner, "name": "x"}]}
+    kube.put({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"nodeName": node}, "status": {}})
+
+
+def renewed(kube: FakeKube, node: str, ago: float) -> None:
+    stamp = (datetime.now(UTC) - timedelta(seconds=ago)).isoformat()
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"renewTime": stamp}}
+    kube.put({**lease, "metadata": {"name": node, "namespace": "kube-node-lease"}})
+
+
+@pytest.fixture
+def kube() -> FakeKube:
+    api = FakeKube()
+    for node in THREE.nodes:
+        put_node(api, node.name, LABELS if node.control_plane else {})
+    return api
+
+
+@pytest.fixture
+def context(make_context, kube):
+    return make_context(THREE, kube=kube)
+
+
+# --- refusals ------------------------------------------------------------------------------------------------
+
+
+async def test_a_node_whose_host_does_not_answer_goes_only_when_it_is_said_to_be_dead(context):
+    del context.machines.hosts["n4"]
+    with pytest.raises(Refused, match="unknown is not down"):
+        await CheckRemoval(THREE.node("n4"), dead=False).plan(context)
+    assert await CheckRemoval(THREE.node("n4"), dead=True).plan(context) == []
+
+
+async def test_a_host_that_answers_is_not_dead(context):
+    with pytest.raises(Refused, match="unknown is not down"):
+        await CheckRemoval(THREE.node("n4"), dead=True).plan(context)
+
+
+async def test_a_member_is_not_removed_while_others_do_not_answer(context):
+    context.absent = {"n2": "off", "n3": "off"}
+    with pytest.raises(Refused, match="etcd keeps its quorum"):
+        await refuse_removal(context, THREE.node("n1"), answers=True, dead=False)
+
+
+async def test_the_last_control_node_is_refused_by_name(make_context):
+    cluster = a_cluster(workers=1)
+    kube = FakeKube()
+    put_node(kube, "n1", LABELS)
+    put_node(kube, "n2")
+    with pytest.raises(Refused, match="the last control node stays"):
+        await CheckRemoval(cluster.node("n1"), dead=False).plan(make_context(cluster, kube=kube))
+
+
+async def test_a_name_that_nobody_knows_is_told_with_those_that_are(context):
+    with pytest.raises(UserError, match="there is no node n7"):
+        known_node(context, "n7")
+
+
+@pytest.mark.looptime
+async def test_a_lease_that_is_renewed_while_we_watch_is_a_sign_of_life(context, kube):
+    async def renew() -> None:
+        await asyncio.sleep(9)
+        renewed(kube, "n4", ago=0)
+
+    renewed(kube, "n4", ago=3)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(renew())
+        assert not await is_silent(context, THREE.node("n4"))
+
+
+@pytest.mark.looptime
+async def test_a_lease_that_stays_as_it_is_and_one_that_is_old_are_silence(context, kube, looptime):
+    renewed(kube, "n4", ago=3)
+    assert await is_silent(context, THREE.node("n4"))
+    assert looptime == SILENCE_SECONDS
+    renewed(kube, "n4", ago=1000)
+    assert await is_silent(context, THREE.node("n4"))
+    assert looptime == SILENCE_SECONDS
+
+
+# --- leaving ---------------------------------------------------------------------------------------------------
+
+
+async def test_draining_asks_for_what_another_node_can_run_and_cordons_in_any_case(context, kube, notes):
+    put_pod(kube, "web", "n4")
+    put_pod(kube, "agent", "n4", owner="DaemonSet")
+    put_pod(kube, "elsewhere", "n1")
+    drain = DrainNode(THREE.node("n4"), evict=True)
+    assert await drain.plan(context) == [Change("cordon node n4"), Change("evict pod default/web")]
+    await drain.run(context, notes)
+    assert await drain.plan(context) == []
+    left = [pod["metadata"]["name"] for pod in await kube.list("v1", "Pod")]
+    assert sorted(left) == ["agent", "elsewhere"]
+
+
+async def test_a_worker_has_no_label_to_lose(context):
+    assert await TakeLabelAway(THREE.node("n4")).plan(context) == []
+
+
+@pytest.mark.looptime
+async def test_a_control_node_loses_its_wish_and_is_waited_for(context, kube, notes):
+    with pytest.raises(TimedOut, match="the operator still counts it as a control node"):
+        await TakeLabelAway(THREE.node("n3")).run(context, notes)
+    live = await kube.get("v1", "Node", "n3")
+    assert live is not None
+    assert CONTROL_PLANE_WISH not in live["metadata"]["labels"]
+    put_node(kube, "n3")
+    await TakeLabelAway(THREE.node("n3")).run(context, notes)
+    assert await still_control(context, THREE.node("n3")) is None
+
+
+async def test_nothing_of_the_node_is_left_in_the_api_and_a_second_run_finds_nothing(context, kube, notes):
+    await WriteKubeconfig().run(context, notes)
+    inventory = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"n3": "{}", "n4": "{}"}}
+    kube.put({**inventory, "metadata": {"name": "autarky-join-inventory", "namespace": "kube-system"}})
+    renewed(kube, "n4", ago=3)
+    put_pod(kube, "web", "n4")
+    csr = {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}
+    kube.put({**csr, "metadata": {"name": "csr-1"}, "spec": {"username": "system:node:n4"}})
+    kube.put({**csr, "metadata": {"name": "csr-2"}, "spec": {"username": "system:node:n3"}})
+    phase = ForgetNode(THREE.node("n4"))
+    assert await phase.plan(context)
+    await phase.run(context, notes)
+    assert await forget.left_of(kube, "n4") == []
+    assert await phase.plan(context) == []
+    left = await kube.get("v1", "ConfigMap", "autarky-join-inventory", "kube-system")
+    assert left is not None
+    assert list(left["data"]) == ["n3"]
+    assert len(await kube.list("certificates.k8s.io/v1", "CertificateSigningRequest")) == 1
+    assert "n4" not in members.remembered(context.directory)
+    assert "n4" not in context.machines.hosts
+
+
+# --- a machine that was replaced ---------------------------------------------------------------------------------
+
+
+def joined(context, *names: str) -> None:
+    for name in names:
+        files = context.machines.hosts[name].files
+        files[render_node.KUBELET_KUBECONFIG] = (b"{}", 0o600)
+        said = {"cluster": "demo", "node": name, "founders": ["n1", "n2", "n3"]}
+        files[MARKER] = (json.dumps(said).encode(), 0o644)
+
+
+@pytest.mark.looptime
+async def test_a_worker_with_an_empty_disk_is_forgotten_before_it_joins_anew(context, kube, notes):
+    joined(context, "n1", "n2", "n3")
+    renewed(kube, "n4", ago=1000)
+    phase = ForgetReplaced()
+    assert await phase.plan(context) == [Change("forget the machine that was n4 before")]
+    await phase.run(context, notes)
+    assert await kube.get("v1", "Node", "n4") is None
+    assert await phase.plan(context) == []
+
+
+async def test_hosts_that_have_joined_are_not_replaced(context):
+    joined(context, "n1", "n2", "n3", "n4")
+    assert await ForgetReplaced().plan(context) == []
+
+
+async def test_without_an_api_nobody_is_forgotten(make_context):
+    context = make_context(replace(THREE), kube=FakeKube(unhealthy="connection refused"))
+    assert await ForgetReplaced().plan(context) == []
