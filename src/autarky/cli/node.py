@@ -138,7 +138,8 @@ async def _remove(
     from autarky.phases.removal import known_node
     from autarky.workflows.remove import phases
 
-    context = build_context(with_remembered(found, places.cluster_dir(found.name)))
+    everything = with_remembered(found, places.cluster_dir(found.name))
+    context = build_context(everything, gone=[name] if dead else [])
     try:
         gone = known_node(context, name)
         await run_phases(

@@ -44,6 +44,8 @@ class ClusterMachines:
 
     cluster: Cluster
     release: Release
+    gone: frozenset[str] = frozenset()
+    """Nodes whose machine is said to be gone: their hosts need no lock."""
     _hosts: dict[str, Host] = field(default_factory=dict)
     _locks: HostLocks | None = None
 
@@ -63,7 +65,8 @@ class ClusterMachines:
     async def _lock_hosts(self) -> None:
         if self._locks is not None:
             names = [node.name for node in self.cluster.nodes] + [*self._lab_nodes()]
-            await self._locks.take({name: host for name in names if (host := self.host(name)) is not None})
+            hosts = {name: self.host(name) for name in names if name not in self.gone}
+            await self._locks.take({name: host for name, host in hosts.items() if host is not None})
 
     def _lab_nodes(self) -> dict[str, str]:
         """Node name → lab host name, an external etcd's host included."""
@@ -212,8 +215,10 @@ def connect(directory: Path, servers: Sequence[str], certificate: str) -> Kube:
     )
 
 
-def build_context(cluster: Cluster, *, demoted: Sequence[str] = (), take_ownership: bool = False) -> Context:
-    """Everything the phases need, from real adapters."""
+def build_context(
+    cluster: Cluster, *, demoted: Sequence[str] = (), take_ownership: bool = False, gone: Sequence[str] = ()
+) -> Context:
+    """Everything the phases need, from real adapters. `gone`: nodes whose machines are said to be no more."""
     from autarky.payload import load_release
     from autarky.phases.context import Context
     from autarky.pki import PkiStore
@@ -223,7 +228,7 @@ def build_context(cluster: Cluster, *, demoted: Sequence[str] = (), take_ownersh
     return Context(
         cluster=cluster,
         release=release,
-        machines=ClusterMachines(cluster, release),
+        machines=ClusterMachines(cluster, release, frozenset(gone)),
         pki=PkiStore(directory / "pki"),
         connect=lambda servers, certificate: connect(directory, servers, certificate),
         clock=SystemClock(),

@@ -25,6 +25,7 @@ from autarky.phases.hosts import MARKER, observe
 from autarky.phases.promote import ETCD_MEMBER, etcd_members
 from autarky.phases.teardown import clean
 from autarky.ports import Object, Progress
+from autarky.render.certificates import certificates_of
 from autarky.render.crds import API_VERSION
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
 from autarky.store import write_private
@@ -279,7 +280,9 @@ class CleanNode:
 
     async def run(self, context: Context, progress: Progress) -> None:
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        await clean(context.host(self.node), stamp, progress, purge=self.purge)
+        # The disk of a test host goes with it.
+        purge = self.purge or self.node.host.driver == "lab"
+        await clean(context.host(self.node), stamp, progress, purge=purge)
 
     async def _is_ours(self, context: Context) -> bool:
         host = context.machines.host(self.node.name)
@@ -307,6 +310,7 @@ class ForgetNode:
         await forget.forget(context.kube(), self.node.name)
         await context.machines.discard(self.node.name, progress)
         nodes = [node for name, node in members.remembered(context.directory).items() if name != self.node.name]
+        await asyncio.to_thread(context.pki.forget, certificates_of(self.node.name))
         await asyncio.to_thread(write_private, members.path_of(context.directory), members.memory_of(nodes))
         progress.note(f"node {self.node.name} is out of the cluster")
 

@@ -106,6 +106,13 @@ class PkiStore:
         self._settled = True
         return issued
 
+    def forget(self, names: Sequence[str]) -> None:
+        """Remove these leafs and their keys; what is not there is passed over."""
+        for name in names:
+            files = self._files(name)
+            for path in (files.key, files.certificate):
+                path.unlink(missing_ok=True)
+
     def _authorities(self, specs: Sequence[CertSpec], settings: CertificateSettings, now: datetime) -> dict[str, Plan]:
         """The CAs that sign these leafs: an etcd that somebody else runs needs none of ours."""
         needed = {spec.ca for spec in specs}

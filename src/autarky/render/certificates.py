@@ -18,6 +18,11 @@ def certificate_specs(cluster: Cluster) -> list[CertSpec]:
     return [*_cluster_specs(cluster), *_front_proxy_specs(), *_etcd_specs(cluster)]
 
 
+def certificates_of(node: str) -> list[str]:
+    """The names of the leafs that are one control node's own."""
+    return [f"kubelet-{node}", f"etcd/server-{node}", f"etcd/peer-{node}"]
+
+
 def _cluster_specs(cluster: Cluster) -> list[CertSpec]:
     return [
         _api_server(cluster),

@@ -61,8 +61,9 @@ def agent_parts(inputs: Inputs) -> list[Part]:
 
 
 def kubernetes_endpoints(cluster: Cluster) -> Object:
-    """The EndpointSlice of default/kubernetes as `up` writes it first; then the operator keeps it."""
-    nodes = cluster.control_nodes
+    """The EndpointSlice of default/kubernetes as `up` writes it first; then the operator keeps it, and adds the
+    control nodes that join later when they serve."""
+    nodes = cluster.founders or cluster.control_nodes
     return kubernetes_slice(Endpoint(node.name, node.known_address(), ready=True) for node in nodes)
 
 
