@@ -263,3 +263,21 @@ async def _until_not_served(kube: Lister, api_version: str, namespace: str) -> N
     for _ in range(200):
         assert await kube.get(api_version, "Gadget", "a", namespace) is None
         await asyncio.sleep(0.05)
+
+
+# --- eviction --------------------------------------------------------------------------------------------
+
+
+async def test_a_pod_is_evicted_and_one_that_is_absent_passed_over(kube: Lister, namespace: str) -> None:
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}}
+    await kube.apply(account, manager="test")
+    pod: Object = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "a", "namespace": namespace},
+        "spec": {"containers": [{"name": "main", "image": "example.org/main:1"}]},
+    }
+    await kube.create(pod)
+    assert await kube.evict(namespace, "a") is True
+    assert await kube.get("v1", "Pod", "a", namespace) is None  # no kubelet has it, so it goes at once
+    assert await kube.evict(namespace, "a") is False

@@ -226,3 +226,16 @@ def test_an_unknown_check_to_demote_is_an_error_with_the_near_name():
     )
     [finding] = [f for f in checks(ONE, facts_of(ONE), demoted=("zzz",)) if f.name == "ignore"]
     assert finding.remedy.startswith("the checks are: networks, ports")
+
+
+@pytest.mark.parametrize(("controls", "said"), [(1, None), (2, "survives the loss of 0"), (3, None), (4, "loss of 1")])
+def test_an_even_number_of_control_nodes_is_warned_of(controls, said):
+    cluster = a_cluster(controls=controls)
+    told = [f"{f.severity}: {f.what}" for f in checks(cluster, facts_of(cluster)) if f.name == "members"]
+    assert bool(told) == (said is not None)
+    assert all(line.startswith("warning: ") and said in line for line in told)
+
+
+def test_with_external_etcd_two_control_nodes_are_as_good_as_any_number():
+    cluster = a_cluster(controls=2, external_etcd=EXTERNAL)
+    assert [f for f in checks(cluster, facts_of(cluster)) if f.name == "members"] == []

@@ -156,3 +156,21 @@ async def test_a_tool_that_fails_says_why():
 async def test_a_tool_that_hangs_is_ended():
     with pytest.raises(tools.TimedOut, match="sleep 60 did not end within 0 s"):
         await tools.tool("sleep", "60", timeout=0.1)
+
+
+async def test_a_host_that_was_removed_begins_anew_and_takes_nobody_elses_address(monkeypatch):
+    async def nothing(*_args: object) -> None: ...
+
+    monkeypatch.setattr("autarky.lab.machine.Machine.clear", nothing)
+    monkeypatch.setattr("autarky.lab.ssh.write_config", lambda *_: None)
+    lab = described("demo", n1=(0, 0), n2=(0, 0), n3=(0, 0))
+    disk_of_n2 = lab.directory / "hosts" / "n2" / "disk.img"
+    disk_of_n2.parent.mkdir(parents=True)
+    disk_of_n2.write_bytes(b"")
+    await lab.remove("n2")
+    assert list(lab.records()) == ["n1", "n3"]
+    assert not disk_of_n2.exists()
+    state = lab._state()
+    lab._add_hosts(state, ["n4", "n2"])
+    addresses = [entry["address"] for entry in state["hosts"].values()]
+    assert len(set(addresses)) == 4
