@@ -79,6 +79,11 @@ class Context:
         known = tuple(node for node in self.surplus if node.address is not None)
         return replace(self.cluster, nodes=(*self.cluster.nodes, *known)) if known else self.cluster
 
+    @property
+    def founded(self) -> bool:
+        """Whether the cluster's API had ever answered when the hosts were asked."""
+        return any(memory.founded for memory in self.memories.values())
+
     def present(self, nodes: Iterable[Node]) -> tuple[Node, ...]:
         """Those whose host answers, or has not been asked yet."""
         return tuple(node for node in nodes if node.name not in self.absent)

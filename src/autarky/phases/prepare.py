@@ -96,10 +96,10 @@ async def look(context: Context, node: Node) -> NodeWork:
     host = context.host(node)
     inputs = context.inputs()
     files = [_marker(context, node), *render_node.system_files(inputs, node), *render_node.kubelet_files(inputs, node)]
-    revisions = wanted_revisions(context, node)
+    revisions = wanted_revisions(context, node) if context.founded or node.name == context.first.name else []
     work = NodeWork(binaries=await missing_binaries(host, payload, render_node.binaries(node)))
     work.files = await changed_files(host, files)
-    work.revisions = await _missing_revisions(host, revisions)
+    work.revisions = await missing_revisions(host, revisions)
     runtime = await host.run(["systemctl", "is-active", "containerd"], check=False)
     work.start_runtime = runtime.text != "active" or any(f.path in _RUNTIME_FILES for f in work.files)
     wanted = [payload.images[name] for name in render_node.images(node)]
@@ -111,7 +111,8 @@ _RUNTIME_FILES = (render_node.CONTAINERD_CONFIG, render_node.CONTAINERD_UNIT)
 
 
 def wanted_revisions(context: Context, node: Node) -> list[standby.Revision]:
-    """The standby is complete on every control node, whatever is hosted."""
+    """The standby is complete on every control node, whatever is hosted. On all but the first founder it is put in
+    place when the API has answered for the first time: a kubelet that starts brings up what it finds."""
     if not node.control_plane:
         return []
     inputs = context.inputs()
@@ -228,7 +229,7 @@ async def push_images(context: Context, payload: Payload, progress: Progress) ->
 # --- standby ---------------------------------------------------------------------------------------
 
 
-async def _missing_revisions(host: Host, revisions: Sequence[standby.Revision]) -> list[standby.Revision]:
+async def missing_revisions(host: Host, revisions: Sequence[standby.Revision]) -> list[standby.Revision]:
     """Those that are not the current one; a component the node agent checkpoints is its own matter."""
     if not revisions:
         return []

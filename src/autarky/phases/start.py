@@ -23,7 +23,7 @@ from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.phases.context import Context, for_each
 from autarky.phases.hosts import FOUNDED
-from autarky.phases.prepare import changed_files
+from autarky.phases.prepare import changed_files, missing_revisions, put_revision, wanted_revisions
 from autarky.ports import Host, Progress
 from autarky.render import etcd, standby
 from autarky.render import node as render_node
@@ -66,11 +66,10 @@ class StartControlPlane:
 
     async def run(self, context: Context, progress: Progress) -> None:
         founders = context.present(context.cluster.founders)
-        founded = any(memory.founded for memory in context.memories.values())
-        standbys = () if await context.api_answers() else founders if founded else (context.first,)
+        standbys = () if await context.api_answers() else founders if context.founded else (context.first,)
         await for_each(founders, lambda node: self._start(context, node, progress, with_standbys=node in standbys))
         await wait_for_api(context, progress)
-        await for_each(founders, lambda node: context.host(node).write_files([File(FOUNDED, b"")]))
+        await for_each(founders, lambda node: _note_founded(context, node))
 
     async def _start(self, context: Context, node: Node, progress: Progress, *, with_standbys: bool) -> None:
         host = context.host(node)
@@ -84,6 +83,14 @@ class StartControlPlane:
                 await host.run([standby.SCRIPT_PATH, "activate", component])
         await start_kubelet(host)
         progress.note(f"the kubelet of {node.name} runs")
+
+
+async def _note_founded(context: Context, node: Node) -> None:
+    """From here on a kubelet that starts brings up the standby, and nobody founds the cluster any more."""
+    host = context.host(node)
+    for revision in await missing_revisions(host, wanted_revisions(context, node)):
+        await put_revision(host, revision)
+    await host.write_files([File(FOUNDED, b"")])
 
 
 async def wait_for_api(context: Context, progress: Progress) -> None:
