@@ -194,11 +194,18 @@ def _health(pods: list[Object] | None, component: str, node: Node, booted: datet
 
 async def withdrawn_pods(context: Context) -> list[str]:
     """The pods of standbys that were withdrawn and have not ended: an API server drains for a few seconds."""
-    withdrawn = {c for c in standby.COMPONENTS if wanted_slot(context, c) is slots.Slot.HOSTED}
-    nodes = {node.name for node in pivoting(context)}
     pods = await context.kube().list("v1", "Pod", namespace=SYSTEM, labels="autarky.dev/slot=standby")
+    left = [pod for pod in pods if pod["metadata"]["labels"]["k8s-app"] in standby.COMPONENTS]
+    nodes = [node for node in pivoting(context) if any(pod["spec"].get("nodeName") == node.name for pod in left)]
+    active = await for_each(nodes, lambda node: _active(context, node))
     return sorted(
         pod["metadata"]["name"]
-        for pod in pods
-        if pod["spec"].get("nodeName") in nodes and pod["metadata"]["labels"]["k8s-app"] in withdrawn
+        for pod in left
+        if pod["metadata"]["labels"]["k8s-app"] not in active.get(pod["spec"].get("nodeName"), standby.COMPONENTS)
     )
+
+
+async def _active(context: Context, node: Node) -> set[str]:
+    """The components whose standby is meant to run on the node."""
+    listing = await context.host(node).run([standby.SCRIPT_PATH, "list"])
+    return {component for component, (_, activations) in standby.parse_list(listing.text).items() if activations}

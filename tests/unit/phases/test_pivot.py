@@ -101,6 +101,8 @@ async def test_a_standby_that_is_missing_is_activated(context, notes):
 async def test_what_has_not_ended_of_a_withdrawn_standby_is_known(context, kube):
     kube.put(pod("kube-apiserver", slot="standby"))
     kube.put(pod("node-agent", slot="standby"))
+    kube.put(pod("kube-scheduler", slot="standby"))
+    host(context).activations["kube-apiserver"] = []
     assert await withdrawn_pods(context) == ["kube-apiserver-standby-n1"]
 
 
