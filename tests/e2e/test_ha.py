@@ -85,9 +85,10 @@ def _is_named_while_it_is_gone(cluster: TestCluster, node: str) -> None:
     findings = json.loads(cluster.autarky("doctor", "--cluster", cluster.name, "-o", "json", check=False).stdout)
     assert findings[0]["subject"] == node, findings
     assert any("stops if one more member fails" in finding["what"] for finding in findings), findings
-    plan = cluster.autarky("plan", "-f", str(cluster.file), "-o", "plain").stdout
-    assert f"create or power on lab host {node}" in plan
-    assert "Start the temporary control plane" not in plan
+    plan = cluster.autarky("plan", "-f", str(cluster.file), "-o", "plain")
+    assert f"create or power on lab host {node}" in plan.stdout
+    assert "Start the temporary control plane" not in plan.stdout
+    assert f"node {node}: its machine does not run" in plan.stderr
     without = cluster.up("--skip", "create-hosts", check=False)
     assert without.status == 3, without.stderr
     assert f"node {node}: its machine does not run" in without.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -121,11 +121,18 @@ async def bring_up(
         )
     finally:
         await context.close()
-    if context.absent and not dry_run:
-        left_out = "; ".join(f"node {name}: {why}" for name, why in context.absent.items())
-        raise Unreachable(f"everything else is as wanted, but not all hosts answer: {left_out}\n{_WHEN_BACK}")
+    _tell_of_absent(context.absent, dry_run=dry_run)
     if output != "json" and not dry_run:
         click.echo(_how_to_use(wanted.name, context.directory, changed=result.outcome != "unchanged"))
+
+
+def _tell_of_absent(absent: Mapping[str, str], *, dry_run: bool) -> None:
+    """Which nodes were left out; after a run that is an error, since the cluster is not as wanted."""
+    left_out = "; ".join(f"node {name}: {why}" for name, why in absent.items())
+    if left_out and dry_run:
+        click.echo(f"planned without what does not answer: {left_out}", err=True)
+    elif left_out:
+        raise Unreachable(f"everything else is as wanted, but not all hosts answer: {left_out}\n{_WHEN_BACK}")
 
 
 def _how_to_use(name: str, directory: Path, *, changed: bool) -> str:
