@@ -1,0 +1,84 @@
+"""The temporary control plane: one for all founders, standbys of the others once the API has answered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from autarky import places
+from autarky.phases.hosts import FOUNDED, MARKER, observe
+from autarky.phases.prepare import PrepareHosts
+from autarky.phases.start import StartControlPlane, static_pod_changes
+from autarky.render import standby
+from fakes.clusters import a_cluster
+from fakes.kube import FakeKube
+
+THREE = a_cluster(controls=3)
+ACTIVATIONS = [f"activate {component}" for component in standby.COMPONENTS]
+
+
+def acts(context, name: str, verb: str) -> list[str]:
+    return [act for act in context.machines.hosts[name].log if act.startswith(verb)]
+
+
+async def started(context, kube, notes) -> None:
+    """Run the phase; the API answers when the first host has been told to activate its standbys."""
+    async with asyncio.TaskGroup() as group:
+        run = group.create_task(StartControlPlane().run(context, notes))
+        await asyncio.sleep(5)
+        assert acts(context, "n1", "activate")
+        assert not run.done()
+        kube.unhealthy = None
+
+
+@pytest.mark.looptime
+async def test_only_the_first_founder_has_a_temporary_control_plane_and_all_get_complete_standbys(make_context, notes):
+    kube = FakeKube(unhealthy="connection refused")
+    context = make_context(THREE, kube=kube)
+    await observe(context)
+    await PrepareHosts().run(context, notes)
+    assert [len(acts(context, name, "switch")) for name in ("n1", "n2", "n3")] == [3, 0, 0]
+    await started(context, kube, notes)
+    assert acts(context, "n1", "activate") == ACTIVATIONS
+    assert acts(context, "n2", "activate") == acts(context, "n3", "activate") == []
+    assert [len(acts(context, name, "switch")) for name in ("n1", "n2", "n3")] == [3, 3, 3]
+    await observe(context)
+    assert context.founded
+    assert await PrepareHosts().plan(context) == []
+
+
+@pytest.mark.looptime
+async def test_that_the_cluster_is_founded_is_noted_after_the_standbys_are_complete(make_context, notes):
+    kube = FakeKube(unhealthy="connection refused")
+    context = make_context(THREE, kube=kube)
+    await observe(context)
+    await PrepareHosts().run(context, notes)
+    await started(context, kube, notes)
+    log = context.machines.hosts["n2"].log
+    assert log.index(f"write {FOUNDED}") > max(n for n, act in enumerate(log) if act.startswith("switch"))
+
+
+@pytest.mark.looptime
+async def test_of_a_cluster_that_is_down_the_standbys_of_all_nodes_are_activated(make_context, notes):
+    kube = FakeKube(unhealthy="connection refused")
+    context = make_context(THREE, kube=kube)
+    for name in ("n1", "n2", "n3"):
+        said = {"cluster": "demo", "node": name, "founders": ["n1", "n2", "n3"]}
+        context.machines.hosts[name].files[MARKER] = (json.dumps(said).encode(), 0o644)
+        context.machines.hosts[name].files[FOUNDED] = (b"", 0o644)
+    await observe(context)
+    await started(context, kube, notes)
+    assert all(acts(context, name, "activate") == ACTIVATIONS for name in ("n1", "n2", "n3"))
+
+
+async def test_etcds_static_pod_is_not_written_anew_when_a_member_has_left(make_context):
+    context = make_context(THREE)
+    host = context.machines.hosts["n1"]
+    _, files = await static_pod_changes(context, host, THREE.nodes[0])
+    await host.write_files(files)
+    smaller = make_context(a_cluster(controls=2))
+    stale, missing = await static_pod_changes(smaller, host, THREE.nodes[0])
+    assert not [path for path in stale if path.startswith(f"{places.MANIFESTS}/etcd-")]
+    assert not [file for file in missing if file.path.startswith(f"{places.MANIFESTS}/etcd-")]
