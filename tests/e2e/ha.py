@@ -45,17 +45,27 @@ def etcd_members(cluster: TestCluster, node: str) -> set[str]:
     return {member["name"] for member in said["members"]}
 
 
-def healthy(cluster: TestCluster) -> bool:
-    """Everything is hosted, all standbys are dormant, and no host is missing."""
+def out_of_place(cluster: TestCluster) -> list[str]:
+    """What is not as it should be: not ready, a standby that is active, a host that is missing, no API."""
     found = cluster.status()
-    active = [row for row in found["rows"] if row["slot"] == "standby" and row["component"] != "node-agent"]
-    return bool(found["healthy"]) and all(row["health"] == "dormant" for row in active)
+    rows = [
+        f"{row['component']} on {row['node']} ({row['slot']}) is {row['health']} {row['detail']}".rstrip()
+        for row in found["rows"]
+        if row["health"] not in _IN_PLACE.get((row["slot"], row["component"] == "node-agent"), {"ready"})
+    ]
+    api = [] if found["api"] == "ready" else [f"API: {found['api']}"]
+    return [*api, *found["absent"], *rows]
+
+
+_IN_PLACE = {("standby", False): {"dormant"}}
 
 
 def wait_until_healthy(cluster: TestCluster) -> float:
     """Seconds until all is where it belongs, with nobody's help."""
     began = time.monotonic()
-    cluster.wait("all is healthy", lambda: healthy(cluster), seconds=RETURN_SECONDS)
+    while left := out_of_place(cluster):
+        assert time.monotonic() < began + RETURN_SECONDS, f"after {RETURN_SECONDS:.0f} s: {left}"
+        time.sleep(0.5)
     return time.monotonic() - began
 
 

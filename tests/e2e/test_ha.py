@@ -19,7 +19,6 @@ from ha import (
     etcd_leader,
     etcd_members,
     failing_seconds,
-    healthy,
     lab_hosts,
     start,
     survived,
@@ -54,7 +53,7 @@ def show(capsys: pytest.CaptureFixture[str]) -> Show:
 
 
 def test_one_run_brings_up_three_control_nodes_and_a_worker(cluster: TestCluster) -> None:
-    assert healthy(cluster), cluster.status()
+    wait_until_healthy(cluster)
     hosted = [row for row in cluster.status()["rows"] if row["slot"] == "hosted"]
     assert {row["node"] for row in hosted if row["component"] == "kube-apiserver"} == set(CONTROL)
     assert etcd_members(cluster, "n1") == set(CONTROL)
@@ -102,7 +101,7 @@ def test_a_worker_whose_machine_was_replaced_joins_anew_under_its_name(cluster: 
     said = cluster.up().stderr
     assert f"the machine that was {WORKER} before is forgotten" in said
     assert _uid(cluster, WORKER) != before
-    assert healthy(cluster), cluster.status()
+    wait_until_healthy(cluster)
 
 
 def test_a_worker_is_reported_when_the_file_lacks_it_and_goes_when_it_is_asked_for(cluster: TestCluster) -> None:
@@ -115,7 +114,7 @@ def test_a_worker_is_reported_when_the_file_lacks_it_and_goes_when_it_is_asked_f
     assert WORKER not in lab_hosts(cluster)
     assert "up: unchanged" in smaller.up().stderr
     cluster.autarky("node", "add", "--cluster", cluster.name, WORKER, "--host", "lab", "-o", "plain")
-    assert healthy(cluster), cluster.status()
+    wait_until_healthy(cluster)
     assert "up: unchanged" in cluster.up().stderr
 
 
