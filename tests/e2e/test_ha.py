@@ -192,3 +192,31 @@ def test_a_rolling_upgrade_of_three_api_servers_fails_no_request(cluster: TestCl
             rolled_out(cluster, API)
     for reports in (from_worker, from_control):
         assert reports[0]["failed"] == 0, reports[0]
+
+
+@pytest.mark.slow
+def test_a_control_node_that_is_added_later_joins_by_its_label_and_leaves_when_it_is_asked_for(
+    cluster: TestCluster,
+) -> None:
+    add = ("node", "add", "--cluster", cluster.name, "n4", "--host", "lab", "--control-plane", "-o", "plain")
+    with cluster.probed(600, inside=WORKER) as reports:
+        cluster.autarky(*add, timeout=400)
+        wait_until_healthy(cluster)
+        assert etcd_members(cluster, "n1") == {*CONTROL, "n4"}
+        cluster.autarky("node", "remove", "--cluster", cluster.name, "n4", "--yes", "-o", "plain", timeout=400)
+        assert etcd_members(cluster, "n1") == set(CONTROL)
+    assert reports[0]["failed"] == 0, reports[0]
+    assert _uid(cluster, "n4") == ""
+    cluster.up()
+    assert "up: unchanged" in cluster.up().stderr
+
+
+@pytest.mark.slow
+def test_a_control_node_whose_machine_burnt_down_is_replaced_under_its_name(cluster: TestCluster) -> None:
+    wait_until_healthy(cluster)
+    cluster.autarky("lab", "remove", "--lab", cluster.name, "n3")
+    said = cluster.autarky("up", "--cluster", cluster.name, "-o", "plain", timeout=600).stderr
+    assert "the machine that was n3 before is forgotten" in said
+    wait_until_healthy(cluster)
+    assert etcd_members(cluster, "n1") == set(CONTROL)
+    assert "up: unchanged" in cluster.up().stderr
