@@ -7,7 +7,8 @@ and taken away when somebody leads and a hosted pod is Ready that has not failed
 The rules (design §4): unknown is not down (rule 2): without an API, or while etcd is down (rule 9), nobody
 can renew a lease, so nothing is concluded and the clock starts anew; and pods that were cut off have ended
 meanwhile, and need their time to find the API again. The standby is dispensable only while a hosted pod of
-this node is Ready for SETTLE seconds (rule 1).
+this node is Ready for SETTLE seconds, or, where the node has none, while another node is seen to lead for as long
+(rule 1).
 
 Danger: both slots of a node give the same host name as their identity, so the holder's name tells the node
 and never the slot.
@@ -28,6 +29,8 @@ AFTER_OUTAGE_SECONDS = 30.0
 its requests that hang give up after 5 s each, its API server looks for etcd up to 10 s after an outage of a
 minute, and it waits for the lease's duration from when it first *sees* the lease."""
 SETTLE_SECONDS = 10.0
+RENEWED_SECONDS = 5.0
+"""A lease that is led is renewed every second or two: one that has not changed for longer may be a dead one's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,8 @@ class Lease:
 class Seen:
     """hosted_pod: uid of this node's hosted pod, when there is one. lease: None when it is absent.
 
-    readable: False while the API cannot be asked or etcd is down: then nobody can renew either.
+    readable: False while the API cannot be asked or etcd is down: then nobody can renew either. elsewhere: whether
+    the lease's holder is another node.
     """
 
     hosted: Health
@@ -51,13 +55,15 @@ class Seen:
     standby_active: bool | None
     lease: Lease | None
     readable: bool
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseMemory:
     """lease, since: what was seen last, and since when (monotonic seconds) it has not changed.
 
-    ready_since: since when the hosted pod has been Ready without a break.
+    ready_since: since when the hosted pod has been Ready without a break. led_elsewhere_since: since when another
+    node has renewed the lease without a break.
     failed: hosted pods that were Ready and did not lead when nobody else did.
     outage: nobody has renewed the lease since it could not be seen.
     """
@@ -65,6 +71,7 @@ class LeaseMemory:
     lease: Lease | None = None
     since: float | None = None
     ready_since: float | None = None
+    led_elsewhere_since: float | None = None
     failed: frozenset[str] = field(default_factory=frozenset)
     outage: bool = False
 
@@ -105,7 +112,9 @@ def _watched(seen: Seen, memory: LeaseMemory, now: float) -> LeaseMemory:
     ready_since = (memory.ready_since or now) if seen.hosted is Health.READY else None
     failed = memory.failed & {seen.hosted_pod} if seen.hosted_pod is not None else frozenset[str]()
     outage = memory.outage and (memory.since is None or unchanged)
-    return LeaseMemory(seen.lease, since, ready_since, failed, outage)
+    led = seen.elsewhere and since is not None and now - since < RENEWED_SECONDS
+    led_since = (now if memory.led_elsewhere_since is None else memory.led_elsewhere_since) if led else None
+    return LeaseMemory(seen.lease, since, ready_since, led_since, failed, outage)
 
 
 def _idle_seconds(memory: LeaseMemory, now: float, patience: float) -> float | None:
@@ -129,6 +138,8 @@ def _standby_away(seen: Seen, memory: LeaseMemory, idle: float | None) -> LeaseD
 
 
 def _standby_there(seen: Seen, memory: LeaseMemory, idle: float | None, now: float) -> LeaseDecision:
+    if seen.hosted is Health.ABSENT and memory.led_elsewhere_since is not None:
+        return _led_elsewhere(memory, now - memory.led_elsewhere_since)
     if seen.hosted is not Health.READY or memory.ready_since is None:
         return _quiet(f"the hosted pod is {seen.hosted.value}, the standby stays", memory)
     if seen.hosted_pod in memory.failed:
@@ -141,6 +152,14 @@ def _standby_there(seen: Seen, memory: LeaseMemory, idle: float | None, now: flo
     return _act(
         Action.WITHDRAW_STANDBY, f"the hosted pod is Ready since {ready:.1f} s, so the standby is withdrawn", memory
     )
+
+
+def _led_elsewhere(memory: LeaseMemory, seconds: float) -> LeaseDecision:
+    """There is no hosted pod of this node to wait for."""
+    sentence = f"another node leads since {seconds:.1f} s"
+    if seconds < SETTLE_SECONDS:
+        return _quiet(sentence, memory)
+    return _act(Action.WITHDRAW_STANDBY, f"{sentence}, so the standby is withdrawn", memory)
 
 
 def _quiet(sentence: str, memory: LeaseMemory, *, settled: bool = False) -> LeaseDecision:

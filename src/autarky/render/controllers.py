@@ -17,6 +17,8 @@ from autarky.render.values import CONTROL_PLANE_FACT, Inputs, Object, flags, imm
 
 CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
+MOST_REPLICAS = 3
+"""One on each control node, so that none has to live on its standby; more than three add nothing."""
 FILES = "/etc/kubernetes/secrets"
 LEASE = {
     "leader-elect": "true",
@@ -160,7 +162,7 @@ def hosted(inputs: Inputs, name: str) -> list[Object]:
     deployment = pods.deployment(
         name,
         pod,
-        replicas=min(2, len(inputs.cluster.control_nodes)),
+        replicas=min(MOST_REPLICAS, len(inputs.cluster.control_nodes)),
         strategy=pods.rolling(surge=1, unavailable=0),
         labels=labels,
     )

@@ -177,3 +177,32 @@ class Node(RuleBasedStateMachine):
 
 Node.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 TestNode = Node.TestCase
+
+
+# --- a node without a hosted pod of its own, among others -------------------------------------------------
+
+STANDBY_ONLY = Seen(Health.ABSENT, None, standby_active=True, lease=HELD, readable=True, elsewhere=True)
+
+
+def renewing(seconds: int, seen: Seen = STANDBY_ONLY, *, until: int = 1000):
+    """A look each second at a lease that is renewed each second, until it is not any more."""
+    memory, actions = LeaseMemory(), []
+    for second in range(seconds + 1):
+        lease = replace(HELD, renewed=str(min(second, until)))
+        found = decide(Slot.HOSTED, replace(seen, lease=lease), memory, float(second))
+        memory = found.memory
+        actions += found.decision.actions
+    return actions
+
+
+def test_where_no_hosted_pod_is_the_standby_goes_when_another_node_has_led_for_a_while():
+    assert renewing(int(SETTLE_SECONDS) - 1) == []
+    assert renewing(int(SETTLE_SECONDS)) == [Action.WITHDRAW_STANDBY]
+
+
+def test_a_lease_of_another_node_that_nobody_renews_any_more_is_no_reason_to_go():
+    assert renewing(60, until=2) == []
+
+
+def test_a_standby_that_leads_itself_stays_where_no_hosted_pod_is():
+    assert renewing(60, replace(STANDBY_ONLY, elsewhere=False)) == []

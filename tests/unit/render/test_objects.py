@@ -143,7 +143,7 @@ def test_the_endpoints_of_the_api_are_the_load_balancers_of_all_control_nodes():
     assert [port["port"] for port in slice_["ports"]] == [6443]
 
 
-@pytest.mark.parametrize(("controls", "replicas"), [(1, 1), (2, 2), (3, 2)])
+@pytest.mark.parametrize(("controls", "replicas"), [(1, 1), (2, 2), (3, 3), (5, 3)])
 def test_controllers_have_as_many_replicas_as_there_are_nodes_for_them(controls, replicas):
     _, deployment, _ = controllers.hosted(inputs_of(a_cluster(controls=controls)), "kube-scheduler")
     assert deployment["spec"]["replicas"] == replicas

@@ -149,6 +149,7 @@ class NodeAgent:
             hosted_pod=None if pod is None else pod["metadata"]["uid"],
             standby_active=None if active is None else active[component],
             lease=self.api.lease(component),
+            elsewhere=api_seen.is_held_elsewhere(self.api.lease(component), socket.gethostname()),
             readable=etcd_up and self.api.leases_readable(component),
         )
         memory = self._leases.get(component, leadership.LeaseMemory())

@@ -106,6 +106,12 @@ def lease_of(obj: Object) -> Lease:
     )
 
 
+def is_held_elsewhere(lease: Lease | None, hostname: str) -> bool:
+    """Whether a process of another host has it: identities are the host's name, "_" and an id."""
+    host, separator, _ = ("" if lease is None else lease.holder).rpartition("_")
+    return bool(separator) and host != hostname
+
+
 def renewed(obj: Object) -> datetime | None:
     stamp = obj.get("spec", {}).get("renewTime")
     return datetime.fromisoformat(stamp) if stamp else None
