@@ -58,6 +58,8 @@ class FakeHost:
                 return self._standby(arguments)
             case ["sh", "-c", script, "sh", *paths]:
                 return self._script(script, paths, stdin or b"")
+            case ["sh", "-c", script] if "kill -USR2" in script:
+                self._act("reload the load balancer")
             case ["bash", "-c", _]:
                 return _said("HTTP/1.0 200 OK" if self.balanced else "HTTP/1.0 503 Service Unavailable")
             case _:

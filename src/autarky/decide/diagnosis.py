@@ -7,11 +7,16 @@ of a host that is off nothing else is said, and of an API without etcd not that 
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 LOW_DISK_BYTES = 512 * 1024 * 1024
 """etcd and the agents write little, but what they write must not fail."""
+SLOW_FSYNC_SECONDS = 0.1
+"""etcd's documentation asks for 99 of 100 below 10 ms; with ten times that on average its leader is at risk."""
+CLOCK_SECONDS = 2.0
+"""As preflight's warning: far less than what withdraws a server, and far more than a round trip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +25,11 @@ class NodeEvidence:
 
     units: systemd unit → whether it is active. free: path → bytes left. etcd: the status of the local member's
     health (None: no answer); has_etcd: whether there should be one. balanced: API server → whether the load
-    balancer holds it for ready; None when the balancer does not answer. active: components whose standby runs.
-    missing_standby: components without a complete standby.
+    balancer holds it for ready; None when the balancer does not answer. alive: the same of servers that live, ready
+    or not. stale_balancer: whether it runs another configuration than the one on the disk. accepting: which of the
+    node's own API servers accept connections. fsync: seconds that etcd's disk took to sync, on average, while it was
+    looked at. clock: seconds since 1970, against a reference that all nodes' evidence shares. active: components
+    whose standby runs. missing_standby: components without a complete standby.
     """
 
     name: str
@@ -32,6 +40,11 @@ class NodeEvidence:
     has_etcd: bool = True
     etcd: int | None = 200
     balanced: Mapping[str, bool] | None = field(default_factory=dict)
+    alive: Mapping[str, bool] = field(default_factory=dict)
+    stale_balancer: bool = False
+    accepting: frozenset[str] = frozenset()
+    fsync: float | None = None
+    clock: float | None = None
     active: frozenset[str] = frozenset()
     missing_standby: frozenset[str] = frozenset()
 
@@ -51,7 +64,7 @@ class PodEvidence:
 class ClusterEvidence:
     """api: why it does not answer, or "". idle_leases: component → seconds since its lease was renewed.
 
-    hosted: the components whose level is hosted.
+    hosted: the components whose level is hosted. withdrawn: node → why its API servers get no new connections.
     """
 
     nodes: tuple[NodeEvidence, ...]
@@ -60,6 +73,7 @@ class ClusterEvidence:
     unready_pods: tuple[PodEvidence, ...] = ()
     idle_leases: Mapping[str, float] = field(default_factory=dict)
     hosted: frozenset[str] = frozenset()
+    withdrawn: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +92,13 @@ LEASE_IDLE_SECONDS = 20.0
 def diagnose(cluster: ClusterEvidence) -> list[Finding]:
     """See the module's contract."""
     hosts = [finding for node in cluster.nodes for finding in _host(node)]
-    etcd = [*_quorum(cluster), *_etcd(cluster)]
-    api = list(_api(cluster, explained=bool(hosts or etcd)))
-    inside = [] if cluster.api else list(_inside(cluster))
-    return [*hosts, *etcd, *api, *inside, *_covered(cluster)]
+    cut_off = [node.name for node in cluster.nodes if _is_cut_off(node, cluster)]
+    between = [*_clocks(cluster), *map(_cut_off, cut_off)]
+    etcd = [*_quorum(cluster), *_etcd(cluster, cut_off)]
+    servers = list(_servers(cluster))
+    api = list(_api(cluster, explained=bool(hosts or etcd or servers)))
+    inside = [] if cluster.api else list(_inside(cluster, cut_off))
+    return [*hosts, *between, *etcd, *servers, *api, *inside, *_covered(cluster)]
 
 
 def _host(node: NodeEvidence) -> Iterator[Finding]:
@@ -102,6 +119,49 @@ def _host(node: NodeEvidence) -> Iterator[Finding]:
             return  # without containerd there is no kubelet, and without a kubelet nothing is restarted
 
 
+# --- between nodes ------------------------------------------------------------------------------------
+
+
+def _clocks(cluster: ClusterEvidence) -> Iterator[Finding]:
+    clocks = {node.name: node.clock for node in cluster.nodes if node.clock is not None}
+    middle = statistics.median_low(clocks.values()) if clocks else 0.0
+    for name, clock in clocks.items():
+        withdrawn = cluster.withdrawn.get(name, "")
+        if abs(clock - middle) > CLOCK_SECONDS:
+            seen = "it was compared with those of the other nodes"
+            if withdrawn:
+                seen += "; its API servers get no new connections"
+            what = f"its clock is {clock - middle:+.0f} s off the others'"
+            yield Finding(name, what, seen, f"synchronise the clock of {name} (NTP)")
+        elif withdrawn:
+            go_on = f"autarky kubectl describe node {name}"
+            yield Finding(name, "its API servers get no new connections", withdrawn, go_on)
+
+
+def _is_cut_off(node: NodeEvidence, cluster: ClusterEvidence) -> bool:
+    """Others see live servers, and none of this node's; it sees none but its own, if any: one that could not start
+    for lack of its etcd neighbours is no sign that the network is well."""
+    if node.balanced is None or not node.alive:
+        return False
+    others = [other for other in cluster.nodes if other is not node and other.balanced is not None]
+    seen_by_others = {server for other in others for server, alive in other.alive.items() if alive}
+    seen_here = {server for server, alive in node.alive.items() if alive}
+    return bool(seen_by_others) and not _of(node.name, seen_by_others) and seen_here == _of(node.name, seen_here)
+
+
+def _of(node: str, servers: set[str]) -> set[str]:
+    return {server for server in servers if server.rpartition("-")[0] == node}
+
+
+def _cut_off(name: str) -> Finding:
+    what = "it and the other nodes do not reach each other"
+    seen = "its load balancer holds no other node's API server for alive, and no other one holds any of its own"
+    return Finding(name, what, seen, f"look at the network of {name}: TCP 6443, 7443, 7444 and 2379-2380 between nodes")
+
+
+# --- from etcd upwards --------------------------------------------------------------------------------
+
+
 def _quorum(cluster: ClusterEvidence) -> Iterator[Finding]:
     """Of several members: how many more may fail."""
     members = [node for node in cluster.nodes if node.control_plane and node.has_etcd]
@@ -118,12 +178,28 @@ def _quorum(cluster: ClusterEvidence) -> Iterator[Finding]:
         yield Finding("etcd", "it serves, and stops if one more member fails", seen, go_on)
 
 
-def _etcd(cluster: ClusterEvidence) -> Iterator[Finding]:
+def _etcd(cluster: ClusterEvidence, cut_off: list[str]) -> Iterator[Finding]:
     for node in cluster.nodes:
-        unexplained = all(node.units.values())
-        if node.control_plane and node.has_etcd and not node.problem and node.etcd != 200 and unexplained:
+        if not node.control_plane or not node.has_etcd or node.problem:
+            continue
+        if node.etcd != 200 and node.name not in cut_off and all(node.units.values()):
             seen = "nothing answers on its health port" if node.etcd is None else f"its health is {node.etcd}"
             yield Finding(node.name, "etcd is not healthy", seen, f"autarky logs etcd --node {node.name}")
+        if node.fsync is not None and node.fsync > SLOW_FSYNC_SECONDS:
+            seen = f"a sync took {1000 * node.fsync:.0f} ms on average; a few are usual"
+            yield Finding(node.name, "etcd's disk is slow", seen, f"see what else uses the disk of {node.name}")
+
+
+def _servers(cluster: ClusterEvidence) -> Iterator[Finding]:
+    """One that accepts and does not answer, as every load balancer sees it that answers."""
+    balancers = [node for node in cluster.nodes if node.balanced is not None]
+    for node in cluster.nodes:
+        for server in sorted(node.accepting):
+            alive = [other.alive[server] for other in balancers if server in other.alive]
+            if alive and not any(alive):
+                seen = f"{server} accepts connections, and no load balancer gets an answer from it"
+                go_on = f"autarky logs kube-apiserver --node {node.name}"
+                yield Finding(node.name, "an API server hangs", seen, go_on)
 
 
 def _api(cluster: ClusterEvidence, *, explained: bool) -> Iterator[Finding]:
@@ -135,6 +211,9 @@ def _api(cluster: ClusterEvidence, *, explained: bool) -> Iterator[Finding]:
                 "nothing listens on 127.0.0.1:6444",
                 f"autarky logs node-load-balancer --node {node.name}",
             )
+        elif node.stale_balancer:
+            what, seen = "its load balancer runs an old configuration", "another one is on its disk"
+            yield Finding(node.name, what, seen, f"autarky logs node-agent --node {node.name}")
     if not cluster.api or explained:
         return
     ready = [server for node in cluster.nodes for server, up in (node.balanced or {}).items() if up]
@@ -142,14 +221,14 @@ def _api(cluster: ClusterEvidence, *, explained: bool) -> Iterator[Finding]:
     yield Finding("API", "it does not answer", seen, "autarky logs kube-apiserver")
 
 
-def _inside(cluster: ClusterEvidence) -> Iterator[Finding]:
+def _inside(cluster: ClusterEvidence, cut_off: list[str]) -> Iterator[Finding]:
     for component, seconds in cluster.idle_leases.items():
         if seconds > LEASE_IDLE_SECONDS:
             seen = f"its lease was renewed {seconds:.0f} s ago"
             yield Finding(component, "nobody leads", seen, f"autarky logs {component}")
     silent = {node.name for node in cluster.nodes if node.problem}
     for name, why in cluster.unready_nodes.items():
-        if name in silent:
+        if name in silent or name in cut_off:
             continue
         yield Finding(name, "the node is not Ready", why, f"autarky logs kubelet --node {name}")
     for pod in cluster.unready_pods:

@@ -6,6 +6,7 @@ It only looks. Nothing here fails for a source that is silent: its silence is ev
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -19,10 +20,13 @@ from autarky.phases.hosts import observe
 from autarky.phases.pivot import LEVELS
 from autarky.phases.status import gather
 from autarky.ports import Host
-from autarky.render import controllers, standby
-from autarky.render.values import SYSTEM
+from autarky.render import controllers, nllb, standby
+from autarky.render.values import SYSTEM, WITHDRAWN
 
 UNITS = ("containerd", "kubelet")
+SYNC_SECONDS = 3
+"""How long etcd's disk is looked at: a cluster at rest writes its leases several times meanwhile."""
+_SERVERS = {str(port): slot for slot, port in nllb.API_PORTS}
 # Answers of loopback ports as plain HTTP; "-" where nothing answers.
 _SCRIPT = f"""\
 ask() {{
@@ -36,7 +40,23 @@ for path in / {places.ETCD_DATA}; do
 done
 echo "etcd $(ask {ports.ETCD_HEALTH} /readyz)"
 echo "balancer $(ask {ports.NLLB_HEALTH} /)"
-for server; do echo "server $server $(ask {ports.NLLB_HEALTH} "/$server")"; done
+for server; do
+  echo "server $server $(ask {ports.NLLB_HEALTH} "/$server")"
+  echo "alive $server $(ask {ports.NLLB_HEALTH} "/alive/$server")"
+done
+read_all() {{
+  exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'GET %s HTTP/1.0\\r\\n\\r\\n' "$2" >&3 && timeout 3 cat <&3
+}} 2>/dev/null
+name=$(read_all {ports.NLLB_HEALTH} {nllb.CONFIGURATION_PATH} | tail -n 1)
+if [ -z "$name" ] || grep -q "string $name if " {nllb.CONFIG_PATH}; then echo "stale no"; else echo "stale yes"; fi
+for port in {ports.API_HOSTED} {ports.API_STANDBY} {ports.API_STANDBY_SPARE}; do
+  (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && echo "accepts $port"
+done
+syncs() {{
+  read_all {ports.ETCD_HEALTH} /metrics | sed -nE 's/^etcd_disk_wal_fsync_duration_seconds_(sum|count) //p' | xargs echo
+}}
+before=$(syncs)
+[ -z "$before" ] || {{ sleep {SYNC_SECONDS}; echo "syncs $before $(syncs)"; }}
 """
 
 
@@ -57,7 +77,33 @@ async def evidence(context: Context) -> ClusterEvidence:
         unready_pods=pods,
         idle_leases=await _idle_leases(context),
         hosted=hosted,
+        withdrawn=await _withdrawn(context),
     )
+
+
+async def _withdrawn(context: Context) -> dict[str, str]:
+    nodes = await context.kube().list("v1", "Node")
+    said = {node["metadata"]["name"]: (node["metadata"].get("annotations") or {}).get(WITHDRAWN) for node in nodes}
+    return {name: why for name, why in said.items() if why}
+
+
+async def _clock(context: Context, host: Host) -> float | None:
+    """The host's clock as if it had been read when all of this began on ours: half the round trip is uncertain."""
+    before = context.clock.monotonic()
+    said = (await host.run(["date", "+%s.%N"], check=False)).text
+    try:
+        return float(said) - (before + context.clock.monotonic()) / 2
+    except ValueError:
+        return None
+
+
+def _mean_sync(words: Sequence[str]) -> float | None:
+    """Of `sum count sum count`, in the order of etcd's metrics; None when nothing was synced meanwhile."""
+    try:
+        sum_before, count_before, sum_after, count_after = map(float, words)
+    except ValueError:
+        return None
+    return (sum_after - sum_before) / (count_after - count_before) if count_after > count_before else None
 
 
 async def _node(context: Context, node: Node) -> NodeEvidence:
@@ -73,7 +119,8 @@ async def _node(context: Context, node: Node) -> NodeEvidence:
 
 
 async def _looked_at(context: Context, node: Node, host: Host) -> NodeEvidence:
-    servers = [f"{n.name}-{slot}" for n in context.cluster.control_nodes for slot in ("hosted", "standby", "spare")]
+    servers = [f"{n.name}-{slot}" for n in context.cluster.control_nodes for slot in nllb.SLOTS]
+    clock = await _clock(context, host)
     text = (await host.run(["bash", "-c", _SCRIPT, "bash", *servers], timeout=60)).text
     said = [line.split() for line in text.splitlines()]
     listing = await host.run([standby.SCRIPT_PATH, "list"], check=False) if node.control_plane else None
@@ -88,6 +135,11 @@ async def _looked_at(context: Context, node: Node, host: Host) -> NodeEvidence:
         has_etcd=node.control_plane and context.cluster.external_etcd is None,
         etcd=int(etcd) if etcd.isdigit() else None,
         balanced={words[1]: words[2] == "200" for words in said if words[0] == "server"} if answers else None,
+        alive={words[1]: words[2] == "200" for words in said if words[0] == "alive"} if answers else {},
+        stale_balancer=["stale", "yes"] in said,
+        accepting=frozenset(f"{node.name}-{_SERVERS[words[1]]}" for words in said if words[0] == "accepts"),
+        fsync=next((_mean_sync(words[1:]) for words in said if words[0] == "syncs"), None),
+        clock=clock,
         active=frozenset(component for component, (_, activations) in standbys.items() if activations),
         missing_standby=frozenset(
             c for c in standby.COMPONENTS if node.control_plane and standbys.get(c, (None, ()))[0] is None

@@ -20,7 +20,7 @@ from autarky.engine.phase import Change
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.payload import Binary, Image, Payload
-from autarky.phases import members
+from autarky.phases import balancer, members
 from autarky.phases.context import Context, for_each
 from autarky.phases.hosts import MARKER
 from autarky.ports import Host, Progress
@@ -98,7 +98,7 @@ async def look(context: Context, node: Node) -> NodeWork:
     files = [_marker(context, node), *render_node.system_files(inputs, node), *render_node.kubelet_files(inputs, node)]
     revisions = wanted_revisions(context, node) if context.founded or node.name == context.first.name else []
     work = NodeWork(binaries=await missing_binaries(host, payload, render_node.binaries(node)))
-    work.files = await changed_files(host, files)
+    work.files = await changed_files(host, await balancer.without_kept(host, context.cluster, files))
     work.revisions = await missing_revisions(host, revisions)
     runtime = await host.run(["systemctl", "is-active", "containerd"], check=False)
     work.start_runtime = runtime.text != "active" or any(f.path in _RUNTIME_FILES for f in work.files)
@@ -126,6 +126,7 @@ async def carry_out(host: Host, work: NodeWork, progress: Progress) -> None:
             await host.write_files([file])
     await install_binaries(host, work.binaries, progress)
     await host.write_files([file for file in work.files if file.path != MARKER])
+    await balancer.reload_after(host, work.files)
     if work.start_runtime:
         await _start_runtime(host)
     if work.start_runtime or work.images:

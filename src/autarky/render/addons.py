@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 
 from autarky.model import ports
-from autarky.model.cluster import Cluster
+from autarky.model.cluster import Cluster, Taint
 from autarky.render import pods
 from autarky.render.kubeconfig import token_file_kubeconfig
-from autarky.render.values import SYSTEM, Inputs, Object, immutable_config_map, metadata
+from autarky.render.values import CONTROL_PLANE_WISH, SYSTEM, Inputs, Object, immutable_config_map, metadata
 
 KUBE_PROXY = "kube-proxy"
 FLANNEL = "kube-flannel"
 COREDNS = "coredns"
+DNS_REPLICAS = 2
 TOKEN_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 # a path, not a token
 LOCAL_API = [
     {"name": "KUBERNETES_SERVICE_HOST", "value": "127.0.0.1"},
@@ -204,7 +205,7 @@ def coredns(inputs: Inputs) -> list[Object]:
     deployment = pods.deployment(
         COREDNS,
         _coredns_pod(inputs, config["metadata"]["name"]),
-        replicas=2,
+        replicas=DNS_REPLICAS,
         strategy=pods.rolling(surge=1, unavailable=1),
         labels=labels,
     )
@@ -214,7 +215,8 @@ def coredns(inputs: Inputs) -> list[Object]:
         _bind("autarky:coredns", "autarky:coredns", COREDNS),
         config,
         deployment,
-        pods.disruption_budget(COREDNS, labels),
+        # With one node there is nowhere to go: a budget would hold up its drain for ever.
+        pods.disruption_budget(COREDNS, labels, unavailable=1 if _dns_nodes(inputs.cluster) > 1 else DNS_REPLICAS),
         _dns_service(inputs.cluster, labels),
     ]
 
@@ -248,25 +250,41 @@ def _coredns_pod(inputs: Inputs, config_map: str) -> Object:
             "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]},
         },
     )
-    spread = {
-        "weight": 100,
-        "podAffinityTerm": {
-            "topologyKey": "kubernetes.io/hostname",
-            "labelSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
-        },
-    }
     return {
         "priorityClassName": pods.CLUSTER_CRITICAL,
         "serviceAccountName": COREDNS,
         "nodeSelector": {"kubernetes.io/os": "linux"},
-        "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
-        "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [spread]}},
+        "tolerations": [{"key": CONTROL_PLANE_WISH, "operator": "Exists"}],
+        "topologySpreadConstraints": [_dns_spread(inputs.cluster)],
         "enableServiceLinks": False,
         "dnsPolicy": "Default",
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],
         "volumes": [pods.config_volume("config", config_map)],
     }
+
+
+def _dns_spread(cluster: Cluster) -> Object:
+    """Over as many nodes as there will be, from the first pod on: while the others have not joined yet the second one
+    waits for them. Left to itself it would go to the first node, and nothing would ever move it."""
+    return {
+        "topologyKey": "kubernetes.io/hostname",
+        "maxSkew": 1,
+        "minDomains": min(DNS_REPLICAS, _dns_nodes(cluster)),
+        "whenUnsatisfiable": "DoNotSchedule",
+        "nodeTaintsPolicy": "Honor",
+        "labelSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+        "matchLabelKeys": ["pod-template-hash"],
+    }
+
+
+def _dns_nodes(cluster: Cluster) -> int:
+    """How many nodes of the file it may run on: at least one, says the check of the file."""
+    return max(1, sum(all(map(_dns_tolerates, node.taints)) for node in cluster.nodes))
+
+
+def _dns_tolerates(taint: Taint) -> bool:
+    return taint.key == CONTROL_PLANE_WISH or taint.effect == "PreferNoSchedule"
 
 
 def _dns_service(cluster: Cluster, labels: dict[str, str]) -> Object:

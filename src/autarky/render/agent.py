@@ -2,8 +2,9 @@
 
 It acts as its node's kubelet: a shared ServiceAccount would give every worker the rights that control nodes
 need, and a static pod cannot have one. What it needs beyond a kubelet's rights is bound by name: to all
-nodes to read the ControlPlane, to control nodes to read the two leases of level 3. (To free the lease of a
-holder that died with the power it acts as that component: NodeRestriction lets no kubelet change them.)
+nodes to read the ControlPlane and where default/kubernetes leads to, to control nodes to read the two leases
+of level 3. (To free the lease of a holder that died with the power it acts as that component: NodeRestriction
+lets no kubelet change them.)
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from autarky.model.cluster import Cluster, Level, Node
 from autarky.render import pods
 from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER
 from autarky.render.crds import GROUP
+from autarky.render.endpoints import KIND, NAME, NAMESPACE
 from autarky.render.values import SYSTEM, Inputs, Object, metadata
 
 COMPONENT = "node-agent"
@@ -119,8 +121,22 @@ def _rights(cluster: Cluster) -> list[Object]:
         "verbs": ["get", "list", "watch"],
     }
     control_planes = {"apiGroups": [GROUP], "resources": ["controlplanes"], "verbs": ["get", "list", "watch"]}
+    endpoints = {
+        "apiGroups": [KIND[0].partition("/")[0]],
+        "resources": ["endpointslices"],
+        "resourceNames": [NAME],
+        "verbs": ["get", "list", "watch"],
+    }
     users = [_subject("User", f"system:node:{node.name}") for node in cluster.control_nodes]
     return [
+        _object("Role", "autarky:node-agent-endpoints", NAMESPACE, rules=[endpoints]),
+        _object(
+            "RoleBinding",
+            "autarky:node-agent-endpoints",
+            NAMESPACE,
+            roleRef=_role("Role", "autarky:node-agent-endpoints"),
+            subjects=[_subject("Group", "system:nodes")],
+        ),
         _object("ClusterRole", "autarky:node-agent", rules=[control_planes]),
         _object(
             "ClusterRoleBinding",

@@ -151,7 +151,7 @@ def hosted(inputs: Inputs, name: str) -> list[Object]:
         "hostNetwork": True,
         "priorityClassName": pods.CLUSTER_CRITICAL,
         "nodeSelector": {CONTROL_PLANE_FACT: ""},
-        "tolerations": pods.TOLERATE_ALL,
+        "tolerations": pods.LEAVE_DEAD_NODES,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": pods.nonroot_pod(),

@@ -3,16 +3,23 @@
 `127.0.0.1:6443` everywhere and `*:6443` on control nodes lead to the healthy API servers of all control
 nodes, hosted or standby; on control nodes `127.0.0.1:2378` leads to the healthy etcd members. The etcd
 port and its client certificate exist on control nodes only: on a worker they would be root over all
-Secrets. A loopback port tells in plain HTTP which servers are held for healthy.
+Secrets. A loopback port tells in plain HTTP which servers are held for healthy, and which configuration runs.
+
+Contract: the configuration follows from a `Balancer` alone, and holds it in its first line, so that it is its own
+cache: at boot HAProxy needs nobody, and whoever renders it anew knows what it was made of.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable
+from dataclasses import asdict
 
 from autarky import places
 from autarky.model import ports
-from autarky.model.cluster import Node
+from autarky.model.balancer import ApiNode, Balancer, EtcdNode
+from autarky.model.cluster import Cluster, Node
 from autarky.model.files import File
 from autarky.render import pods
 from autarky.render.values import Inputs, Object
@@ -21,24 +28,43 @@ COMPONENT = "haproxy"
 POD = "node-load-balancer"
 DIRECTORY = f"{places.HOST_ROOT}/nllb"
 CONFIG_PATH = f"{DIRECTORY}/haproxy.cfg"
+LUA_PATH = f"{DIRECTORY}/servers.lua"
+IN_USE_PATH = f"{DIRECTORY}/in-use"
+"""What the running HAProxy held for healthy before it was last told to reload: paths of the health port, one a line."""
+ETCD_CA_PATH = f"{DIRECTORY}/etcd-ca.crt"
+ETCD_CLIENT_PATH = f"{DIRECTORY}/etcd-client.pem"
+RUN = f"{places.RUN}/nllb"
+MASTER_SOCKET = f"{RUN}/master.sock"
+"""HAProxy's master process listens there, for root only; `reload` makes it read its configuration anew."""
+CONFIGURATION_PATH = "/configuration"
+"""Of the health port: the hash of the configuration that takes new connections."""
 
-_API_PORTS = (("hosted", ports.API_HOSTED), ("standby", ports.API_STANDBY), ("spare", ports.API_STANDBY_SPARE))
+_MOUNTED = "/etc/haproxy"
+_MOUNTED_RUN = "/run/haproxy"
+_INPUTS = "# made from: "
+API_PORTS = (("hosted", ports.API_HOSTED), ("standby", ports.API_STANDBY), ("spare", ports.API_STANDBY_SPARE))
+SLOTS = tuple(slot for slot, _ in API_PORTS)
 ALIVE_FAILURES = 3
 """A server that is not ready takes no new connections at once; one that is late with a check or two (all
-cores busy) is still better than none."""
-INTERVALS = "inter 1s fastinter 300ms downinter 300ms"
+cores busy) is still better than none, and keeps the sessions that it has."""
+INTERVALS = "inter 800ms fastinter 300ms downinter 300ms"
 """A check's TCP and TLS handshake must end within its interval. 300 ms are too short for a starved machine;
-with 1 s a server that hangs or is cut off still leaves within 2 s. One that is down is looked at more often,
+with 800 ms a server that hangs or is cut off leaves after 1.6 s at most. One that is down is looked at more often,
 since somebody waits for it."""
 ONLY_MEMBER_RETRIES = 15
 """One a second: less than the 20 s after which a gRPC client gives an attempt to connect up."""
+MOST_RELOADS = 10
+"""A worker of an older configuration stays for the connections that it has, and a kubelet's lasts for weeks. One that
+has seen so many reloads is ended: that bounds the number of workers (10 MB each), and its clients connect again."""
 
 # timeouts: a watch may be silent for long; HTTP/2 clients ping every 30 s, so an hour ends only dead sessions.
 # maxconn: within the descriptor limit of a small host (two per session), so that no raised limit is needed.
-_HEAD = """\
+_HEAD = f"""\
 global
     maxconn 4000
     log stdout format raw daemon notice
+    mworker-max-reloads {MOST_RELOADS}
+    lua-load {_MOUNTED}/servers.lua
 defaults
     mode tcp
     log global
@@ -53,119 +79,235 @@ defaults
     option srvtcpka
 """
 
+# HAProxy takes a server for healthy until its first check has failed. After a reload that would be a second in which
+# new connections go to servers that were known to be down, or of which nothing is known: these begin as down.
+#
+# A server of `ready` is out of use when it is not ready, but its sessions are to end well: it drains. They are to be
+# cut when it is not even alive, which HAProxy's own `on-marked-down` cannot know, as that is another check.
+_LUA = f"""\
+core.register_init(function()
+  local file = io.open("{_MOUNTED}/in-use", "r")
+  if file == nil then return end
+  local in_use = {{}}
+  for name in file:lines() do in_use[name] = true end
+  file:close()
+  for backend, path in pairs({{ ready = "", alive = "alive/" }}) do
+    for name, server in pairs(core.backends[backend].servers) do
+      if not in_use[path .. name] then server:check_force_down() end
+    end
+  end
+end)
 
-def config(inputs: Inputs, node: Node) -> str:
-    """The whole configuration of one node's load balancer."""
-    sections = [_HEAD, _api_frontend(node), _api_backend("ready", "/readyz", 1, inputs, node)]
-    sections += [
-        _api_backend("alive", "/livez?exclude=etcd", ALIVE_FAILURES, inputs, node),
-        _last_resort(inputs, node),
-        _health_frontend(inputs, node),
-    ]
-    if _serves_etcd(inputs, node):
-        sections.append(_etcd(inputs, node))
-    return "".join(sections)
+core.register_task(function()
+  local down = {{}}
+  while true do
+    for name, server in pairs(core.backends["alive"].servers) do
+      local now = server:get_stats().status:sub(1, 4) == "DOWN"
+      if now and not down[name] then
+        core.backends["ready"].servers[name]:shut_sess()
+      end
+      down[name] = now
+    end
+    core.msleep(300)
+  end
+end)
+"""
+
+# For what checks do not see, being those of another worker: unanswered data ends a session with a host that is gone.
+_SERVER = "tcp-ut 15s"
 
 
-def _api_frontend(node: Node) -> str:
-    binds = [f"    bind 127.0.0.1:{ports.NLLB_API}\n"]
-    if node.control_plane:
-        binds = [f"    bind :{ports.NLLB_API}\n"]
-    return (
-        "frontend api\n"
-        + "".join(binds)
-        + "    use_backend ready if { nbsrv(ready) ge 1 }\n"
-        + "    use_backend alive if { nbsrv(alive) ge 1 }\n"
-        + "    default_backend accepting\n"
+def of_cluster(cluster: Cluster, node: Node) -> Balancer:
+    """As the cluster file has it: what `up` begins with."""
+    control = cluster.control_nodes
+    members = control if node.control_plane and cluster.external_etcd is None else ()
+    return Balancer(
+        node.name,
+        node.control_plane,
+        tuple(ApiNode(member.name, member.known_address()) for member in control),
+        tuple(EtcdNode(member.name, member.known_address()) for member in members),
     )
 
 
-def _api_backend(name: str, path: str, failures: int, inputs: Inputs, node: Node) -> str:
-    """Own node first, then the others; on each the hosted server before the standby."""
-    lines = [f"backend {name}\n    option httpchk GET {path}\n    http-check expect status 200\n"]
-    lines.append(f"    default-server check check-ssl verify none {INTERVALS} fall {failures} rise 1\n")
-    for server, address, backup in _api_servers(inputs, node):
-        lines.append(f"    server {server} {address}{' backup' if backup else ''}\n")
+def config(balancer: Balancer) -> str:
+    """The whole configuration of one node's load balancer."""
+    sections = [_HEAD, _api_frontend(balancer), _ready(balancer), _alive(balancer), _last_resort(balancer)]
+    if balancer.etcd:
+        sections.append(_etcd(balancer))
+    inputs = json.dumps(asdict(balancer), sort_keys=True)
+    body = f"{_INPUTS}{inputs}\n{''.join(sections)}"
+    unnamed = body + _health_frontend(balancer, "") + _LUA
+    return body + _health_frontend(balancer, hashlib.sha256(unnamed.encode()).hexdigest()[:16])
+
+
+def config_hash(text: str) -> str:
+    """The name of a configuration, which `CONFIGURATION_PATH` answers; empty where it has none."""
+    for line in text.splitlines():
+        if f"{{ path {CONFIGURATION_PATH} }}" in line:
+            return line.split()[7]
+    return ""
+
+
+def parse(text: str) -> Balancer | None:
+    """What a configuration was made from; None where it does not say."""
+    first = text.partition("\n")[0]
+    try:
+        found = json.loads(first.removeprefix(_INPUTS))
+        return Balancer(
+            found["node"],
+            found["control_node"],
+            tuple(ApiNode(s["name"], s["address"], s["withdrawn"]) for s in found["servers"]),
+            tuple(EtcdNode(m["name"], m["address"]) for m in found["etcd"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _api_frontend(balancer: Balancer) -> str:
+    address = "" if balancer.control_node else "127.0.0.1"
+    return (
+        "frontend api\n"
+        f"    bind {address}:{ports.NLLB_API}\n"
+        "    use_backend ready if { nbsrv(ready) ge 1 }\n"
+        "    use_backend alive if { nbsrv(alive) ge 1 }\n"
+        "    default_backend accepting\n"
+    )
+
+
+def _ready(balancer: Balancer) -> str:
+    """Own node first, then the others; on each the hosted server before the standby. What is withdrawn is checked,
+    and gets nothing new."""
+    lines = _checked("ready", balancer, "/readyz", 1, "")
+    for server, address, first, node in _api_servers(balancer):
+        lines.append(_server(server, address, first=first) + (" weight 0\n" if node.withdrawn else "\n"))
     return "".join(lines)
 
 
-def _last_resort(inputs: Inputs, node: Node) -> str:
+def _alive(balancer: Balancer) -> str:
+    """For when no server is ready. What is withdrawn comes last, and is still better than nothing."""
+    lines = _checked("alive", balancer, "/livez?exclude=etcd", ALIVE_FAILURES, " on-marked-down shutdown-sessions")
+    servers = sorted(_api_servers(balancer), key=lambda found: found[3].withdrawn)
+    for server, address, first, node in servers:
+        lines.append(_server(server, address, first=first and not node.withdrawn) + "\n")
+    return "".join(lines)
+
+
+def _checked(name: str, balancer: Balancer, path: str, failures: int, when_down: str) -> list[str]:
+    return [
+        f"backend {name}\n    retries {_retries(balancer)}\n",
+        f"    option httpchk GET {path}\n    http-check expect status 200\n",
+        f"    default-server check check-ssl verify none {INTERVALS} fall {failures} rise 1 {_SERVER}{when_down}\n",
+    ]
+
+
+def _server(server: str, address: str, *, first: bool) -> str:
+    return f"    server {server} {address}{'' if first else ' backup'}"
+
+
+def _last_resort(balancer: Balancer) -> str:
     """No server passes its checks, which may be the fault of the checks: on a starved machine they come late.
     Whichever accepts is better than a refusal; those that refuse are passed over at once. Not checked, so
     always tried, one after the other (a bare TCP check would be an error in the API server's log each time).
     """
-    servers = list(_api_servers(inputs, node))
-    # Connections that come at the same time share the round, so one may meet the same server twice.
-    lines = [f"backend accepting\n    balance roundrobin\n    retries {2 * len(servers)}\n"]
-    lines += [f"    server {server} {address}\n" for server, address, _ in servers]
+    lines = [f"backend accepting\n    balance roundrobin\n    retries {_retries(balancer)}\n"]
+    lines.append(f"    default-server {_SERVER}\n")
+    lines += [f"    server {server} {address}\n" for server, address, _, _ in _api_servers(balancer)]
     return "".join(lines)
 
 
-def _api_servers(inputs: Inputs, node: Node) -> Iterable[tuple[str, str, bool]]:
-    others = [other for other in inputs.cluster.control_nodes if other.name != node.name]
-    first = True
-    for member in ([node] if node.control_plane else []) + others:
-        address = "127.0.0.1" if member.name == node.name else member.known_address()
-        for slot, port in _API_PORTS:
+def _retries(balancer: Balancer) -> int:
+    """Connections that come at the same time share the round, so one may meet the same server twice."""
+    return 2 * len(balancer.servers) * len(API_PORTS)
+
+
+def health_paths(balancer: Balancer) -> list[str]:
+    """All that the health port tells of servers, without the leading slash."""
+    servers = [server for server, _, _, _ in _api_servers(balancer)]
+    return [*servers, *(f"alive/{server}" for server in servers)]
+
+
+def _api_servers(balancer: Balancer) -> Iterable[tuple[str, str, bool, ApiNode]]:
+    """(name, address with port, whether it is of the first choice, its node), the best first."""
+    own = [node for node in balancer.servers if node.name == balancer.node and balancer.control_node]
+    others = [node for node in balancer.servers if node not in own]
+    for node in own + others:
+        address = "127.0.0.1" if node in own else node.address
+        for slot, port in API_PORTS:
             # A worker spreads over all hosted servers; a control node prefers its own.
-            backup = slot != "hosted" or (node.control_plane and not first)
-            yield f"{member.name}-{slot}", f"{address}:{port}", backup
-        first = False
+            first = slot == "hosted" and (node in own or not own)
+            yield f"{node.name}-{slot}", f"{address}:{port}", first, node
 
 
-def _health_frontend(inputs: Inputs, node: Node) -> str:
-    """GET /SERVER answers 200 while that API server is in use for new connections, else 503."""
+def _health_frontend(balancer: Balancer, name: str) -> str:
+    """GET /SERVER answers 200 while that API server is ready and so takes new connections, else 503;
+    GET /alive/SERVER while it is alive, for whoever asks why."""
     lines = [f"frontend health\n    mode http\n    bind 127.0.0.1:{ports.NLLB_HEALTH}\n"]
-    for server, _, _ in _api_servers(inputs, node):
+    for server, _, _, _ in _api_servers(balancer):
         lines.append(f"    http-request return status 200 if {{ path /{server} }} {{ srv_is_up(ready/{server}) }}\n")
+        lines.append(
+            f"    http-request return status 200 if {{ path /alive/{server} }} {{ srv_is_up(alive/{server}) }}\n"
+        )
+    answer = f"status 200 content-type text/plain string {name}"
+    lines.append(f"    http-request return {answer} if {{ path {CONFIGURATION_PATH} }}\n")
     lines.append("    http-request return status 200 if { path / }\n    http-request return status 503\n")
     return "".join(lines)
 
 
-def _serves_etcd(inputs: Inputs, node: Node) -> bool:
-    return node.control_plane and inputs.cluster.external_etcd is None
-
-
-def _etcd(inputs: Inputs, node: Node) -> str:
+def _etcd(balancer: Balancer) -> str:
+    """The node's own member first, where it has one; else they share the load."""
     lines = [f"frontend etcd\n    bind 127.0.0.1:{ports.NLLB_ETCD}\n    default_backend etcd\nbackend etcd\n"]
-    if len(inputs.cluster.control_nodes) == 1:
+    if len(balancer.etcd) == 1:
         # Nowhere else to go, so nothing to check and no session to cut. A refused connection is tried again every
         # second: whoever is turned away waits ever longer (gRPC: up to two minutes) before it comes again.
         lines.append(f"    retries {ONLY_MEMBER_RETRIES}\n")
     else:
         lines.append("    option httpchk GET /readyz\n    http-check expect status 200\n")
         lines.append(
-            "    default-server check check-ssl verify required ca-file /etc/haproxy/etcd-ca.crt"
-            f" crt /etc/haproxy/etcd-client.pem {INTERVALS} fall 2 rise 1 on-marked-down shutdown-sessions\n"
+            f"    default-server check check-ssl verify required ca-file {_mounted(ETCD_CA_PATH)}"
+            f" crt {_mounted(ETCD_CLIENT_PATH)} {INTERVALS} fall 2 rise 1 on-marked-down shutdown-sessions\n"
         )
-    for member in inputs.cluster.control_nodes:
-        own = member.name == node.name
-        address = "127.0.0.1" if own else member.known_address()
-        lines.append(f"    server {member.name} {address}:{ports.ETCD_CLIENT}{'' if own else ' backup'}\n")
+    own_is_there = any(member.name == balancer.node for member in balancer.etcd)
+    for member in balancer.etcd:
+        own = member.name == balancer.node
+        address = f"{'127.0.0.1' if own else member.address}:{ports.ETCD_CLIENT}"
+        lines.append(_server(member.name, address, first=own or not own_is_there) + "\n")
     return "".join(lines)
+
+
+def _mounted(path: str) -> str:
+    return path.replace(DIRECTORY, _MOUNTED)
+
+
+def configuration_files(balancer: Balancer) -> list[File]:
+    """What a change of the cluster changes, in the order in which it is written."""
+    return [File(LUA_PATH, _LUA.encode(), 0o600), File(CONFIG_PATH, config(balancer).encode(), 0o600)]
+
+
+def credential_files(ca: bytes, certificate: bytes, key: bytes) -> list[File]:
+    """What the etcd port of a control node needs; to be written before a configuration that has one."""
+    return [File(ETCD_CA_PATH, ca, 0o600), File(ETCD_CLIENT_PATH, certificate + key, 0o600)]
 
 
 def files(inputs: Inputs, node: Node) -> list[File]:
     """What the pod mounts. The directory is mounted, not the files, so that a rename is seen."""
-    result = [File(CONFIG_PATH, config(inputs, node).encode(), 0o600)]
-    if _serves_etcd(inputs, node):
-        credentials = inputs.credentials
-        pair = credentials["etcd/healthcheck-client.crt"] + credentials["etcd/healthcheck-client.key"]
-        result.append(File(f"{DIRECTORY}/etcd-ca.crt", credentials["etcd/ca.crt"], 0o600))
-        result.append(File(f"{DIRECTORY}/etcd-client.pem", pair, 0o600))
-    return result
+    balancer = of_cluster(inputs.cluster, node)
+    result = []
+    if balancer.etcd:
+        pair = (inputs.credentials[f"etcd/healthcheck-client.{end}"] for end in ("crt", "key"))
+        result += credential_files(inputs.credentials["etcd/ca.crt"], *pair)
+    return [*result, *configuration_files(balancer)]
 
 
 def pod(inputs: Inputs, node: Node) -> Object:
     container = pods.command_container(
         COMPONENT,
         inputs.image(COMPONENT),
-        ["haproxy", "-W", "-db", "-f", "/etc/haproxy/haproxy.cfg"],
+        ["haproxy", "-W", "-db", "-S", f"{_MOUNTED_RUN}/master.sock,mode,600", "-f", f"{_MOUNTED}/haproxy.cfg"],
         resources=pods.requests("20m", "32Mi"),
         livenessProbe=pods.http_probe("/", ports.NLLB_HEALTH, period=10, failures=3),
         readinessProbe=pods.http_probe("/", ports.NLLB_HEALTH, period=2, failures=3),
-        volumeMounts=[pods.mount("config", "/etc/haproxy")],
+        volumeMounts=[pods.mount("config", _MOUNTED), pods.mount("run", _MOUNTED_RUN, read_only=False)],
         securityContext=pods.restricted_container(user=0),
     )
-    spec: Object = {"containers": [container], "volumes": [pods.host_volume("config", DIRECTORY, "Directory")]}
-    return pods.generation(POD, node, spec)
+    volumes = [pods.host_volume("config", DIRECTORY, "Directory"), pods.host_volume("run", RUN, "DirectoryOrCreate")]
+    return pods.generation(POD, node, {"containers": [container], "volumes": volumes})

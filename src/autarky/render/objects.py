@@ -5,14 +5,12 @@ Parts are applied one after another; within a part the order is free. Each part 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from autarky.model import ports
 from autarky.model.cluster import Cluster, Level
-from autarky.model.endpoint import Endpoint
-from autarky.render import access, addons, agent, api_server, controllers, crds, operator
-from autarky.render.values import MANAGED_BY, Inputs, Object, with_rendered_hash
+from autarky.render import access, addons, agent, api_server, controllers, crds, operator, protection
+from autarky.render.endpoints import kubernetes_endpoints
+from autarky.render.values import Inputs, Object, with_rendered_hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +36,7 @@ def parts(inputs: Inputs, wanted: Cluster | None = None) -> list[Part]:
     result = [
         Part("access", tuple(access.objects(cluster))),
         Part("definitions", (crds.control_plane_crd(),)),
+        Part("protection", tuple(protection.objects())),
         Part("kube-proxy", tuple(addons.kube_proxy(inputs))),
         Part("flannel", tuple(addons.flannel(inputs))),
         Part("coredns", tuple(addons.coredns(inputs))),
@@ -58,37 +57,3 @@ def agent_parts(inputs: Inputs) -> list[Part]:
         Part("operator", tuple(operator.objects(inputs))),
     ]
     return [Part(part.name, tuple(with_rendered_hash(obj) for obj in part.objects)) for part in result]
-
-
-def kubernetes_endpoints(cluster: Cluster) -> Object:
-    """The EndpointSlice of default/kubernetes as `up` writes it first; then the operator keeps it, and adds the
-    control nodes that join later when they serve."""
-    nodes = cluster.founders or cluster.control_nodes
-    return kubernetes_slice(Endpoint(node.name, node.known_address(), ready=True) for node in nodes)
-
-
-def kubernetes_slice(endpoints: Iterable[Endpoint]) -> Object:
-    """The EndpointSlice of default/kubernetes: the load balancers of all control nodes.
-
-    The API servers do not write it (`--endpoint-reconciler-type=none`): two servers on one node share
-    one address, and the one that stops would take the address of both away.
-    """
-    return {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {
-            "name": "kubernetes",
-            "namespace": "default",
-            "labels": {
-                **MANAGED_BY,
-                "kubernetes.io/service-name": "kubernetes",
-                "endpointslice.kubernetes.io/managed-by": "autarky.dev",
-            },
-        },
-        "addressType": "IPv4",
-        "ports": [{"name": "https", "port": ports.NLLB_API, "protocol": "TCP"}],
-        "endpoints": [
-            {"addresses": [endpoint.address], "conditions": {"ready": endpoint.ready}, "nodeName": endpoint.node}
-            for endpoint in endpoints
-        ],
-    }

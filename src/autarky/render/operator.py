@@ -32,7 +32,7 @@ def objects(inputs: Inputs) -> list[Object]:
     deployment = pods.deployment(
         COMPONENT,
         _pod(inputs, labels),
-        replicas=1,
+        replicas=min(2, len(inputs.cluster.control_nodes)),
         strategy=pods.rolling(surge=1, unavailable=0),
         labels=labels,
     )
@@ -56,7 +56,7 @@ def _pod(inputs: Inputs, labels: dict[str, str]) -> Object:
         "hostNetwork": True,
         "priorityClassName": pods.CLUSTER_CRITICAL,
         "nodeSelector": {CONTROL_PLANE_FACT: ""},
-        "tolerations": pods.TOLERATE_ALL,
+        "tolerations": pods.LEAVE_DEAD_NODES,
         "serviceAccountName": COMPONENT,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 15,

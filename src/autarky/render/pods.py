@@ -25,6 +25,16 @@ _GENERATIONS = uuid.UUID("6f8a2d52-2a0b-5d53-9d5e-3b0c6a9f1e77")
 NODE_CRITICAL = "system-node-critical"
 CLUSTER_CRITICAL = "system-cluster-critical"
 TOLERATE_ALL: list[Object] = [{"operator": "Exists"}]
+LEAVE_DEAD_NODES: list[Object] = [
+    *(
+        {"key": f"node.kubernetes.io/{why}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
+        for why in ("not-ready", "unreachable")
+    ),
+    *TOLERATE_ALL,
+]
+"""For Deployments of the control plane, which may run on any of its nodes, however that is tainted: one whose node is
+gone is replaced on another one. (The first toleration that fits counts. While no node is Ready, as after a power cut
+of all of them, Kubernetes evicts nothing.)"""
 NONROOT = 65532
 
 
@@ -173,13 +183,18 @@ def _template(name: str, pod: Object) -> Object:
     }
 
 
-def disruption_budget(name: str, labels: Mapping[str, str]) -> Object:
-    """At most one at a time: `minAvailable: 1` would forbid every drain while there is one replica."""
+def disruption_budget(name: str, labels: Mapping[str, str], *, unavailable: int = 1) -> Object:
+    """So many at a time: `minAvailable: 1` would forbid every drain while there is one replica. A pod that is not
+    healthy serves nobody and holds up no drain."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {"name": name, "namespace": SYSTEM, "labels": dict(MANAGED_BY)},
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": dict(labels)}},
+        "spec": {
+            "maxUnavailable": unavailable,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": dict(labels)},
+        },
     }
 
 

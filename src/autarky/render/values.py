@@ -28,6 +28,8 @@ RENDERED_HASH = "autarky.dev/rendered"
 CONTROL_PLANE_WISH = "node-role.kubernetes.io/control-plane"
 CONTROL_PLANE_FACT = "node-restriction.kubernetes.io/autarky-control-plane"
 """Kubelets may not set this prefix themselves (NodeRestriction), so the label can be trusted."""
+WITHDRAWN = "autarky.dev/withdrawn"
+"""Annotation of a control node, by its own agent: why its API servers should get no new connections."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,3 +110,98 @@ def test_a_host_that_is_off_does_not_hide_a_member_that_is_ill():
 def test_of_five_members_one_may_be_missing_without_a_word_about_the_quorum():
     five = (*three(n1={"problem": "off"}), replace(WELL, name="n4"), replace(WELL, name="n5"))
     assert whats(ClusterEvidence(five)) == ["n1: its host does not answer"]
+
+
+# --- many nodes ---------------------------------------------------------------------------------------------
+
+
+def _three(**changes: NodeEvidence) -> ClusterEvidence:
+    """Three control nodes whose load balancers see each other's servers; `changes` replace some."""
+    servers = {f"{name}-hosted": True for name in ("n1", "n2", "n3")}
+    nodes = {
+        name: replace(WELL, name=name, balanced=servers, alive=servers, accepting=frozenset({f"{name}-hosted"}))
+        for name in ("n1", "n2", "n3")
+    }
+    return ClusterEvidence(tuple({**nodes, **changes}.values()))
+
+
+def _seeing(cluster: ClusterEvidence, sights: dict[str, dict[str, bool]]) -> ClusterEvidence:
+    """The same with what some load balancers hold for alive."""
+    nodes = (replace(node, alive={**node.alive, **sights.get(node.name, {})}) for node in cluster.nodes)
+    return replace(cluster, nodes=tuple(nodes))
+
+
+def test_a_server_that_accepts_and_answers_nobody_hangs():
+    hung = _seeing(_three(), {name: {"n2-hosted": False} for name in ("n1", "n2", "n3")})
+    assert whats(hung) == ["n2: an API server hangs"]
+
+
+def test_a_server_that_one_load_balancer_reaches_does_not_hang():
+    assert whats(_seeing(_three(), {name: {"n2-hosted": False} for name in ("n1", "n3")})) == []
+
+
+def test_a_server_that_is_not_there_does_not_hang():
+    gone = _seeing(_three(), {name: {"n2-hosted": False} for name in ("n1", "n2", "n3")})
+    nodes = tuple(replace(node, accepting=frozenset()) for node in gone.nodes)
+    assert whats(replace(gone, nodes=nodes)) == []
+
+
+def test_a_node_that_is_cut_off_is_named_and_not_that_its_node_is_unready():
+    sights = {
+        "n1": {"n3-hosted": False},
+        "n2": {"n3-hosted": False},
+        "n3": {"n1-hosted": False, "n2-hosted": False},
+    }
+    cut = replace(_seeing(_three(), sights), unready_nodes={"n3": "no heartbeat", "n4": "no heartbeat"})
+    assert whats(cut) == ["n3: it and the other nodes do not reach each other", "n4: the node is not Ready"]
+
+
+def test_a_node_that_is_cut_off_is_named_though_its_own_server_could_not_start():
+    none = {f"{name}-hosted": False for name in ("n1", "n2", "n3")}
+    cut = _seeing(_three(), {"n1": {"n3-hosted": False}, "n2": {"n3-hosted": False}, "n3": none})
+    nodes = tuple(replace(node, accepting=frozenset()) if node.name == "n3" else node for node in cut.nodes)
+    assert whats(replace(cut, nodes=nodes)) == ["n3: it and the other nodes do not reach each other"]
+
+
+def test_a_node_whose_own_servers_are_down_is_not_cut_off_while_it_sees_others():
+    down = _seeing(_three(), {name: {"n3-hosted": False} for name in ("n1", "n2", "n3")})
+    assert not [what for what in whats(down) if "reach" in what]
+
+
+def test_a_worker_that_sees_no_server_is_cut_off():
+    worker = replace(WELL, name="n4", control_plane=False, has_etcd=False)
+    none = {f"{name}-hosted": False for name in ("n1", "n2", "n3")}
+    found = whats(_three(n4=replace(worker, balanced=none, alive=none)))
+    assert found == ["n4: it and the other nodes do not reach each other"]
+
+
+def test_when_nobody_sees_any_server_nobody_is_cut_off():
+    none = {f"{name}-hosted": False for name in ("n1", "n2", "n3")}
+    down = _seeing(_three(), dict.fromkeys(("n1", "n2", "n3"), none))
+    assert not [what for what in whats(down) if "reach" in what]
+
+
+def test_a_disk_that_syncs_slowly_is_named():
+    [finding] = diagnose(ClusterEvidence((replace(WELL, fsync=0.48),)))
+    assert finding.what == "etcd's disk is slow"
+    assert "480 ms" in finding.evidence
+    assert diagnose(ClusterEvidence((replace(WELL, fsync=0.004),))) == []
+
+
+def test_a_clock_that_differs_is_named_with_what_follows_from_it():
+    clocks = {name: replace(WELL, name=name, clock=clock) for name, clock in (("n1", 0.1), ("n2", 93.2), ("n3", 0.3))}
+    ahead = ClusterEvidence(tuple(clocks.values()), withdrawn={"n2": "the clock is 93 s ahead of those of n1, n3"})
+    [finding] = diagnose(ahead)
+    assert (finding.subject, finding.what) == ("n2", "its clock is +93 s off the others'")
+    assert "no new connections" in finding.evidence
+
+
+def test_servers_that_are_withdrawn_though_the_clock_is_right_again_are_named_with_the_reason():
+    [finding] = diagnose(ClusterEvidence((replace(WELL, clock=0.0),), withdrawn={"n1": "maintenance"}))
+    assert finding.evidence == "maintenance"
+
+
+def test_a_load_balancer_that_runs_an_old_configuration_is_named():
+    assert whats(ClusterEvidence((replace(WELL, stale_balancer=True),))) == [
+        "n1: its load balancer runs an old configuration"
+    ]

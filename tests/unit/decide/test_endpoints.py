@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,3 +45,14 @@ def test_a_node_that_is_not_ready_or_silent_is_marked_while_another_is_ready():
     wanted = endpoints(nodes(True, False, None), {"192.0.2.3": True})
     assert wanted is not None
     assert [endpoint.ready for endpoint in wanted] == [True, False, False]
+
+
+def test_a_node_that_withdraws_its_servers_serves_no_more_and_is_not_ready():
+    wanted = endpoints([replace(node, withdrawn=node.name == "n2") for node in nodes(True, True, True)], {})
+    assert wanted is not None
+    assert [(endpoint.ready, endpoint.serving) for endpoint in wanted] == [(True, True), (False, False), (True, True)]
+
+
+@given(NODES, BEFORE)
+def test_when_all_withdraw_their_servers_none_is_withdrawn(found, before):
+    assert endpoints([replace(node, withdrawn=True) for node in found], before) == endpoints(found, before)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autarky.model.balancer import ApiNode, Balancer, EtcdNode
 from autarky.render import nllb
 from fakes.clusters import a_cluster, inputs_of
 from unit.render.rendered import EXTERNAL, some_inputs
@@ -27,7 +31,7 @@ def sections(text: str) -> dict[str, list[str]]:
 
 def config(name: str, **cluster) -> dict[str, list[str]]:
     inputs = inputs_of(a_cluster(**cluster))
-    return sections(nllb.config(inputs, inputs.cluster.node(name)))
+    return sections(nllb.config(nllb.of_cluster(inputs.cluster, inputs.cluster.node(name))))
 
 
 def servers(section: list[str]) -> list[str]:
@@ -39,7 +43,7 @@ def servers(section: list[str]) -> list[str]:
 def test_etcd_and_its_client_certificate_exist_on_control_nodes_only(inputs, data):
     """On a worker they would be root over all Secrets."""
     node = data.draw(st.sampled_from(inputs.cluster.nodes))
-    text = nllb.config(inputs, node)
+    text = nllb.config(nllb.of_cluster(inputs.cluster, node))
     files = {file.path.rpartition("/")[2]: file for file in nllb.files(inputs, node)}
     serves = node.control_plane and inputs.cluster.external_etcd is None
     assert ("backend etcd" in text) == ("frontend etcd" in text) == (":2378" in text) == serves
@@ -51,14 +55,14 @@ def test_etcd_and_its_client_certificate_exist_on_control_nodes_only(inputs, dat
 @given(some_inputs(), st.data())
 def test_every_api_server_of_every_control_node_is_known_everywhere_in_both_slots(inputs, data):
     node = data.draw(st.sampled_from(inputs.cluster.nodes))
-    found = sections(nllb.config(inputs, node))
+    found = sections(nllb.config(nllb.of_cluster(inputs.cluster, node)))
     expected = {f"{member.name}-{slot}" for member in inputs.cluster.control_nodes for slot in SLOTS}
     for backend in ("ready", "alive", "accepting"):
         listed = [server.split()[0] for server in servers(found[f"backend {backend}"])]
         assert len(listed) == len(expected)
         assert set(listed) == expected
     told = {line.split()[7].removeprefix("/") for line in found["frontend health"] if "srv_is_up" in line}
-    assert told == expected
+    assert told == expected | {f"alive/{server}" for server in expected}
 
 
 def test_a_control_node_prefers_its_own_servers_the_hosted_one_first():
@@ -95,7 +99,7 @@ def test_a_worker_listens_on_loopback_only():
 def test_a_control_node_serves_its_neighbours_the_api_and_nothing_else():
     control = config("n1")
     binds = [line for lines in control.values() for line in lines if line.startswith("bind ")]
-    assert binds == ["bind :6443", "bind 127.0.0.1:6444", "bind 127.0.0.1:2378"]
+    assert binds == ["bind :6443", "bind 127.0.0.1:2378", "bind 127.0.0.1:6444"]
 
 
 def test_ready_servers_come_first_and_live_ones_when_none_is_ready():
@@ -132,3 +136,51 @@ def test_etcd_members_are_verified_and_ones_own_comes_first():
 
 def test_external_etcd_needs_no_balancer():
     assert "backend etcd" not in config("n1", external_etcd=EXTERNAL)
+
+
+# --- the configuration as a value ----------------------------------------------------------------------------------
+
+
+def test_a_withdrawn_server_is_checked_gets_nothing_new_and_is_the_last_one_that_is_better_than_none():
+    text = nllb.config(
+        Balancer("n4", False, (ApiNode("n1", "192.0.2.11", withdrawn=True), ApiNode("n2", "192.0.2.12")))
+    )
+    found = sections(text)
+    withdrawn = [line for line in servers(found["backend ready"]) if line.startswith("n1-")]
+    assert all(line.endswith(" weight 0") for line in withdrawn)
+    assert [line.split()[0] for line in servers(found["backend alive"])][:3] == ["n2-hosted", "n2-standby", "n2-spare"]
+    assert "n1-hosted 192.0.2.11:7443 backup" in servers(found["backend alive"])
+
+
+def test_a_control_node_whose_etcd_is_elsewhere_shares_the_load_over_all_members():
+    members = (EtcdNode("n1", "192.0.2.11"), EtcdNode("n2", "192.0.2.12"))
+    found = sections(nllb.config(Balancer("n4", True, (ApiNode("n1", "192.0.2.11"),), members)))
+    assert servers(found["backend etcd"]) == ["n1 192.0.2.11:2379", "n2 192.0.2.12:2379"]
+
+
+def test_sessions_of_a_server_are_cut_when_it_is_not_alive_and_not_when_it_is_not_ready():
+    found = config("n1", controls=3)
+    [ready] = [line for line in found["backend ready"] if line.startswith("default-server")]
+    [alive] = [line for line in found["backend alive"] if line.startswith("default-server")]
+    assert "shutdown-sessions" not in ready
+    assert alive.endswith("on-marked-down shutdown-sessions")
+    assert f"fall {nllb.ALIVE_FAILURES} " in alive
+    assert any(line.startswith("lua-load ") for line in found["global"])
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(some_inputs(), st.data())
+def test_a_configuration_says_what_it_was_made_from_and_its_own_name(inputs, data):
+    node = data.draw(st.sampled_from(inputs.cluster.nodes))
+    balancer = nllb.of_cluster(inputs.cluster, node)
+    text = nllb.config(balancer)
+    assert nllb.parse(text) == balancer
+    assert nllb.config_hash(text)
+    other = replace(balancer, servers=(*balancer.servers, ApiNode("other", "192.0.2.99")))
+    assert nllb.config_hash(nllb.config(other)) != nllb.config_hash(text)
+
+
+@pytest.mark.parametrize("text", ["", "global\n", "# made from: ", "# made from: []\n", '# made from: {"node": 1}\n'])
+def test_what_does_not_say_what_it_was_made_from_is_unknown(text):
+    assert nllb.parse(text) is None
+    assert nllb.config_hash(text) == ""

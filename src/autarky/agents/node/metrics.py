@@ -18,6 +18,7 @@ ACTIVE = Gauge("autarky_agent_standby_active", "Whether the standby's manifest i
 CHECKPOINT_AGE = Gauge(
     "autarky_agent_checkpoint_age_seconds", "Since when the standby's revision is the current one", ["component"]
 )
+RELOADS = Counter("autarky_agent_load_balancer_reloads_total", "Times the load balancer was asked to reload")
 API = Gauge("autarky_agent_api_reachable", "Whether the agent's watches of the API work")
 
 

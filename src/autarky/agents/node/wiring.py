@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from autarky import places
 from autarky.agents import health
@@ -15,8 +15,10 @@ from autarky.agents.node import agent as node_agent
 from autarky.agents.node import metrics
 from autarky.agents.node.activation_watch import ActivationWatch
 from autarky.agents.node.api_seen import ApiView
+from autarky.agents.node.clock_watch import ClockWatch
 from autarky.agents.node.handover import HandOver
 from autarky.agents.node.image_keeping import ImageKeeping
+from autarky.agents.node.load_balancer import LoadBalancer
 from autarky.agents.node.lock import Hold
 from autarky.agents.node.parked_agent import ParkedAgent
 from autarky.agents.node.ports_seen import OwnPorts
@@ -31,10 +33,12 @@ from autarky.net.tls import client_context
 from autarky.render.agent import COMPONENT, KUBELET_PKI, SLOT
 from autarky.render.api_server import BEFORE_STOP
 from autarky.render.controllers import CONTROLLERS
+from autarky.render.kubeconfig import LOCAL_SERVER
 from autarky.render.node import KUBELET_KUBECONFIG
 
 ROTATED = Path(f"{KUBELET_PKI}/kubelet-client-current.pem")
 KUBECONFIG = Path(KUBELET_KUBECONFIG)
+CA = Path(f"{places.PKI}/ca.crt")
 IDLE_SECONDS = 10.0
 
 
@@ -78,17 +82,13 @@ async def _run(node: str, hold: Hold) -> bool:
 
 
 async def _act(node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver) -> None:
-    control_node = Path(places.STANDBY).is_dir()
-    if not control_node:
-        while True:  # a worker has no slots of its own
-            hold.alive()
-            await asyncio.sleep(IDLE_SECONDS)
+    if not Path(places.STANDBY).is_dir():
+        await _act_on_worker(node, hold, say)
     clock = SystemClock()
     kube = _client()
     changed = asyncio.Event()
     api = ApiView(kube, clock, node, changed.set)
-    ca_pem = read_kubeconfig(KUBECONFIG).ca_pem
-    own_ports = OwnPorts(client_context(ca_pem, None, None))
+    own_ports = OwnPorts(client_context(CA.read_bytes(), None, None))
     internal_etcd = _has_etcd_member()
     said = Told(say)
     kept, cri = ImageKeeper(), CriClient()
@@ -100,7 +100,9 @@ async def _act(node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver) 
     metrics.observe(node_agent.LEVELS, lambda: api.reachable)
     undertaker = node_agent.Undertaker(controllers, clock, say)
     watch = ActivationWatch(cri, clock, said.tell, agent.etcd_up, agent.hosted_serves)
-    duties: list[Duty] = [api, undertaker, images, watch, agent.announcer]
+    balancer = LoadBalancer(node, kube, clock, said.tell)
+    clocks = ClockWatch(node, kube, clock, said.tell, own_ports.tls, lambda: balancer.endpoints, lambda: api.own_node)
+    duties: list[Duty] = [api, undertaker, images, watch, agent.announcer, balancer, clocks]
     if agent.hosted:
         Path(places.STANDBY, COMPONENT).mkdir(mode=0o700, exist_ok=True)
         duties.append(ParkedAgent(cri, clock, said.tell))
@@ -115,16 +117,34 @@ async def _act(node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver) 
             await close()
 
 
+async def _act_on_worker(node: str, hold: Hold, say: Say) -> NoReturn:
+    """A worker has no slots of its own, but a load balancer."""
+    kube = _client()
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(LoadBalancer(node, kube, SystemClock(), Told(say).tell).run())
+            while True:
+                hold.alive()
+                await asyncio.sleep(IDLE_SECONDS)
+    finally:
+        await kube.close()
+
+
 def _has_etcd_member() -> bool:
     return any(path.name.startswith("etcd-") for path in Path(places.MANIFESTS).iterdir())
 
 
 def _client() -> KubeClient:
     """As the kubelet: its rotated certificate where there is one, else that of its kubeconfig."""
+    ca_pem = CA.read_bytes()
+    if ROTATED.exists():
+        pair = ROTATED.read_bytes()
+        return KubeClient([LOCAL_SERVER], ca_pem=ca_pem, client_cert_pem=pair, client_key_pem=pair)
+    # Of ours, on a control node: a kubelet that has joined has rotated already (and writes it as YAML).
     found = read_kubeconfig(KUBECONFIG)
-    pair = ROTATED.read_bytes() if ROTATED.exists() else None
-    cert, key = (pair, pair) if pair is not None else (found.client_cert_pem, found.client_key_pem)
-    return KubeClient([found.server], ca_pem=found.ca_pem, client_cert_pem=cert, client_key_pem=key)
+    return KubeClient(
+        [LOCAL_SERVER], ca_pem=ca_pem, client_cert_pem=found.client_cert_pem, client_key_pem=found.client_key_pem
+    )
 
 
 def _controller_clients() -> dict[str, KubeClient]:

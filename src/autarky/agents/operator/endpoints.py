@@ -9,8 +9,8 @@ from autarky.agents.operator.view import KUBERNETES_SLICE, View, current, node_i
 from autarky.decide.endpoints import ControlNode, endpoints
 from autarky.model.endpoint import Endpoint
 from autarky.ports import Kube, Object
-from autarky.render.objects import kubernetes_slice
-from autarky.render.values import CONTROL_PLANE_FACT
+from autarky.render.endpoints import kubernetes_slice, slice_endpoints
+from autarky.render.values import CONTROL_PLANE_FACT, WITHDRAWN
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class Endpoints(Duty):
         if not current([self.view.nodes, self.view.slices]):
             return
         live = self.view.slices.items.get(("default", KUBERNETES_SLICE))
-        before = _as_endpoints(live)
+        before = slice_endpoints(live or {})
         wanted = endpoints(_control_nodes(self.view), {e.address: e.ready for e in before})
         if wanted is None or (live is not None and wanted == before):
             return
@@ -33,7 +33,7 @@ class Endpoints(Duty):
 
 def _control_nodes(view: View) -> list[ControlNode]:
     return [
-        ControlNode(node["metadata"]["name"], address, node_is_ready(node))
+        ControlNode(node["metadata"]["name"], address, node_is_ready(node), withdrawn=_is_withdrawn(node))
         for node in view.nodes.items.values()
         if CONTROL_PLANE_FACT in node["metadata"].get("labels", {})
         and "deletionTimestamp" not in node["metadata"]
@@ -46,12 +46,11 @@ def internal_address(node: Object) -> str | None:
     return next((entry["address"] for entry in addresses if entry["type"] == "InternalIP"), None)
 
 
-def _as_endpoints(live: Object | None) -> tuple[Endpoint, ...]:
-    return tuple(
-        Endpoint(entry.get("nodeName", ""), entry["addresses"][0], entry.get("conditions", {}).get("ready", True))
-        for entry in (live or {}).get("endpoints") or []
-    )
+def _is_withdrawn(node: Object) -> bool:
+    return bool((node["metadata"].get("annotations") or {}).get(WITHDRAWN))
 
 
 def _clause(endpoint: Endpoint) -> str:
+    if not endpoint.serving:
+        return f"{endpoint.address} (withdrawn)"
     return endpoint.address if endpoint.ready else f"{endpoint.address} (not ready)"

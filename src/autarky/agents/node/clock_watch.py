@@ -1,0 +1,92 @@
+"""Compares a control node's clock with those of the other control nodes, and withdraws its API servers where it is
+far ahead: observe, decide (`decide.clocks`), act.
+
+The others' time is the Date of an answer of their API, asked through their load balancers, which prefer their own
+servers. The verdict is an annotation on the own Node; the operator takes it into the EndpointSlice of
+default/kubernetes, and all load balancers follow that.
+
+Contract: level-triggered; the annotation is written when it is not what it should be. An API that does not answer
+delays no decision of the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import NoReturn
+
+from autarky.decide import clocks
+from autarky.errors import AutarkyError
+from autarky.model import ports
+from autarky.model.endpoint import Endpoint
+from autarky.ports import Clock, Kube, Object
+from autarky.render.values import WITHDRAWN
+
+LOOK_SECONDS = 30.0
+ANSWER_SECONDS = 3.0
+PATH = "/livez?exclude=etcd"
+"""Anybody may ask for it, and it answers while etcd is away."""
+
+
+@dataclass(slots=True)
+class ClockWatch:
+    """endpoints: the control nodes as far as known; own_node: the live Node; tls: trusts the cluster's CA."""
+
+    node: str
+    kube: Kube
+    clock: Clock
+    tell: Callable[[str, str], None]
+    tls: ssl.SSLContext
+    endpoints: Callable[[], Sequence[Endpoint] | None]
+    own_node: Callable[[], Object | None]
+    port: int = ports.NLLB_API
+
+    async def run(self) -> NoReturn:
+        while True:
+            await self.round()
+            await self.clock.sleep(LOOK_SECONDS)
+
+    async def round(self) -> None:
+        node = self.own_node()
+        if node is None:
+            return
+        said = (node["metadata"].get("annotations") or {}).get(WITHDRAWN)
+        verdict = clocks.judge(await self._look(), withdrawn=bool(said))
+        self.tell("clock", verdict.sentence)
+        if verdict.withdrawn == bool(said):
+            return
+        wanted = verdict.sentence if verdict.withdrawn else None
+        try:
+            await self.kube.patch("v1", "Node", self.node, {"metadata": {"annotations": {WITHDRAWN: wanted}}})
+        except AutarkyError as error:
+            self.tell("withdrawing", f"the verdict on the clock could not be told: {error}")
+
+    async def _look(self) -> Mapping[str, float]:
+        """Other control node → seconds by which this clock is ahead; without those that do not answer."""
+        others = [endpoint for endpoint in self.endpoints() or () if endpoint.node != self.node]
+        found = await asyncio.gather(*(self._ahead_of(endpoint.address) for endpoint in others))
+        return {other.node: ahead for other, ahead in zip(others, found, strict=True) if ahead is not None}
+
+    async def _ahead_of(self, address: str) -> float | None:
+        """To the second: that is how HTTP tells the time."""
+        before = self.clock.time()
+        theirs = await self._date(address)
+        return None if theirs is None else (before + self.clock.time()) / 2 - theirs
+
+    async def _date(self, address: str) -> float | None:
+        writer = None
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                reader, writer = await asyncio.open_connection(address, self.port, ssl=self.tls)
+                writer.write(f"GET {PATH} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n".encode())
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            dates = [line.partition(":")[2] for line in head.split("\r\n") if line.lower().startswith("date:")]
+            return parsedate_to_datetime(dates[0].strip()).timestamp()
+        except (OSError, EOFError, ValueError, IndexError, TimeoutError, asyncio.LimitOverrunError):
+            return None
+        finally:
+            if writer is not None:
+                writer.transport.abort()

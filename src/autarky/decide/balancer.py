@@ -1,0 +1,85 @@
+"""Which servers a node's load balancer leads to: from what is known of the cluster to its next configuration. Pure.
+
+Contract, whatever is seen:
+- What is unknown or empty changes nothing (rule 2): the API servers, and the members of etcd, of the configuration
+  that is there stay. A configuration is never emptied.
+- A worker never has members of etcd. A control node gets none without the certificate for them, and keeps those that
+  it has: one whose etcd is external has neither.
+- A control node always has its own servers: it can be reached when no API says that it exists.
+- Not all servers are withdrawn: one whose clock is off is better than none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from autarky.model.balancer import ApiNode, Balancer, EtcdNode
+from autarky.model.endpoint import Endpoint
+
+OWN_ADDRESS = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """None: not known.
+
+    current: what the configuration has now. endpoints: where default/kubernetes leads to. control_node: whether the
+    node has a standby, or is one by its label. etcd: the members that vote and stay. etcd_certificate: whether the
+    certificate for them lies on the node.
+    """
+
+    node: str
+    current: Balancer | None
+    endpoints: Sequence[Endpoint] | None
+    control_node: bool | None
+    etcd: Sequence[EtcdNode] | None
+    etcd_certificate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """balancer: what the configuration should have; None while too little is known to write any."""
+
+    balancer: Balancer | None
+    sentence: str
+
+
+def decide(seen: Seen) -> Decision:
+    """See the module's contract."""
+    current = seen.current
+    control_node = seen.control_node if seen.control_node is not None else bool(current and current.control_node)
+    servers = _servers(seen, control_node=control_node)
+    if not servers:
+        return Decision(None, "no API server is known yet")
+    etcd = _etcd(seen) if control_node else ()
+    wanted = Balancer(seen.node, control_node, servers, etcd)
+    return Decision(current if wanted == current else wanted, _sentence(wanted))
+
+
+def _servers(seen: Seen, *, control_node: bool) -> tuple[ApiNode, ...]:
+    """By name, so that the order in which the API lists them is no change."""
+    kept = seen.current.servers if seen.current is not None else ()
+    found = {e.node: ApiNode(e.node, e.address, withdrawn=not e.serving) for e in seen.endpoints or () if e.node}
+    servers = found or {node.name: node for node in kept}
+    if control_node and seen.node not in servers:
+        servers[seen.node] = next((node for node in kept if node.name == seen.node), ApiNode(seen.node, OWN_ADDRESS))
+    if all(node.withdrawn for node in servers.values()):
+        servers = {name: replace(node, withdrawn=False) for name, node in servers.items()}
+    return tuple(servers[name] for name in sorted(servers))
+
+
+def _etcd(seen: Seen) -> tuple[EtcdNode, ...]:
+    """A control node that comes new knows no members yet, and needs etcd to ask for them: it tries the other control
+    nodes, and checks whether what answers there is one."""
+    kept = seen.current.etcd if seen.current is not None else ()
+    if not seen.etcd_certificate:
+        return kept
+    others = [EtcdNode(e.node, e.address) for e in seen.endpoints or () if e.node and e.node != seen.node]
+    return tuple(sorted(seen.etcd or kept or others, key=lambda member: member.name))
+
+
+def _sentence(balancer: Balancer) -> str:
+    servers = ", ".join(node.name + (" (withdrawn)" if node.withdrawn else "") for node in balancer.servers)
+    members = f"; to etcd on {', '.join(member.name for member in balancer.etcd)}" if balancer.etcd else ""
+    return f"the load balancer leads to the API servers of {servers}{members}"

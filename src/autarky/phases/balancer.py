@@ -1,0 +1,45 @@
+"""The load balancer's configuration between `up` and the node agent: `up` writes the first one, the agent the others.
+
+Contract: a configuration that leads to any control node of the cluster file is the agent's and is left alone, whatever
+else it says: the cluster may have changed since the file was written, and the agent of this release renders it anew.
+One that leads to none (or does not say what it was made from) is of another life of the host, and no agent could
+reach an API through it. Whoever writes a configuration sees to it that a running HAProxy takes it up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autarky.model.cluster import Cluster
+from autarky.model.files import File
+from autarky.ports import Host
+from autarky.render import nllb
+
+_AGENTS = (nllb.CONFIG_PATH, nllb.LUA_PATH)
+# Masters of our HAProxy are those that listen on our socket; their workers have the same command line, and them as
+# parents. The user may run an HAProxy of his own.
+_RELOAD = """\
+ours() { tr '\\0' '\\n' <"/proc/$1/cmdline" 2>/dev/null | grep -qx "/run/haproxy/master.sock,mode,600"; }
+for directory in /proc/[0-9]*; do
+  pid=${directory#/proc/}
+  ours "$pid" || continue
+  parent=$(sed -n 's/^PPid:[[:space:]]*//p' "$directory/status" 2>/dev/null) || continue
+  ours "$parent" || kill -USR2 "$pid"
+done
+"""
+
+
+async def without_kept(host: Host, cluster: Cluster, files: Sequence[File]) -> list[File]:
+    """The files that `up` is to see to on this host."""
+    found = await host.read(nllb.CONFIG_PATH)
+    current = None if found is None else nllb.parse(found.decode(errors="replace"))
+    known = {(node.name, node.address) for node in cluster.control_nodes}
+    if current is None or not any((node.name, node.address) in known for node in current.servers):
+        return list(files)
+    return [file for file in files if file.path not in _AGENTS]
+
+
+async def reload_after(host: Host, written: Sequence[File]) -> None:
+    """Where the configuration is among them; nothing happens where no HAProxy of ours runs."""
+    if any(file.path == nllb.CONFIG_PATH for file in written):
+        await host.run(["sh", "-c", _RELOAD])

@@ -1,0 +1,221 @@
+"""Three control nodes and a worker: servers that hang, drain, lose power, network, disk or time.
+
+What clients of every node's load balancer meet is measured: new connections ten times a second, on each node. The tests
+build on each other, in order. Times are printed with `pytest --log-cli-level=INFO`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+from balancers import Connections, configuration, connecting, holds
+from harness import STATE, TestCluster
+from slots import SYSTEM
+
+from autarky.kube.kubeconfig import read_kubeconfig
+from autarky.lab.network import LabNetwork
+from autarky.net.tls import client_context
+from autarky.render.values import WITHDRAWN
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+
+LOG = logging.getLogger(__name__)
+CONTROL = ("n1", "n2", "n3")
+NODES = (*CONTROL, "n4")
+LEAVES_SECONDS = 2.0
+"""A check begins at most 0.8 s after the one before it, and has 0.8 s."""
+LOOK_SECONDS = 0.3
+"""What a look at four load balancers costs, on a busy machine."""
+OUTAGE_SECONDS = 3.0
+
+
+@pytest.fixture(scope="module")
+def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
+    nodes = [{"name": name, "host": "lab", "roles": ["control-plane", "worker"]} for name in CONTROL]
+    cluster = make_cluster("t-nllb3", nodes=[*nodes, {"name": "n4", "host": "lab"}])
+    cluster.up()
+    _healthy(cluster)
+    return cluster
+
+
+@pytest.fixture(autouse=True)
+def _begins_healthy(cluster: TestCluster) -> None:
+    """Also after a test that failed in the middle of its trouble."""
+    _healthy(cluster)
+
+
+def _healthy(cluster: TestCluster) -> None:
+    cluster.wait("everything is healthy", lambda: cluster.status()["healthy"], seconds=300)
+
+
+def _findings(cluster: TestCluster) -> dict[str, str]:
+    """What `doctor` says, by subject and sentence."""
+    said = cluster.autarky("doctor", "--cluster", cluster.name, "-o", "json", check=False).stdout
+    return {f"{finding['subject']}: {finding['what']}": finding["evidence"] for finding in json.loads(said)}
+
+
+def _is_named(cluster: TestCluster, what: str) -> None:
+    def named() -> bool:
+        return any(finding.startswith(what) for finding in _findings(cluster))
+
+    cluster.wait(f"doctor says «{what}»", named, seconds=90)
+
+
+def _outages(met: dict[str, Connections], what: str) -> None:
+    for seen in met.values():
+        LOG.info(f"{what}: new connections on {seen}")
+    assert not [str(seen) for seen in met.values() if seen.outage > OUTAGE_SECONDS]
+
+
+def _leaves(cluster: TestCluster, server: str, hosts: Sequence[str]) -> float:
+    """Seconds until no load balancer holds the server for ready."""
+    began = time.monotonic()
+    while any(holds(cluster, host, server) for host in hosts):
+        assert time.monotonic() - began < 30, f"{server} is still in use"
+    return time.monotonic() - began
+
+
+# --- a server that hangs, and one that drains -----------------------------------------------------------------
+
+
+def test_a_hung_server_leaves_within_two_seconds_and_is_named(cluster: TestCluster) -> None:
+    """SIGSTOP: it accepts, and never answers. Then its node's standby serves, and in the end it comes back."""
+    with connecting(cluster, NODES) as met:
+        time.sleep(2)  # so that there is a before
+        cluster.shell("n2", "pkill -STOP -x kube-apiserver")
+        took = _leaves(cluster, "n2-hosted", NODES)
+        LOG.info(f"a hung server left all load balancers after {took:.2f} s")
+        _is_named(cluster, "n2: an API server hangs")
+        time.sleep(5)  # for what was cut, and comes again
+    cluster.shell("n2", "pkill -CONT -x kube-apiserver")
+    assert took <= LEAVES_SECONDS + LOOK_SECONDS
+    _outages(met, "a hung server")
+    _healthy(cluster)
+
+
+def test_a_request_in_flight_on_a_draining_server_ends_well(cluster: TestCluster) -> None:
+    found = read_kubeconfig(cluster.directory / "kubeconfig")
+    context = client_context(found.ca_pem, found.client_cert_pem, found.client_key_pem)
+    address = cluster.kubectl("get", "node", "n1", "-o", "jsonpath={.status.addresses[0].address}")
+    body = json.dumps({"metadata": {"name": "slowly-written"}}).encode()
+    with socket.create_connection((address, 6443)) as raw, context.wrap_socket(raw, server_hostname=address) as request:
+        head = "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        request.sendall(f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body[:5])
+        cluster.kubectl(*SYSTEM, "delete", "pod", "--wait=false", *_hosted_on("n1"))
+        cluster.wait("it drains", lambda: not any(holds(cluster, host, "n1-hosted") for host in NODES), seconds=60)
+        time.sleep(8)  # it is at its end: no load balancer has sent it anything for that long
+        request.sendall(body[5:])
+        assert _answer(request).startswith(b"HTTP/1.1 201 ")
+    _healthy(cluster)
+
+
+def _hosted_on(node: str) -> tuple[str, ...]:
+    return ("-l", "k8s-app=kube-apiserver,autarky.dev/slot=hosted", f"--field-selector=spec.nodeName={node}")
+
+
+def _answer(request: ssl.SSLSocket) -> bytes:
+    return b"".join(iter(lambda: request.recv(65536), b""))
+
+
+# --- power and network ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("node", CONTROL)
+def test_a_power_cut_of_a_control_node_fails_new_connections_for_three_seconds_at_most(
+    cluster: TestCluster, node: str
+) -> None:
+    others = [name for name in NODES if name != node]
+    with connecting(cluster, others) as met:
+        time.sleep(2)
+        cluster.autarky("lab", "cut", "--lab", cluster.name, node)
+        time.sleep(15)
+    cluster.autarky("lab", "start", "--lab", cluster.name, node, "-o", "plain")
+    _outages(met, f"power cut of {node}")
+    _healthy(cluster)
+
+
+@contextmanager
+def _unplugged(cluster: TestCluster, node: str) -> Iterator[None]:
+    """The node's cable is out: its link is down, at the switch's end."""
+    directory = STATE / "autarky/labs" / cluster.name
+    subnet = json.loads((directory / "lab.json").read_text())["subnet"]
+    network = LabNetwork(str(directory), ipaddress.IPv4Network(subnet))
+    port = ["ip", "-n", network.switch, "link", "set", network.outer_interface(node)]
+    subprocess.run([*port, "down"], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*port, "up"], check=True)
+
+
+@pytest.mark.parametrize("node", ["n3", "n4"])
+def test_a_node_without_network_is_named_and_survived(cluster: TestCluster, node: str) -> None:
+    others = [name for name in NODES if name != node]
+    with connecting(cluster, others) as met, _unplugged(cluster, node):
+        time.sleep(10)
+        _is_named(cluster, f"{node}: it and the other nodes do not reach each other")
+    _outages(met, f"{node} without network")
+    _healthy(cluster)
+
+
+# --- disk and clock -----------------------------------------------------------------------------------------------
+
+
+def test_a_slow_disk_under_one_etcd_is_named_and_survived(cluster: TestCluster) -> None:
+    """The kernel lets etcd's control group write ten times a second to the disk below its data (cgroup v1). Requests
+    are slow then, and some fail where it is the leader's disk; nothing is lost."""
+    find = "path=$(sed -n 's/.*:blkio://p' /proc/$(pgrep -x etcd)/cgroup); disk=$(findmnt -no MAJ:MIN -T /var/lib/etcd)"
+    limit = "/sys/fs/cgroup/blkio$path/blkio.throttle.write_iops_device"
+    with cluster.probed() as reports, connecting(cluster, NODES) as met:
+        cluster.shell("n1", f'{find}; echo "$disk 10" >{limit}')
+        _is_named(cluster, "n1: etcd's disk is slow")
+        time.sleep(10)
+        cluster.shell("n1", f'{find}; echo "$disk 0" >{limit}')
+        time.sleep(2)
+    assert reports[0]["writes_lost"] == 0, reports[0]
+    LOG.info(f"a slow disk: {reports[0]['failed']} requests failed, {reports[0]['writes_acknowledged']} writes done")
+    for seen in met.values():
+        LOG.info(f"a slow disk: new connections on {seen}")
+    _healthy(cluster)
+
+
+def test_a_withdrawn_server_gets_no_new_connections_until_its_agent_takes_that_back(cluster: TestCluster) -> None:
+    """As with a clock that is ahead; the test hosts share one, so somebody else says so. The agent knows better."""
+    cluster.kubectl("annotate", "node", "n2", f"{WITHDRAWN}=the clock is 93 s ahead of those of n1, n3")
+    cluster.wait("n2 is withdrawn everywhere", lambda: all(_withdrawn(cluster, host) == ["n2"] for host in NODES))
+    slices = (
+        "-n",
+        "default",
+        "get",
+        "endpointslice",
+        "kubernetes",
+        "-o",
+        "jsonpath={.endpoints[*].conditions.serving}",
+    )
+    assert cluster.kubectl(*slices) == "false"
+    cluster.wait("n2 is in use again", lambda: not any(_withdrawn(cluster, host) for host in NODES), seconds=120)
+    _healthy(cluster)
+
+
+def _withdrawn(cluster: TestCluster, host: str) -> list[str]:
+    found = configuration(cluster, host)
+    return [node.name for node in found.servers if node.withdrawn] if found is not None else []
+
+
+# --- spread -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("app", ["kube-controller-manager", "kube-scheduler", "autarky-operator", "kube-dns"])
+def test_no_deployment_of_ours_lives_on_one_node_only(cluster: TestCluster, app: str) -> None:
+    pods = json.loads(cluster.kubectl(*SYSTEM, "get", "pods", "-l", f"k8s-app={app}", "-o", "json"))["items"]
+    hosted = [pod for pod in pods if pod["metadata"]["labels"].get("autarky.dev/slot") != "standby"]
+    assert len({pod["spec"]["nodeName"] for pod in hosted}) == 2
