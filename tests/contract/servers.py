@@ -10,7 +10,7 @@ import asyncio
 import socket
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from autarky.errors import AutarkyError
 from autarky.etcd import EtcdClient
 from autarky.kube import KubeClient
 from autarky.model.cluster import CertificateSettings
@@ -53,35 +54,72 @@ class Server:
         return EtcdClient(urls or (self.url,), ca_pem=ca, client_cert_pem=pair.certificate, client_key_pem=pair.key)
 
 
+@dataclass(frozen=True)
+class Member:
+    """Where a member of etcd is to be found."""
+
+    name: str
+    client: str
+    peer: str
+
+
+def a_member(name: str) -> Member:
+    client, peer = (f"https://127.0.0.1:{port}" for port in free_ports(2))
+    return Member(name, client, peer)
+
+
+def etcd_pki(directory: Path) -> PkiStore:
+    pki = PkiStore(directory)
+    pki.ensure(_SPECS, CertificateSettings(), datetime.now(UTC))
+    return pki
+
+
 @contextmanager
 def running_etcd(directory: Path) -> Iterator[Server]:
-    pki = PkiStore(directory / "pki")
-    pki.ensure(_SPECS, CertificateSettings(), datetime.now(UTC))
-    client, peer = (f"https://127.0.0.1:{port}" for port in free_ports(2))
+    one = a_member("one")
+    with running_member(one, [one], etcd_pki(directory / "pki"), directory) as server:
+        yield server
+
+
+@contextmanager
+def running_member(
+    member: Member, cluster: Sequence[Member], pki: PkiStore, directory: Path, *, joins: bool = False
+) -> Iterator[Server]:
+    """A member of etcd from when it serves; one that joins, from when it answers at all: a learner is not healthy."""
+    directory.mkdir(exist_ok=True)
     arguments = {
-        "name": "one",
+        "name": member.name,
         "data-dir": directory / "data",
-        "listen-client-urls": client,
-        "advertise-client-urls": client,
-        "listen-peer-urls": peer,
-        "initial-advertise-peer-urls": peer,
-        "initial-cluster": f"one={peer}",
+        "listen-client-urls": member.client,
+        "advertise-client-urls": member.client,
+        "listen-peer-urls": member.peer,
+        "initial-advertise-peer-urls": member.peer,
+        "initial-cluster": ",".join(f"{known.name}={known.peer}" for known in cluster),
+        "initial-cluster-state": "existing" if joins else "new",
         "client-cert-auth": "true",
         "trusted-ca-file": pki.directory / "etcd/ca.crt",
         "cert-file": pki.directory / "etcd/server.crt",
         "key-file": pki.directory / "etcd/server.key",
-        "peer-auto-tls": "true",
+        "peer-client-cert-auth": "true",
+        "peer-trusted-ca-file": pki.directory / "etcd/ca.crt",
+        "peer-cert-file": pki.directory / "etcd/server.crt",
+        "peer-key-file": pki.directory / "etcd/server.key",
         "unsafe-no-fsync": "true",
         "log-level": "warn",
     }
-    server = Server(client, pki)
+    server = Server(member.client, pki)
 
     async def health() -> str | None:
         etcd = server.etcd()
         try:
-            return await etcd.healthy()
+            if not joins:
+                return await etcd.healthy()
+            await etcd.status()
+        except AutarkyError as error:
+            return str(error)
         finally:
             await etcd.close()
+        return None
 
     with _running("etcd", arguments, directory, health):
         yield server

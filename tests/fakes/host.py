@@ -50,6 +50,8 @@ class FakeHost:
                 self._act(f"{verb} {' '.join(units)}".strip())
                 if verb == "restart":
                     self.active_units.update(units)
+            case ["install", "-d", "-m", _, *directories]:
+                self._act(f"make {' '.join(directories)}")
             case ["sysctl", *_]:
                 pass
             case ["ls", directory]:

@@ -57,6 +57,15 @@ class Unapplied:
 
 
 @dataclass(frozen=True, slots=True)
+class EtcdMembers:
+    """The EtcdMembers there are. moving: a sentence for each that is not as it is to be; even: a warning, or None."""
+
+    count: int
+    moving: tuple[str, ...] = ()
+    even: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Condition:
     type: str
     true: bool
@@ -70,14 +79,17 @@ def status(
     rollouts: Sequence[Rollout],
     drift: Sequence[str],
     spec: Sequence[Unapplied],
+    etcd: EtcdMembers | None = None,
     *,
     generation: int,
     before: Mapping[str, Any],
     now: str,
 ) -> Object:
-    """The whole status. `drift`: a sentence for each edit by others; `generation`: of the spec that was looked
-    at; `now`: RFC 3339."""
+    """The whole status. `drift`: a sentence for each edit by others; `etcd`: None where its members are not described
+    by EtcdMembers; `generation`: of the spec that was looked at; `now`: RFC 3339."""
     found = [_ready(layers, nodes), _rolled_back(rollouts), _failed(rollouts), _drifted(drift), _applied(spec)]
+    if etcd is not None:
+        found += [_members(etcd), _even(etcd)]
     return {
         "observedGeneration": generation,
         "layers": [_layer(layer) for layer in sorted(layers, key=lambda one: (one.level, one.component, one.slot))],
@@ -123,6 +135,18 @@ def _applied(spec: Sequence[Unapplied]) -> Condition:
         return Condition("SpecApplied", True, "Applied", "what the spec says has reached the workloads")
     reason = next((one.reason for one in spec if one.refused), spec[0].reason)
     return Condition("SpecApplied", False, reason, _bounded([one.sentence for one in spec]))
+
+
+def _members(etcd: EtcdMembers) -> Condition:
+    if etcd.moving:
+        return Condition("EtcdMembersSettled", False, "Moving", _bounded(etcd.moving))
+    return Condition("EtcdMembersSettled", True, "AsWanted", f"etcd has the members that are wanted ({etcd.count})")
+
+
+def _even(etcd: EtcdMembers) -> Condition:
+    if etcd.even is not None:
+        return Condition("EtcdEvenCount", True, "OneMoreOrLess", etcd.even)
+    return Condition("EtcdEvenCount", False, NOTHING, "the number of etcd members is odd")
 
 
 def _bounded(sentences: Sequence[str]) -> str:

@@ -55,10 +55,20 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
+class Membership:
+    """All members of the cluster with that id, as its quorum sees them."""
+
+    cluster: int
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MemberStatus:
-    """What one member says of itself. `leader` is 0 while it knows none. Sizes in bytes."""
+    """What one member says of itself. `leader` is 0 while it knows none. Sizes in bytes. `errors` has a sentence
+    for each alarm, and one when there is no leader."""
 
     member: int
+    cluster: int
     leader: int
     version: str
     raft_term: int
@@ -103,6 +113,7 @@ class EtcdClient:
         found = await self._read("/v3/maintenance/status")
         return MemberStatus(
             member=_number(found["header"], "member_id"),
+            cluster=_number(found["header"], "cluster_id"),
             leader=_number(found, "leader"),
             version=found.get("version", ""),
             raft_term=_number(found, "raftTerm"),
@@ -116,17 +127,40 @@ class EtcdClient:
 
     async def members(self) -> tuple[Member, ...]:
         """All members, as the quorum sees them (a linearizable read)."""
+        return (await self.membership()).members
+
+    async def membership(self) -> Membership:
+        """The same with the cluster's id. A learner refuses (FailedPrecondition)."""
         found = await self._read("/v3/cluster/member/list", {"linearizable": True})
-        return tuple(
-            Member(
-                id=_number(member, "ID"),
-                name=member.get("name", ""),
-                peer_urls=tuple(member.get("peerURLs", ())),
-                client_urls=tuple(member.get("clientURLs", ())),
-                is_learner=member.get("isLearner", False),
-            )
-            for member in found.get("members", ())
-        )
+        members = tuple(_member(member) for member in found.get("members", ()))
+        return Membership(_number(found["header"], "cluster_id"), members)
+
+    async def add_learner(self, peer_url: str) -> Member:
+        """Admit a member without a vote, which may then be started with an empty directory.
+
+        ApiError where etcd refuses: FailedPrecondition for a second learner (`--max-learners`) or a peer URL that
+        a member has, Unavailable until enough voters have been connected for five seconds
+        (`--strict-reconfig-check`), NotFound within the second in which a member was removed from that URL: an id is
+        made of URL and second, and none comes back.
+        """
+        found = await self._write("/v3/cluster/member/add", {"peerURLs": [peer_url], "isLearner": True})
+        return _member(found["member"])
+
+    async def promote(self, member: int) -> None:
+        """Give a learner its vote. ApiError FailedPrecondition while it is not in sync with the leader."""
+        await self._write("/v3/cluster/member/promote", {"ID": str(member)})
+
+    async def remove(self, member: int) -> None:
+        """Take a member out for good: its id never comes back, and its process ends itself. ApiError NotFound where
+        there is none of that id, Unavailable or FailedPrecondition where the rest would have no quorum.
+
+        Danger: the leader may be removed, which costs an election: move the leadership first.
+        """
+        await self._write("/v3/cluster/member/remove", {"ID": str(member)})
+
+    async def move_leader(self, target: int) -> None:
+        """Hand the leadership to another voter; to be asked of the leader itself, and of nobody else."""
+        await self._write("/v3/maintenance/transfer-leadership", {"targetID": str(target)})
 
     async def healthy(self, *, timeout: float = 2.0) -> str | None:
         """None when a member serves linearizable reads and has no alarm, else a short sentence. Never raises."""
@@ -150,7 +184,7 @@ class EtcdClient:
         return await self._range(prefix, _end_of_prefix(prefix))
 
     async def put(self, key: bytes, value: bytes) -> None:
-        await self._call("/v3/kv/put", {"key": _encoded(key), "value": _encoded(value)}, resend=False)
+        await self._write("/v3/kv/put", {"key": _encoded(key), "value": _encoded(value)})
 
     async def _range(self, key: bytes, end: bytes | None = None) -> list[KeyValue]:
         wanted = {"key": _encoded(key)} | ({"range_end": _encoded(end)} if end is not None else {})
@@ -164,6 +198,9 @@ class EtcdClient:
 
     async def _read(self, path: str, wanted: Mapping[str, object] | None = None) -> dict[str, Any]:
         return await self._call(path, wanted or {}, resend=True)
+
+    async def _write(self, path: str, wanted: Mapping[str, object]) -> dict[str, Any]:
+        return await self._call(path, wanted, resend=False)
 
     async def _call(self, path: str, wanted: Mapping[str, object], *, resend: bool) -> dict[str, Any]:
         headers = {"content-type": "application/json"}
@@ -185,6 +222,16 @@ def _json(answer: Answer) -> dict[str, Any]:
     if isinstance(found, dict):
         return found
     raise Unreachable(f"whoever answered ({answer.status}) is not etcd: {answer.body[:100]!r}")
+
+
+def _member(found: Mapping[str, Any]) -> Member:
+    return Member(
+        id=_number(found, "ID"),
+        name=found.get("name", ""),
+        peer_urls=tuple(found.get("peerURLs", ())),
+        client_urls=tuple(found.get("clientURLs", ())),
+        is_learner=found.get("isLearner", False),
+    )
 
 
 def _reason(found: Mapping[str, Any]) -> str:

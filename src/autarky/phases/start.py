@@ -24,7 +24,7 @@ from autarky.model.files import File
 from autarky.phases.context import Context, for_each
 from autarky.phases.hosts import FOUNDED
 from autarky.phases.prepare import changed_files, missing_revisions, put_revision, wanted_revisions
-from autarky.ports import Host, Progress
+from autarky.ports import Host, Object, Progress
 from autarky.render import etcd, standby
 from autarky.render import node as render_node
 
@@ -42,20 +42,21 @@ class StartControlPlane:
         if not context.addresses_known or not context.pki.complete():
             return [Change(f"start the temporary control plane on {n.name}") for n in context.cluster.founders]
         changes: list[Change] = []
+        founding = not await etcd_exists(context)
         for node in context.present(context.cluster.founders):
-            changes += [Change(sentence) for sentence in await self._differences(context, node)]
+            changes += [Change(sentence) for sentence in await self._differences(context, node, founding=founding)]
         if not changes and not await context.api_answers():
             changes.append(Change("activate the standby control plane, since the API does not answer"))
         return changes
 
-    async def _differences(self, context: Context, node: Node) -> list[str]:
+    async def _differences(self, context: Context, node: Node, *, founding: bool) -> list[str]:
         host = context.machines.host(node.name)
         if host is None:
             return [f"start the temporary control plane on {node.name}"]
         sentences = []
         if await host.read(render_node.KUBELET_KUBECONFIG) is None:
             sentences.append(f"write the kubelet's first credentials on {node.name}")
-        stale, missing = await static_pod_changes(context, host, node)
+        stale, missing = await static_pod_changes(context, host, node, founding=founding)
         sentences += [f"remove the static pod {path} on {node.name}" for path in stale]
         sentences += [f"write the static pod {file.path} on {node.name}" for file in missing]
         if not await kubelet_runs(host):
@@ -67,16 +68,26 @@ class StartControlPlane:
     async def run(self, context: Context, progress: Progress) -> None:
         founders = context.present(context.cluster.founders)
         standbys = () if await context.api_answers() else founders if context.founded else (context.first,)
-        await for_each(founders, lambda node: self._start(context, node, progress, with_standbys=node in standbys))
+        founding = not await etcd_exists(context)
+
+        async def one(node: Node) -> None:
+            await self._start(context, node, progress, with_standbys=node in standbys, founding=founding)
+
+        await for_each(founders, one)
         await wait_for_api(context, progress)
         await for_each(founders, lambda node: _note_founded(context, node))
 
-    async def _start(self, context: Context, node: Node, progress: Progress, *, with_standbys: bool) -> None:
+    async def _start(
+        self, context: Context, node: Node, progress: Progress, *, with_standbys: bool, founding: bool
+    ) -> None:
         host = context.host(node)
         if await host.read(render_node.KUBELET_KUBECONFIG) is None:
             await host.write_files([render_node.first_kubeconfig(context.inputs(), node)])
-        stale, missing = await static_pod_changes(context, host, node)
+        stale, missing = await static_pod_changes(context, host, node, founding=founding)
         await host.remove(stale)
+        if founding and render_node.has_etcd(context.inputs(), node):
+            await host.run(["install", "-d", "-m", "700", places.ETCD_DATA, etcd.MEMBER_DIRECTORY])
+            await host.write_files(await changed_files(host, etcd.beginning(context.inputs())))
         await host.write_files(missing)
         if with_standbys:
             for component in standby.COMPONENTS:
@@ -104,29 +115,59 @@ async def wait_for_api(context: Context, progress: Progress) -> None:
     )
 
 
-async def static_pod_changes(context: Context, host: Host, node: Node) -> tuple[list[str], list[File]]:
-    """(manifests of older generations, manifests to write) of the static pods that stay for good."""
+async def static_pod_changes(
+    context: Context, host: Host, node: Node, *, founding: bool = False
+) -> tuple[list[str], list[File]]:
+    """(manifests of older generations, manifests to write) of the static pods that stay for good.
+
+    founding: whether etcd may begin here, since it is nowhere yet.
+    """
     present = (await host.run(["ls", places.MANIFESTS], check=False)).text.split()
-    wanted = render_node.static_pods(context.inputs(), node, await _founding(host, present))
-    keep = {file.path for file in wanted.values()}
+    pods = render_node.static_pods(context.inputs(), node)
+    if etcd.COMPONENT in pods:
+        pods |= {etcd.COMPONENT: member} if (member := await _member(context, host, node, present)) else {}
+        if member is None and not founding:
+            del pods[etcd.COMPONENT]
+    keep = {file.path for file in pods.values()}
     stale = [
         f"{places.MANIFESTS}/{name}"
         for name in present
-        for component in wanted
+        for component in pods
         if name.startswith(f"{component}-") and f"{places.MANIFESTS}/{name}" not in keep
     ]
-    return stale, await changed_files(host, list(wanted.values()))
+    return stale, await changed_files(host, list(pods.values()))
 
 
-async def _founding(host: Host, present: Sequence[str]) -> etcd.Founding | None:
-    """What the member that is there was told: the members of that time stay in its manifest, whatever they are now,
-    since another manifest would mean another process."""
+async def _member(context: Context, host: Host, node: Node, present: Sequence[str]) -> File | None:
+    """The node's member of etcd as it should be; None where it has none.
+
+    What it was told of its neighbours at its first start stays: they come and go, and it is not restarted for that.
+    """
     for name in present:
         if name.startswith(f"{etcd.COMPONENT}-"):
-            manifest = await host.read(f"{places.MANIFESTS}/{name}")
-            if manifest is not None:
-                return etcd.founding_of(json.loads(manifest))
+            content = await host.read(f"{places.MANIFESTS}/{name}")
+            if (found := _read_pod(content)) is not None and (told := etcd.founding_of(found)) is not None:
+                pod = etcd.member_pod(context.inputs(), node, told)
+                return render_node.manifest(etcd.written_as(pod, found))
     return None
+
+
+def _read_pod(content: bytes | None) -> Object | None:
+    try:
+        found = json.loads(content or b"")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+async def etcd_exists(context: Context) -> bool:
+    """Whether the cluster's etcd has been founded. From then on a node that has no member gets one by joining: one
+    that began anew under its old id would have forgotten what it had promised."""
+    if context.founded or await context.api_answers():
+        return True
+    founders = context.present(context.cluster.founders)
+    remembered = await for_each(founders, lambda node: context.host(node).read(places.MEMBERS_FILE))
+    return any(content is not None for content in remembered.values())
 
 
 async def kubelet_runs(host: Host) -> bool:

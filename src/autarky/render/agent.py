@@ -85,6 +85,7 @@ def _spec(inputs: Inputs, slot: str) -> Object:
             pods.mount("kubelet-pki", KUBELET_PKI),
             pods.mount("run", places.RUN, read_only=False),
             pods.mount("containerd", CONTAINERD_RUN, read_only=False),
+            pods.mount("etcd", places.ETCD_DATA, read_only=False),
         ],
         # root without capabilities: it writes root's files on the host, and needs no more.
         securityContext=pods.restricted_container(user=0),
@@ -100,6 +101,7 @@ def _spec(inputs: Inputs, slot: str) -> Object:
             pods.host_volume("kubelet-pki", KUBELET_PKI, "Directory"),
             pods.host_volume("run", places.RUN, "DirectoryOrCreate"),
             pods.host_volume("containerd", CONTAINERD_RUN, "Directory"),
+            pods.host_volume("etcd", places.ETCD_DATA, "DirectoryOrCreate"),
         ],
     }
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from autarky.decide.etcd_members import MOST_MEMBERS
 from autarky.model.cluster import Cluster
 from autarky.render.values import Object, metadata
 
@@ -75,6 +76,21 @@ def _schema() -> Object:
                     "limitSeconds": {"type": "integer", "minimum": 10, "default": 90},
                 },
                 "description": "When a rollout of a control plane component goes back by itself.",
+            },
+            "etcd": {
+                "type": "object",
+                "properties": {
+                    "members": {
+                        "type": "array",
+                        "items": {"type": "string", "minLength": 1, "maxLength": 253},
+                        "minItems": 1,
+                        "maxItems": 7,
+                        "x-kubernetes-list-type": "set",
+                        "description": "The control nodes that have a member of etcd. Without it: every control"
+                        f" node, at most {MOST_MEMBERS}.",
+                    }
+                },
+                "description": "Which nodes etcd runs on (where level 1 is hosted).",
             },
         },
     }

@@ -5,18 +5,29 @@ No Service, DNS or pod network is involved: what the API server needs must not n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, cast
 
 from autarky import places
+from autarky.errors import UserError
 from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.render import pods
-from autarky.render.values import Inputs, Object, flags
+from autarky.render.values import SYSTEM, Inputs, Object, flags, metadata
 
 COMPONENT = "etcd"
 PKI = f"{places.PKI}/etcd"
+MEMBER_DIRECTORY = f"{places.ETCD_DATA}/member"
+"""Where etcd keeps everything."""
+PEER_CA = f"{MEMBER_DIRECTORY}/peer-ca.crt"
+"""A copy of etcd's CA, without which a member does not start. It goes with the data, so that a member whose data is
+gone, or not mounted yet, never begins anew under its old id. Whoever lets a member start for the first time puts it
+there."""
+PKI_FILES = tuple(f"{PKI}/{name}" for name in ("ca.crt", "server.crt", "server.key", "peer.crt", "peer.key"))
+"""What a member needs before it starts."""
 
 
 def pki_files(inputs: Inputs, node: Node) -> list[File]:
@@ -38,13 +49,21 @@ class Founding:
     stays on the command line as it was: a member whose neighbours change goes on undisturbed."""
 
     cluster: str
-    state: str
+    state: Literal["new", "existing"]
 
 
 def founders(nodes: Sequence[Node]) -> Founding:
     """A new cluster of these nodes."""
-    urls = {node.name: f"https://{node.known_address()}:{ports.ETCD_PEER}" for node in nodes}
-    return Founding(",".join(f"{name}={url}" for name, url in urls.items()), "new")
+    return Founding(initial_cluster({node.name: node.known_address() for node in nodes}), "new")
+
+
+def initial_cluster(addresses: Mapping[str, str]) -> str:
+    """Member name → address, as etcd wants it."""
+    return ",".join(f"{name}={peer_url(address)}" for name, address in addresses.items())
+
+
+def peer_url(address: str) -> str:
+    return f"https://{address}:{ports.ETCD_PEER}"
 
 
 def founding_of(pod: Object) -> Founding | None:
@@ -57,18 +76,16 @@ def founding_of(pod: Object) -> Founding | None:
         return None
 
 
-def arguments(inputs: Inputs, node: Node, founding: Founding) -> list[str]:
+def arguments(inputs: Inputs, name: str, address: str, founding: Founding, peer_ca: str) -> list[str]:
     """The command line of a member."""
-    address = node.known_address()
     client = f"https://{address}:{ports.ETCD_CLIENT}"
-    peer = f"https://{address}:{ports.ETCD_PEER}"
     ours = {
-        "name": node.name,
+        "name": name,
         "data-dir": places.ETCD_DATA,
         "listen-client-urls": f"https://127.0.0.1:{ports.ETCD_CLIENT},{client}",
         "advertise-client-urls": client,
-        "listen-peer-urls": peer,
-        "initial-advertise-peer-urls": peer,
+        "listen-peer-urls": peer_url(address),
+        "initial-advertise-peer-urls": peer_url(address),
         "initial-cluster": founding.cluster,
         "initial-cluster-state": founding.state,
         "initial-cluster-token": inputs.cluster.name,
@@ -79,7 +96,7 @@ def arguments(inputs: Inputs, node: Node, founding: Founding) -> list[str]:
         "cert-file": f"{PKI}/server.crt",
         "key-file": f"{PKI}/server.key",
         "peer-client-cert-auth": "true",
-        "peer-trusted-ca-file": f"{PKI}/ca.crt",
+        "peer-trusted-ca-file": peer_ca,
         "peer-cert-file": f"{PKI}/peer.crt",
         "peer-key-file": f"{PKI}/peer.key",
         "snapshot-count": "10000",
@@ -89,29 +106,77 @@ def arguments(inputs: Inputs, node: Node, founding: Founding) -> list[str]:
     return flags(ours, inputs.cluster.extra_args.get(COMPONENT, {}))
 
 
-def member_pod(inputs: Inputs, node: Node, founding: Founding | None = None) -> Object:
-    """The member's static pod; `founding` as the one that is there has it, None for a founder of the cluster."""
-    founding = founding or founders(inputs.cluster.founders)
+NAME, ADDRESS, CLUSTER, STATE = "@NAME@", "@ADDRESS@", "@INITIAL_CLUSTER@", "@INITIAL_CLUSTER_STATE@"
+"""Placeholders in the template: what differs from member to member."""
+TEMPLATE = "etcd-member-template"
+"""The ConfigMap that has it for the node agents, which start the members that join later."""
+TEMPLATE_KEY = "spec.json"
+GUARD_IMAGE_KEY = "guard-image"
+"""What the quorum guard's idle pods run: the image of the pods' sandboxes, which every node has."""
+WRITTEN_FOR = "autarky.dev/etcd-member"
+"""Annotation of a static pod that a node agent wrote: the id of the member that it is for, in hex."""
+
+
+def template(inputs: Inputs) -> Object:
+    """The spec of a member's static pod, with placeholders."""
+    founding = Founding(CLUSTER, cast("Literal['new', 'existing']", STATE))
     container = pods.command_container(
         COMPONENT,
         inputs.image(COMPONENT),
-        ["etcd", *arguments(inputs, node, founding)],
+        ["etcd", *arguments(inputs, NAME, ADDRESS, founding, PEER_CA)],
         resources=pods.requests("100m", "100Mi"),
-        startupProbe=pods.http_probe("/readyz", ports.ETCD_HEALTH, period=2, failures=90),
+        # Not /readyz: a learner is never ready, and may need its time for a big database.
+        startupProbe=pods.http_probe("/livez", ports.ETCD_HEALTH, period=2, failures=90),
         # Generous: restarting a member that is merely slow makes a slow cluster a dead one.
         livenessProbe=pods.http_probe("/livez", ports.ETCD_HEALTH, period=10, failures=12, timeout=15),
         readinessProbe=pods.http_probe("/readyz", ports.ETCD_HEALTH, period=2, failures=3, timeout=15),
         volumeMounts=[pods.mount("data", places.ETCD_DATA, read_only=False), pods.mount("pki", PKI)],
         securityContext=pods.restricted_container(user=0),
     )
-    spec: Object = {
+    return {
         "containers": [container],
         "volumes": [
-            pods.host_volume("data", places.ETCD_DATA, "DirectoryOrCreate"),
+            pods.host_volume("data", places.ETCD_DATA, "Directory"),
             pods.host_volume("pki", PKI, "Directory"),
         ],
     }
-    return pods.generation(COMPONENT, node, spec)
+
+
+def filled(spec: Object, name: str, address: str, founding: Founding, written_for: int | None = None) -> Object:
+    """The static pod of one member, from the template."""
+    text = json.dumps(spec)
+    values = {NAME: name, ADDRESS: address, CLUSTER: founding.cluster, STATE: founding.state}
+    for placeholder, value in values.items():
+        text = text.replace(placeholder, json.dumps(value)[1:-1])
+    pod = pods.generation_on(name, COMPONENT, json.loads(text))
+    if written_for is not None:
+        pod["metadata"]["annotations"] = {WRITTEN_FOR: f"{written_for:x}"}
+    return pod
+
+
+def member_pod(inputs: Inputs, node: Node, founding: Founding | None = None) -> Object:
+    """The member's static pod; `founding` as the one that is there has it, None for a founder of the cluster."""
+    return filled(template(inputs), node.name, node.known_address(), founding or founders(inputs.cluster.founders))
+
+
+def written_as(pod: Object, present: Object) -> Object:
+    """The pod with what a node agent noted on the one that is there."""
+    noted = (present["metadata"].get("annotations") or {}).get(WRITTEN_FOR)
+    return pod if noted is None else {**pod, "metadata": {**pod["metadata"], "annotations": {WRITTEN_FOR: noted}}}
+
+
+def beginning(inputs: Inputs) -> list[File]:
+    """What lets a founder begin."""
+    return [File(PEER_CA, inputs.credentials["etcd/ca.crt"], 0o600)]
+
+
+def template_object(inputs: Inputs) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(TEMPLATE, SYSTEM, {"k8s-app": COMPONENT}),
+        "data": {TEMPLATE_KEY: json.dumps(template(inputs), indent=2), GUARD_IMAGE_KEY: inputs.image("pause")},
+    }
 
 
 UNIT_PATH = "/etc/systemd/system/etcd.service"
@@ -133,5 +198,17 @@ WantedBy=multi-user.target
 
 def external_unit_files(inputs: Inputs, node: Node) -> list[File]:
     """etcd as a systemd service on a host that is no node: the `lab` form of external etcd."""
-    unit = _UNIT.format(binary=f"{places.BIN}/etcd", arguments=" ".join(arguments(inputs, node, founders((node,)))))
+    words = " ".join(arguments(inputs, node.name, node.known_address(), founders((node,)), f"{PKI}/ca.crt"))
+    unit = _UNIT.format(binary=f"{places.BIN}/etcd", arguments=words)
     return [*pki_files(inputs, node), File(UNIT_PATH, unit.encode())]
+
+
+def read_template(config_map: Object) -> Object:
+    """The spec from `template_object`, which users may have edited; UserError where it is none."""
+    try:
+        found = json.loads(config_map["data"][TEMPLATE_KEY])
+    except (KeyError, TypeError, ValueError):
+        found = None
+    if not isinstance(found, dict):
+        raise UserError(f"ConfigMap {SYSTEM}/{TEMPLATE} holds no pod spec", fix="delete it and run `autarky up`")
+    return found

@@ -143,21 +143,25 @@ def first_kubeconfig(inputs: Inputs, node: Node) -> File:
     return File(KUBELET_KUBECONFIG, content, 0o600)
 
 
-def static_pods(inputs: Inputs, node: Node, founding: etcd.Founding | None = None) -> dict[str, File]:
-    """Component → manifest of the static pods that stay for good on this node. `founding`: what
-    the member of etcd was told that is there already."""
-    result = {nllb.POD: nllb.pod(inputs, node)}
-    if node.control_plane and inputs.cluster.external_etcd is None:
-        result[etcd.COMPONENT] = etcd.member_pod(inputs, node, founding)
-    return {component: _manifest(pod) for component, pod in result.items()}
+def static_pods(inputs: Inputs, node: Node) -> dict[str, File]:
+    """Component → manifest of the static pods that stay for good on this node, as they begin."""
+    result = {nllb.POD: manifest(nllb.pod(inputs, node))}
+    if has_etcd(inputs, node):
+        result[etcd.COMPONENT] = manifest(etcd.member_pod(inputs, node))
+    return result
+
+
+def has_etcd(inputs: Inputs, node: Node) -> bool:
+    return node.control_plane and inputs.cluster.external_etcd is None
 
 
 def agent_pod(inputs: Inputs, node: Node) -> dict[str, File]:
     """The node agent that needs no API, which is there from the pivot on."""
-    return {agent.STANDBY_POD: _manifest(agent.static_pod(inputs, node))} if node.control_plane else {}
+    return {agent.STANDBY_POD: manifest(agent.static_pod(inputs, node))} if node.control_plane else {}
 
 
-def _manifest(pod: Object) -> File:
+def manifest(pod: Object) -> File:
+    """A static pod's file; the kubelet reads it, root only."""
     return File(f"{places.MANIFESTS}/{pod['metadata']['name']}.json", pretty_json(pod), 0o600)
 
 

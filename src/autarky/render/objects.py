@@ -8,7 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autarky.model.cluster import Cluster, Level
-from autarky.render import access, addons, agent, api_server, controllers, crds, operator, protection
+from autarky.render import (
+    access,
+    addons,
+    agent,
+    api_server,
+    controllers,
+    crds,
+    etcd,
+    etcd_members,
+    operator,
+    protection,
+)
 from autarky.render.endpoints import kubernetes_endpoints
 from autarky.render.values import Inputs, Object, with_rendered_hash
 
@@ -35,7 +46,7 @@ def parts(inputs: Inputs, wanted: Cluster | None = None) -> list[Part]:
     cluster = inputs.cluster
     result = [
         Part("access", tuple(access.objects(cluster))),
-        Part("definitions", (crds.control_plane_crd(),)),
+        Part("definitions", (crds.control_plane_crd(), etcd_members.crd())),
         Part("protection", tuple(protection.objects())),
         Part("kube-proxy", tuple(addons.kube_proxy(inputs))),
         Part("flannel", tuple(addons.flannel(inputs))),
@@ -53,6 +64,7 @@ def parts(inputs: Inputs, wanted: Cluster | None = None) -> list[Part]:
 def agent_parts(inputs: Inputs) -> list[Part]:
     """What is applied last, when the control plane runs in its wanted slots."""
     result = [
+        *([Part(etcd.COMPONENT, tuple(etcd_members.objects(inputs)))] if inputs.cluster.external_etcd is None else []),
         Part(agent.COMPONENT, tuple(agent.objects(inputs))),
         Part("operator", tuple(operator.objects(inputs))),
     ]

@@ -13,6 +13,7 @@ from autarky.render.access import INVENTORY
 from autarky.render.api_server import COMPONENT as API_SERVER
 from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER, one_per_node
 from autarky.render.crds import CONTROL_PLANE, GROUP
+from autarky.render.etcd_members import AGENTS_ROLE, GUARD, PLURAL
 from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, Inputs, Object, metadata
 
 COMPONENT = "autarky-operator"
@@ -84,6 +85,11 @@ def _in_the_cluster() -> list[Object]:
         # What the control plane should be; writing says how it is.
         _rule(GROUP, ["controlplanes"], WATCH),
         _rule(GROUP, ["controlplanes/status"], ["update"], [CONTROL_PLANE]),
+        # Which nodes have a member of etcd; the node agents say how they are, and are bound to what they need for it.
+        _rule(GROUP, [PLURAL], [*WATCH, "create", "patch", "delete"]),
+        _rule(_RBAC, ["clusterrolebindings", "rolebindings"], ["create"]),
+        _rule(_RBAC, ["clusterrolebindings", "rolebindings"], ["get", "patch"], [AGENTS_ROLE]),
+        _rule(_RBAC, ["clusterroles", "roles"], ["bind"], [AGENTS_ROLE]),
         # Judging kubelets' certificate requests: seeing them, writing the verdict, for these two signers only.
         _rule("certificates.k8s.io", ["certificatesigningrequests"], WATCH),
         _rule("certificates.k8s.io", ["certificatesigningrequests/approval"], ["update"]),
@@ -118,6 +124,9 @@ def _in_the_system_namespace() -> list[Object]:
         _rule("apps", ["daemonsets", "deployments"], ["create"]),
         _rule("policy", ["poddisruptionbudgets"], ["get", "delete"], [CONTROLLER_MANAGER, SCHEDULER, API_SERVER]),
         _rule("policy", ["poddisruptionbudgets"], ["create"]),
+        # The quorum guard: an idle pod beside each member of etcd, and how many may be away.
+        _rule("apps", ["deployments"], ["patch", "delete"], [GUARD]),
+        _rule("policy", ["poddisruptionbudgets"], [*WATCH, "patch", "delete"], [GUARD]),
         _rule("", ["configmaps"], ["update", "delete"], retired),
         # Which nodes may join.
         _rule("", ["configmaps"], ["list", "watch"], [INVENTORY]),

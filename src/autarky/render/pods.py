@@ -136,8 +136,13 @@ def static_pod(name: str, uid: str, labels: Mapping[str, str], spec: Object) -> 
 def generation(component: str, node: Node, spec: Object) -> Object:
     """A static pod that stays for good (etcd, the load balancer). Name and uid follow from its content
     and its node, so that each generation has its own and a kubelet of another minor sees no change."""
+    return generation_on(node.name, component, spec)
+
+
+def generation_on(node: str, component: str, spec: Object) -> Object:
+    """The same for a node of which no more than its name is known."""
     name = f"{component}-{content_hash(spec, 8)}"
-    uid = str(uuid.uuid5(_GENERATIONS, f"{node.name}/{name}"))
+    uid = str(uuid.uuid5(_GENERATIONS, f"{node}/{name}"))
     return static_pod(name, uid, {"k8s-app": component, "tier": "control-plane"}, spec)
 
 

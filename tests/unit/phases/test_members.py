@@ -16,7 +16,6 @@ from autarky.phases.finish import WriteKubeconfig
 from autarky.phases.hosts import FOUNDED, MARKER, CheckHosts, observe
 from autarky.phases.prepare import look
 from autarky.render import etcd
-from autarky.render import node as render_node
 from fakes.clusters import a_cluster
 from fakes.host import FakeHost
 from fakes.kube import FakeKube
@@ -177,8 +176,7 @@ def test_a_member_of_etcd_keeps_what_it_was_told_when_members_come_and_go(make_c
     assert told.cluster.count("https://") == 3
     context.cluster = replace(THREE, nodes=(*THREE.nodes[:2], THREE.nodes[3]))
     assert etcd.member_pod(context.inputs(), THREE.nodes[0]) != before
-    files = render_node.static_pods(context.inputs(), THREE.nodes[0], told)
-    assert json.loads(files["etcd"].content) == before
+    assert etcd.member_pod(context.inputs(), THREE.nodes[0], told) == before
 
 
 @pytest.mark.parametrize("text", ["local", "lab:n1", "ssh://root@192.0.2.1:22"])

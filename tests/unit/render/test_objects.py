@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autarky.model.cluster import Level
-from autarky.render import access, controllers, crds, pods
+from autarky.render import access, controllers, crds, etcd, pods
 from autarky.render.objects import parts
 from autarky.render.values import RENDERED_HASH, Credentials, Object
 from fakes.clusters import a_cluster, inputs_of
@@ -44,7 +44,8 @@ def test_the_same_values_render_to_the_same_objects(inputs):
 @given(some_inputs())
 def test_every_secret_and_config_map_of_a_component_is_immutable(inputs):
     for obj in objects(inputs):
-        if obj["kind"] == "Secret" or (obj["kind"] == "ConfigMap" and obj["metadata"]["name"] != access.INVENTORY):
+        shared = obj["metadata"]["name"] in (access.INVENTORY, etcd.TEMPLATE)
+        if obj["kind"] == "Secret" or (obj["kind"] == "ConfigMap" and not shared):
             assert obj["immutable"] is True
 
 
@@ -84,7 +85,8 @@ def test_an_object_says_which_rendering_it_is_and_a_new_one_says_otherwise(input
         before = first[key_of(obj)]
         same = before["metadata"]["annotations"][RENDERED_HASH] == obj["metadata"]["annotations"][RENDERED_HASH]
         assert same == (before == obj)
-        assert same == (obj["kind"] not in ("DaemonSet", "Deployment"))
+        names_images = obj["kind"] in ("DaemonSet", "Deployment") or obj["metadata"]["name"] == etcd.TEMPLATE
+        assert same == (not names_images)
 
 
 @quickly

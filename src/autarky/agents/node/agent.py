@@ -51,7 +51,7 @@ class NodeAgent:
     own_ports: ports_seen.OwnPorts
     clock: Clock
     told: Told
-    internal_etcd: bool
+    internal_etcd: Callable[[], bool]
     images: ImageKeeping
     hosted: bool
     hand_over: HandOver
@@ -69,8 +69,8 @@ class NodeAgent:
         self.announcer = Announcer(self.node, self.kube, self.api, self.clock, self.told.tell)
 
     async def etcd_up(self) -> bool:
-        """Whether etcd serves; one that is not ours to run is taken for up."""
-        return not self.internal_etcd or await ports_seen.etcd_is_up()
+        """Whether etcd serves; where this node has no member, whoever has one is taken for up."""
+        return not self.internal_etcd() or await ports_seen.etcd_is_up()
 
     def hosted_serves(self, component: str) -> bool:
         """As of the last round; False when that is not known."""

@@ -121,5 +121,6 @@ async def standby_balanced(node: str) -> bool | None:
 
 
 async def etcd_is_up() -> bool:
-    """By the local member's health; the API server reaches its members through the load balancer anyway."""
-    return await plain_status(ports.ETCD_HEALTH, "/readyz") == 200
+    """By the local member's health; the API server reaches its members through the load balancer anyway. A learner
+    that has the quorum's word will do: the others serve."""
+    return await plain_status(ports.ETCD_HEALTH, "/readyz?exclude=non_learner") == 200

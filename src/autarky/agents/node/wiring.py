@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import NoReturn, Protocol
 
@@ -12,10 +13,12 @@ from autarky import places
 from autarky.agents import health
 from autarky.agents.log import logger
 from autarky.agents.node import agent as node_agent
-from autarky.agents.node import metrics
+from autarky.agents.node import metrics, slots_on_disk
 from autarky.agents.node.activation_watch import ActivationWatch
 from autarky.agents.node.api_seen import ApiView
 from autarky.agents.node.clock_watch import ClockWatch
+from autarky.agents.node.etcd_membership import EtcdMembership
+from autarky.agents.node.etcd_on_disk import has_member
 from autarky.agents.node.handover import HandOver
 from autarky.agents.node.image_keeping import ImageKeeping
 from autarky.agents.node.load_balancer import LoadBalancer
@@ -26,13 +29,16 @@ from autarky.agents.node.told import Say, Told
 from autarky.clock import SystemClock
 from autarky.cri.client import CriClient
 from autarky.cri.images import ImageKeeper
-from autarky.kube import KubeClient
+from autarky.kube import KubeClient, Reflector
 from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.model import ports
 from autarky.net.tls import client_context
 from autarky.render.agent import COMPONENT, KUBELET_PKI, SLOT
 from autarky.render.api_server import BEFORE_STOP
+from autarky.render.api_server import COMPONENT as API_SERVER
 from autarky.render.controllers import CONTROLLERS
+from autarky.render.crds import API_VERSION
+from autarky.render.etcd_members import KIND
 from autarky.render.kubeconfig import LOCAL_SERVER
 from autarky.render.node import KUBELET_KUBECONFIG
 
@@ -89,12 +95,11 @@ async def _act(node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver) 
     changed = asyncio.Event()
     api = ApiView(kube, clock, node, changed.set)
     own_ports = OwnPorts(client_context(CA.read_bytes(), None, None))
-    internal_etcd = _has_etcd_member()
     said = Told(say)
     kept, cri = ImageKeeper(), CriClient()
     images = ImageKeeping(kept, clock, said.tell)
     hosted = slot == "hosted"
-    agent = node_agent.NodeAgent(node, kube, api, own_ports, clock, said, internal_etcd, images, hosted, hand_over)
+    agent = node_agent.NodeAgent(node, kube, api, own_ports, clock, said, has_member, images, hosted, hand_over)
     controllers = _controller_clients()
     agent.announcer.changed = changed
     metrics.observe(node_agent.LEVELS, lambda: api.reachable)
@@ -102,7 +107,8 @@ async def _act(node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver) 
     watch = ActivationWatch(cri, clock, said.tell, agent.etcd_up, agent.hosted_serves)
     balancer = LoadBalancer(node, kube, clock, said.tell)
     clocks = ClockWatch(node, kube, clock, said.tell, own_ports.tls, lambda: balancer.endpoints, lambda: api.own_node)
-    duties: list[Duty] = [api, undertaker, images, watch, agent.announcer, balancer, clocks]
+    members = _etcd_membership(node, kube, cri, said, api)
+    duties: list[Duty] = [api, undertaker, images, watch, agent.announcer, balancer, clocks, members]
     if agent.hosted:
         Path(places.STANDBY, COMPONENT).mkdir(mode=0o700, exist_ok=True)
         duties.append(ParkedAgent(cri, clock, said.tell))
@@ -130,8 +136,11 @@ async def _act_on_worker(node: str, hold: Hold, say: Say) -> NoReturn:
         await kube.close()
 
 
-def _has_etcd_member() -> bool:
-    return any(path.name.startswith("etcd-") for path in Path(places.MANIFESTS).iterdir())
+def _etcd_membership(node: str, kube: KubeClient, cri: CriClient, said: Told, api: ApiView) -> EtcdMembership:
+    clock, changed = SystemClock(), asyncio.Event()
+    objects = Reflector(kube, clock, API_VERSION, KIND, on_change=changed.set)
+    api_server = partial(api.hosted_pod, API_SERVER)
+    return EtcdMembership(node, kube, objects, cri, clock, said, slots_on_disk.wanted_level, changed, api_server)
 
 
 def _client() -> KubeClient:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from autarky.agents.operator.duty import Duty
+from autarky.agents.operator.etcd_members import EtcdMembers
 from autarky.agents.operator.rollouts import Rollouts
 from autarky.agents.operator.spec import Spec
 from autarky.agents.operator.view import View, current, node_is_ready
@@ -43,6 +44,7 @@ class PlaneStatus(Duty):
     clock: Clock
     rollouts: Rollouts
     spec: Spec
+    etcd: EtcdMembers
     name: str = "status"
 
     async def round(self) -> None:
@@ -56,6 +58,7 @@ class PlaneStatus(Duty):
             _failures(self.rollouts),
             _drift(self.view),
             list(self.spec.unapplied.values()),
+            self.etcd.seen,
             generation=plane["metadata"]["generation"],
             before=before,
             now=datetime.fromtimestamp(self.clock.time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),

@@ -16,6 +16,7 @@ from autarky.ports import Clock, Object
 from autarky.render.access import INVENTORY
 from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
+from autarky.render.etcd_members import GUARD
 from autarky.render.values import SYSTEM
 
 KUBERNETES_SLICE = "kubernetes"
@@ -42,6 +43,8 @@ class View:
         self.inventory = live("v1", "ConfigMap", SYSTEM, INVENTORY)
         self.slices = live("discovery.k8s.io/v1", "EndpointSlice", "default", KUBERNETES_SLICE)
         self.planes = live(API_VERSION, "ControlPlane")
+        self.etcd_members = live(API_VERSION, "EtcdMember")
+        self.etcd_guards = live("policy/v1", "PodDisruptionBudget", SYSTEM, GUARD)
         self.leases = {
             name: Reflector(kube, clock, *LEASE, SYSTEM, fields=f"metadata.name={name}")
             for name in (CONTROLLER_MANAGER, SCHEDULER)
@@ -60,6 +63,8 @@ class View:
             self.inventory,
             self.slices,
             self.planes,
+            self.etcd_members,
+            self.etcd_guards,
             *self.leases.values(),
         ]
 

@@ -17,6 +17,7 @@ from autarky.agents.log import logger
 from autarky.agents.operator.certificates import Certificates
 from autarky.agents.operator.duty import Say
 from autarky.agents.operator.endpoints import Endpoints
+from autarky.agents.operator.etcd_members import EtcdMembers
 from autarky.agents.operator.loop import Loop
 from autarky.agents.operator.rollouts import Rollouts
 from autarky.agents.operator.spec import Spec
@@ -110,12 +111,14 @@ class Operator:
             say, self._view, fenced, clock, self._etcd_is_up, lambda name: ROLLBACKS.labels(name).inc()
         )
         self._spec = Spec(say, self._view, fenced, clock)
+        self._etcd = EtcdMembers(say, self._view, fenced)
         self.loop.duties = (
             Endpoints(say, self._view, fenced),
             Certificates(say, self._view, fenced, lambda verdict: CERTIFICATES.labels(verdict).inc()),
             self._rollouts,
             self._spec,
-            PlaneStatus(say, self._view, fenced, clock, self._rollouts, self._spec),
+            self._etcd,
+            PlaneStatus(say, self._view, fenced, clock, self._rollouts, self._spec, self._etcd),
         )
         for component in COMPONENTS:
             ROLLBACKS.labels(component.name)

@@ -1,0 +1,153 @@
+"""The duty of saying which nodes have a member of etcd, and of guarding the quorum against drains.
+
+Contract: it writes EtcdMembers and nothing of etcd itself; the node agents do the rest. `decide.etcd_wanted` says
+what is written: what a user sets in `spec.state` stands until the operator's own idea of that node changes, and
+nothing follows from an object that is absent (rule 10). Where level 1 is not hosted it leaves everything alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from autarky.agents.operator.duty import MANAGER, Duty
+from autarky.agents.operator.endpoints import internal_address
+from autarky.agents.operator.view import View, current
+from autarky.decide import etcd_wanted
+from autarky.decide.etcd_members import Phase
+from autarky.decide.etcd_wanted import ControlNode, Existing, Write
+from autarky.decide.plane_status import EtcdMembers as Settled
+from autarky.ports import Kube, Object
+from autarky.render import etcd, etcd_members
+from autarky.render.crds import API_VERSION
+from autarky.render.etcd_members import GUARD, IDEA, KIND
+from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, SYSTEM, content_hash
+
+LAST_LEVEL = 1
+GUARDED = "autarky.dev/guard"
+"""Annotation of the guard's Deployment: the hash of what was applied, so that it is applied when that changes."""
+
+
+@dataclass(slots=True)
+class EtcdMembers(Duty):
+    view: View
+    kube: Kube
+    name: str = "etcd members"
+    seen: Settled | None = field(default=None, init=False)
+    """As of the last round, for the status; None where EtcdMembers do not describe etcd."""
+    _bound: tuple[str, ...] | None = field(default=None, init=False)
+
+    async def round(self) -> None:
+        view, plane = self.view, self.view.control_plane
+        if plane is None or not current([view.planes, view.nodes, view.etcd_members]):
+            return
+        if int(plane["spec"]["selfHosted"][0]) > LAST_LEVEL:
+            self.seen = None
+            return
+        objects = list(view.etcd_members.items.values())
+        nodes = _control_nodes(view)
+        self.seen = _settled(objects)
+        await self._bind({*(node.name for node in nodes), *(obj["metadata"]["name"] for obj in objects)})
+        chosen = (plane["spec"].get("etcd") or {}).get("members")
+        found = etcd_wanted.wanted(nodes, [_existing(obj) for obj in objects], chosen)
+        for write in found.writes:
+            await self._write(write)
+        for name in found.forget:
+            await self.kube.delete(API_VERSION, KIND, name)
+            self.tell("its member has left and its node is no control node: the EtcdMember goes", name)
+        await self._guard(objects)
+
+    async def _bind(self, nodes: set[str]) -> None:
+        """Applied once in a process's life, and when the nodes change: nobody else writes these bindings."""
+        wanted = tuple(sorted(nodes))
+        if wanted == self._bound:
+            return
+        for binding in etcd_members.bindings(wanted):
+            await self.kube.apply(binding, manager=MANAGER)
+        self._bound = wanted
+
+    async def _write(self, write: Write) -> None:
+        if write.create:
+            await self.kube.create(etcd_members.member(write.name, write.address, present=True))
+            self.tell("it is to have a member of etcd", write.name)
+            return
+        patch: Object = {"metadata": {"annotations": {IDEA: etcd_members.state(present=write.idea)}}}
+        if write.present is not None:
+            patch["spec"] = {"state": etcd_members.state(present=write.present)}
+            self.tell(f"it is to {'have a' if write.present else 'give up its'} member of etcd", write.name)
+        await self.kube.patch(API_VERSION, KIND, write.name, patch)
+
+    # --- the quorum guard ---
+
+    async def _guard(self, objects: list[Object]) -> None:
+        """Beside every member that votes. A member that is not well keeps its guard, which then is not Ready."""
+        if not current([self.view.deployments, self.view.pods, self.view.etcd_guards]):
+            return
+        voting = sorted(obj["metadata"]["name"] for obj in objects if _guarded(obj))
+        live = self.view.deployments.items.get((SYSTEM, GUARD))
+        if len(voting) < 2:
+            if live is not None:
+                await self._unguard()
+            return
+        taints, unavailable = self._taints(voting), etcd_wanted.guard_budget(len(voting))
+        mark = content_hash([voting, taints, unavailable])
+        there = (SYSTEM, GUARD) in self.view.etcd_guards.items
+        if live is None or not there or (live["metadata"].get("annotations") or {}).get(GUARDED) != mark:
+            await self._put_guard(voting, taints, unavailable, mark)
+
+    async def _put_guard(self, voting: list[str], taints: list[str], unavailable: int, mark: str) -> None:
+        template = await self.kube.get("v1", "ConfigMap", etcd.TEMPLATE, SYSTEM)
+        if template is None:
+            self.tell(f"no quorum guard: ConfigMap {SYSTEM}/{etcd.TEMPLATE} is not there: run `autarky up`", "guard")
+            return
+        deployment = etcd_members.guard(template["data"][etcd.GUARD_IMAGE_KEY], voting, taints)
+        deployment["metadata"]["annotations"] = {GUARDED: mark}
+        await self.kube.apply(etcd_members.guard_budget(unavailable), manager=MANAGER)
+        await self.kube.apply(deployment, manager=MANAGER)
+        self.tell(f"the quorum of {', '.join(voting)} is guarded against drains", "guard")
+
+    async def _unguard(self) -> None:
+        """A single member has no quorum to guard: whoever drains its node knows that it is the only one."""
+        await self.kube.delete("apps/v1", "Deployment", GUARD, SYSTEM)
+        await self.kube.delete("policy/v1", "PodDisruptionBudget", GUARD, SYSTEM)
+        self.tell("there is no quorum to guard any more", "guard")
+
+    def _taints(self, names: list[str]) -> list[str]:
+        nodes = (self.view.nodes.items.get((None, name)) or {} for name in names)
+        return sorted({taint["key"] for node in nodes for taint in node.get("spec", {}).get("taints") or ()})
+
+
+def _control_nodes(view: View) -> list[ControlNode]:
+    found = []
+    for node in view.nodes.items.values():
+        meta, address = node["metadata"], internal_address(node)
+        labels = meta.get("labels") or {}
+        if CONTROL_PLANE_FACT in labels and address is not None and "deletionTimestamp" not in meta:
+            found.append(ControlNode(meta["name"], address, CONTROL_PLANE_WISH in labels))
+    return found
+
+
+def _existing(obj: Object) -> Existing:
+    meta, phase = obj["metadata"], (obj.get("status") or {}).get("phase")
+    idea = (meta.get("annotations") or {}).get(IDEA)
+    present = {"Member": True, "Removed": False}
+    return Existing(meta["name"], _wanted(obj), None if idea is None else present.get(idea), phase == "Removed")
+
+
+def _wanted(obj: Object) -> bool:
+    return bool(obj["spec"].get("state", "Member") == "Member")
+
+
+def _guarded(obj: Object) -> bool:
+    """It votes, as far as its status says, and is not about to leave."""
+    return _wanted(obj) and (obj.get("status") or {}).get("phase") == Phase.MEMBER.value
+
+
+def _settled(objects: list[Object]) -> Settled:
+    wanted = [obj["metadata"]["name"] for obj in objects if _wanted(obj)]
+    moving = []
+    for obj in sorted(objects, key=lambda one: str(one["metadata"]["name"])):
+        status = obj.get("status") or {}
+        phase, message = status.get("phase", Phase.PENDING.value), status.get("message", "")
+        if phase != (Phase.MEMBER.value if _wanted(obj) else Phase.REMOVED.value) or message:
+            moving.append(f"{obj['metadata']['name']} is {phase}{f': {message}' if message else ''}")
+    return Settled(len(wanted), tuple(moving), etcd_wanted.even_count(wanted))

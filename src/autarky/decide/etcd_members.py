@@ -1,0 +1,415 @@
+"""Which change of etcd's membership comes next. Pure: the node agent whose member leads etcd asks and carries out.
+
+Invariants (design §4), whatever the order of wishes, crashes, lost nodes and old sights:
+- rule 2: what was not seen now (wishes, members, who leads) changes nothing.
+- rule 3: one change at a time, and only one after which the voters that serve are a quorum; everybody joins
+  without a vote and gets it in a second step; the leadership leaves a member before the member does.
+- rule 5: nothing here depends on what was remembered: a new leader's agent goes on from what etcd itself says.
+  The memory only measures patience.
+- rule 10: a member is removed because somebody asked for it by name, or because its own node says that this very
+  member's data is gone. No other absence means anything.
+
+The order of work: the learner that is there, members that do not serve and are to go, joins in the order in which
+they were asked for, members that serve and are to go. So a machine is replaced without being one member short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+SILENT_SECONDS = 120.0
+"""How long a learner may show no life before it gives up its place: it has no vote, but others wait behind it."""
+SYNC_SECONDS = 1800.0
+"""How long one may take that is alive: etcd sends it the whole database, of 8 GiB at most."""
+PAUSE_SECONDS = 60.0
+LONGEST_PAUSE = 960.0
+"""Before the same node gets another try; it doubles with each failure."""
+LONGEST_NOTICE = 150.0
+"""Between saying that a member leaves and its removal, at most: it ends when the member's node says that nobody
+writes there any more (`etcd_leaving`). An API server drains for 15 s and another one takes its place."""
+MOST_MEMBERS = 5
+"""By default: seven survive the loss of three, but each write waits for more disks."""
+
+
+class Phase(Enum):
+    """As users see it in EtcdMember.status.phase."""
+
+    PENDING = "Pending"
+    JOINING = "Joining"
+    LEARNER = "Learner"
+    MEMBER = "Member"
+    LEAVING = "Leaving"
+    REMOVED = "Removed"
+    BLOCKED = "Blocked"
+
+
+class Verb(Enum):
+    ADD = "add as learner"
+    PROMOTE = "promote"
+    MOVE_LEADER = "move the leadership"
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """As etcd's own list has it. address: of its peer URL. started: it has published its name, which it does once.
+    serves: it answered as this member just now; None when it was not asked."""
+
+    id: int
+    address: str
+    learner: bool = False
+    started: bool = True
+    serves: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """An EtcdMember. asked: when, in any form that sorts. lost: the member of which its node says that the data is
+    gone. reachable: whether its node accepted a connection. told: whether its status says Leaving.
+    vacated: the member to which nobody is connected any more."""
+
+    name: str
+    address: str
+    present: bool = True
+    asked: str = ""
+    lost: int | None = None
+    reachable: bool = False
+    told: bool = False
+    vacated: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """own: the member of this node. None where something could not be seen now. alarms: etcd's own, as sentences."""
+
+    own: int | None
+    leader: int | None
+    members: tuple[Member, ...] | None
+    wishes: tuple[Wish, ...] | None
+    alarms: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """member: its id, 0 for ADD. target: who gets the leadership."""
+
+    verb: Verb
+    name: str
+    address: str
+    member: int = 0
+    target: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What an EtcdMember's status is to say. The message holds no counting seconds: it would be written again and
+    again."""
+
+    phase: Phase
+    member: int | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Learner:
+    since: float
+    alive: float
+    """When it showed life last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    failures: int
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Since when (monotonic seconds) things are as they are. Losing it costs patience and nothing else."""
+
+    learners: Mapping[int, Learner] = field(default_factory=dict)
+    pauses: Mapping[str, Pause] = field(default_factory=dict)
+    leaving: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """told: by name of the wish; empty where it is not this agent's to tell."""
+
+    memory: Memory
+    action: Action | None
+    told: Mapping[str, Told]
+    sentence: str
+
+
+@dataclass(slots=True)
+class _Round:
+    """One decision in the making: `stop` is set when nothing else may be begun now."""
+
+    members: tuple[Member, ...]
+    wishes: tuple[Wish, ...]
+    alarms: tuple[str, ...]
+    leader: int
+    memory: Memory
+    now: float
+    action: Action | None = None
+    stop: bool = False
+    sentence: str = "etcd's members are as they should be"
+    refused: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.by_address = {wish.address: wish for wish in self.wishes}
+        self.voters = [member for member in self.members if not member.learner]
+        self.learners = [member for member in self.members if member.learner]
+
+    by_address: dict[str, Wish] = field(init=False)
+    voters: list[Member] = field(init=False)
+    learners: list[Member] = field(init=False)
+
+    def wish(self, member: Member) -> Wish | None:
+        return self.by_address.get(member.address)
+
+    def name(self, member: Member) -> str:
+        wish = self.wish(member)
+        return member.address if wish is None else wish.name
+
+    def names(self, members: Sequence[Member]) -> str:
+        return ", ".join(sorted(self.name(member) for member in members))
+
+    def act(self, verb: Verb, wish: Wish, sentence: str, *, member: int = 0, target: int = 0) -> None:
+        self.action = Action(verb, wish.name, wish.address, member, target)
+        self.wait(wish, sentence)
+
+    def wait(self, wish: Wish, sentence: str) -> None:
+        self.stop, self.sentence = True, f"{wish.name}: {sentence}"
+        self.notes[wish.name] = sentence
+
+    def refuse(self, wish: Wish, sentence: str) -> None:
+        self.refused[wish.name] = sentence
+        self.sentence = f"{wish.name}: {sentence}"
+
+
+def reached(wish: Wish) -> Wish:
+    """The wish of a node that was just reached."""
+    return replace(wish, reachable=True)
+
+
+def quorum(voters: int) -> int:
+    return voters // 2 + 1
+
+
+def decide(seen: Seen, memory: Memory, now: float) -> Decision:
+    """The next change, if any, and what every EtcdMember's status should say. `now`: monotonic seconds."""
+    if seen.wishes is None or seen.members is None or seen.leader is None:
+        return Decision(memory, None, {}, "etcd's members, its leader or the EtcdMembers cannot be seen now")
+    if seen.own != seen.leader:
+        return Decision(Memory(), None, {}, "the agent beside etcd's leader looks after the members")
+    memory = _observed(seen.members, seen.wishes, memory, now)
+    one = _Round(seen.members, seen.wishes, seen.alarms, seen.leader, memory, now)
+    for step in (_learners, _remove_dead, _add, _remove_serving):
+        step(one)
+        if one.stop:
+            break
+    return Decision(one.memory, one.action, {wish.name: _told(one, wish) for wish in one.wishes}, one.sentence)
+
+
+def is_lost(member: Member, wish: Wish) -> bool:
+    """Whether its own node holds its data for gone, and nobody has heard of it since: a disk may have come late."""
+    return wish.lost == member.id and not member.serves
+
+
+def settled(members: Sequence[Member], wishes: Sequence[Wish]) -> bool:
+    """Whether nothing is left to be done, as far as any agent can tell."""
+    at = {member.address: member for member in members}
+    for wish in wishes:
+        member = at.get(wish.address)
+        if wish.present and (member is None or member.learner or is_lost(member, wish)):
+            return False
+        if not wish.present and member is not None:
+            return False
+    return True
+
+
+def _observed(members: Sequence[Member], wishes: Sequence[Wish], memory: Memory, now: float) -> Memory:
+    """The memory with what this look adds; of what is gone it forgets."""
+    learners = {}
+    for member in members:
+        if member.learner:
+            old = memory.learners.get(member.id, Learner(now, now))
+            learners[member.id] = replace(old, alive=now) if member.serves else old
+    voting = {member.address for member in members if not member.learner}
+    pauses = {w.name: memory.pauses[w.name] for w in wishes if w.name in memory.pauses and w.address not in voting}
+    leaving = {w.name: memory.leaving.get(w.name, now) for w in wishes if w.told and not w.present}
+    return Memory(learners, pauses, leaving)
+
+
+# --- the learner that is there ---------------------------------------------------------------------
+
+
+def _learners(one: _Round) -> None:
+    for member in one.learners:
+        wish = one.wish(member)
+        if wish is not None and not one.stop:
+            _learner(one, member, wish)
+
+
+def _learner(one: _Round, member: Member, wish: Wish) -> None:
+    if not wish.present:
+        one.act(Verb.REMOVE, wish, "it is to go and has no vote yet", member=member.id)
+    elif is_lost(member, wish):
+        one.act(Verb.REMOVE, wish, "its data is gone from its node: it joins anew", member=member.id)
+    elif (reason := _given_up(one, member)) is not None:
+        _pause(one, wish)
+        one.act(Verb.REMOVE, wish, f"{reason}: it gives up its place and tries again later", member=member.id)
+    elif not member.serves:
+        one.wait(wish, "a learner that has not answered yet; etcd on its node is to start")
+    elif sum(voter.serves is True for voter in one.voters) + 1 < quorum(len(one.voters) + 1):
+        one.refuse(wish, f"too few members serve for one more vote: {_silent(one)}")
+    else:
+        one.act(Verb.PROMOTE, wish, "a learner; it gets its vote when it is in sync", member=member.id)
+
+
+def _given_up(one: _Round, member: Member) -> str | None:
+    known = one.memory.learners[member.id]
+    if one.now - known.alive > SILENT_SECONDS:
+        return f"no sign of life for {SILENT_SECONDS:.0f} s"
+    if one.now - known.since > SYNC_SECONDS:
+        return f"not in sync after {SYNC_SECONDS:.0f} s"
+    return None
+
+
+def _pause(one: _Round, wish: Wish) -> None:
+    old = one.memory.pauses.get(wish.name, Pause(0, 0.0))
+    seconds = min(LONGEST_PAUSE, PAUSE_SECONDS * 2**old.failures)
+    pauses = {**one.memory.pauses, wish.name: Pause(old.failures + 1, one.now + seconds)}
+    one.memory = replace(one.memory, pauses=pauses)
+
+
+# --- joining ---------------------------------------------------------------------------------------
+
+
+def _add(one: _Round) -> None:
+    at = {member.address for member in one.members}
+    waiting = sorted((w for w in one.wishes if w.present and w.address not in at), key=lambda w: (w.asked, w.name))
+    ready = []
+    for wish in waiting:
+        pause = one.memory.pauses.get(wish.name)
+        if pause is not None and one.now < pause.until:
+            one.notes[wish.name] = "its last try came to nothing; the next one comes by itself"
+        elif not wish.reachable:
+            one.notes[wish.name] = "its node does not answer: it joins when it is back"
+        else:
+            ready.append(wish)
+    for wish in ready:
+        if (obstacle := _obstacle(one)) is not None:
+            one.refuse(wish, obstacle)
+    if ready and ready[0].name not in one.refused:
+        one.act(Verb.ADD, ready[0], "it joins as a learner")
+
+
+def _obstacle(one: _Round) -> str | None:
+    """Why nobody may join now."""
+    if one.learners:
+        return f"another learner is there, and nobody asked for it: `etcdctl member list` ({one.names(one.learners)})"
+    if one.alarms:
+        return f"etcd has an alarm: {'; '.join(one.alarms)}"
+    if any(not voter.serves for voter in one.voters):
+        return f"one joins only while every member serves, and {_silent(one)}"
+    return None
+
+
+def _silent(one: _Round) -> str:
+    names = one.names([voter for voter in one.voters if not voter.serves])
+    return f"{names} does not: mend it, or remove it (kubectl patch etcdmember NAME --type=merge -p {_REMOVED})"
+
+
+_REMOVED = '\'{"spec":{"state":"Removed"}}\''
+
+
+# --- leaving ---------------------------------------------------------------------------------------
+
+
+def _remove_dead(one: _Round) -> None:
+    for member in one.voters:
+        wish = one.wish(member)
+        if wish is None or one.stop or member.serves or (wish.present and not is_lost(member, wish)):
+            continue
+        if member.id == one.leader:
+            continue  # it leads and was late with an answer
+        if (obstacle := _indispensable(one, member)) is not None:
+            one.refuse(wish, obstacle)
+        else:
+            reason = "its data is gone from its node: it joins anew" if wish.present else "it does not serve any more"
+            one.act(Verb.REMOVE, wish, reason, member=member.id)
+
+
+def _remove_serving(one: _Round) -> None:
+    for member in one.voters:
+        wish = one.wish(member)
+        if wish is None or one.stop or wish.present or not member.serves:
+            continue
+        if (obstacle := _indispensable(one, member)) is not None:
+            one.refuse(wish, obstacle)
+        elif wish.vacated != member.id and one.now - one.memory.leaving.get(wish.name, one.now) < LONGEST_NOTICE:
+            one.wait(wish, "it leaves; those who use it go over to other members first")
+        elif member.id == one.leader:
+            heir = _heir(one, member)
+            one.act(
+                Verb.MOVE_LEADER,
+                wish,
+                f"it leads etcd: {one.name(heir)} gets the leadership first",
+                member=member.id,
+                target=heir.id,
+            )
+        else:
+            one.act(Verb.REMOVE, wish, "it leaves", member=member.id)
+
+
+def _indispensable(one: _Round, member: Member) -> str | None:
+    """Why etcd cannot do without it now."""
+    rest = [voter for voter in one.voters if voter.id != member.id]
+    if not rest:
+        return "the last member of etcd is never removed"
+    serve = sum(voter.serves is True for voter in rest)
+    if serve < quorum(len(rest)):
+        return f"without it {serve} of {len(rest)} members would serve, and etcd needs {quorum(len(rest))}"
+    return None
+
+
+def _heir(one: _Round, leaving: Member) -> Member:
+    """One that serves, and stays if possible. There is one: the rest has a quorum without the one that leaves."""
+    able = [voter for voter in one.voters if voter.serves and voter.id != leaving.id]
+
+    def goes_too(voter: Member) -> bool:
+        wish = one.wish(voter)
+        return wish is not None and not wish.present
+
+    return min(able, key=lambda voter: (goes_too(voter), one.name(voter)))
+
+
+# --- what is told ----------------------------------------------------------------------------------
+
+
+def _told(one: _Round, wish: Wish) -> Told:
+    member = next((member for member in one.members if member.address == wish.address), None)
+    known = None if member is None else member.id
+    if wish.name in one.refused:
+        return Told(Phase.BLOCKED, known, one.refused[wish.name])
+    phase, usual = _phase(wish, member)
+    return Told(phase, known, one.notes.get(wish.name, usual))
+
+
+def _phase(wish: Wish, member: Member | None) -> tuple[Phase, str]:
+    """With the message that goes with it, where nothing else is to be said."""
+    if member is None:
+        return (Phase.PENDING, "it waits for its turn: one joins at a time") if wish.present else (Phase.REMOVED, "")
+    if not wish.present:
+        return Phase.LEAVING, "it waits for its turn: one leaves at a time"
+    if member.learner:
+        return Phase.LEARNER if member.started else Phase.JOINING, ""
+    if is_lost(member, wish):
+        return Phase.LEAVING, "its data is gone from its node: it joins anew"
+    return Phase.MEMBER, "" if member.serves else "it does not answer"

@@ -1,0 +1,180 @@
+"""etcd's members come and go by their EtcdMembers, under load, on three control nodes.
+
+The tests of this module build on each other, in order; each leaves three members.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from harness import TestCluster
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+NODES = ("n1", "n2", "n3")
+SYSTEM = ("-n", "kube-system")
+CHANGE_SECONDS = 180
+
+
+@pytest.fixture(scope="module")
+def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
+    roles = ["control-plane", "worker"]
+    cluster = make_cluster("t-etcd-members", nodes=[{"name": n, "host": "lab", "roles": roles} for n in NODES])
+    cluster.up()
+    cluster.wait("all are members", lambda: phases(cluster) == dict.fromkeys(NODES, "Member"), seconds=CHANGE_SECONDS)
+    return cluster
+
+
+def etcd_members(cluster: TestCluster) -> dict[str, Any]:
+    found = json.loads(cluster.kubectl("get", "etcdmembers", "-o", "json"))["items"]
+    return {obj["metadata"]["name"]: obj for obj in found}
+
+
+def phases(cluster: TestCluster) -> dict[str, str]:
+    return {name: obj.get("status", {}).get("phase", "") for name, obj in etcd_members(cluster).items()}
+
+
+def phase(cluster: TestCluster, node: str) -> str:
+    return phases(cluster)[node]
+
+
+def set_state(cluster: TestCluster, node: str, state: str) -> None:
+    cluster.kubectl("patch", "etcdmember", node, "--type=merge", "-p", json.dumps({"spec": {"state": state}}))
+
+
+def leader(cluster: TestCluster) -> str:
+    """The node whose member leads etcd."""
+    pki = "/etc/kubernetes/pki/etcd"
+    command = (
+        f"ETCDCTL_API=3 /var/lib/autarky/bin/etcdctl --endpoints https://127.0.0.1:2379 --cacert {pki}/ca.crt"
+        f" --cert {pki}/server.crt --key {pki}/server.key endpoint status --cluster -w json"
+    )
+    (status, *_) = json.loads(cluster.shell("n1", command))
+    by_id = {int(o["status"]["memberID"], 16): name for name, o in etcd_members(cluster).items()}
+    return by_id[status["Status"]["leader"]]
+
+
+def own_id(cluster: TestCluster, node: str) -> str:
+    return str(etcd_members(cluster)[node]["status"]["memberID"])
+
+
+def listed_on(cluster: TestCluster, node: str) -> list[str]:
+    """The members that the node's load balancer may use."""
+    found = json.loads(cluster.shell(node, "cat /var/lib/autarky/state/etcd-members.json"))
+    return sorted(entry["name"] for entry in found if not entry["learner"])
+
+
+def static_etcd(cluster: TestCluster, node: str) -> list[str]:
+    return [name for name in cluster.static_pods(node) if name.startswith("etcd-")]
+
+
+def leaves(cluster: TestCluster, node: str) -> None:
+    set_state(cluster, node, "Removed")
+    cluster.wait(f"{node} has left", lambda: phase(cluster, node) == "Removed", seconds=CHANGE_SECONDS)
+    cluster.wait("its static pod is gone", lambda: not static_etcd(cluster, node), seconds=CHANGE_SECONDS)
+    cluster.wait(
+        "its data is moved aside",
+        lambda: "member" not in cluster.shell(node, "ls /var/lib/etcd").split(),
+        seconds=CHANGE_SECONDS,
+    )
+
+
+def joins(cluster: TestCluster, node: str) -> None:
+    set_state(cluster, node, "Member")
+    cluster.wait(f"{node} is a member", lambda: phase(cluster, node) == "Member", seconds=CHANGE_SECONDS)
+
+
+def kill_agents(cluster: TestCluster, node: str) -> None:
+    """Every agent process of the node, hosted and parked."""
+    cluster.shell(node, "pkill -KILL -f '[a]utarky.agents.node' || true")
+
+
+def test_every_control_node_has_a_member_and_every_agent_knows_them(cluster: TestCluster) -> None:
+    for node in NODES:
+        cluster.wait("its agent knows all members", lambda node=node: listed_on(cluster, node) == list(NODES))
+
+
+def test_a_member_leaves_and_joins_anew_though_its_agent_is_killed_in_between(cluster: TestCluster) -> None:
+    node = next(name for name in ("n3", "n2") if name != leader(cluster))
+    others = {name: static_etcd(cluster, name) for name in NODES if name != node}
+    before = own_id(cluster, node)
+    with cluster.probed() as reports:
+        leaves(cluster, node)
+        set_state(cluster, node, "Member")
+        cluster.wait("etcd has admitted it", lambda: own_id(cluster, node), seconds=CHANGE_SECONDS)
+        kill_agents(cluster, node)
+        joins(cluster, node)
+    assert own_id(cluster, node) != before
+    assert {name: static_etcd(cluster, name) for name in others} == others
+    assert cluster.shell(node, "ls -d /var/lib/etcd/kept.*/member").strip()
+    assert reports[0]["failed"] == 0, reports[0]
+
+
+def test_the_leader_hands_over_before_it_leaves(cluster: TestCluster) -> None:
+    """etcd drops what is proposed while the leadership moves: a write that is under way just then gets no answer in
+    time. Nothing else fails, and nothing that was acknowledged is lost."""
+    node = leader(cluster)
+    with cluster.probed() as reports:
+        leaves(cluster, node)
+        joins(cluster, node)
+    report = reports[0]
+    assert report["writes_lost"] == 0, report
+    assert {failure["stream"] for failure in report["failures"]} <= {"writes"}, report
+    assert report["failed"] <= 1, report
+
+
+def test_up_leaves_members_alone_that_joined_later(cluster: TestCluster) -> None:
+    before = {name: static_etcd(cluster, name) for name in NODES}
+    cluster.up()
+    assert {name: static_etcd(cluster, name) for name in NODES} == before
+    assert phases(cluster) == dict.fromkeys(NODES, "Member")
+
+
+def test_a_drain_that_would_cost_the_quorum_is_refused(cluster: TestCluster) -> None:
+    guard = ("deploy/etcd-quorum-guard", "--timeout=120s")
+    cluster.kubectl(*SYSTEM, "rollout", "status", *guard)
+    drain = ("--ignore-daemonsets", "--delete-emptydir-data", "--force")
+    cluster.kubectl("drain", "n2", *drain, "--timeout=100s", "--pod-selector=k8s-app=etcd-quorum-guard")
+    try:
+        refused = cluster.kubectl_error(
+            "drain", "n3", *drain, "--timeout=6s", "--pod-selector=k8s-app=etcd-quorum-guard"
+        )
+        assert "etcd-quorum-guard" in refused
+        assert "disruption budget" in refused or "timeout" in refused
+    finally:
+        cluster.kubectl("uncordon", "n2")
+        cluster.kubectl("uncordon", "n3")
+    cluster.kubectl(*SYSTEM, "rollout", "status", *guard)
+
+
+@pytest.mark.slow
+def test_a_member_whose_data_is_gone_is_removed_and_joins_anew(cluster: TestCluster) -> None:
+    """It is never started with an empty directory under its old id."""
+    before = own_id(cluster, "n3")
+    lose = "systemctl stop kubelet; pkill -KILL -x etcd; sleep 1; rm -rf /var/lib/etcd/member; systemctl start kubelet"
+    cluster.shell("n3", lose)
+    cluster.wait(
+        "it is a member under a new id",
+        lambda: own_id(cluster, "n3") not in ("", before) and phase(cluster, "n3") == "Member",
+        seconds=300,
+    )
+    ids = cluster.shell("n3", "grep -h autarky.dev/etcd-member /etc/kubernetes/manifests/etcd-*.json")
+    assert own_id(cluster, "n3") in ids
+
+
+@pytest.mark.slow
+def test_the_last_member_is_never_removed_and_an_even_count_is_warned_of(cluster: TestCluster) -> None:
+    leaves(cluster, "n3")
+    conditions = json.loads(cluster.kubectl("get", "controlplane", "cluster", "-o", "json"))["status"]["conditions"]
+    assert {c["type"]: c["status"] for c in conditions}["EtcdEvenCount"] == "True"
+    leaves(cluster, "n2")
+    set_state(cluster, "n1", "Removed")
+    cluster.wait("it is refused", lambda: phase(cluster, "n1") == "Blocked")
+    assert "last member" in etcd_members(cluster)["n1"]["status"]["message"]
+    set_state(cluster, "n1", "Member")
+    set_state(cluster, "n2", "Member")
+    joins(cluster, "n3")
+    cluster.wait("both joined", lambda: phases(cluster) == dict.fromkeys(NODES, "Member"), seconds=CHANGE_SECONDS)

@@ -1,0 +1,189 @@
+"""The operator says which nodes have a member of etcd, and guards the quorum."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autarky.agents.operator.etcd_members import EtcdMembers
+from autarky.agents.operator.view import View
+from autarky.model.cluster import Level
+from autarky.ports import Object
+from autarky.render import crds, etcd, etcd_members
+from autarky.render.crds import API_VERSION
+from autarky.render.etcd_members import GUARD, IDEA, KIND
+from autarky.render.values import CONTROL_PLANE_WISH, SYSTEM
+from fakes.clusters import a_cluster
+from unit.agents.operator.world import LoopClock, World
+from unit.render.rendered import inputs_of
+
+pytestmark = pytest.mark.looptime
+
+
+@pytest.fixture
+def world() -> World:
+    found = World()
+    found.kube.put(etcd_members.crd())
+    found.kube.put(crds.control_plane(replace(a_cluster(), self_hosted=Level.ETCD)))
+    found.kube.put(etcd.template_object(inputs_of(a_cluster())))
+    return found
+
+
+@asynccontextmanager
+async def duty_of(world: World) -> AsyncIterator[EtcdMembers]:
+    view = View(world.kube, LoopClock(), lambda: None)
+    watching = asyncio.create_task(view.run())
+    await asyncio.sleep(1)
+    try:
+        yield EtcdMembers(world.say, view, world.kube)
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+async def rounds(duty: EtcdMembers, count: int = 3) -> None:
+    for _ in range(count):
+        await duty.round()
+        await asyncio.sleep(1)
+
+
+def control(world: World, name: str, *, wished: bool = True, taints: list[Object] | None = None) -> None:
+    node = world.node(name)
+    node["metadata"]["labels"] |= {CONTROL_PLANE_WISH: ""} if wished else {}
+    node["metadata"]["labels"] = {
+        k: v for k, v in node["metadata"]["labels"].items() if wished or k != CONTROL_PLANE_WISH
+    }
+    world.kube.put({**node, "spec": {"taints": taints or []}})
+
+
+async def member(world: World, name: str) -> Object:
+    found = await world.kube.get(API_VERSION, KIND, name)
+    assert found is not None
+    return found
+
+
+async def says(world: World, name: str, phase: str) -> None:
+    world.kube.put({**await member(world, name), "status": {"phase": phase}})
+
+
+async def guard(world: World) -> tuple[Any, Any]:
+    """(the nodes that it is for, how many may be away), or (None, None)."""
+    live = await world.kube.get("apps/v1", "Deployment", GUARD, SYSTEM)
+    budget = await world.kube.get("policy/v1", "PodDisruptionBudget", GUARD, SYSTEM)
+    if live is None or budget is None:
+        return None, None
+    terms = live["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    required = terms["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    return required[0]["matchExpressions"][0]["values"], budget["spec"]["maxUnavailable"]
+
+
+async def test_each_control_node_gets_an_etcdmember_and_its_agent_what_it_needs(world: World) -> None:
+    for name in ("n1", "n2", "n3"):
+        control(world, name)
+    async with duty_of(world) as duty:
+        await rounds(duty)
+    found = {obj["metadata"]["name"]: obj["spec"] for obj in await world.kube.list(API_VERSION, KIND)}
+    assert found["n2"] == {"nodeName": "n2", "address": "192.0.2.12", "state": "Member"}
+    assert sorted(found) == ["n1", "n2", "n3"]
+    binding = await world.kube.get("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", etcd_members.AGENTS_ROLE)
+    assert binding is not None
+    assert [subject["name"] for subject in binding["subjects"]] == [f"system:node:n{n}" for n in (1, 2, 3)]
+
+
+async def test_what_a_user_sets_stands_and_the_label_taken_away_removes(world: World) -> None:
+    control(world, "n1")
+    control(world, "n2")
+    async with duty_of(world) as duty:
+        await rounds(duty)
+        await world.kube.patch(API_VERSION, KIND, "n2", {"spec": {"state": "Removed"}})
+        await rounds(duty)
+        assert (await member(world, "n2"))["spec"]["state"] == "Removed"
+        await world.kube.patch(API_VERSION, KIND, "n2", {"spec": {"state": "Member"}})
+        control(world, "n2", wished=False)
+        await rounds(duty)
+        live = await member(world, "n2")
+        assert (live["spec"]["state"], live["metadata"]["annotations"][IDEA]) == ("Removed", "Removed")
+
+
+async def test_rule_10_a_deleted_etcdmember_is_written_anew(world: World) -> None:
+    control(world, "n1")
+    async with duty_of(world) as duty:
+        await rounds(duty)
+        await world.kube.delete(API_VERSION, KIND, "n1")
+        await rounds(duty)
+        assert (await member(world, "n1"))["spec"]["state"] == "Member"
+
+
+async def test_rule_10_a_node_that_is_gone_keeps_its_etcdmember(world: World) -> None:
+    control(world, "n1")
+    control(world, "n2")
+    async with duty_of(world) as duty:
+        await rounds(duty)
+        await world.kube.delete("v1", "Node", "n2")
+        await rounds(duty)
+        assert (await member(world, "n2"))["spec"]["state"] == "Member"
+
+
+async def test_members_that_vote_are_guarded_with_the_taints_of_their_nodes(world: World) -> None:
+    names = ("n1", "n2", "n3")
+    for name in names:
+        control(world, name, taints=[{"key": "mine", "effect": "NoSchedule"}, {"key": "node.kubernetes.io/not-ready"}])
+    async with duty_of(world) as duty:
+        await rounds(duty)
+        assert await guard(world) == (None, None)
+        for name in names:
+            await says(world, name, "Member")
+        await rounds(duty)
+        assert await guard(world) == (["n1", "n2", "n3"], 1)
+        live = await world.kube.get("apps/v1", "Deployment", GUARD, SYSTEM)
+        assert live is not None
+        tolerated = [one["key"] for one in live["spec"]["template"]["spec"]["tolerations"]]
+        assert "mine" in tolerated
+        assert "node.kubernetes.io/unschedulable" not in tolerated
+        await says(world, "n3", "Removed")
+        await says(world, "n2", "Removed")
+        await rounds(duty)
+        assert await guard(world) == (None, None)
+
+
+async def test_a_guard_whose_budget_was_deleted_is_whole_again(world: World) -> None:
+    for name in ("n1", "n2", "n3"):
+        control(world, name)
+    async with duty_of(world) as duty:
+        await rounds(duty)
+        for name in ("n1", "n2", "n3"):
+            await says(world, name, "Member")
+        await rounds(duty)
+        await world.kube.delete("policy/v1", "PodDisruptionBudget", GUARD, SYSTEM)
+        await rounds(duty)
+        assert await guard(world) == (["n1", "n2", "n3"], 1)
+
+
+async def test_what_moves_and_an_even_count_are_seen(world: World) -> None:
+    control(world, "n1")
+    control(world, "n2")
+    async with duty_of(world) as duty:
+        await rounds(duty)
+        assert duty.seen is not None
+        assert duty.seen.moving == ("n1 is Pending", "n2 is Pending")
+        assert duty.seen.even is not None
+        for name in ("n1", "n2"):
+            await says(world, name, "Member")
+        await rounds(duty)
+        assert duty.seen.moving == ()
+
+
+async def test_where_etcd_is_not_hosted_nothing_is_written(world: World) -> None:
+    control(world, "n1")
+    plane = await world.kube.get(API_VERSION, "ControlPlane", "cluster")
+    assert plane is not None
+    world.kube.put({**plane, "spec": {**plane["spec"], "selfHosted": "2-4"}})
+    async with duty_of(world) as duty:
+        await rounds(duty)
+        assert duty.seen is None
+    assert await world.kube.list(API_VERSION, KIND) == []

@@ -1,0 +1,118 @@
+"""`up` and the static pods of etcd: it founds etcd once, and never disturbs or revives a member afterwards."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from autarky import places
+from autarky.model.cluster import HostRef, Node
+from autarky.phases.start import StartControlPlane, etcd_exists, static_pod_changes
+from autarky.render import etcd
+from autarky.render import node as render_node
+from fakes.clusters import a_cluster
+from fakes.kube import FakeKube
+
+PHASE = StartControlPlane()
+AWAY = "nothing listens"
+
+
+def nodes(count):
+    return tuple(
+        Node(f"n{n}", HostRef("lab", f"n{n}"), control_plane=True, address=f"192.0.2.1{n}") for n in range(1, count + 1)
+    )
+
+
+@pytest.fixture
+def three(make_context):
+    """Three control nodes on which nothing has been started."""
+    return make_context(replace(a_cluster(), nodes=nodes(3)), kube=FakeKube(unhealthy=AWAY))
+
+
+def manifests(host):
+    return sorted(path for path in host.files if path.startswith(f"{places.MANIFESTS}/etcd-"))
+
+
+async def started(context, notes):
+    """As far as the wait for the API, which answers then."""
+    context.kube().unhealthy = AWAY
+    for node in context.cluster.control_nodes:
+        await PHASE._start(context, node, notes, with_standbys=False, founding=not await etcd_exists(context))
+    context.kube().unhealthy = None
+
+
+async def test_etcd_is_founded_with_all_control_nodes(three, notes):
+    await started(three, notes)
+    for host in three.machines.hosts.values():
+        (path,) = manifests(host)
+        told = etcd.founding_of(json.loads(host.files[path][0]))
+        assert told.state == "new"
+        assert told.cluster.count("https://") == 3
+        (written,) = (number for number, what in enumerate(host.log) if what == f"write {path}")
+        assert any(what.startswith("make ") for what in host.log[:written])
+
+
+async def test_members_stay_as_they_are_when_a_control_node_is_added(make_context, notes):
+    first = make_context(replace(a_cluster(), nodes=nodes(1)), kube=FakeKube())
+    await started(first, notes)
+    hosts = first.machines.hosts
+    before = manifests(hosts["n1"])
+    later = make_context(replace(a_cluster(), nodes=nodes(2)), kube=FakeKube())
+    host = later.machines.hosts["n1"]
+    host.files = hosts["n1"].files
+    stale, missing = await static_pod_changes(later, host, later.cluster.node("n1"))
+    assert manifests(host) == before
+    assert [path for path in stale if "/etcd-" in path] == []
+    assert [file.path for file in missing if "/etcd-" in file.path] == []
+
+
+async def test_other_changes_still_reach_a_member_which_keeps_its_founding(three, notes):
+    await started(three, notes)
+    (before,) = manifests(three.machines.hosts["n1"])
+    extra = {"etcd": {"quota-backend-bytes": "123"}}
+    three.cluster = replace(three.cluster, extra_args=extra, nodes=nodes(3)[:2])
+    stale, missing = await static_pod_changes(three, three.machines.hosts["n1"], three.cluster.node("n1"))
+    assert before in stale
+    (new,) = [file for file in missing if "/etcd-" in file.path]
+    assert b"--quota-backend-bytes=123" in new.content
+    assert etcd.founding_of(json.loads(new.content)).cluster.count("https://") == 3
+
+
+async def test_rule_3_a_replaced_machine_gets_no_member_while_etcd_exists(three, notes):
+    """It would begin anew under its old id; it joins as a learner instead, by its node agent."""
+    await started(three, notes)
+    replaced = three.machines.hosts["n1"]
+    replaced.files.clear()
+    for seen in ("the API answers", "a host remembers members"):
+        if seen == "a host remembers members":
+            three.kube().unhealthy = AWAY
+            three.machines.hosts["n2"].files[places.MEMBERS_FILE] = (b"[]", 0o600)
+        founding = not await etcd_exists(three)
+        assert not founding
+        _, missing = await static_pod_changes(three, replaced, three.cluster.node("n1"), founding=founding)
+        assert [file.path for file in missing if "/etcd-" in file.path] == []
+
+
+async def test_an_interrupted_first_start_goes_on(three, notes):
+    await started(three, notes)
+    three.kube().unhealthy = AWAY
+    host = three.machines.hosts["n3"]
+    for path in manifests(host):
+        del host.files[path]
+    await started(three, notes)
+    assert len(manifests(host)) == 1
+
+
+async def test_a_member_that_an_agent_started_is_left_as_it_is(three, notes):
+    context = three
+    node = context.cluster.node("n2")
+    told = etcd.Founding("n1=https://192.0.2.11:2380,n2=https://192.0.2.12:2380", "existing")
+    spec = etcd.read_template(etcd.template_object(context.inputs()))
+    file = render_node.manifest(etcd.filled(spec, "n2", "192.0.2.12", told, written_for=0xABC))
+    host = context.machines.hosts["n2"]
+    host.files[file.path] = (file.content, file.mode)
+    stale, missing = await static_pod_changes(context, host, node, founding=True)
+    assert [path for path in stale if "/etcd-" in path] == []
+    assert [found.path for found in missing if "/etcd-" in found.path] == []
