@@ -80,14 +80,17 @@ def status(
     drift: Sequence[str],
     spec: Sequence[Unapplied],
     etcd: EtcdMembers | None = None,
+    labels: Sequence[str] = (),
     *,
     generation: int,
     before: Mapping[str, Any],
     now: str,
 ) -> Object:
     """The whole status. `drift`: a sentence for each edit by others; `etcd`: None where its members are not described
-    by EtcdMembers; `generation`: of the spec that was looked at; `now`: RFC 3339."""
+    by EtcdMembers; `labels`: a sentence for each node that is not yet what its labels say; `generation`: of the spec
+    that was looked at; `now`: RFC 3339."""
     found = [_ready(layers, nodes), _rolled_back(rollouts), _failed(rollouts), _drifted(drift), _applied(spec)]
+    found.append(_as_labelled(labels))
     if etcd is not None:
         found += [_members(etcd), _even(etcd)]
     return {
@@ -147,6 +150,12 @@ def _even(etcd: EtcdMembers) -> Condition:
     if etcd.even is not None:
         return Condition("EtcdEvenCount", True, "OneMoreOrLess", etcd.even)
     return Condition("EtcdEvenCount", False, NOTHING, "the number of etcd members is odd")
+
+
+def _as_labelled(labels: Sequence[str]) -> Condition:
+    if labels:
+        return Condition("NodesAsLabelled", False, "Changing", _bounded(sorted(labels)))
+    return Condition("NodesAsLabelled", True, "Settled", "exactly those nodes are control nodes that are labelled so")
 
 
 def _bounded(sentences: Sequence[str]) -> str:

@@ -40,9 +40,9 @@ def pending(requests: Iterable[Object]) -> list[tuple[str, Object]]:
 
 async def judge(kube: Kube, csr: Object, inventory: Mapping[str, frozenset[str]]) -> approval.Decision:
     """Decide on a pending request, and write what was decided, if it was."""
-    decision = approval.judge(await _request(kube, csr), inventory)
+    decision = approval.judge(await asked_of(kube, csr), inventory)
     if decision.verdict in JUDGED:
-        await _write_verdict(kube, csr, decision)
+        await write_verdict(kube, csr, decision)
     return decision
 
 
@@ -56,7 +56,8 @@ async def read_inventory(kube: Kube) -> dict[str, frozenset[str]]:
     return inventory_of(await kube.get("v1", "ConfigMap", access.INVENTORY, SYSTEM))
 
 
-async def _request(kube: Kube, csr: Object) -> approval.Request:
+async def asked_of(kube: Kube, csr: Object) -> approval.Request:
+    """What a request asks for, and who asks. UserError where it cannot be read."""
     spec = csr["spec"]
     asked = read_request(base64.b64decode(spec["request"]))
     return approval.Request(
@@ -83,7 +84,8 @@ async def _token_node(kube: Kube, user: str) -> str | None:
     return node
 
 
-async def _write_verdict(kube: Kube, csr: Object, decision: approval.Decision) -> None:
+async def write_verdict(kube: Kube, csr: Object, decision: approval.Decision) -> None:
+    """Approve or deny it; nothing, where somebody else was first."""
     kind = "Approved" if decision.verdict is approval.Verdict.APPROVE else "Denied"
     condition = {
         "type": kind,

@@ -57,6 +57,8 @@ class Context:
     """Whether edits by others are taken back (`up --take-ownership`)."""
     in_file: Cluster | None = None
     """The cluster as its file has it, once `cluster` follows edits of the ControlPlane object."""
+    adopted: dict[str, bytes] = field(default_factory=dict, repr=False)
+    """Credentials that the cluster has issued itself, in place of those of the same names in the pki directory."""
     payload: Payload | None = None
     facts: dict[str, HostFacts] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
@@ -67,6 +69,8 @@ class Context:
     """Node → why its host could not be asked."""
     surplus: tuple[Node, ...] = ()
     """Nodes that are in the cluster and not in its file."""
+    labelled: frozenset[str] = frozenset()
+    """Control nodes that a label has made: workers in the file. Known to what only looks."""
     warnings: list[str] = field(default_factory=list)
     _kube: Kube | None = None
 
@@ -111,6 +115,11 @@ class Context:
         founders = self.cluster.founders or self.cluster.control_nodes
         return next(iter(self.present(founders)), founders[0])
 
+    @property
+    def control_nodes(self) -> tuple[Node, ...]:
+        """Those of the file, and those that are known to be labelled."""
+        return tuple(node for node in self.cluster.nodes if node.control_plane or node.name in self.labelled)
+
     def have_payload(self) -> Payload:
         """The payload, where an earlier phase has got it by now."""
         if self.payload is None:
@@ -122,7 +131,7 @@ class Context:
     def inputs(self) -> Inputs:
         """What the renderers need; the addresses must be known and the certificates issued."""
         images = {component: image_reference(self.release, component) for component in IMAGE_COMPONENTS}
-        credentials = Credentials({**self.pki.files(), **external_etcd_files(self.cluster)})
+        credentials = Credentials({**self.pki.files(), **external_etcd_files(self.cluster), **self.adopted})
         return Inputs(self.whole, images, credentials, self.facts)
 
     # --- the API ---

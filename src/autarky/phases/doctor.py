@@ -17,6 +17,7 @@ from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.phases.context import Context
 from autarky.phases.hosts import observe
+from autarky.phases.labelled import find_labelled
 from autarky.phases.pivot import LEVELS
 from autarky.phases.status import gather
 from autarky.ports import Host
@@ -39,6 +40,7 @@ for path in / {places.ETCD_DATA}; do
   echo "free $path $(df --output=avail -B1 "$path" 2>/dev/null | tail -n 1 | tr -d ' ')"
 done
 echo "etcd $(ask {ports.ETCD_HEALTH} /readyz)"
+ls {places.MANIFESTS} 2>/dev/null | grep -q '^etcd-' && echo "member -"
 echo "balancer $(ask {ports.NLLB_HEALTH} /)"
 for server; do
   echo "server $server $(ask {ports.NLLB_HEALTH} "/$server")"
@@ -64,6 +66,8 @@ async def evidence(context: Context) -> ClusterEvidence:
     """Everything that can be seen now."""
     with suppress(AutarkyError):  # what the hosts do not say is found below, host by host
         await observe(context)
+    with suppress(AutarkyError):
+        await find_labelled(context, api=await context.api_answers())
     nodes = tuple(await asyncio.gather(*(_node(context, node) for node in context.cluster.nodes)))
     status = await gather(context)
     hosted = frozenset(c for c in standby.COMPONENTS if context.cluster.hosts_level(LEVELS[c]))
@@ -119,20 +123,21 @@ async def _node(context: Context, node: Node) -> NodeEvidence:
 
 
 async def _looked_at(context: Context, node: Node, host: Host) -> NodeEvidence:
-    servers = [f"{n.name}-{slot}" for n in context.cluster.control_nodes for slot in nllb.SLOTS]
+    servers = [f"{n.name}-{slot}" for n in context.control_nodes for slot in nllb.SLOTS]
     clock = await _clock(context, host)
     text = (await host.run(["bash", "-c", _SCRIPT, "bash", *servers], timeout=60)).text
     said = [line.split() for line in text.splitlines()]
-    listing = await host.run([standby.SCRIPT_PATH, "list"], check=False) if node.control_plane else None
+    is_control = node in context.control_nodes
+    listing = await host.run([standby.SCRIPT_PATH, "list"], check=False) if is_control else None
     standbys = standby.parse_list(listing.text) if listing is not None and listing.status == 0 else {}
     etcd = next((words[1] for words in said if words[0] == "etcd"), "-")
     answers = any(words[0] == "balancer" and words[1] != "-" for words in said)
     return NodeEvidence(
         node.name,
-        control_plane=node.control_plane,
+        control_plane=is_control,
         units={words[1]: words[2] == "active" for words in said if words[0] == "unit"},
         free={words[1]: int(words[2]) for words in said if words[0] == "free" and len(words) == 3},
-        has_etcd=node.control_plane and context.cluster.external_etcd is None,
+        has_etcd=context.cluster.external_etcd is None and (node.control_plane or ["member", "-"] in said),
         etcd=int(etcd) if etcd.isdigit() else None,
         balanced={words[1]: words[2] == "200" for words in said if words[0] == "server"} if answers else None,
         alive={words[1]: words[2] == "200" for words in said if words[0] == "alive"} if answers else {},
@@ -142,7 +147,7 @@ async def _looked_at(context: Context, node: Node, host: Host) -> NodeEvidence:
         clock=clock,
         active=frozenset(component for component, (_, activations) in standbys.items() if activations),
         missing_standby=frozenset(
-            c for c in standby.COMPONENTS if node.control_plane and standbys.get(c, (None, ()))[0] is None
+            c for c in standby.COMPONENTS if is_control and standbys.get(c, (None, ()))[0] is None
         ),
     )
 

@@ -10,19 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from autarky.decide import applied
 from autarky.decide.drift import ABSENT, Comparison, Path, compare, without
 from autarky.decide.field_owners import Edit, edits
-from autarky.duties import hosting
+from autarky.duties import hosting, serving
 from autarky.engine.phase import Change, Kept
 from autarky.errors import ApiError, Conflict, UserError
 from autarky.model.cluster import Cluster, Level, Rollback
 from autarky.phases.context import Context
+from autarky.pki.check import why_unfit
 from autarky.ports import Kube, Object, Progress
-from autarky.render import standby
+from autarky.render import api_server, standby
+from autarky.render.certificates import certificate_specs
 from autarky.render.crds import API_VERSION, CONTROL_PLANE, control_plane
-from autarky.render.values import RENDERED_HASH
+from autarky.render.values import RENDERED_HASH, SYSTEM
 
 EXCHANGE_TRIES = 5
 
@@ -168,6 +171,7 @@ class FollowControlPlane:
         if not await context.api_answers():
             return []
         record = await follow(context)
+        await adopt_serving_certificate(context)
         if record is not None:
             _refuse_another_version(record, control_plane(context.cluster))
         return []
@@ -188,6 +192,20 @@ async def follow(context: Context) -> Object | None:
     context.in_file = context.cluster
     context.cluster = with_spec(context.cluster, comparison.merged["spec"])
     return record
+
+
+async def adopt_serving_certificate(context: Context) -> None:
+    """The API servers' certificate that the operator has issued for control nodes that a label made is ours as well,
+    as long as it is good for all that the file wants."""
+    live = await context.kube().get(hosting.APPS, hosting.kind_of(api_server.COMPONENT), api_server.COMPONENT, SYSTEM)
+    secret = None if live is None else serving.secret_of(live["spec"]["template"])
+    pair = None if secret is None else await serving.read_pair(context.kube(), secret)
+    if pair is None or not context.pki.complete("ca"):
+        return
+    wanted = next(spec for spec in certificate_specs(context.cluster) if spec.name == api_server.SERVING)
+    ca_pem = context.pki.read("ca").certificate
+    if why_unfit(pair, wanted, ca_pem, datetime.now(UTC), may_name_more=True) is None:
+        context.adopted = {serving.CERTIFICATE: pair.certificate, serving.KEY: pair.key}
 
 
 async def _control_plane(kube: Kube) -> Object | None:

@@ -102,7 +102,7 @@ async def look(context: Context, node: Node) -> NodeWork:
     work.revisions = await missing_revisions(host, revisions)
     runtime = await host.run(["systemctl", "is-active", "containerd"], check=False)
     work.start_runtime = runtime.text != "active" or any(f.path in _RUNTIME_FILES for f in work.files)
-    wanted = [payload.images[name] for name in render_node.images(node)]
+    wanted = [payload.images[name] for name in render_node.images()]
     work.images = await _missing_images(host, wanted, readable=not work.start_runtime and not work.binaries)
     return work
 
@@ -220,7 +220,7 @@ async def push_images(context: Context, payload: Payload, progress: Progress) ->
     """Put the images of a payload on every node that may run them; those that are there are left alone."""
 
     async def one(node: Node) -> None:
-        wanted = [payload.images[name] for name in render_node.images(node)]
+        wanted = [payload.images[name] for name in render_node.images()]
         await _import_images(context.host(node), wanted, progress)
         progress.note(f"{node.name} has the images of Kubernetes {payload.release.kubernetes}")
 

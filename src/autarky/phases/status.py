@@ -16,6 +16,7 @@ from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.phases.context import Context
 from autarky.phases.hosts import observe
+from autarky.phases.labelled import find_labelled
 from autarky.phases.ownership import follow
 from autarky.ports import Object
 from autarky.render import standby
@@ -75,6 +76,7 @@ async def gather(context: Context) -> Status:
     why_down = None if await context.api_answers() else await _why_down(context, problem)
     if why_down is None:
         await follow(context)
+    await find_labelled(context, api=why_down is None)
     rows = await (_from_api(context) if why_down is None else _from_hosts(context))
     rows = [_as_known(context, row) for row in rows]
     return Status(
@@ -184,8 +186,9 @@ def _port_rows(context: Context, node: Node) -> Iterable[Row]:
 
     yield row("kubelet", "host", ports.KUBELET)
     yield row("node-load-balancer", "static", ports.NLLB_API)
-    if node.control_plane:
-        if context.cluster.external_etcd is None:
+    if node in context.control_nodes:
+        # One that a label has made need not have a member of its own.
+        if context.cluster.external_etcd is None and (node.control_plane or ports.ETCD_CLIENT in listening):
             yield row("etcd", "static", ports.ETCD_CLIENT)
         for component in standby.COMPONENTS:
             yield row(component, "hosted", standby.HOSTED_PORTS[component])
@@ -196,7 +199,7 @@ def _port_rows(context: Context, node: Node) -> Iterable[Row]:
 async def _standbys(context: Context) -> list[Row]:
     """The standbys on disk, by their revision; "dormant" unless a manifest of theirs is in place."""
     rows = []
-    for node in context.present(context.cluster.control_nodes):
+    for node in context.present(context.control_nodes):
         host = context.machines.host(node.name)
         if host is None:
             continue

@@ -23,7 +23,7 @@ def why_renew(pair: Pair, spec: CertSpec, authority: Authority, algorithm: Algor
         certificate, key = read_pair(pair)
     except ValueError as error:
         return f"unreadable: {error}"
-    if not _signed_by(certificate, authority.certificate):
+    if not is_signed_by(certificate, authority.certificate):
         return "signed by another CA"
     return (
         _difference(certificate, spec)
@@ -32,13 +32,27 @@ def why_renew(pair: Pair, spec: CertSpec, authority: Authority, algorithm: Algor
     )
 
 
-def _difference(certificate: x509.Certificate, spec: CertSpec) -> str | None:
+def why_unfit(pair: Pair, spec: CertSpec, ca_pem: bytes, now: datetime, *, may_name_more: bool = False) -> str | None:
+    """Why a leaf that somebody else has signed is not to be used, or is to be renewed; None when it is as specified.
+    Its key may be of either kind. `may_name_more`: it may be good for other names as well."""
+    try:
+        issuer = x509.load_pem_x509_certificate(ca_pem)
+        certificate, _ = read_pair(pair)
+    except ValueError as error:
+        return f"unreadable: {error}"
+    if not is_signed_by(certificate, issuer):
+        return "signed by another CA"
+    return _difference(certificate, spec, may_name_more=may_name_more) or _age(certificate, issuer, now)
+
+
+def _difference(certificate: x509.Certificate, spec: CertSpec, *, may_name_more: bool = False) -> str | None:
     subject = certificate.subject
     names = [str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     groups = [str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
     if names != [spec.common_name] or sorted(groups) != sorted(spec.organizations):
         return "its subject differs"
-    if alternative_names(certificate) != wanted_names(spec):
+    named, wanted = alternative_names(certificate), wanted_names(spec)
+    if not named >= wanted if may_name_more else named != wanted:
         return "its host names or addresses differ"
     if _usages(certificate) != {USAGES[usage] for usage in spec.usages}:
         return "its usages differ"
@@ -94,7 +108,8 @@ def _may_sign(certificate: x509.Certificate) -> bool:
         return True
 
 
-def _signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+def is_signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    """Whether that CA's key has signed it."""
     try:
         certificate.verify_directly_issued_by(issuer)
     except (ValueError, TypeError, InvalidSignature):

@@ -11,11 +11,12 @@ from datetime import datetime, timedelta
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from autarky.errors import UserError
 from autarky.model.files import CertSpec
-from autarky.pki.keys import Algorithm, PrivateKey, PublicKey, algorithm_of, key_pem, load_key, new_key
+from autarky.pki.keys import Algorithm, PrivateKey, PublicKey, key_pem, load_key, new_key
 
 BACKDATED = timedelta(minutes=5)
 """Certificates are valid from a little before now, so that a host whose clock is behind accepts them."""
@@ -56,7 +57,7 @@ def issue_ca(common_name: str, key: PrivateKey, now: datetime, days: int) -> Pai
     """A self-signed CA of this key."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     certificate = (
-        _certificate(name, name, key, now - BACKDATED, now + timedelta(days=days))
+        _certificate(name, name, key.public_key(), now - BACKDATED, now + timedelta(days=days))
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -67,23 +68,37 @@ def issue_ca(common_name: str, key: PrivateKey, now: datetime, days: int) -> Pai
 
 
 def issue_leaf(spec: CertSpec, authority: Authority, algorithm: Algorithm, now: datetime, days: int) -> Pair:
-    """A leaf as specified. Raises UserError for names that X.509 cannot hold."""
-    issuer = authority.certificate
+    """A leaf as specified, with a key of its own. Raises UserError for names that X.509 cannot hold."""
     key = new_key(algorithm)
+    return Pair(sign_leaf(spec, authority, key.public_key(), now, timedelta(days=days)), key_pem(key))
+
+
+def sign_leaf(spec: CertSpec, authority: Authority, key: PublicKey, now: datetime, life: timedelta) -> bytes:
+    """A leaf as specified for somebody else's key, as PEM. Raises UserError for names that X.509 cannot hold."""
+    issuer = authority.certificate
     begin = max(now - BACKDATED, issuer.not_valid_before_utc)
-    end = min(now + timedelta(days=days), issuer.not_valid_after_utc)
+    end = min(now + life, issuer.not_valid_after_utc)
     builder = (
         _certificate(_subject(spec), issuer.subject, key, begin, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(enciphers_keys=algorithm_of(key) == "RSA"), critical=True)
+        .add_extension(_key_usage(enciphers_keys=isinstance(key, rsa.RSAPublicKey)), critical=True)
         .add_extension(x509.ExtendedKeyUsage([USAGES[usage] for usage in spec.usages]), critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         .add_extension(_issuer_identifier(authority), critical=False)
     )
     names = _alternative_names(spec)
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    return Pair(_pem(builder.sign(authority.key, hashes.SHA256())), key_pem(key))
+    return _pem(builder.sign(authority.key, hashes.SHA256()))
+
+
+def request_for(spec: CertSpec, key: PrivateKey) -> bytes:
+    """A request (PKCS#10) for a leaf as specified, as PEM. Raises UserError as `issue_leaf` does."""
+    builder = x509.CertificateSigningRequestBuilder().subject_name(_subject(spec))
+    names = _alternative_names(spec)
+    if names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 def alternative_names(certificate: x509.Certificate) -> frozenset[x509.GeneralName]:
@@ -100,13 +115,13 @@ def wanted_names(spec: CertSpec) -> frozenset[x509.GeneralName]:
 
 
 def _certificate(
-    subject: x509.Name, issuer: x509.Name, key: PrivateKey, begin: datetime, end: datetime
+    subject: x509.Name, issuer: x509.Name, key: PublicKey, begin: datetime, end: datetime
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
-        .public_key(key.public_key())
+        .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(begin)
         .not_valid_after(end)

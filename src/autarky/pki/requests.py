@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.x509.oid import NameOID
 
 from autarky.errors import UserError
+from autarky.pki.keys import PublicKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +21,12 @@ class Asked:
     dns_names: frozenset[str]
     ip_addresses: frozenset[str]
     other_names: bool
+    key: PublicKey = field(repr=False)
 
 
 def read_request(pem: bytes) -> Asked:
-    """Parse a request and check its signature; raises UserError when it is not a valid one."""
+    """Parse a request and check its signature; raises UserError when it is not a valid one, or for a key that is
+    neither EC nor RSA."""
     try:
         request = x509.load_pem_x509_csr(pem)
         valid = request.is_signature_valid
@@ -32,6 +35,9 @@ def read_request(pem: bytes) -> Asked:
         raise UserError(f"not a certificate request: {error}") from error
     if not valid:
         raise UserError("the request is not signed by the key it is for")
+    key = request.public_key()
+    if not isinstance(key, PublicKey):
+        raise UserError("the request is for a key that is neither EC nor RSA")
     dns = frozenset(names.get_values_for_type(x509.DNSName)) if names else frozenset()
     addresses = frozenset(str(ip) for ip in names.get_values_for_type(x509.IPAddress)) if names else frozenset()
     return Asked(
@@ -40,6 +46,7 @@ def read_request(pem: bytes) -> Asked:
         dns_names=dns,
         ip_addresses=addresses,
         other_names=names is not None and len(list(names)) != len(dns) + len(addresses),
+        key=key,
     )
 
 

@@ -2,9 +2,9 @@
 
 It acts as its node's kubelet: a shared ServiceAccount would give every worker the rights that control nodes
 need, and a static pod cannot have one. What it needs beyond a kubelet's rights is bound by name: to all
-nodes to read the ControlPlane and where default/kubernetes leads to, to control nodes to read the two leases
-of level 3. (To free the lease of a holder that died with the power it acts as that component: NodeRestriction
-lets no kubelet change them.)
+nodes to read the ControlPlane and where default/kubernetes leads to, to control nodes to read the two leases of
+level 3; the operator does the same for control nodes that a label makes (`control_nodes`). (To free the lease of a
+holder that died with the power it acts as that component: NodeRestriction lets no kubelet change them.)
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ SLOT = "AUTARKY_SLOT"
 """The variable that tells an agent which slot it runs in: "hosted" or "standby"."""
 KUBELET_PKI = "/var/lib/kubelet/pki"
 CONTAINERD_RUN = "/run/containerd"
+LEASES = "autarky:node-agent-leases"
+"""The role that lets an agent read the two leases of level 3."""
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -82,6 +84,8 @@ def _spec(inputs: Inputs, slot: str) -> Object:
             pods.mount("state", places.HOST_ROOT, read_only=False),
             pods.mount("kubernetes", places.KUBERNETES),
             pods.mount("manifests", places.MANIFESTS, read_only=False),
+            # A node that a label makes a control node gets its etcd certificates by its agent.
+            pods.mount("etcd-pki", places.ETCD_PKI, read_only=False),
             pods.mount("kubelet-pki", KUBELET_PKI),
             pods.mount("run", places.RUN, read_only=False),
             pods.mount("containerd", CONTAINERD_RUN, read_only=False),
@@ -98,6 +102,7 @@ def _spec(inputs: Inputs, slot: str) -> Object:
             pods.host_volume("state", places.HOST_ROOT, "DirectoryOrCreate"),
             pods.host_volume("kubernetes", places.KUBERNETES, "Directory"),
             pods.host_volume("manifests", places.MANIFESTS, "DirectoryOrCreate"),
+            pods.host_volume("etcd-pki", places.ETCD_PKI, "DirectoryOrCreate"),
             pods.host_volume("kubelet-pki", KUBELET_PKI, "Directory"),
             pods.host_volume("run", places.RUN, "DirectoryOrCreate"),
             pods.host_volume("containerd", CONTAINERD_RUN, "Directory"),
@@ -146,12 +151,12 @@ def _rights(cluster: Cluster) -> list[Object]:
             roleRef=_role("ClusterRole", "autarky:node-agent"),
             subjects=[_subject("Group", "system:nodes")],
         ),
-        _object("Role", "autarky:node-agent-leases", SYSTEM, rules=[leases]),
+        _object("Role", LEASES, SYSTEM, rules=[leases]),
         _object(
             "RoleBinding",
-            "autarky:node-agent-leases",
+            LEASES,
             SYSTEM,
-            roleRef=_role("Role", "autarky:node-agent-leases"),
+            roleRef=_role("Role", LEASES),
             subjects=users,
         ),
     ]

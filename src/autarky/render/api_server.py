@@ -22,6 +22,8 @@ from autarky.render.values import (
 )
 
 COMPONENT = "kube-apiserver"
+SERVING = "apiserver"
+"""The name of its serving certificate in the pki directory."""
 SECRETS = "/etc/kubernetes/secrets"
 CONFIG = "/etc/kubernetes/config"
 HOSTED_DRAIN_SECONDS = 15

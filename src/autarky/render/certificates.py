@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 
-from autarky.model.cluster import Cluster, Node
+from autarky.model.cluster import Cluster
 from autarky.model.files import CertSpec
 
 CLUSTER_ADMINS = "autarky:cluster-admins"
@@ -66,21 +66,18 @@ def _etcd_specs(cluster: Cluster) -> list[CertSpec]:
         CertSpec("etcd/healthcheck-client", "etcd/ca", "etcd-healthcheck-client"),
     ]
     for node in members:
-        specs += [_etcd_member(node, "server"), _etcd_member(node, "peer")]
+        specs += [etcd_certificate(role, node.name, node.known_address()) for role in ("server", "peer")]
     return specs
 
 
-def _etcd_member(node: Node, role: str) -> CertSpec:
-    """The server certificate is for clients too: etcd's own JSON gateway dials the member with it."""
-    return CertSpec(
-        f"etcd/{role}-{node.name}",
-        "etcd/ca",
-        f"etcd-{role}-{node.name}",
-        (),
-        ("localhost", node.name),
-        _unique(["127.0.0.1", node.known_address()]),
-        usages=("server", "client"),
-    )
+def etcd_certificate(role: str, node: str, address: str) -> CertSpec:
+    """Of the role "server", "peer" or "client" on a control node. That of a server is for clients too: etcd's own
+    JSON gateway dials the member with it."""
+    name, common_name = f"etcd/{role}-{node}", f"etcd-{role}-{node}"
+    if role == "client":
+        return CertSpec(name, "etcd/ca", common_name)
+    addresses = _unique(["127.0.0.1", address])
+    return CertSpec(name, "etcd/ca", common_name, (), ("localhost", node), addresses, usages=("server", "client"))
 
 
 def _is_address(host: str) -> bool:

@@ -19,7 +19,7 @@ from autarky.render import pods
 from autarky.render.values import SYSTEM, Inputs, Object, flags, metadata
 
 COMPONENT = "etcd"
-PKI = f"{places.PKI}/etcd"
+PKI = places.ETCD_PKI
 MEMBER_DIRECTORY = f"{places.ETCD_DATA}/member"
 """Where etcd keeps everything."""
 PEER_CA = f"{MEMBER_DIRECTORY}/peer-ca.crt"

@@ -101,11 +101,12 @@ def binaries(node: Node) -> Mapping[str, str]:
     return {**BINARIES, **CONTROL_BINARIES} if node.control_plane else BINARIES
 
 
-def images(node: Node) -> tuple[str, ...]:
-    """The payload's images that this node must hold before it starts, so that nothing is ever pulled."""
-    everywhere = ("pause", "haproxy", "kube-proxy", "flannel", "coredns")
-    control = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "agent")
-    return (*everywhere, *control) if node.control_plane else (*everywhere, "agent")
+def images() -> tuple[str, ...]:
+    """The payload's images that every node must hold before it starts, so that nothing is ever pulled."""
+    on_nodes = ("pause", "haproxy", "kube-proxy", "flannel", "coredns", "agent")
+    # On workers too: a label makes any node a control node, and there may be no registry then.
+    control = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+    return (*on_nodes, *control)
 
 
 def system_files(inputs: Inputs, node: Node) -> list[File]:
@@ -124,10 +125,10 @@ def kubelet_files(inputs: Inputs, node: Node) -> list[File]:
         File(f"{places.PKI}/ca.crt", inputs.credentials["ca.crt"]),
         File(KUBELET_CONFIG, pretty_json(kubelet_config(inputs, node))),
         File(KUBELET_UNIT, _kubelet_unit(inputs, node).encode()),
+        standby.script(),
         *nllb.files(inputs, node),
     ]
     if node.control_plane:
-        files.append(standby.script())
         files += _ca_files(inputs)
         if inputs.cluster.external_etcd is None:
             files += etcd.pki_files(inputs, node)
@@ -254,8 +255,7 @@ def _kubelet_unit(inputs: Inputs, node: Node) -> str:
     if node.control_plane:
         del ours["bootstrap-kubeconfig"]
     arguments = " ".join(map(_unit_word, flags(ours, inputs.cluster.extra_args.get("kubelet", {}))))
-    script = standby.SCRIPT_PATH if node.control_plane else "/bin/true"
-    return _KUBELET_UNIT.format(bin=places.BIN, standby=script, arguments=arguments)
+    return _KUBELET_UNIT.format(bin=places.BIN, standby=standby.SCRIPT_PATH, arguments=arguments)
 
 
 def _unit_word(argument: str) -> str:

@@ -6,19 +6,23 @@ acts, and both share the port. It needs the host's network, since it must work w
 
 from __future__ import annotations
 
+from autarky.decide import etcd_approval
 from autarky.decide.approval import CLIENT_SIGNER, SERVING_SIGNER
 from autarky.model import ports
 from autarky.render import pods
 from autarky.render.access import INVENTORY
 from autarky.render.api_server import COMPONENT as API_SERVER
+from autarky.render.control_nodes import RECORD
 from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER, one_per_node
 from autarky.render.crds import CONTROL_PLANE, GROUP
 from autarky.render.etcd_members import AGENTS_ROLE, GUARD, PLURAL
-from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, Inputs, Object, metadata
+from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, Inputs, Object, immutable_secret, metadata
 
 COMPONENT = "autarky-operator"
 IMAGE = "agent"
 WATCH = ["get", "list", "watch"]
+AUTHORITIES = "/etc/autarky/authorities"
+"""Where the operator finds the CAs that it signs with: ca.crt, ca.key, etcd-ca.crt, etcd-ca.key."""
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -30,27 +34,42 @@ def retired_name(component: str) -> str:
 def objects(inputs: Inputs) -> list[Object]:
     """Everything of the operator."""
     labels = {"k8s-app": COMPONENT, "tier": "control-plane"}
+    authorities = immutable_secret(COMPONENT, _authority_files(inputs))
     deployment = pods.deployment(
         COMPONENT,
-        _pod(inputs, labels),
+        _pod(inputs, labels, authorities["metadata"]["name"]),
         replicas=min(2, len(inputs.cluster.control_nodes)),
         strategy=pods.rolling(surge=1, unavailable=0),
         labels=labels,
     )
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(COMPONENT, SYSTEM)}
-    return [account, *_rights(), deployment, pods.disruption_budget(COMPONENT, labels)]
+    return [account, *_rights(), authorities, deployment, pods.disruption_budget(COMPONENT, labels)]
 
 
-def _pod(inputs: Inputs, labels: dict[str, str]) -> Object:
+def _authority_files(inputs: Inputs) -> dict[str, str]:
+    """The CAs of what it issues: the API servers' serving certificate, and etcd certificates for control nodes that
+    a label makes. An etcd that somebody else runs has a CA of its own, and no member on our nodes."""
+    files = inputs.credentials.pick(ca_crt="ca.crt", ca_key="ca.key")
+    if inputs.cluster.external_etcd is None:
+        files |= inputs.credentials.pick(**{"etcd-ca_crt": "etcd/ca.crt", "etcd-ca_key": "etcd/ca.key"})
+    return files
+
+
+def _pod(inputs: Inputs, labels: dict[str, str], authorities: str) -> Object:
     container = pods.command_container(
         COMPONENT,
         inputs.image(IMAGE),
-        ["/usr/bin/python3", "-m", "autarky.agents.operator"],
+        [
+            *("/usr/bin/python3", "-m", "autarky.agents.operator"),
+            f"--authorities={AUTHORITIES}",
+            f"--leaf-days={inputs.cluster.certificates.leaf_days}",
+        ],
         env=[{"name": "PYTHONUNBUFFERED", "value": "1"}],
         resources=pods.requests("20m", "64Mi"),
         startupProbe=pods.http_probe("/healthz", ports.OPERATOR, period=1, failures=120),
         livenessProbe=pods.http_probe("/healthz", ports.OPERATOR, period=10, failures=6, timeout=15),
         readinessProbe=pods.http_probe("/healthz", ports.OPERATOR, period=2, failures=5),
+        volumeMounts=[pods.mount("authorities", AUTHORITIES)],
         securityContext=pods.restricted_container(),
     )
     return {
@@ -64,6 +83,7 @@ def _pod(inputs: Inputs, labels: dict[str, str]) -> Object:
         "securityContext": pods.nonroot_pod(),
         "affinity": {"podAntiAffinity": one_per_node(labels)},
         "containers": [container],
+        "volumes": [pods.secret_volume("authorities", authorities)],
     }
 
 
@@ -82,6 +102,8 @@ def _in_the_cluster() -> list[Object]:
     return [
         # Which control nodes there are, their addresses, readiness, and what their agents say of their slots.
         _rule("", ["nodes"], WATCH),
+        # The label that makes a control node one, once it has everything, and that takes it away.
+        _rule("", ["nodes"], ["patch"]),
         # What the control plane should be; writing says how it is.
         _rule(GROUP, ["controlplanes"], WATCH),
         _rule(GROUP, ["controlplanes/status"], ["update"], [CONTROL_PLANE]),
@@ -94,6 +116,9 @@ def _in_the_cluster() -> list[Object]:
         _rule("certificates.k8s.io", ["certificatesigningrequests"], WATCH),
         _rule("certificates.k8s.io", ["certificatesigningrequests/approval"], ["update"]),
         _rule("certificates.k8s.io", ["signers"], ["approve"], [CLIENT_SIGNER, SERVING_SIGNER]),
+        # Etcd certificates of control nodes that a label makes: approved and signed by it alone.
+        _rule("certificates.k8s.io", ["signers"], ["approve", "sign"], sorted(etcd_approval.SIGNERS)),
+        _rule("certificates.k8s.io", ["certificatesigningrequests/status"], ["update"]),
     ]
 
 
@@ -130,6 +155,10 @@ def _in_the_system_namespace() -> list[Object]:
         _rule("", ["configmaps"], ["update", "delete"], retired),
         # Which nodes may join.
         _rule("", ["configmaps"], ["list", "watch"], [INVENTORY]),
+        # Which nodes are control nodes, in case their Nodes are deleted; what their agents may read meanwhile.
+        # (Nobody can give rights here that they have not themselves.)
+        _rule("", ["configmaps"], ["list", "watch", "update"], [RECORD]),
+        _rule(_RBAC, ["roles", "rolebindings"], ["get", "create", "patch", "delete"]),
         # Copies of what the last good templates name, whose names are hashes of their content; and the node
         # that a join token is for. Never listed. Created again where one is missing.
         _rule("", ["secrets", "configmaps"], ["get", "create"]),
@@ -142,6 +171,8 @@ def _in_the_default_namespace() -> list[Object]:
     return [
         _rule("discovery.k8s.io", ["endpointslices"], [*WATCH, "patch"], ["kubernetes"]),
         _rule("discovery.k8s.io", ["endpointslices"], ["create"]),
+        # Events about Nodes, which have no namespace, are kept in this one.
+        _rule("", ["events"], ["create"]),
     ]
 
 

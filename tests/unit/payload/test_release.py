@@ -36,7 +36,7 @@ def test_everything_a_node_needs_is_in_the_group_of_the_cluster(release):
     images = {image.name for image in wanted_images(release, ("cluster",))}
     for member in a_cluster(controls=1, workers=1).nodes:
         assert set(node.binaries(member)) <= binaries
-        assert set(node.images(member)) <= images
+    assert set(node.images()) <= images
     assert set(node.EXTERNAL_ETCD_BINARIES) <= binaries
 
 

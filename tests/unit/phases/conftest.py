@@ -66,7 +66,7 @@ def payload_of(tmp_path: Path) -> Callable[[Cluster], Payload]:
     def make(cluster: Cluster) -> Payload:
         release = load_release(cluster.kubernetes_version)
         names = {name for node in cluster.nodes for name in render_node.binaries(node)}
-        components = {name for node in cluster.nodes for name in render_node.images(node)}
+        components = set(render_node.images())
         for name in names | components:
             (tmp_path / name).write_text(f"{name} binary")
         binaries = {name: Binary(name, tmp_path / name, f"{name:0<64}", 1) for name in names}

@@ -132,7 +132,7 @@ async def test_a_worker_gets_no_standby_and_no_keys(make_context, notes):
     context = make_context(a_cluster(controls=1, workers=1))
     await PHASE.run(context, notes)
     paths = [*context.machines.hosts["n2"].files, *context.machines.hosts["n2"].links]
-    assert not [path for path in paths if path.endswith(".key") or "standby" in path]
+    assert not [path for path in paths if path.endswith(".key") or "/standby/" in path]
 
 
 async def test_before_addresses_are_known_the_plan_says_so_and_renders_nothing(make_context):

@@ -174,10 +174,10 @@ def test_no_role_of_ours_has_wildcards():
             assert all("*" not in values for rule in obj["rules"] for values in rule.values())
 
 
-def test_the_ca_key_is_in_no_secret_but_that_of_the_controller_manager():
+def test_the_ca_key_is_in_no_secret_but_those_of_the_controller_manager_and_the_operator():
     private = base64.b64encode(b"PRIVATE key of ca\n").decode()
     holders = [obj["metadata"]["labels"]["k8s-app"] for obj in objects(EVERY_LEVEL[0]) if private in strings(obj)]
-    assert holders == ["kube-controller-manager"]
+    assert holders == ["kube-controller-manager", "autarky-operator"]
 
 
 def test_the_control_plane_object_is_what_its_own_definition_allows():

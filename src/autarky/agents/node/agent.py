@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from autarky.agents.node import announce, api_seen, metrics, ports_seen, slots_on_disk
+from autarky.agents.node import announce, api_seen, metrics, ports_seen, role_on_disk, slots_on_disk
 from autarky.agents.node.announce import Announcer
 from autarky.agents.node.api_seen import ApiView
 from autarky.agents.node.checkpointer import Checkpointer
@@ -78,6 +78,9 @@ class NodeAgent:
 
     async def round(self) -> None:
         """One look at everything, and what follows from it."""
+        if role_on_disk.leaves():
+            await self._leave()
+            return
         self._follow_wanted_level()
         lowest = slots_on_disk.wanted_level()
         if lowest is None:
@@ -109,6 +112,14 @@ class NodeAgent:
             checkpoint=announce.checkpoint_stamp(component),
             serves=active and (balanced if component == api_server.COMPONENT else ready),
         )
+
+    async def _leave(self) -> None:
+        """This node is a control node no more: nothing takes the place of what ends here. Others serve."""
+        self.hand_over.go_on()
+        active = slots_on_disk.active_standbys() or {}
+        for component in (component for component, is_active in active.items() if is_active):
+            self.told.tell(component, "this node is to be a worker: its standby goes")
+            await self._act(component, (slots.Action.WITHDRAW_STANDBY,))
 
     def _follow_wanted_level(self) -> None:
         level = self.api.lowest_hosted_level

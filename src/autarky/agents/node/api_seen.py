@@ -23,10 +23,13 @@ SLOT_LABEL = "autarky.dev/slot"
 
 
 class ApiView:
-    """Run it as a task; read it at any time."""
+    """Run it as a task; read it at any time. control_node: whether all of it is watched, or the Node only."""
 
-    def __init__(self, kube: KubeClient, clock: Clock, node: str, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self, kube: KubeClient, clock: Clock, node: str, on_change: Callable[[], None], *, control_node: bool = True
+    ) -> None:
         self._node = node
+        self._control_node = control_node
         of_node = f"spec.nodeName={node}"
         self._pods = Reflector(kube, clock, "v1", "Pod", namespace=SYSTEM, fields=of_node, on_change=on_change)
         self._plane = Reflector(kube, clock, API_VERSION, "ControlPlane", on_change=on_change)
@@ -38,8 +41,10 @@ class ApiView:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for reflector in (self._pods, self._plane, self._node_object, *self._leases.values()):
-                group.create_task(reflector.run())
+            group.create_task(self._node_object.run())
+            if self._control_node:
+                for reflector in (self._pods, self._plane, *self._leases.values()):
+                    group.create_task(reflector.run())
 
     @property
     def reachable(self) -> bool:

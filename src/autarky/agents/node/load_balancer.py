@@ -105,7 +105,8 @@ class LoadBalancer:
             text = self._write(decision.balancer, text)
         if text is None or not await self._runs(text):
             return False
-        _remove_needless_credentials(nllb.parse(text))
+        if not self.control_node():  # a worker that becomes one has them first
+            _remove_needless_credentials(nllb.parse(text))
         return True
 
     def _seen(self, current: Balancer | None) -> balancer.Seen:

@@ -7,16 +7,18 @@ import os
 import signal
 from functools import partial
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 from autarky import places
 from autarky.agents import health
 from autarky.agents.log import logger
 from autarky.agents.node import agent as node_agent
-from autarky.agents.node import metrics, slots_on_disk
+from autarky.agents.node import metrics, role_on_disk, slots_on_disk
 from autarky.agents.node.activation_watch import ActivationWatch
 from autarky.agents.node.api_seen import ApiView
 from autarky.agents.node.clock_watch import ClockWatch
+from autarky.agents.node.control_node import ControlNode
+from autarky.agents.node.control_parts import ControlParts
 from autarky.agents.node.etcd_membership import EtcdMembership
 from autarky.agents.node.etcd_on_disk import has_member
 from autarky.agents.node.handover import HandOver
@@ -88,12 +90,71 @@ async def _run(node: str, hold: Hold) -> bool:
 
 
 async def _act(node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver) -> None:
-    if not Path(places.STANDBY).is_dir():
+    if role_on_disk.acts_as_control_node():
+        await _act_on_control_node(node, slot, hold, say, hand_over)
+    else:
         await _act_on_worker(node, hold, say)
+
+
+async def _act_on_worker(node: str, hold: Hold, say: Say) -> None:
+    """Until this node is a control node. A worker has no slots of its own, but a load balancer."""
+    clock, kube, cri, said = SystemClock(), _client(), CriClient(), Told(say)
+    changed = asyncio.Event()
+    api = ApiView(kube, clock, node, changed.set, control_node=False)
+    balancer = _load_balancer(node, kube, said)
+    duty = _control_node_duty(node, kube, cri, api, balancer, said, changed)
+    try:
+        async with asyncio.TaskGroup() as group:
+            beside = [group.create_task(one.run()) for one in (api, balancer, duty)]
+            while not role_on_disk.acts_as_control_node():
+                hold.alive()
+                await _passes(duty.role_changed)
+            for task in beside:
+                task.cancel()
+    finally:
+        for close in (cri.close, kube.close):
+            await close()
+
+
+async def _passes(event: asyncio.Event) -> None:
+    """A while, or until the event."""
+    try:
+        async with asyncio.timeout(IDLE_SECONDS):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
+def _load_balancer(node: str, kube: KubeClient, said: Told) -> LoadBalancer:
+    return LoadBalancer(node, kube, SystemClock(), said.tell, role_on_disk.balances_as_control_node)
+
+
+def _control_node_duty(
+    node: str,
+    kube: KubeClient,
+    cri: CriClient,
+    api: ApiView,
+    balancer: LoadBalancer,
+    said: Told,
+    changed: asyncio.Event,
+) -> ControlNode:
+    parts = ControlParts(node, kube, cri)
+    return ControlNode(
+        node, kube, parts, lambda: api.own_node, balancer.round, SystemClock(), said.tell, changed=changed
+    )
+
+
+async def _act_on_control_node(node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver) -> None:
+    """Until somebody else is to act, or this node is a control node no more."""
     clock = SystemClock()
     kube = _client()
-    changed = asyncio.Event()
-    api = ApiView(kube, clock, node, changed.set)
+    changed, node_changed = asyncio.Event(), asyncio.Event()
+
+    def heard() -> None:
+        changed.set()
+        node_changed.set()
+
+    api = ApiView(kube, clock, node, heard)
     own_ports = OwnPorts(client_context(CA.read_bytes(), None, None))
     said = Told(say)
     kept, cri = ImageKeeper(), CriClient()
@@ -105,35 +166,28 @@ async def _act(node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver) 
     metrics.observe(node_agent.LEVELS, lambda: api.reachable)
     undertaker = node_agent.Undertaker(controllers, clock, say)
     watch = ActivationWatch(cri, clock, said.tell, agent.etcd_up, agent.hosted_serves)
-    balancer = LoadBalancer(node, kube, clock, said.tell)
+    balancer = _load_balancer(node, kube, said)
     clocks = ClockWatch(node, kube, clock, said.tell, own_ports.tls, lambda: balancer.endpoints, lambda: api.own_node)
     members = _etcd_membership(node, kube, cri, said, api)
-    duties: list[Duty] = [api, undertaker, images, watch, agent.announcer, balancer, clocks, members]
+    control_node = _control_node_duty(node, kube, cri, api, balancer, said, node_changed)
+    duties: list[Duty] = [
+        *(api, undertaker, images, watch, agent.announcer),
+        *(balancer, clocks, members, control_node),
+    ]
     if agent.hosted:
         Path(places.STANDBY, COMPONENT).mkdir(mode=0o700, exist_ok=True)
         duties.append(ParkedAgent(cri, clock, said.tell))
     try:
         async with asyncio.TaskGroup() as group:
             beside = [group.create_task(duty.run()) for duty in duties]
-            await node_agent.run(agent, hold.alive, hold.must_yield)
+            await node_agent.run(
+                agent, hold.alive, lambda: hold.must_yield() or not role_on_disk.acts_as_control_node()
+            )
             for task in beside:
                 task.cancel()
     finally:
         for close in (own_ports.close, kept.close, cri.close, kube.close, *(c.close for c in controllers.values())):
             await close()
-
-
-async def _act_on_worker(node: str, hold: Hold, say: Say) -> NoReturn:
-    """A worker has no slots of its own, but a load balancer."""
-    kube = _client()
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(LoadBalancer(node, kube, SystemClock(), Told(say).tell).run())
-            while True:
-                hold.alive()
-                await asyncio.sleep(IDLE_SECONDS)
-    finally:
-        await kube.close()
 
 
 def _etcd_membership(node: str, kube: KubeClient, cri: CriClient, said: Told, api: ApiView) -> EtcdMembership:
@@ -144,16 +198,14 @@ def _etcd_membership(node: str, kube: KubeClient, cri: CriClient, said: Told, ap
 
 
 def _client() -> KubeClient:
-    """As the kubelet: its rotated certificate where there is one, else that of its kubeconfig."""
-    ca_pem = CA.read_bytes()
+    """As the kubelet: its rotated certificate where there is one, else that of its first kubeconfig, which is ours.
+    (The one that a joining kubelet writes is YAML, for which the agent has no library, and says nothing more.)"""
     if ROTATED.exists():
-        pair = ROTATED.read_bytes()
-        return KubeClient([LOCAL_SERVER], ca_pem=ca_pem, client_cert_pem=pair, client_key_pem=pair)
-    # Of ours, on a control node: a kubelet that has joined has rotated already (and writes it as YAML).
-    found = read_kubeconfig(KUBECONFIG)
-    return KubeClient(
-        [LOCAL_SERVER], ca_pem=ca_pem, client_cert_pem=found.client_cert_pem, client_key_pem=found.client_key_pem
-    )
+        cert = key = ROTATED.read_bytes()
+    else:
+        found = read_kubeconfig(KUBECONFIG)
+        cert, key = found.client_cert_pem or b"", found.client_key_pem or b""
+    return KubeClient([LOCAL_SERVER], ca_pem=CA.read_bytes(), client_cert_pem=cert, client_key_pem=key)
 
 
 def _controller_clients() -> dict[str, KubeClient]:

@@ -15,22 +15,25 @@ LONGEST_MESSAGE = 1024
 
 
 async def report(kube: Kube, obj: Object, reason: str, message: str, *, token: str, now: float) -> None:
-    """A warning on the object. `token` tells one occasion from another: an event of the same occasion that is
+    """A warning on the object; about one without a namespace it is kept in `default`.
+
+    `token` tells one occasion from another: an event of the same occasion that is
     there already stays, so that a repeated round writes no second one. `now`: Unix time in seconds."""
     meta = obj["metadata"]
+    namespace = {"namespace": meta["namespace"]} if "namespace" in meta else {}
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     event = {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {
             "name": f"{meta['name']}.{content_hash([meta['uid'], reason, token], 16)}",
-            "namespace": meta["namespace"],
+            "namespace": meta.get("namespace", "default"),
         },
         "involvedObject": {
             "apiVersion": obj["apiVersion"],
             "kind": obj["kind"],
             "name": meta["name"],
-            "namespace": meta["namespace"],
+            **namespace,
             "uid": meta["uid"],
             "resourceVersion": meta["resourceVersion"],
         },

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from autarky.agents.operator.control_nodes import ControlNodes
 from autarky.agents.operator.duty import Duty
 from autarky.agents.operator.etcd_members import EtcdMembers
 from autarky.agents.operator.rollouts import Rollouts
@@ -45,6 +46,7 @@ class PlaneStatus(Duty):
     rollouts: Rollouts
     spec: Spec
     etcd: EtcdMembers
+    control_nodes: ControlNodes
     name: str = "status"
 
     async def round(self) -> None:
@@ -59,6 +61,7 @@ class PlaneStatus(Duty):
             _drift(self.view),
             list(self.spec.unapplied.values()),
             self.etcd.seen,
+            self.control_nodes.unsettled,
             generation=plane["metadata"]["generation"],
             before=before,
             now=datetime.fromtimestamp(self.clock.time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),

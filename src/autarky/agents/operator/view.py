@@ -14,6 +14,7 @@ from autarky.kube import Lister, Reflector
 from autarky.kube.elector import LEASE
 from autarky.ports import Clock, Object
 from autarky.render.access import INVENTORY
+from autarky.render.control_nodes import RECORD
 from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
 from autarky.render.etcd_members import GUARD
@@ -41,6 +42,7 @@ class View:
         self.replica_sets = live("apps/v1", "ReplicaSet", SYSTEM)
         self.requests = live("certificates.k8s.io/v1", "CertificateSigningRequest")
         self.inventory = live("v1", "ConfigMap", SYSTEM, INVENTORY)
+        self.control_nodes = live("v1", "ConfigMap", SYSTEM, RECORD)
         self.slices = live("discovery.k8s.io/v1", "EndpointSlice", "default", KUBERNETES_SLICE)
         self.planes = live(API_VERSION, "ControlPlane")
         self.etcd_members = live(API_VERSION, "EtcdMember")
@@ -61,6 +63,7 @@ class View:
             self.replica_sets,
             self.requests,
             self.inventory,
+            self.control_nodes,
             self.slices,
             self.planes,
             self.etcd_members,

@@ -14,12 +14,16 @@ from prometheus_client import Counter, Gauge
 
 from autarky.agents import health
 from autarky.agents.log import logger
+from autarky.agents.operator.authorities import Authorities
 from autarky.agents.operator.certificates import Certificates
+from autarky.agents.operator.control_nodes import ControlNodes, phases_of
 from autarky.agents.operator.duty import Say
 from autarky.agents.operator.endpoints import Endpoints
+from autarky.agents.operator.etcd_certificates import EtcdCertificates
 from autarky.agents.operator.etcd_members import EtcdMembers
 from autarky.agents.operator.loop import Loop
 from autarky.agents.operator.rollouts import Rollouts
+from autarky.agents.operator.serving import Serving
 from autarky.agents.operator.spec import Spec
 from autarky.agents.operator.status import PlaneStatus
 from autarky.agents.operator.view import View
@@ -46,12 +50,12 @@ CERTIFICATES = Counter(
 AGES = Gauge("autarky_operator_source_age_seconds", "Seconds since a live copy was current", ["kind", "fields"])
 
 
-def run(kubeconfig: Path | None, port: int) -> int:
+def run(kubeconfig: Path | None, port: int, authorities: Authorities) -> int:
     """Act until told to end. The exit status: 0 when it was told to."""
-    return asyncio.run(_run(kubeconfig, port))
+    return asyncio.run(_run(kubeconfig, port, authorities))
 
 
-async def _run(kubeconfig: Path | None, port: int) -> int:
+async def _run(kubeconfig: Path | None, port: int, authorities: Authorities) -> int:
     log = logger(agent=COMPONENT, host=socket.gethostname())
 
     def say(sentence: str, **values: Any) -> None:
@@ -61,7 +65,7 @@ async def _run(kubeconfig: Path | None, port: int) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     kube, clock = client(kubeconfig), SystemClock()
-    operator = Operator(kube, clock, say, f"{socket.gethostname()}_{uuid.uuid4()}")
+    operator = Operator(kube, clock, say, f"{socket.gethostname()}_{uuid.uuid4()}", authorities)
     health.serve(port, operator.loop.hangs)
     try:
         await _until(ended, operator)
@@ -102,7 +106,7 @@ def client(kubeconfig: Path | None) -> KubeClient:
 class Operator:
     """All parts of one operator. Watching goes on while another one leads, so that a new leader sees at once."""
 
-    def __init__(self, kube: KubeClient, clock: Clock, say: Say, identity: str) -> None:
+    def __init__(self, kube: KubeClient, clock: Clock, say: Say, identity: str, authorities: Authorities) -> None:
         self.loop = Loop([], clock, say)
         self._view = View(kube, clock, self.loop.changed.set)
         self._elector = Elector(kube, clock, SYSTEM, COMPONENT, identity, say=say)
@@ -111,14 +115,22 @@ class Operator:
             say, self._view, fenced, clock, self._etcd_is_up, lambda name: ROLLBACKS.labels(name).inc()
         )
         self._spec = Spec(say, self._view, fenced, clock)
+        self._control_nodes = ControlNodes(say, self._view, fenced, clock, lambda: phases_of(self._view.etcd_members))
         self._etcd = EtcdMembers(say, self._view, fenced)
+
+        def counted(verdict: str) -> None:
+            CERTIFICATES.labels(verdict).inc()
+
         self.loop.duties = (
             Endpoints(say, self._view, fenced),
-            Certificates(say, self._view, fenced, lambda verdict: CERTIFICATES.labels(verdict).inc()),
+            Certificates(say, self._view, fenced, counted),
+            EtcdCertificates(say, self._view, fenced, authorities, counted),
+            self._control_nodes,
             self._rollouts,
             self._spec,
             self._etcd,
-            PlaneStatus(say, self._view, fenced, clock, self._rollouts, self._spec, self._etcd),
+            Serving(say, self._view, fenced, clock, authorities, self._rollouts),
+            PlaneStatus(say, self._view, fenced, clock, self._rollouts, self._spec, self._etcd, self._control_nodes),
         )
         for component in COMPONENTS:
             ROLLBACKS.labels(component.name)
@@ -136,6 +148,7 @@ class Operator:
     async def _lead(self) -> None:
         self._rollouts.begin_term()
         self._spec.begin_term()
+        self._control_nodes.begin_term()
         await self.loop.run()
 
     def _etcd_is_up(self) -> bool:

@@ -1,0 +1,69 @@
+"""The operator's record of control nodes, in a ConfigMap: which Node (by uid) each of them is, and how far it is.
+
+A Node that is deleted and made anew has no labels, and its kubelet may not set them: the record tells that it was a
+control node. It also keeps which serving certificate was issued last, so that one that fails is not issued again.
+
+Contract: one writer, the leader; each change is one write under the object's resourceVersion. What cannot be
+understood counts as absent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from autarky.decide.control_nodes import Record, State
+from autarky.kube import Reflector
+from autarky.ports import Kube, Object
+from autarky.render.control_nodes import RECORD, SERVING
+from autarky.render.values import SYSTEM, metadata
+
+
+def records(source: Reflector) -> dict[str, Record]:
+    """Node → what was recorded of it."""
+    data = (source.items.get((SYSTEM, RECORD)) or {}).get("data") or {}
+    found = {name: _record(_parsed(text)) for name, text in data.items() if name != SERVING}
+    return {name: record for name, record in found.items() if record is not None}
+
+
+def _record(parsed: Object) -> Record | None:
+    try:
+        return Record(str(parsed["uid"]), State(parsed["state"]))
+    except (KeyError, ValueError):
+        return None
+
+
+async def remember(kube: Kube, node: str, record: Record) -> None:
+    await _write(kube, {node: json.dumps({"uid": record.uid, "state": record.state.value})})
+
+
+async def forget(kube: Kube, node: str) -> None:
+    await _write(kube, {node: None})
+
+
+async def serving_secret(kube: Kube) -> Object:
+    """What was kept of the serving certificate: {"names": […], "secret": its name}; empty where nothing was."""
+    live = await kube.get("v1", "ConfigMap", RECORD, SYSTEM)
+    return _parsed(((live or {}).get("data") or {}).get(SERVING, "{}"))
+
+
+async def keep_serving_secret(kube: Kube, names: list[str], secret: str) -> None:
+    await _write(kube, {SERVING: json.dumps({"names": names, "secret": secret})})
+
+
+async def _write(kube: Kube, changes: Mapping[str, str | None]) -> None:
+    live = await kube.get("v1", "ConfigMap", RECORD, SYSTEM)
+    before = (live or {}).get("data") or {}
+    data = {name: text for name, text in {**before, **changes}.items() if text is not None}
+    if live is None:
+        await kube.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(RECORD, SYSTEM), "data": data})
+    elif data != before:
+        await kube.replace({**live, "data": data})
+
+
+def _parsed(text: str) -> Object:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,109 @@
+"""Control nodes that a label makes: labelling, and what is there of one on a node."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from harness import TestCluster
+
+SYSTEM = ("-n", "kube-system")
+WISH = "node-role.kubernetes.io/control-plane"
+FACT = "node-restriction.kubernetes.io/autarky-control-plane"
+CONTROLLERS = ("kube-scheduler", "kube-controller-manager")
+COMPONENTS = ("kube-apiserver", *CONTROLLERS)
+TOLD = "autarky.dev/control-node"
+
+
+def label(cluster: TestCluster, *nodes: str) -> None:
+    cluster.kubectl("label", "node", *nodes, f"{WISH}=")
+
+
+def unlabel(cluster: TestCluster, *nodes: str) -> None:
+    cluster.kubectl("label", "node", *nodes, f"{WISH}-")
+
+
+def metadata(cluster: TestCluster, node: str) -> Mapping[str, Any]:
+    found = cluster.kubectl("get", "node", node, "-o", "json", check=False)
+    return dict(json.loads(found)["metadata"]) if found else {}
+
+
+def told(cluster: TestCluster, node: str) -> str:
+    return str((metadata(cluster, node).get("annotations") or {}).get(TOLD, ""))
+
+
+def is_control_node(cluster: TestCluster, node: str) -> bool:
+    """By the label, and by an API server that is Ready there."""
+    return FACT in metadata(cluster, node).get("labels", {}) and "kube-apiserver" in ready_there(cluster, node)
+
+
+def is_worker(cluster: TestCluster, node: str) -> bool:
+    """By the labels, and since its agent has nothing more to say."""
+    meta = metadata(cluster, node)
+    return bool(meta) and not {WISH, FACT} & meta["labels"].keys() and TOLD not in meta.get("annotations", {})
+
+
+def ready_there(cluster: TestCluster, node: str) -> set[str]:
+    """The hosted components of the control plane that are Ready on the node."""
+    found = cluster.kubectl(
+        *SYSTEM, "get", "pods", "-l", "tier=control-plane", f"--field-selector=spec.nodeName={node}", "-o", "json"
+    )
+    return {
+        pod["metadata"]["labels"]["k8s-app"]
+        for pod in json.loads(found)["items"]
+        if any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", []))
+        and "deletionTimestamp" not in pod["metadata"]
+        and pod["metadata"]["labels"].get("autarky.dev/slot") != "standby"
+    }
+
+
+def parts_of_a_control_node(cluster: TestCluster, node: str) -> set[str]:
+    """What of one lies on the node's disk."""
+    script = (
+        "for p in /var/lib/autarky/standby/*/current /etc/kubernetes/pki/etcd/* /var/lib/autarky/nllb/etcd-*"
+        " /var/lib/autarky/state/control-node.json /etc/kubernetes/manifests/*; do"
+        ' [ -e "$p" ] || continue; case $p in */node-load-balancer-*) ;; *) echo "$p" ;; esac; done'
+    )
+    return set(cluster.shell(node, script).split())
+
+
+def names_served(cluster: TestCluster, node: str) -> set[str]:
+    """The names of the certificate that the hosted API server of the node shows; none while it does not answer."""
+    address = address_of(cluster, node)
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.load_verify_locations(cluster.directory / "pki/ca.crt")
+    try:
+        with socket.create_connection((address, 7443), timeout=10) as plain, context.wrap_socket(plain) as encrypted:
+            certificate = encrypted.getpeercert() or {}
+    except OSError:
+        return set()
+    return {str(value) for _, value in certificate["subjectAltName"]}  # type: ignore[misc]
+
+
+def address_of(cluster: TestCluster, node: str) -> str:
+    path = "{.status.addresses[?(@.type=='InternalIP')].address}"
+    return cluster.kubectl("get", "node", node, "-o", f"jsonpath={path}")
+
+
+def endpoints(cluster: TestCluster) -> set[str]:
+    """The nodes that default/kubernetes leads to."""
+    found = json.loads(cluster.kubectl("get", "endpointslice", "kubernetes", "-o", "json"))
+    return {endpoint["nodeName"] for endpoint in found["endpoints"]}
+
+
+def rights(cluster: TestCluster) -> set[str]:
+    """The roles and bindings that the operator has made for single nodes."""
+    found = cluster.kubectl(*SYSTEM, "get", "roles,rolebindings", "-o", "name")
+    return {name for name in found.split() if ":joining:" in name or ":control-node-leases:" in name}
+
+
+def said(cluster: TestCluster) -> str:
+    """What operator and agents have said, for the report of a failure."""
+    pods = cluster.kubectl(*SYSTEM, "get", "pods", "-o", "name", check=False).split()
+    agents = [pod for pod in pods if "node-agent" in pod or "autarky-operator" in pod]
+    logs = [f"{pod}:\n{cluster.kubectl(*SYSTEM, 'logs', pod, '--tail=60', check=False)}" for pod in agents]
+    return "\n".join([cluster.kubectl(*SYSTEM, "get", "pods", "-o", "wide", check=False), *logs])

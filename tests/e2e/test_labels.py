@@ -1,0 +1,145 @@
+"""A worker becomes a control node by a label, and a worker again without it, and no request fails.
+
+The tests of this module build on each other, in order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+from harness import TestCluster
+from labels import (
+    COMPONENTS,
+    CONTROLLERS,
+    FACT,
+    SYSTEM,
+    WISH,
+    address_of,
+    endpoints,
+    is_control_node,
+    is_worker,
+    label,
+    metadata,
+    names_served,
+    parts_of_a_control_node,
+    ready_there,
+    rights,
+    said,
+    unlabel,
+)
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+ROUNDS = int(os.environ.get("AUTARKY_ROUNDS", "10"))
+NODES = [
+    {"name": "n1", "host": "lab", "roles": ["control-plane", "worker"]},
+    {"name": "n2", "host": "lab", "roles": ["worker"]},
+]
+
+
+@pytest.fixture(scope="module")
+def cluster(make_cluster: Callable[..., TestCluster], request: pytest.FixtureRequest) -> Iterator[TestCluster]:
+    cluster = make_cluster("t-labels", nodes=NODES)
+    cluster.up()
+    yield cluster
+    if request.session.testsfailed:
+        sys.stderr.write(said(cluster))
+
+
+def test_a_kubelet_cannot_label_its_own_node(cluster: TestCluster) -> None:
+    for wanted in (WISH, FACT):
+        script = f"/var/lib/autarky/bin/kubectl --kubeconfig /etc/kubernetes/kubelet.conf label node n2 {wanted}= 2>&1"
+        assert "is not allowed to modify labels" in cluster.shell("n2", f"{script} || true")
+
+
+def test_a_label_makes_a_worker_a_control_node_and_fails_no_request(cluster: TestCluster) -> None:
+    before = parts_of_a_control_node(cluster, "n1")
+    with cluster.probed() as reports:
+        label(cluster, "n2")
+        cluster.wait("n2 is a control node", lambda: is_control_node(cluster, "n2"), seconds=120)
+        named = {"n2", address_of(cluster, "n2")}
+        cluster.wait("its API server's certificate names it", lambda: named <= names_served(cluster, "n2"), seconds=180)
+        cluster.wait("the rollout is over", lambda: _rolled_out(cluster), seconds=120)
+    assert reports[0]["failed"] == 0, json.dumps(reports[0])
+    assert endpoints(cluster) == {"n1", "n2"}
+    there = parts_of_a_control_node(cluster, "n2")
+    assert {f"/var/lib/autarky/standby/{component}/current" for component in COMPONENTS} <= there
+    assert {"/etc/kubernetes/pki/etcd/server.key", "/var/lib/autarky/nllb/etcd-client.pem"} <= there
+    assert {path for path in before if "/pki/" in path} == {
+        path for path in parts_of_a_control_node(cluster, "n1") if "/pki/" in path
+    }
+    cluster.wait("its agent's rights are taken back", lambda: not any(":joining:" in one for one in rights(cluster)))
+
+
+def test_level_3_scales_onto_it(cluster: TestCluster) -> None:
+    for name in CONTROLLERS:
+        cluster.kubectl(*SYSTEM, "scale", f"deploy/{name}", "--replicas=2")
+    for name in CONTROLLERS:
+        cluster.kubectl(*SYSTEM, "rollout", "status", f"deploy/{name}", "--timeout=120s")
+    assert ready_there(cluster, "n2") >= set(COMPONENTS)
+
+
+def test_up_again_changes_nothing(cluster: TestCluster) -> None:
+    ended = [json.loads(line) for line in cluster.up("-o", "json").stdout.splitlines()]
+    assert ended[-1]["outcome"] == "unchanged", [event["sentence"] for event in ended if event["kind"] == "change"]
+    assert is_control_node(cluster, "n2")
+
+
+def test_without_the_label_it_is_a_worker_again_and_no_request_fails(cluster: TestCluster) -> None:
+    with cluster.probed() as reports:
+        unlabel(cluster, "n2")
+        cluster.wait("n2 is a worker", lambda: is_worker(cluster, "n2"), seconds=180)
+    assert reports[0]["failed"] == 0, json.dumps(reports[0])
+    assert endpoints(cluster) == {"n1"}
+    assert not parts_of_a_control_node(cluster, "n2")
+    cluster.wait("no right of it is left", lambda: not rights(cluster))
+
+
+def test_the_last_control_node_stays_one_whatever_its_labels_say(cluster: TestCluster) -> None:
+    unlabel(cluster, "n1")
+    said = "no control node would be left"
+    cluster.wait("it is said on the node", lambda: said in cluster.kubectl("describe", "node", "n1"))
+    assert FACT in metadata(cluster, "n1")["labels"]
+    label(cluster, "n1")
+
+
+@pytest.mark.slow
+def test_a_node_object_that_is_deleted_and_made_anew_is_a_control_node_again(cluster: TestCluster) -> None:
+    label(cluster, "n2")
+    cluster.wait("n2 is a control node", lambda: is_control_node(cluster, "n2"), seconds=120)
+    with cluster.probed() as reports:
+        cluster.kubectl("delete", "node", "n2")
+        cluster.shell("n2", "systemctl restart kubelet")
+        cluster.wait("n2 is a control node again", lambda: is_control_node(cluster, "n2"), seconds=180)
+        cluster.wait("it is in default/kubernetes", lambda: endpoints(cluster) == {"n1", "n2"})
+    assert reports[0]["failed"] == 0, json.dumps(reports[0])
+    unlabel(cluster, "n2")
+    cluster.wait("n2 is a worker", lambda: is_worker(cluster, "n2"), seconds=180)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_there_and_back_ten_times(cluster: TestCluster) -> None:
+    with cluster.probed(seconds=3000) as reports:
+        for _ in range(ROUNDS):
+            label(cluster, "n2")
+            cluster.wait("n2 is a control node", lambda: is_control_node(cluster, "n2"), seconds=180)
+            assert endpoints(cluster) == {"n1", "n2"}
+            assert {f"/var/lib/autarky/standby/{c}/current" for c in COMPONENTS} <= parts_of_a_control_node(
+                cluster, "n2"
+            )
+            assert {"n2", address_of(cluster, "n2")} <= names_served(cluster, "n2")
+            unlabel(cluster, "n2")
+            cluster.wait("n2 is a worker", lambda: is_worker(cluster, "n2"), seconds=180)
+            assert endpoints(cluster) == {"n1"}
+            assert not parts_of_a_control_node(cluster, "n2")
+    assert reports[0]["failed"] == 0, json.dumps(reports[0])
+
+
+def _rolled_out(cluster: TestCluster) -> bool:
+    status = json.loads(cluster.kubectl(*SYSTEM, "get", "ds", "kube-apiserver", "-o", "json"))["status"]
+    return bool(status.get("updatedNumberScheduled") == status.get("numberAvailable") == 2)

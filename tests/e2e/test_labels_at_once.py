@@ -1,0 +1,56 @@
+"""Several nodes that are labelled at once, and one whose power is cut on the way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from harness import TestCluster
+from labels import address_of, endpoints, is_control_node, is_worker, label, names_served, told, unlabel
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+NODES = [
+    {"name": f"n{number}", "host": "lab", "roles": ["control-plane", "worker"] if number == 1 else ["worker"]}
+    for number in range(1, 6)
+]
+NEW = ("n2", "n3")
+
+
+@pytest.fixture(scope="module")
+def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
+    cluster = make_cluster("t-labels-five", nodes=NODES)
+    cluster.up()
+    return cluster
+
+
+def test_two_that_are_labelled_at_once_both_become_control_nodes_and_fail_no_request(cluster: TestCluster) -> None:
+    with cluster.probed(seconds=900) as reports:
+        label(cluster, *NEW)
+        for node in NEW:
+            cluster.wait(f"{node} is a control node", lambda: is_control_node(cluster, node), seconds=240)  # noqa: B023
+        names = {name for node in NEW for name in (node, address_of(cluster, node))}
+        for node in NEW:
+            what = f"the certificate of {node} names both"
+            cluster.wait(what, lambda: names <= names_served(cluster, node), seconds=300)  # noqa: B023
+    assert reports[0]["failed"] == 0, json.dumps(reports[0])
+    assert endpoints(cluster) == {"n1", *NEW}
+
+
+def test_both_become_workers_again_one_after_the_other(cluster: TestCluster) -> None:
+    with cluster.probed(seconds=900) as reports:
+        unlabel(cluster, *NEW)
+        for node in NEW:
+            cluster.wait(f"{node} is a worker", lambda: is_worker(cluster, node), seconds=300)  # noqa: B023
+    assert reports[0]["failed"] == 0, json.dumps(reports[0])
+    assert endpoints(cluster) == {"n1"}
+
+
+def test_a_node_that_is_cut_on_the_way_goes_on_when_it_returns(cluster: TestCluster) -> None:
+    label(cluster, "n4")
+    cluster.wait("its agent is at it", lambda: told(cluster, "n4"), seconds=120)
+    cluster.autarky("lab", "cut", "--lab", cluster.name, "n4")
+    cluster.autarky("lab", "start", "--lab", cluster.name, "n4", "-o", "plain")
+    cluster.wait("n4 is a control node", lambda: is_control_node(cluster, "n4"), seconds=300)
+    assert endpoints(cluster) == {"n1", "n4"}

@@ -1,0 +1,448 @@
+"""A label makes a worker a control node and its removal a worker again: operator and agent, on one API in memory.
+
+The operator's duties and the agent's are the real ones, as are certificates, files and the script of the standbys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autarky import places
+from autarky.agents.node import control_parts, ports_seen, role_on_disk, slots_on_disk
+from autarky.agents.node.control_node import ControlNode
+from autarky.agents.node.control_parts import ControlParts
+from autarky.agents.node.role_on_disk import State
+from autarky.agents.operator.authorities import Authorities
+from autarky.agents.operator.control_nodes import ControlNodes
+from autarky.agents.operator.etcd_certificates import EtcdCertificates
+from autarky.agents.operator.view import View
+from autarky.decide.control_nodes import ANNOTATION, JOINING, LEAVE, READY
+from autarky.errors import ApiError
+from autarky.model.cluster import CertificateSettings
+from autarky.pki import PkiStore
+from autarky.pki.names import names_of
+from autarky.ports import Object
+from autarky.render import standby
+from autarky.render.agent import COMPONENT as NODE_AGENT
+from autarky.render.certificates import certificate_specs
+from autarky.render.crds import control_plane_crd
+from autarky.render.objects import agent_parts, parts
+from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, SYSTEM, Credentials, Inputs
+from fakes.clusters import IMAGES, a_cluster
+from fakes.cri import FakeCri
+from fakes.kube import FakeKube
+from unit.agents.operator.world import LoopClock
+
+NODE = "n2"
+CSR = "certificates.k8s.io/v1", "CertificateSigningRequest"
+RBAC = "rbac.authorization.k8s.io/v1"
+GUARDED = {"Secret": "secrets", "ConfigMap": "configmaps", "DaemonSet": "daemonsets", "Deployment": "deployments"}
+
+
+@dataclass
+class AsKubelet:
+    """The API as the node's kubelet sees it: what its roles do not name it may not read."""
+
+    kube: FakeKube
+
+    async def get(self, api_version: str, kind: str, name: str, namespace: str | None = None) -> Object | None:
+        if kind in GUARDED and not await self._may_read(GUARDED[kind], name):
+            raise ApiError(403, "Forbidden", f"system:node:{NODE} cannot get {kind} {name}")
+        return await self.kube.get(api_version, kind, name, namespace)
+
+    async def _may_read(self, resource: str, name: str) -> bool:
+        bound = {
+            binding["roleRef"]["name"]
+            for binding in await self.kube.list(RBAC, "RoleBinding", namespace=SYSTEM)
+            if f"system:node:{NODE}" in [subject["name"] for subject in binding["subjects"]]
+        }
+        roles = [r for r in await self.kube.list(RBAC, "Role", namespace=SYSTEM) if r["metadata"]["name"] in bound]
+        rules = [rule for role in roles for rule in role["rules"]]
+        return any(resource in rule["resources"] and name in rule.get("resourceNames", ()) for rule in rules)
+
+    async def create(self, obj: Object) -> Object:
+        who = {"username": f"system:node:{NODE}", "groups": ["system:nodes", "system:authenticated"]}
+        return await self.kube.create({**obj, "spec": {**obj["spec"], **who}})
+
+    async def patch(self, *args: Any, **kwargs: Any) -> Object:
+        return await self.kube.patch(*args, **kwargs)
+
+
+@dataclass
+class Scene:
+    root: Path
+    kube: FakeKube = field(default_factory=FakeKube)
+    cri: FakeCri = field(default_factory=FakeCri)
+    said: list[str] = field(default_factory=list)
+    balanced: list[bool] = field(default_factory=list)
+    pki: dict[str, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        cluster = a_cluster(controls=1, workers=1)
+        store = PkiStore(self.root / "pki")
+        store.ensure(certificate_specs(cluster), CertificateSettings(), datetime.now(UTC))
+        self.pki = store.files()
+        inputs = Inputs(cluster, IMAGES, Credentials(self.pki))
+        self.kube.put(control_plane_crd())
+        for part in [*parts(inputs), *agent_parts(inputs)]:
+            for obj in part.objects:
+                self.kube.put(obj)
+        self.put_node("n1", wish=True, fact=True, told=f"{READY}1")
+        self.put_node(NODE)
+        for image in IMAGES.values():
+            self.cri.put_image(image)
+        self.write_authorities()
+        clock = LoopClock()
+        self.view = View(self.kube, clock, lambda: None)
+        authorities = Authorities(self.root / "authorities", timedelta(days=30))
+        self.control_nodes = ControlNodes(self.say, self.view, self.kube, clock, dict)
+        self.certificates = EtcdCertificates(self.say, self.view, self.kube, authorities, lambda _: None)
+        self.agent = ControlNode(
+            NODE,
+            AsKubelet(self.kube),  # type: ignore[arg-type]
+            ControlParts(NODE, AsKubelet(self.kube), self.cri),  # type: ignore[arg-type]
+            lambda: self.view.nodes.items.get((None, NODE)),
+            self.balance,
+            clock,
+            lambda _, sentence: self.said.append(sentence),
+        )
+
+    def say(self, sentence: str, **_: Any) -> None:
+        self.said.append(sentence)
+
+    async def balance(self) -> None:
+        self.balanced.append(role_on_disk.balances_as_control_node())
+
+    def write_authorities(self) -> None:
+        directory = self.root / "authorities"
+        directory.mkdir()
+        for name, source in (("ca", "ca"), ("etcd-ca", "etcd/ca")):
+            for suffix in ("crt", "key"):
+                (directory / f"{name}.{suffix}").write_bytes(self.pki[f"{source}.{suffix}"])
+
+    # --- the API ---
+
+    def put_node(self, name: str, *, wish: bool = False, fact: bool = False, told: str | None = None) -> None:
+        labels = {label: "" for label, there in ((CONTROL_PLANE_WISH, wish), (CONTROL_PLANE_FACT, fact)) if there}
+        self.kube.put(
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": name, "labels": labels, "annotations": {ANNOTATION: told} if told else {}},
+                "status": {
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                    "addresses": [{"type": "InternalIP", "address": f"192.0.2.1{name[1:]}"}],
+                },
+            }
+        )
+
+    async def label(self, name: str, value: str | None = "") -> None:
+        await self.kube.patch("v1", "Node", name, {"metadata": {"labels": {CONTROL_PLANE_WISH: value}}})
+
+    async def metadata(self, name: str = NODE) -> Object:
+        found = await self.kube.get("v1", "Node", name)
+        assert found is not None
+        meta: Object = found["metadata"]
+        return meta
+
+    async def told(self) -> str | None:
+        return ((await self.metadata()).get("annotations") or {}).get(ANNOTATION)
+
+    async def has_fact(self, name: str = NODE) -> bool:
+        return CONTROL_PLANE_FACT in (await self.metadata(name))["labels"]
+
+    async def rights(self) -> list[str]:
+        kinds = [await self.kube.list(RBAC, kind, namespace=SYSTEM) for kind in ("Role", "RoleBinding")]
+        names = [obj["metadata"]["name"] for found in kinds for obj in found]
+        return sorted(name for name in names if name.endswith(f":{NODE}"))
+
+    # --- time ---
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.view.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def rounds(self, number: int = 1) -> None:
+        for _ in range(number):
+            await _a_moment()
+            await self.control_nodes.round()
+            await self.certificates.round()
+            await _a_moment()
+            await self.agent._safe_round()
+
+    async def become(self) -> None:
+        await self.label(NODE)
+        for _ in range(12):
+            await self.rounds()
+            if await self.has_fact() and len(await self.rights()) == 1:
+                return
+        raise AssertionError(self.said)
+
+    async def cease(self) -> None:
+        await self.label(NODE, None)
+        for _ in range(12):
+            await self.rounds()
+            if await self.told() is None and not await self.rights():
+                return
+        raise AssertionError(self.said)
+
+
+async def _a_moment() -> None:
+    """Long enough for what was written to be seen by the live copies."""
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+    for name in ("STANDBY", "MANIFESTS", "RUN"):
+        monkeypatch.setattr(places, name, str(tmp_path / name.lower()))
+    (tmp_path / "manifests").mkdir()
+    monkeypatch.setattr(role_on_disk, "FILE", tmp_path / "control-node.json")
+    monkeypatch.setattr(slots_on_disk, "WANTED", tmp_path / "wanted.json")
+    monkeypatch.setattr(control_parts, "ETCD_PKI", tmp_path / "etcd-pki")
+    monkeypatch.setattr(control_parts, "BALANCER", tmp_path / "nllb")
+    script = standby.script().content.decode()
+    for place in (("/var/lib/autarky/standby", "standby"), ("/etc/kubernetes/manifests", "manifests")):
+        script = script.replace(place[0], str(tmp_path / place[1]))
+    (tmp_path / "script").write_text(script.replace("/run/autarky", str(tmp_path / "run")))
+    monkeypatch.setattr(standby, "SCRIPT_PATH", str(tmp_path / "script"))
+
+    async def listens(port: int) -> bool:
+        return role_on_disk.balances_as_control_node() and port == 2378
+
+    monkeypatch.setattr(ports_seen, "listens", listens)
+    scene = Scene(tmp_path)
+    async with scene.watched():
+        yield scene
+
+
+def _is_root_only(path: Path) -> bool:
+    return stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+# --- becoming ----------------------------------------------------------------------------------------
+
+
+async def test_a_label_gives_a_worker_all_that_a_control_node_has(scene: Scene):
+    await scene.become()
+    assert str(await scene.told()).startswith(READY)
+    assert role_on_disk.state() is State.READY
+    assert scene.agent.role_changed.is_set()
+    for component in (*standby.COMPONENTS, NODE_AGENT):
+        assert (Path(places.STANDBY) / component / "current" / "pod.json").exists(), component
+    files = [*control_parts.ETCD_PKI.iterdir(), *control_parts.BALANCER.iterdir()]
+    assert all(_is_root_only(path) for path in files)
+    names = {"ca.crt", *(f"{role}.{kind}" for role in ("server", "peer", "client") for kind in ("crt", "key"))}
+    assert {path.name for path in control_parts.ETCD_PKI.iterdir()} == names
+    assert slots_on_disk.wanted_level() == 2
+
+
+async def test_its_etcd_certificate_names_it_and_nobody_else(scene: Scene):
+    await scene.become()
+    named = names_of((control_parts.ETCD_PKI / "peer.crt").read_bytes())
+    assert named.all == {"localhost", "127.0.0.1", NODE, "192.0.2.12"}
+
+
+async def test_what_its_agent_might_read_is_taken_back_once_it_has(scene: Scene):
+    await scene.label(NODE)
+    await scene.rounds()
+    assert f"autarky:joining:{NODE}" in await scene.rights()
+    await scene.become()
+    assert await scene.rights() == [f"autarky:control-node-leases:{NODE}"]
+
+
+async def test_an_image_that_is_missing_is_told_on_the_node(scene: Scene):
+    scene.agent.parts.cri = FakeCri()
+    for image in set(IMAGES.values()) - {IMAGES["kube-scheduler"]}:
+        scene.agent.parts.cri.put_image(image)
+    await scene.label(NODE)
+    await scene.rounds(4)
+    assert await scene.told() == f"{JOINING}the image {IMAGES['kube-scheduler']} is not on the node"
+    assert not await scene.has_fact()
+
+
+async def test_an_agent_that_is_killed_between_any_two_steps_goes_on(scene: Scene, monkeypatch: pytest.MonkeyPatch):
+    """Each round dies a little later than the one before."""
+
+    class Killed(BaseException):
+        pass
+
+    left = 0
+
+    def mortal(function: Any) -> Any:
+        def dies(*args: Any, **kwargs: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+            return function(*args, **kwargs)
+
+        return dies
+
+    monkeypatch.setattr(control_parts, "write_private", mortal(control_parts.write_private))
+    monkeypatch.setattr(control_parts, "write_revision", mortal(control_parts.write_revision))
+    monkeypatch.setattr(role_on_disk, "remember", mortal(role_on_disk.remember))
+    await scene.label(NODE)
+    for lives in range(40):
+        left = lives
+        try:
+            await scene.rounds()
+        except Killed:
+            assert not role_on_disk.acts_as_control_node()
+        if await scene.has_fact():
+            break
+    assert str(await scene.told()).startswith(READY)
+    assert control_parts.whole() is not None
+
+
+async def test_a_node_that_lies_about_its_address_gets_nothing(scene: Scene):
+    node = await scene.kube.get("v1", "Node", NODE)
+    assert node is not None
+    scene.kube.put(
+        {**node, "status": {**node["status"], "addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}}
+    )
+    await scene.label(NODE)
+    await scene.rounds(4)
+    assert await scene.rights() == []
+    events = await scene.kube.list("v1", "Event", namespace="default")
+    assert [event["reason"] for event in events] == ["ControlNodeRefused"]
+    assert "join inventory" in events[0]["message"]
+
+
+async def test_a_node_that_nobody_has_labelled_gets_no_certificate(scene: Scene):
+    parts_ = ControlParts(NODE, AsKubelet(scene.kube), scene.cri)  # type: ignore[arg-type]
+    with pytest.raises(control_parts.NotYet):
+        await parts_.etcd_credentials(scene.pki["etcd/ca.crt"], "192.0.2.12")
+    await scene.rounds(3)
+    conditions = [csr["status"]["conditions"][0] for csr in await scene.kube.list(*CSR)]
+    assert {(one["type"], one["message"]) for one in conditions} == {
+        ("Denied", f"node {NODE} is not labelled as control node")
+    }
+
+
+async def test_a_request_that_an_administrator_approves_is_judged_all_the_same(scene: Scene):
+    """And one that is turned down is asked for again with another key, once the node is labelled."""
+    parts_ = ControlParts(NODE, AsKubelet(scene.kube), scene.cri)  # type: ignore[arg-type]
+    with pytest.raises(control_parts.NotYet):
+        await parts_.etcd_credentials(scene.pki["etcd/ca.crt"], "192.0.2.12")
+    csr = (await scene.kube.list(*CSR))[0]
+    csr["status"] = {"conditions": [{"type": "Approved", "status": "True"}]}
+    await scene.kube.replace(csr, subresource="approval")
+    await scene.rounds(3)
+    assert "certificate" not in (await scene.kube.list(*CSR))[0]["status"]
+    await scene.become()
+
+
+# --- ceasing -----------------------------------------------------------------------------------------
+
+
+async def test_without_the_label_everything_is_taken_away_again(scene: Scene):
+    await scene.become()
+    await scene.cease()
+    assert not await scene.has_fact()
+    assert not Path(places.STANDBY).exists()
+    assert not list(control_parts.ETCD_PKI.iterdir())
+    assert not list(control_parts.BALANCER.iterdir())
+    assert role_on_disk.state() is None
+    assert await scene.rights() == []
+    assert scene.balanced[-1] is False
+
+
+async def test_back_and_forth(scene: Scene):
+    for _ in range(3):
+        await scene.become()
+        await scene.cease()
+
+
+async def test_a_label_that_goes_before_the_node_is_ready_leaves_nothing(scene: Scene):
+    scene.agent.parts.cri = FakeCri()  # which has no image
+    await scene.label(NODE)
+    await scene.rounds(3)
+    await scene.cease()
+    assert role_on_disk.state() is None
+    assert not Path(places.STANDBY).exists()
+
+
+async def test_its_parts_stay_while_something_of_it_runs(scene: Scene):
+    await scene.become()
+    (Path(places.MANIFESTS) / "etcd-0123abcd.json").write_text("{}")
+    await scene.label(NODE, None)
+    await scene.rounds(6)
+    assert await scene.told() == LEAVE
+    assert role_on_disk.state() is State.LEAVING
+    assert control_parts.whole() is not None
+    (Path(places.MANIFESTS) / "etcd-0123abcd.json").unlink()
+    await scene.rounds(4)
+    assert await scene.told() is None
+
+
+async def test_a_label_that_comes_back_on_the_way_out_keeps_what_is_there(scene: Scene):
+    await scene.become()
+    (Path(places.MANIFESTS) / "etcd-0123abcd.json").write_text("{}")
+    await scene.label(NODE, None)
+    await scene.rounds(4)
+    await scene.label(NODE)
+    await scene.rounds(6)
+    assert role_on_disk.state() is State.READY
+    assert await scene.has_fact()
+
+
+async def test_a_node_object_that_is_deleted_and_made_anew_is_a_control_node_again(scene: Scene):
+    await scene.become()
+    await scene.kube.delete("v1", "Node", NODE)
+    await scene.rounds(2)
+    scene.put_node(NODE)
+    await scene.rounds(6)
+    meta = await scene.metadata()
+    assert {CONTROL_PLANE_WISH, CONTROL_PLANE_FACT} <= meta["labels"].keys()
+    assert control_parts.whole() is not None
+
+
+async def test_the_last_control_node_is_told_that_it_stays_one(scene: Scene):
+    await scene.rounds()
+    await scene.label("n1", None)
+    await scene.rounds(3)
+    assert await scene.has_fact("n1")
+    events = await scene.kube.list("v1", "Event", namespace="default")
+    assert [event["message"] for event in events] == ["no control node would be left: it stays one"]
+
+
+async def test_pods_that_need_a_control_node_end_the_operators_own_last(scene: Scene):
+    await scene.become()
+    for component in ("autarky-operator", "kube-scheduler"):
+        scene.kube.put(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": f"a-{component}" if component == "autarky-operator" else component,
+                    "namespace": SYSTEM,
+                    "labels": {"k8s-app": component},
+                    "ownerReferences": [{"kind": "ReplicaSet", "uid": "1"}],
+                },
+                "spec": {"nodeName": NODE, "nodeSelector": {CONTROL_PLANE_FACT: ""}},
+            }
+        )
+    (Path(places.MANIFESTS) / "etcd-0123abcd.json").write_text("{}")
+    await scene.label(NODE, None)
+    ended = []
+    for _ in range(8):
+        await scene.rounds()
+        there = {pod["metadata"]["name"] for pod in await scene.kube.list("v1", "Pod", namespace=SYSTEM)}
+        ended += sorted({"kube-scheduler", "a-autarky-operator"} - there - set(ended))
+    assert ended == ["kube-scheduler", "a-autarky-operator"]

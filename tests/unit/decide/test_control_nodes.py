@@ -1,0 +1,336 @@
+"""Labels make control nodes and workers in safe order, whatever users, failures and crashes do meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from autarky.decide.control_nodes import (
+    JOINING,
+    LEAVE,
+    READY,
+    Decision,
+    Duty,
+    Member,
+    Node,
+    OwnNode,
+    Record,
+    State,
+    Step,
+    decide,
+    forgotten,
+    labels_and_told,
+    own_duty,
+)
+
+TOLD = f"{READY}0123456789"
+
+
+def control(name: str = "n1", **changes: object) -> Node:
+    return replace(Node(name, f"uid-{name}", True, True, TOLD, recorded=Record(f"uid-{name}")), **changes)
+
+
+def worker(name: str = "n2", **changes: object) -> Node:
+    return replace(Node(name, f"uid-{name}", False, False), **changes)
+
+
+def of(node: Node, *others: Node, unfit: str = "") -> Decision:
+    return decide([node, *others], unfit=unfit)[node.name]
+
+
+# --- becoming ----------------------------------------------------------------------------------------
+
+
+def test_a_control_node_as_up_made_it_is_recorded_and_left_alone():
+    assert of(control(recorded=None, told=None)).step is Step.REMEMBER
+    assert of(control(told=None)).step is Step.NOTHING
+    assert of(control()).step is Step.NOTHING
+
+
+def test_a_worker_without_the_wish_is_left_alone():
+    assert of(worker(), control()).step is Step.NOTHING
+
+
+def test_the_wish_lets_the_agent_read_and_its_word_sets_the_fact():
+    asks = worker(wish=True)
+    assert of(asks, control()).step is Step.GRANT
+    joining = replace(asks, recorded=Record(asks.uid, State.JOINING), told=f"{JOINING}the image x is not on the node")
+    assert of(joining, control()) == Decision(Step.GRANT, "its agent says: the image x is not on the node")
+    assert of(replace(joining, told=TOLD), control()).step is Step.MARK
+
+
+def test_two_that_are_labelled_at_once_both_become_control_nodes():
+    found = decide([control(), worker("n2", wish=True), worker("n3", wish=True, told=TOLD)])
+    assert [found[name].step for name in ("n2", "n3")] == [Step.GRANT, Step.MARK]
+
+
+@pytest.mark.parametrize(("fits", "step"), [(None, Step.WAIT), (False, Step.REFUSE)])
+def test_an_address_that_is_unknown_waits_and_a_foreign_one_is_refused(fits: bool | None, step: Step):
+    assert of(worker(wish=True, fits=fits, told=TOLD), control()).step is step
+
+
+def test_what_is_not_hosted_cannot_be_copied():
+    assert of(worker(wish=True), control(), unfit="kube-apiserver is not hosted").step is Step.REFUSE
+
+
+def test_a_control_node_that_has_lost_its_parts_may_read_again():
+    assert of(control(told=f"{JOINING}it is tried again")).step is Step.GRANT
+
+
+# --- ceasing -----------------------------------------------------------------------------------------
+
+
+def test_without_the_wish_its_member_goes_first_and_then_the_fact():
+    leaves = control("n2", wish=False, member=Member.THERE)
+    assert of(leaves, control()).step is Step.REMOVE_MEMBER
+    assert of(replace(leaves, member=Member.UNKNOWN), control()).step is Step.WAIT
+    assert of(replace(leaves, member=Member.NONE), control()).step is Step.DISMISS
+    gone = replace(leaves, member=Member.NONE, fact=False, told=LEAVE, recorded=Record("uid-n2", State.DISMISSED))
+    assert of(gone, control()).step is Step.WAIT
+    assert of(replace(gone, told=None), control()).step is Step.FORGET
+
+
+def test_silence_before_the_agent_was_told_to_leave_is_no_answer():
+    assert of(control("n2", wish=False, fact=False, told=None), control()).step is Step.DISMISS
+
+
+def test_the_last_control_node_stays_one():
+    assert of(control(wish=False)).step is Step.REFUSE
+    assert of(control(wish=False), worker()).step is Step.REFUSE
+
+
+def test_two_that_would_leave_together_with_nobody_left_both_stay():
+    found = decide([control("n1", wish=False), control("n2", wish=False)])
+    assert {one.step for one in found.values()} == {Step.REFUSE}
+
+
+def test_one_leaves_at_a_time():
+    found = decide([control("n1"), control("n2", wish=False), control("n3", wish=False)])
+    assert [found[name].step for name in ("n2", "n3")] == [Step.DISMISS, Step.WAIT]
+
+
+@pytest.mark.parametrize("ready", [None, False])
+def test_nobody_leaves_while_no_other_is_known_to_be_ready(ready: bool | None):
+    assert of(control("n2", wish=False), control(ready=ready)).step is Step.WAIT
+
+
+def test_one_whose_agent_has_said_nothing_is_not_relied_on():
+    assert of(control("n2", wish=False), control(told=None)).step is Step.REFUSE
+
+
+def test_a_fact_that_nobody_recorded_is_left_alone():
+    assert of(control("n2", wish=False, recorded=None), control()).step is Step.NOTHING
+
+
+def test_a_wish_that_is_withdrawn_on_the_way_takes_everything_away_again():
+    joining = worker(recorded=Record("uid-n2", State.JOINING), told=f"{JOINING}it waits for the operator's leave")
+    assert of(joining, control()).step is Step.DISMISS
+    assert of(replace(joining, told=None), control()).step is Step.DISMISS
+    assert of(joining, control(told=None)).step is Step.DISMISS
+
+
+def test_a_wish_that_comes_back_on_the_way_out_is_heard():
+    assert of(worker(wish=True, recorded=Record("uid-n2", State.DISMISSED), told=LEAVE), control()).step is Step.GRANT
+
+
+# --- Nodes that are deleted and made anew ------------------------------------------------------------
+
+
+def test_a_node_that_was_deleted_and_made_anew_gets_its_labels_back():
+    anew = worker(uid="another", recorded=Record("uid-n2"))
+    assert of(anew, control()).step is Step.RESTORE
+    assert of(replace(anew, wish=True, told=TOLD), control()).step is Step.MARK
+    dismissed = replace(anew, recorded=Record("uid-n2", State.DISMISSED))
+    assert of(dismissed, control()).step is Step.DISMISS
+
+
+def test_labels_that_somebody_takes_off_the_last_control_node_are_restored():
+    assert of(control(wish=False, fact=False)).step is Step.RESTORE
+    assert of(control(fact=False)).step is Step.MARK
+
+
+def test_only_nodes_that_may_not_join_again_are_forgotten():
+    assert forgotten({"n1", "n2", "n3"}, {"n1"}, {"n2"}) == {"n3"}
+
+
+# --- the agent's side --------------------------------------------------------------------------------
+
+
+def test_only_the_operators_word_takes_anything_away():
+    for told in (None, TOLD, f"{JOINING}x"):
+        assert own_duty(OwnNode(wish=False, fact=False, told=told, ready=TOLD)) is not Duty.CEASE
+    assert own_duty(OwnNode(wish=False, fact=False, told=LEAVE, ready=TOLD)) is Duty.CEASE
+    assert own_duty(OwnNode(wish=True, fact=False, told=LEAVE, ready=TOLD)) is Duty.ANNOUNCE
+    assert own_duty(OwnNode(wish=False, fact=True, told=LEAVE, ready=TOLD)) is Duty.ANNOUNCE
+
+
+def test_a_node_that_has_everything_is_told_of_once():
+    assert own_duty(OwnNode(wish=True, fact=True, told=None, ready=TOLD)) is Duty.ANNOUNCE
+    assert own_duty(OwnNode(wish=True, fact=True, told=TOLD, ready=TOLD)) is Duty.NOTHING
+
+
+def test_a_wish_makes_a_node_ready_and_without_one_nothing_happens():
+    assert own_duty(OwnNode(wish=True, fact=False, told=None, ready=None)) is Duty.BECOME
+    assert own_duty(OwnNode(wish=False, fact=False, told=None, ready=None)) is Duty.NOTHING
+    assert own_duty(OwnNode(wish=False, fact=True, told=TOLD, ready=None)) is Duty.NOTHING
+
+
+def test_what_a_node_says_is_read_from_its_metadata():
+    assert labels_and_told({}, "wish", "fact") == (False, False, None)
+    meta = {"labels": {"wish": "", "fact": ""}, "annotations": {"autarky.dev/control-node": LEAVE}}
+    assert labels_and_told(meta, "wish", "fact") == (True, True, LEAVE)
+
+
+# --- everything together -----------------------------------------------------------------------------
+
+NAMES = ("n1", "n2", "n3", "n4")
+
+
+@dataclass
+class Machine:
+    """A node as it really is; `node` as the API shows it."""
+
+    node: Node
+    parts: bool = False
+    granted: bool = False
+    member: Member = Member.NONE
+
+
+@dataclass
+class World:
+    machines: dict[str, Machine] = field(default_factory=dict)
+    uids: int = 0
+
+    def nodes(self) -> list[Node]:
+        return [replace(machine.node, member=machine.member) for machine in self.machines.values()]
+
+    def serving(self) -> set[str]:
+        return {name for name, one in self.machines.items() if one.node.fact and one.parts}
+
+
+class Labels(RuleBasedStateMachine):
+    """A user, an operator that may be cut after any write, agents that may be cut after any step."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.world = World()
+        for name in NAMES:
+            first = name == "n1"
+            node = Node(name, f"{name}-0", first, first, recorded=Record(f"{name}-0") if first else None)
+            self.world.machines[name] = Machine(node, parts=first, member=Member.THERE if first else Member.NONE)
+
+    def change(self, name: str, **changes: object) -> None:
+        machine = self.world.machines[name]
+        machine.node = replace(machine.node, **changes)
+
+    # --- the user and the world ---
+
+    @rule(name=st.sampled_from(NAMES), wish=st.booleans())
+    def label(self, name: str, wish: bool) -> None:
+        self.change(name, wish=wish)
+
+    @rule(name=st.sampled_from(NAMES))
+    def delete_and_make_anew(self, name: str) -> None:
+        self.world.uids += 1
+        self.change(name, uid=f"{name}-{self.world.uids}", wish=False, fact=False, told=None)
+
+    @rule(name=st.sampled_from(NAMES), ready=st.sampled_from([True, False, None]))
+    def be_seen(self, name: str, ready: bool | None) -> None:
+        self.change(name, ready=ready)
+
+    @rule(name=st.sampled_from(NAMES))
+    def join_etcd(self, name: str) -> None:
+        machine = self.world.machines[name]
+        if machine.node.fact and machine.node.wish:
+            machine.member = Member.THERE
+
+    # --- the operator ---
+
+    @rule(writes=st.integers(1, 6))
+    def operate(self, writes: int = 99) -> None:
+        """One round, cut after some writes. Deletion and recreation are outside its safety: others go by its word."""
+        seen = {node.name: node for node in self.world.nodes()}
+        for name, decision in list(decide(seen.values()).items())[:writes]:
+            self.carry_out(name, seen[name], decision.step)
+
+    def carry_out(self, name: str, seen: Node, step: Step) -> None:
+        machine = self.world.machines[name]
+        match step:
+            case Step.REMEMBER:
+                self.change(name, recorded=Record(seen.uid))
+            case Step.GRANT:
+                was_made = seen.recorded is not None and seen.recorded.state is State.MADE
+                self.change(name, recorded=Record(seen.uid, State.MADE if was_made else State.JOINING))
+                machine.granted = True
+            case Step.MARK:
+                assert machine.parts or machine.node.told == TOLD
+                self.change(name, recorded=Record(seen.uid), fact=True)
+            case Step.RESTORE:
+                self.change(name, wish=True)
+            case Step.REMOVE_MEMBER:
+                machine.member = Member.NONE
+            case Step.DISMISS:
+                assert machine.member is Member.NONE
+                assert not seen.fact or self.world.serving() - {name}, "the last one"
+                self.change(name, fact=False, told=LEAVE, recorded=Record(seen.uid, State.DISMISSED))
+            case Step.FORGET:
+                assert not machine.parts
+                self.change(name, recorded=None)
+                machine.granted = False
+            case _:
+                pass
+
+    # --- the agents ---
+
+    @rule(name=st.sampled_from(NAMES))
+    def act(self, name: str) -> None:
+        machine = self.world.machines[name]
+        node = machine.node
+        match own_duty(OwnNode(node.wish, node.fact, node.told, TOLD if machine.parts else None)):
+            case Duty.ANNOUNCE:
+                self.change(name, told=TOLD)
+            case Duty.BECOME if machine.granted:
+                machine.parts = True
+            case Duty.BECOME:
+                self.change(name, told=f"{JOINING}it waits")
+            case Duty.CEASE if machine.parts:
+                assert machine.member is Member.NONE
+                machine.parts = False
+            case Duty.CEASE:
+                self.change(name, told=None)
+            case _:
+                pass
+
+    # --- what holds ---
+
+    @invariant()
+    def nothing_runs_where_it_has_no_parts(self) -> None:
+        for machine in self.world.machines.values():
+            assert machine.parts or not machine.node.fact
+
+    @invariant()
+    def there_is_always_a_node_with_everything(self) -> None:
+        assert any(machine.parts for machine in self.world.machines.values())
+
+    def teardown(self) -> None:
+        """Left alone, with every node Ready, it comes to rest as the labels say."""
+        if not hasattr(self, "world"):
+            return
+        for name in NAMES:
+            self.change(name, ready=True)
+        for _ in range(40):
+            self.operate()
+            for name in NAMES:
+                self.act(name)
+        wishes = {name for name, one in self.world.machines.items() if one.node.wish}
+        facts = {name for name, one in self.world.machines.items() if one.node.fact}
+        assert facts, "no control node is left"
+        assert wishes == facts or not wishes, (wishes, facts)
+
+
+Labels.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLabels = Labels.TestCase
