@@ -48,15 +48,15 @@ class Notes:
 
 @pytest.fixture(scope="session")
 def pki_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Cluster], PkiStore]:
-    """Issued keys; made once for each set of nodes."""
-    made: dict[tuple[str, ...], PkiStore] = {}
+    """Issued keys; made once for each set of nodes and of what they are."""
+    made: dict[tuple[object, ...], PkiStore] = {}
 
     def make(cluster: Cluster) -> PkiStore:
-        names = tuple(node.name for node in cluster.nodes)
-        if names not in made:
-            made[names] = PkiStore(tmp_path_factory.mktemp("pki") / "pki")
-            made[names].ensure(certificate_specs(cluster), cluster.certificates, datetime.now(UTC))
-        return made[names]
+        kinds = tuple((node.name, node.control_plane, node.founder) for node in cluster.nodes)
+        if kinds not in made:
+            made[kinds] = PkiStore(tmp_path_factory.mktemp("pki") / "pki")
+            made[kinds].ensure(certificate_specs(cluster), cluster.certificates, datetime.now(UTC))
+        return made[kinds]
 
     return make
 
