@@ -14,7 +14,7 @@ from autarky.phases.promote import ETCD_MEMBER, etcd_members
 from autarky.ports import Kube, Object
 from autarky.render import access
 from autarky.render.crds import API_VERSION
-from autarky.render.values import SYSTEM
+from autarky.render.values import RENDERED_HASH, SYSTEM
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,10 @@ async def left_of(kube: Kube, node: str) -> list[str]:
 async def forget(kube: Kube, node: str) -> None:
     """Delete all of it; what is not there is passed over."""
     if await _is_in_inventory(kube, node):
-        await kube.patch("v1", "ConfigMap", access.INVENTORY, {"data": {node: None}}, namespace=SYSTEM)
+        # Without the record of its rendering, so that the next `up` applies it whatever it had applied before: the
+        # node may be wanted again, from another machine.
+        without = {"data": {node: None}, "metadata": {"annotations": {RENDERED_HASH: None}}}
+        await kube.patch("v1", "ConfigMap", access.INVENTORY, without, namespace=SYSTEM)
     for thing in await _things(kube, node):
         grace = 0 if thing.kind == "Pod" else None
         await kube.delete(thing.api_version, thing.kind, thing.name, thing.namespace, grace_seconds=grace)

@@ -9,11 +9,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from autarky.duties.certificates import read_inventory
 from autarky.engine.phase import Change
 from autarky.errors import Refused, TimedOut, UserError
 from autarky.phases import forget, members
 from autarky.phases.finish import WriteKubeconfig
 from autarky.phases.hosts import MARKER
+from autarky.phases.objects import ApplyObjects
 from autarky.phases.removal import (
     SILENCE_SECONDS,
     CheckRemoval,
@@ -194,6 +196,18 @@ async def test_a_worker_with_an_empty_disk_is_forgotten_before_it_joins_anew(con
     await phase.run(context, notes)
     assert await kube.get("v1", "Node", "n4") is None
     assert await phase.plan(context) == []
+
+
+@pytest.mark.looptime
+async def test_a_machine_that_was_replaced_is_in_the_join_inventory_again_before_it_joins(context, kube, notes):
+    joined(context, "n1", "n2", "n3")
+    renewed(kube, "n4", ago=1000)
+    await ApplyObjects().run(context, notes)
+    assert not [change for change in await ApplyObjects().plan(context) if "inventory" in str(change)]
+    await ForgetReplaced().run(context, notes)
+    assert "n4" not in (await read_inventory(kube))
+    await ApplyObjects().run(context, notes)
+    assert "n4" in (await read_inventory(kube))
 
 
 async def test_hosts_that_have_joined_are_not_replaced(context):
