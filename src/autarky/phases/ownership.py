@@ -202,7 +202,7 @@ async def adopt_serving_certificate(context: Context) -> None:
     pair = None if secret is None else await serving.read_pair(context.kube(), secret)
     if pair is None or not context.pki.complete("ca"):
         return
-    wanted = next(spec for spec in certificate_specs(context.cluster) if spec.name == api_server.SERVING)
+    wanted = next(spec for spec in certificate_specs(context.whole) if spec.name == api_server.SERVING)
     ca_pem = context.pki.read("ca").certificate
     if why_unfit(pair, wanted, ca_pem, datetime.now(UTC), may_name_more=True) is None:
         context.adopted = {serving.CERTIFICATE: pair.certificate, serving.KEY: pair.key}

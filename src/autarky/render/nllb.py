@@ -51,6 +51,9 @@ INTERVALS = "inter 800ms fastinter 300ms downinter 300ms"
 """A check's TCP and TLS handshake must end within its interval. 300 ms are too short for a starved machine;
 with 800 ms a server that hangs or is cut off leaves after 1.6 s at most. One that is down is looked at more often,
 since somebody waits for it."""
+MEMBER_FAILURES = 5
+"""A member's /readyz asks for the quorum: while a leader is elected, no member has one. To cut every session then would
+make a pause of a second an outage. Whoever does not accept at all is passed over at once, whatever the checks say."""
 ONLY_MEMBER_RETRIES = 15
 """One a second: less than the 20 s after which a gRPC client gives an attempt to connect up."""
 MOST_RELOADS = 10
@@ -264,7 +267,8 @@ def _etcd(balancer: Balancer) -> str:
         lines.append("    option httpchk GET /readyz\n    http-check expect status 200\n")
         lines.append(
             f"    default-server check check-ssl verify required ca-file {_mounted(ETCD_CA_PATH)}"
-            f" crt {_mounted(ETCD_CLIENT_PATH)} {INTERVALS} fall 2 rise 1 on-marked-down shutdown-sessions\n"
+            f" crt {_mounted(ETCD_CLIENT_PATH)} {INTERVALS} fall {MEMBER_FAILURES} rise 1"
+            " on-marked-down shutdown-sessions\n"
         )
     own_is_there = any(member.name == balancer.node for member in balancer.etcd)
     for member in balancer.etcd:
