@@ -94,6 +94,7 @@ def _is_named_while_it_is_gone(cluster: TestCluster, node: str) -> None:
     assert cluster.kubectl("get", "--raw", "/readyz") == "ok"
 
 
+@pytest.mark.slow
 def test_a_worker_whose_machine_was_replaced_joins_anew_under_its_name(cluster: TestCluster) -> None:
     cluster.kubectl("wait", "--for=condition=Ready", f"node/{WORKER}", "--timeout=60s")
     before = _uid(cluster, WORKER)
@@ -104,6 +105,7 @@ def test_a_worker_whose_machine_was_replaced_joins_anew_under_its_name(cluster: 
     wait_until_healthy(cluster)
 
 
+@pytest.mark.slow
 def test_a_worker_is_reported_when_the_file_lacks_it_and_goes_when_it_is_asked_for(cluster: TestCluster) -> None:
     smaller = TestCluster(cluster.name, {"nodes": [n for n in three_and_one()["nodes"] if n["name"] != WORKER]})
     assert f"node {WORKER}: membership is kept" in smaller.up().stderr

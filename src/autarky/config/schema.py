@@ -216,7 +216,7 @@ class SpecPart(Part):
         "3 scheduler, controller-manager and kube-proxy, 4 add-ons.",
     )
     nodes: Annotated[list[NodePart], Field(min_length=1), AfterValidator(_judge_nodes)] = Field(
-        description="The nodes. Exactly one has the role control-plane (several are not built yet)."
+        description="The nodes. Those with the role control-plane run it: one, three or five."
     )
     ssh_config: syntax.LocalPath | None = Field(
         default=None,
