@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from harness import TestCluster
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
 NODES = ("n1", "n2", "n3")
 SYSTEM = ("-n", "kube-system")
@@ -150,7 +150,6 @@ def test_a_drain_that_would_cost_the_quorum_is_refused(cluster: TestCluster) -> 
     cluster.kubectl(*SYSTEM, "rollout", "status", *guard)
 
 
-@pytest.mark.slow
 def test_a_member_whose_data_is_gone_is_removed_and_joins_anew(cluster: TestCluster) -> None:
     """It is never started with an empty directory under its old id."""
     before = own_id(cluster, "n3")
@@ -165,7 +164,6 @@ def test_a_member_whose_data_is_gone_is_removed_and_joins_anew(cluster: TestClus
     assert own_id(cluster, "n3") in ids
 
 
-@pytest.mark.slow
 def test_the_last_member_is_never_removed_and_an_even_count_is_warned_of(cluster: TestCluster) -> None:
     leaves(cluster, "n3")
     conditions = json.loads(cluster.kubectl("get", "controlplane", "cluster", "-o", "json"))["status"]["conditions"]

@@ -17,6 +17,14 @@ from autarky.engine.phase import Change
 from autarky.errors import Conflict, Unreachable
 
 
+@pytest.fixture(autouse=True)
+def interrupts_are_heard():
+    """Whoever starts the tests in the background of a shell has them begin with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @dataclass(frozen=True)
 class Make:
     """A phase that makes one thing exist."""
