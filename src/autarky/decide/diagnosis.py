@@ -70,6 +70,8 @@ class ClusterEvidence:
     nodes: tuple[NodeEvidence, ...]
     api: str = ""
     unready_nodes: Mapping[str, str] = field(default_factory=dict)
+    pressed_nodes: Mapping[str, str] = field(default_factory=dict)
+    """Ready nodes that take no new pods → what they run out of."""
     unready_pods: tuple[PodEvidence, ...] = ()
     idle_leases: Mapping[str, float] = field(default_factory=dict)
     hosted: frozenset[str] = frozenset()
@@ -231,6 +233,8 @@ def _inside(cluster: ClusterEvidence, cut_off: list[str]) -> Iterator[Finding]:
         if name in silent or name in cut_off:
             continue
         yield Finding(name, "the node is not Ready", why, f"autarky logs kubelet --node {name}")
+    for name, why in cluster.pressed_nodes.items():
+        yield Finding(name, "the node takes no new pods", why, f"autarky kubectl describe node {name}")
     for pod in cluster.unready_pods:
         if pod.node in silent:
             continue

@@ -18,6 +18,16 @@ def is_ready(obj: Object) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
+def pressure(node: Object) -> str:
+    """What its kubelet runs out of, in its own words; empty when of nothing.
+
+    Such a node is Ready and yet takes no new pods (the taint `node.kubernetes.io/…-pressure`).
+    """
+    conditions = node.get("status", {}).get("conditions") or ()
+    pressing = [c for c in conditions if c["type"].endswith("Pressure") and c["status"] == "True"]
+    return ", ".join(f"{c['type']} ({c.get('message') or 'no message'})" for c in pressing)
+
+
 def pod_health(pod: Object, booted: datetime | None = None) -> Health:
     """As its kubelet saw it on its own port.
 

@@ -23,6 +23,8 @@ from autarky.model.facts import HostFacts
 
 GIB = 1024**3
 MIB = 1024**2
+KUBELET_WANTS_FREE = 0.15
+"""Part of the disk: the kubelet's default threshold for `imagefs.available`, the higher of the two."""
 CLOCK_WARNING = 2.0
 CLOCK_ERROR = 30.0
 """Seconds between the clocks of hosts."""
@@ -160,8 +162,12 @@ def _clocks(_cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
             yield severity, name, f"its clock is {difference:+.0f} s off the others", "synchronise the clocks (NTP)"
 
 
-def _disk(_cluster: Cluster, facts: Facts, ours: Collection[str]) -> Found:
+def _disk(cluster: Cluster, facts: Facts, ours: Collection[str]) -> Found:
     for name, seen in facts.items():
+        if cluster.node(name).host.driver != "lab" and seen.disk_free < seen.disk_total * KUBELET_WANTS_FREE:
+            what = f"{seen.disk_free / seen.disk_total:.0%} of the disk below /var/lib is free"
+            remedy = f"free some: under {KUBELET_WANTS_FREE:.0%} the kubelet takes no pods"
+            yield "warning" if name in ours else "error", name, what, remedy
         if seen.disk_free < 5 * GIB:
             severity: Severity = "error" if seen.disk_free < 2 * GIB and name not in ours else "warning"
             free = f"{seen.disk_free / GIB:.1f} GiB are free below /var/lib"

@@ -28,6 +28,7 @@ say cpus "$(nproc)"
 awk '/^MemTotal/ {{printf "memory_total=%.0f\\n", $2*1024}}' /proc/meminfo
 awk '/^SwapTotal/ {{printf "swap_total=%.0f\\n", $2*1024}}' /proc/meminfo
 say disk_free "$(df --output=avail -B1 /var/lib | tail -n 1 | tr -d ' ')"
+say disk_total "$(df --output=size -B1 /var/lib | tail -n 1 | tr -d ' ')"
 say clock "$(date +%s.%N)"
 say init "$(cat /proc/1/comm)"
 awk 'FNR>1 && $4=="0A" {{n=split($2,a,":"); print "port=" a[n]}}' /proc/net/tcp /proc/net/tcp6 2>/dev/null
@@ -81,6 +82,7 @@ def parse_facts(text: str) -> HostFacts:
         memory_total=int(single["memory_total"]),
         swap_total=int(single.get("swap_total", "0")),
         disk_free=int(single.get("disk_free", "0")),
+        disk_total=int(single.get("disk_total", "0")),
         clock=float(single["clock"]),
         listening_ports=frozenset(int(port, 16) for port in many["port"]),
         networks=tuple(many["network"]),

@@ -30,3 +30,5 @@ class HostFacts:
     """Whether root may make a process less likely to be killed (CAP_SYS_RESOURCE); test hosts may not."""
     addresses: tuple[str, ...] = ()
     """All its IPv4 addresses of global scope; `address` is that of the default route."""
+    disk_total: int = 0
+    """Bytes, as `disk_free`; 0 where it is not known."""

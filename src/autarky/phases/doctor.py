@@ -78,6 +78,9 @@ async def evidence(context: Context) -> ClusterEvidence:
     return ClusterEvidence(
         nodes,
         unready_nodes={row.node: row.detail for row in unready if row.level == 0},
+        pressed_nodes={
+            row.node: row.detail for row in status.rows if row.level == 0 and row.health == "ready" and row.detail
+        },
         unready_pods=pods,
         idle_leases=await _idle_leases(context),
         hosted=hosted,

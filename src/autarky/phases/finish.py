@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autarky.decide.pods import is_ready
+from autarky.decide.pods import is_ready, pressure
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
 from autarky.phases import members
 from autarky.phases.context import Context
 from autarky.phases.pivot import withdrawn_pods
-from autarky.ports import Kube, Object, Progress
+from autarky.ports import Object, Progress
 from autarky.render.kubeconfig import client_kubeconfig
 from autarky.render.objects import agent_parts, parts
 from autarky.store import write_private
@@ -46,7 +46,8 @@ async def unavailable(context: Context) -> str | None:
     """None when all nodes are Ready, all our workloads rolled out and the withdrawn standbys gone, else what is
     missing. What a host has that does not answer is not waited for."""
     kube = context.kube()
-    missing = [f"node {name} is not Ready" for name in await _unready_nodes(context, kube)]
+    nodes = await kube.list("v1", "Node")
+    missing = [f"node {name} is not Ready" for name in _unready_nodes(context, nodes)]
     inputs = context.inputs()
     for part in [*parts(inputs), *agent_parts(inputs)]:
         for obj in part.objects:
@@ -55,11 +56,13 @@ async def unavailable(context: Context) -> str | None:
                 live = await kube.get(obj["apiVersion"], obj["kind"], meta["name"], meta["namespace"])
                 missing += _not_rolled_out(obj, live, len(context.absent))
     missing += [f"{pod} has not ended" for pod in await withdrawn_pods(context)]
+    if missing:
+        missing += [f"node {n['metadata']['name']} takes no new pods: {why}" for n in nodes if (why := pressure(n))]
     return "; ".join(missing) or None
 
 
-async def _unready_nodes(context: Context, kube: Kube) -> list[str]:
-    ready = {node["metadata"]["name"] for node in await kube.list("v1", "Node") if is_ready(node)}
+def _unready_nodes(context: Context, nodes: Sequence[Object]) -> list[str]:
+    ready = {node["metadata"]["name"] for node in nodes if is_ready(node)}
     return [node.name for node in context.present(context.cluster.nodes) if node.name not in ready]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from autarky.decide.pods import pressure
 from autarky.errors import AutarkyError
 from autarky.model import ports
 from autarky.model.cluster import Node
@@ -133,7 +134,7 @@ def _kubelet_row(node: Object) -> Row:
     condition = _condition(node, "Ready")
     ready = condition.get("status") == "True"
     version = node["status"].get("nodeInfo", {}).get("kubeletVersion", "unknown")
-    detail = "" if ready else condition.get("message", "no heartbeat")
+    detail = pressure(node) if ready else condition.get("message", "no heartbeat")
     return Row(0, "kubelet", node["metadata"]["name"], "host", version, "ready" if ready else "not ready", detail)
 
 

@@ -56,6 +56,19 @@ net.ipv4.tcp_migrate_req = 1
 -net.bridge.bridge-nf-call-iptables = 1
 """
 
+# A test host sees the whole machine's disk: the kubelet's default thresholds (parts of a hundred of it) would evict
+# pods and remove images for what others store there, with tens of GB free.
+_TEST_HOST_DISK: Object = {
+    "evictionHard": {
+        "memory.available": "100Mi",
+        "nodefs.available": "1Gi",
+        "nodefs.inodesFree": "1%",
+        "imagefs.available": "1Gi",
+        "imagefs.inodesFree": "1%",
+    },
+    "imageGCHighThresholdPercent": 100,
+}
+
 _CONTAINERD_UNIT = """\
 [Unit]
 Description=containerd
@@ -231,6 +244,8 @@ def kubelet_config(inputs: Inputs, node: Node) -> Object:
         "imagePullCredentialsVerificationPolicy": "NeverVerifyPreloadedImages",
         "fileCheckFrequency": "20s",
     }
+    if node.host.driver == "lab":
+        config |= _TEST_HOST_DISK
     if facts is not None and facts.cgroup_version == 1:
         config |= {"cgroupDriver": "cgroupfs", "failCgroupV1": False}
     if _cannot_lower_oom_score(inputs, node):

@@ -53,11 +53,16 @@ def test_an_api_without_another_cause_is_said_to_be_down_with_what_the_balancers
 def test_with_the_api_leases_nodes_and_pods_are_looked_at_in_this_order():
     pod = PodEvidence("coredns", "coredns-x", "n1", "hosted", "ImagePullBackOff")
     cluster = ClusterEvidence(
-        (WELL,), unready_nodes={"n2": "no heartbeat"}, unready_pods=(pod,), idle_leases={"kube-scheduler": 90.0}
+        (WELL,),
+        unready_nodes={"n2": "no heartbeat"},
+        pressed_nodes={"n1": "DiskPressure (kubelet has disk pressure)"},
+        unready_pods=(pod,),
+        idle_leases={"kube-scheduler": 90.0},
     )
     assert whats(cluster) == [
         "kube-scheduler: nobody leads",
         "n2: the node is not Ready",
+        "n1: the node takes no new pods",
         "n1: a pod of coredns is not ready",
     ]
 

@@ -113,6 +113,23 @@ def test_a_full_disk_stops_a_new_node_and_only_warns_on_one_of_ours(free, ours, 
     assert found(disk_free=free, ours=ours) == ([("disk", severity)] if severity else [])
 
 
+@pytest.mark.parametrize(
+    ("driver", "total", "ours", "severity"),
+    [
+        ("local", 60 * GIB, (), None),
+        ("local", 70 * GIB, (), "error"),
+        ("local", 70 * GIB, ("n1",), "warning"),
+        ("ssh", 70 * GIB, (), "error"),
+        ("lab", 70 * GIB, (), None),
+        ("local", 0, (), None),
+    ],
+)
+def test_a_disk_of_which_the_kubelet_would_take_no_pods_is_found(driver, total, ours, severity):
+    cluster = a_cluster()
+    cluster = replace(cluster, nodes=(replace(cluster.nodes[0], host=HostRef(driver, "n1")),))
+    assert found(cluster, disk_free=10 * GIB, disk_total=total, ours=ours) == ([("disk", severity)] if severity else [])
+
+
 @pytest.mark.parametrize(("memory", "severity"), [(1700, None), (1699, "warning"), (999, "error")])
 def test_a_control_node_wants_memory(memory, severity):
     assert found(memory_total=memory * MIB) == ([("memory", severity)] if severity else [])

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from autarky.model.cluster import ExternalEtcd, Taint
+from autarky.model.cluster import ExternalEtcd, HostRef, Taint
 from autarky.render import node as render_node
 from autarky.render.kubeconfig import bootstrap_kubeconfig
 from fakes.clusters import FACTS, a_cluster, credentials_of, inputs_of
@@ -24,6 +24,11 @@ def kubelet(facts=None, **changes):
     cluster = a_cluster()
     node = replace(cluster.nodes[0], **changes)
     return render_node.kubelet_config(inputs_of(replace(cluster, nodes=(node,)), facts and {"n1": facts}), node)
+
+
+def test_only_a_test_host_measures_the_disk_in_bytes_for_it_sees_that_of_the_whole_machine():
+    assert kubelet()["evictionHard"]["nodefs.available"] == "1Gi"
+    assert "evictionHard" not in kubelet(host=HostRef("local", ""))
 
 
 def containerd(facts=None):
