@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from autarky.errors import Unreachable
-from autarky.ports import (
+from autarky.model.runtime import (
     Container,
     ContainerEvent,
     ContainerEventType,

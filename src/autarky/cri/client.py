@@ -20,7 +20,7 @@ from autarky import places
 from autarky.cri import runtime_pb2 as pb
 from autarky.cri.connection import Connection, Method
 from autarky.errors import ApiError
-from autarky.ports import (
+from autarky.model.runtime import (
     Container,
     ContainerEvent,
     ContainerEventType,

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
+
+from autarky.model.etcd_members import Action, Member, MemberStatus, Phase, Seen, Verb, Wish
 
 SILENT_SECONDS = 120.0
 """How long a learner may show no life before it gives up its place: it has no vote, but others wait behind it."""
@@ -31,85 +32,6 @@ LONGEST_NOTICE = 150.0
 writes there any more (`etcd_leaving`). An API server drains for 15 s and another one takes its place."""
 MOST_MEMBERS = 5
 """By default: seven survive the loss of three, but each write waits for more disks."""
-
-
-class Phase(Enum):
-    """As users see it in EtcdMember.status.phase."""
-
-    PENDING = "Pending"
-    JOINING = "Joining"
-    LEARNER = "Learner"
-    MEMBER = "Member"
-    LEAVING = "Leaving"
-    REMOVED = "Removed"
-    BLOCKED = "Blocked"
-
-
-class Verb(Enum):
-    ADD = "add as learner"
-    PROMOTE = "promote"
-    MOVE_LEADER = "move the leadership"
-    REMOVE = "remove"
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """As etcd's own list has it. address: of its peer URL. started: it has published its name, which it does once.
-    serves: it answered as this member just now; None when it was not asked."""
-
-    id: int
-    address: str
-    learner: bool = False
-    started: bool = True
-    serves: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """An EtcdMember. asked: when, in any form that sorts. lost: the member of which its node says that the data is
-    gone. reachable: whether its node accepted a connection. told: whether its status says Leaving.
-    vacated: the member to which nobody is connected any more."""
-
-    name: str
-    address: str
-    present: bool = True
-    asked: str = ""
-    lost: int | None = None
-    reachable: bool = False
-    told: bool = False
-    vacated: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """own: the member of this node. None where something could not be seen now. alarms: etcd's own, as sentences."""
-
-    own: int | None
-    leader: int | None
-    members: tuple[Member, ...] | None
-    wishes: tuple[Wish, ...] | None
-    alarms: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """member: its id, 0 for ADD. target: who gets the leadership."""
-
-    verb: Verb
-    name: str
-    address: str
-    member: int = 0
-    target: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What an EtcdMember's status is to say. The message holds no counting seconds: it would be written again and
-    again."""
-
-    phase: Phase
-    member: int | None = None
-    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +62,7 @@ class Decision:
 
     memory: Memory
     action: Action | None
-    told: Mapping[str, Told]
+    told: Mapping[str, MemberStatus]
     sentence: str
 
 
@@ -393,13 +315,13 @@ def _heir(one: _Round, leaving: Member) -> Member:
 # --- what is told ----------------------------------------------------------------------------------
 
 
-def _told(one: _Round, wish: Wish) -> Told:
+def _told(one: _Round, wish: Wish) -> MemberStatus:
     member = next((member for member in one.members if member.address == wish.address), None)
     known = None if member is None else member.id
     if wish.name in one.refused:
-        return Told(Phase.BLOCKED, known, one.refused[wish.name])
+        return MemberStatus(Phase.BLOCKED, known, one.refused[wish.name])
     phase, usual = _phase(wish, member)
-    return Told(phase, known, one.notes.get(wish.name, usual))
+    return MemberStatus(phase, known, one.notes.get(wish.name, usual))
 
 
 def _phase(wish: Wish, member: Member | None) -> tuple[Phase, str]:

@@ -9,7 +9,7 @@ from contextlib import aclosing
 import pytest
 
 from autarky.errors import Unreachable
-from autarky.ports import ContainerEvent, Sandbox
+from autarky.model.runtime import ContainerEvent, Sandbox
 from contract.cri.conftest import Node, RealNode
 from contract.cri.containerd import SMALL
 

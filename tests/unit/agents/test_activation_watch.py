@@ -10,7 +10,7 @@ import pytest
 from autarky.agents.node import ports_seen, slots_on_disk
 from autarky.agents.node.activation_watch import REST_SECONDS, ActivationWatch
 from autarky.decide.activations import FORGOTTEN_SECONDS, PATIENCE_SECONDS
-from autarky.ports import Sandbox
+from autarky.model.runtime import Sandbox
 from fakes.cri import FakeCri
 from unit.agents.disks import Disk, HandClock, a_disk
 

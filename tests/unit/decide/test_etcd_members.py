@@ -12,18 +12,12 @@ from autarky.decide.etcd_members import (
     PAUSE_SECONDS,
     SILENT_SECONDS,
     SYNC_SECONDS,
-    Action,
     Decision,
-    Member,
     Memory,
-    Phase,
-    Seen,
-    Told,
-    Verb,
-    Wish,
     decide,
     settled,
 )
+from autarky.model.etcd_members import Action, Member, MemberStatus, Phase, Seen, Verb, Wish
 
 
 def voter(number: int, *, serves: bool | None = True) -> Member:
@@ -76,7 +70,7 @@ def test_rule_2_a_member_that_was_not_asked_counts_as_one_that_does_not_serve() 
 def test_rule_2_a_member_that_is_silent_for_ever_is_not_removed_for_it() -> None:
     sight = seen([voter(1), voter(2), voter(3, serves=False)], WISHES)
     assert decide(sight, decide(sight, Memory(), 0.0).memory, 1e6).action is None
-    assert decide(sight, Memory(), 0.0).told["n3"] == Told(Phase.MEMBER, 3, "it does not answer")
+    assert decide(sight, Memory(), 0.0).told["n3"] == MemberStatus(Phase.MEMBER, 3, "it does not answer")
 
 
 # --- rule 3: one change at a time, quorum, learner first, leader moved -----------------------------
@@ -97,7 +91,7 @@ def test_rule_3_joins_queue_in_the_order_in_which_they_were_asked_for() -> None:
     late, early = wish(2, asked="2026-02"), wish(3, asked="2026-01")
     decision = decide(seen([voter(1)], [wish(1), late, early]), Memory(), 0.0)
     assert decision.action == Action(Verb.ADD, "n3", "10.0.0.3")
-    assert decision.told["n2"] == Told(Phase.PENDING, None, "it waits for its turn: one joins at a time")
+    assert decision.told["n2"] == MemberStatus(Phase.PENDING, None, "it waits for its turn: one joins at a time")
 
 
 def test_rule_3_nobody_joins_while_another_is_a_learner() -> None:

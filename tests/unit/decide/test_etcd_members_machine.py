@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from autarky.decide import etcd_local, etcd_members
-from autarky.decide.etcd_members import Decision, Member, Phase, Seen, Verb, Wish, decide, quorum
+from autarky.decide.etcd_members import Decision, decide, quorum
+from autarky.model.etcd_members import Member, Phase, Seen, Verb, Wish
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
 CLUSTER = 7

@@ -20,11 +20,11 @@ from autarky.agents.node import etcd_on_disk, etcd_seen
 from autarky.agents.node.etcd_seen import EtcdSeen, address_of
 from autarky.agents.node.told import Told
 from autarky.decide import etcd_leaving, etcd_local, etcd_members
-from autarky.decide.etcd_members import Action, Phase, Verb, Wish
 from autarky.decide.pods import is_ready
 from autarky.errors import ApiError, AutarkyError
 from autarky.etcd import Membership
 from autarky.kube import Reflector
+from autarky.model.etcd_members import Action, Member, MemberStatus, Phase, Seen, Verb, Wish
 from autarky.ports import Clock, Cri, Kube, Object
 from autarky.render import etcd
 from autarky.render.crds import API_VERSION
@@ -237,7 +237,7 @@ class EtcdMembership:
             self._memory = etcd_members.Memory()
             return not _settled(membership, wishes)
         members = await self.etcd.members(membership, local.leader)
-        seen = etcd_members.Seen(
+        seen = Seen(
             own=local.member,
             leader=local.leader,
             members=members,
@@ -294,7 +294,7 @@ class EtcdMembership:
 
     # --- telling ---
 
-    async def _tell_all(self, told: Mapping[str, etcd_members.Told]) -> None:
+    async def _tell_all(self, told: Mapping[str, MemberStatus]) -> None:
         for name, one in told.items():
             status: Object = {"phase": one.phase.value, "message": one.message}
             status["memberID"] = "" if one.member is None else f"{one.member:x}"
@@ -324,7 +324,7 @@ def _wish(obj: Object) -> Wish:
 
 
 def _settled(membership: Membership, wishes: tuple[Wish, ...]) -> bool:
-    members = [etcd_members.Member(m.id, address_of(m), m.is_learner) for m in membership.members]
+    members = [Member(m.id, address_of(m), m.is_learner) for m in membership.members]
     return etcd_members.settled(members, wishes)
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from autarky.decide.etcd_members import Member
 from autarky.errors import AutarkyError
 from autarky.etcd import EtcdClient, Membership, MemberStatus
 from autarky.etcd import Member as Listed
 from autarky.model import ports
+from autarky.model.etcd_members import Member
 from autarky.render.etcd import PKI
 
 LOCAL = "127.0.0.1"

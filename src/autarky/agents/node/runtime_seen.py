@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autarky.errors import AutarkyError
-from autarky.ports import Cri, Sandbox
+from autarky.model.runtime import Sandbox
+from autarky.ports import Cri
 from autarky.render import agent, standby
 from autarky.render.values import SYSTEM
 

@@ -13,9 +13,9 @@ from autarky.agents.operator.duty import MANAGER, Duty
 from autarky.agents.operator.endpoints import internal_address
 from autarky.agents.operator.view import View, current
 from autarky.decide import etcd_wanted
-from autarky.decide.etcd_members import Phase
 from autarky.decide.etcd_wanted import ControlNode, Existing, Write
 from autarky.decide.plane_status import EtcdMembers as Settled
+from autarky.model.etcd_members import Phase
 from autarky.ports import Kube, Object
 from autarky.render import etcd, etcd_members
 from autarky.render.crds import API_VERSION
