@@ -4,8 +4,8 @@ turn, in one run.
 kubeadm does what its documentation says: `init`, then two `join --control-plane` and one worker's `join`, one after
 another. Both clocks start on booted hosts with their binaries in place, containerd running and all images imported.
 They stop when
-  autarky: hosted API servers of all three nodes, controller-manager, scheduler, kube-proxy on all four and both
-           CoreDNS pods are Ready;
+  autarky: hosted API servers, controller-managers, schedulers and etcd of all three nodes, kube-proxy on all four and
+           both CoreDNS pods are Ready;
   kubeadm: API servers, controller-managers, schedulers and etcd of all three, kube-proxy on all four and both CoreDNS
            pods are Ready (flannel is applied the moment `init` returns).
 The same poll looks at both, five times a second. Prints the ratio; at most 0.6 is wanted.
@@ -37,6 +37,7 @@ from autarky.payload import Payload, default_version, get_payload, load_release
 
 NAME = "bench-ha"
 CONTROL, WORKERS = ("n1", "n2", "n3"), ("w1",)
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 WAIT_SECONDS = 300
 WANTED = 0.6
 BEFORE_THE_CLOCK = (
@@ -100,7 +101,7 @@ async def measure_autarky(payload: Payload) -> Measured:
     subprocess.run([*AUTARKY, "up", "-f", str(file), *skipped], check=True, **QUIET)
     kubeconfig = STATE / f"autarky/clusters/{NAME}/kubeconfig"
     kubectl = [str(payload.binaries["kubectl"].path), f"--kubeconfig={kubeconfig}"]
-    wanted = {"kube-apiserver": len(CONTROL), "kube-controller-manager": 1, "kube-scheduler": 1, **EVERYWHERE}
+    wanted = {**dict.fromkeys(CONTROL_PLANE, len(CONTROL)), **EVERYWHERE}
     begin = time.monotonic()
     up = await asyncio.create_subprocess_exec(*AUTARKY, "up", "-f", str(file), **QUIET)
     ready = await until_ready(kubectl, wanted) - begin
@@ -117,10 +118,9 @@ async def measure_autarky(payload: Payload) -> Measured:
 
 async def measure_kubeadm(payload: Payload) -> Measured:
     lab = Lab.open(f"{NAME}-kubeadm")
-    static = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
     with tempfile.TemporaryDirectory() as directory:
         cluster = await kubeadm_ha_cluster(payload, lab, Path(directory), CONTROL, WORKERS)
-        wanted = {**dict.fromkeys(static, len(CONTROL)), **EVERYWHERE}
+        wanted = {**dict.fromkeys(CONTROL_PLANE, len(CONTROL)), **EVERYWHERE}
         ready = await until_ready(cluster.kubectl, wanted) - cluster.begin
     await lab.down()
     return Measured(ready, cluster.returned - cluster.begin)
