@@ -106,9 +106,10 @@ class Joining:
     @classmethod
     def parse(cls, said: str) -> Joining:
         words = said.replace("\\", " ").split()
+        command = words[next(at for at in range(1, len(words)) if words[at - 1 : at + 1] == ["kubeadm", "join"]) :]
 
         def after(word: str) -> str:
-            return words[words.index(word) + 1]
+            return command[command.index(word) + 1]
 
         return cls(after("join"), after("--token"), after("--discovery-token-ca-cert-hash"), after("--certificate-key"))
 

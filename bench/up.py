@@ -35,7 +35,7 @@ NAME = "bench-up"
 WAIT_SECONDS = 180
 HOSTED = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 PROCESSES = (*HOSTED, "etcd", "haproxy", "kubelet", "kube-proxy", "containerd", "flanneld", "coredns")
-BEFORE_THE_CLOCK = ("start-control-plane", "apply-objects", "join-nodes", "pivot")
+BEFORE_THE_CLOCK = ("start-control-plane", "start-joining", "apply-objects", "join-nodes", "pivot")
 
 
 @dataclass(frozen=True)

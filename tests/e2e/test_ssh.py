@@ -22,7 +22,7 @@ LAB_DIRECTORY = STATE / "autarky/labs" / LAB
 ONLY_HOSTS = [
     f"--skip={phase}"
     for phase in (
-        "start-control-plane", "apply-objects", "join-nodes", "pivot", "retire-hosted",
+        "start-control-plane", "start-joining", "apply-objects", "join-nodes", "pivot", "retire-hosted",
         "start-agents", "await-workloads",
     )
 ]  # fmt: skip

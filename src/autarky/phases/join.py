@@ -1,6 +1,10 @@
 """All nodes join, side by side. A founder's kubelet brings a client certificate of ours and runs already; any other
 node gets a token that expires and is good for its name only, and its kubelet does the rest. A control node that is
-none of the founders joins as a worker; its label makes a control node of it (`promote`)."""
+none of the founders joins as a worker; its label makes a control node of it (`promote`).
+
+Kubelets that join are started before the hosted components are applied: from then on all nodes are busy with those,
+and one that comes later is Ready much later (measured: 8 s instead of 18 s with three control nodes on two cores).
+"""
 
 from __future__ import annotations
 
@@ -16,16 +20,35 @@ from autarky.model.files import File
 from autarky.phases import members
 from autarky.phases.admit import admit, plan_admission
 from autarky.phases.context import Context, for_each
+from autarky.phases.objects import ApplyParts
 from autarky.phases.prepare import changed_files
 from autarky.phases.start import kubelet_runs, start_kubelet, static_pod_changes
 from autarky.ports import Host, Progress
 from autarky.render import access
 from autarky.render import node as render_node
-from autarky.render.kubeconfig import bootstrap_kubeconfig
+from autarky.render.kubeconfig import bootstrap_kubeconfig, bootstrap_token
+from autarky.render.objects import access_part
 from autarky.render.values import SYSTEM
 
 TOKEN_LIFETIME = timedelta(minutes=30)
 _ALPHABET = string.ascii_lowercase + string.digits
+
+
+@dataclass(frozen=True, slots=True)
+class StartJoining:
+    name: str = "start-joining"
+    title: str = "Start the kubelets that join"
+    timeout: float = 180
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        if not context.addresses_known or not context.pki.complete():
+            return [Change(f"start the kubelet on {node.name}") for node in _joining(context)]
+        differences = await for_each(_joining(context), lambda node: _differences(context, node))
+        return [Change(sentence) for each in differences.values() for sentence in each]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        await ApplyParts(access_part).run(context, progress)
+        await for_each(_joining(context), lambda node: start_joining(context, node))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +59,17 @@ class JoinNodes:
 
     async def plan(self, context: Context) -> Sequence[Change]:
         nodes = _nodes(context)
-        joining = [node for node in nodes if not node.control_plane]
         if not context.addresses_known or not context.pki.complete():
             return [Change(f"join node {node.name}") for node in nodes]
-        differences = await for_each(joining, lambda node: _differences(context, node))
-        return [*await plan_admission(context, nodes), *(Change(s) for each in differences.values() for s in each)]
+        tokens = await for_each(_joining(context), lambda node: _token(context.host(node)))
+        left = [Change(f"take back the join token of {name}") for name, token in tokens.items() if token is not None]
+        return [*await plan_admission(context, nodes), *left]
 
     async def run(self, context: Context, progress: Progress) -> None:
         async def one(node: Node) -> None:
-            await (admit if node.control_plane else join)(context, node, progress)
+            await admit(context, node, progress)
+            if not node.control_plane:
+                await _take_token_back(context, context.host(node))
 
         await for_each(_nodes(context), one)
 
@@ -53,41 +78,54 @@ def _nodes(context: Context) -> list[Node]:
     return [members.as_it_joins(node) for node in context.present(context.cluster.nodes)]
 
 
+def _joining(context: Context) -> list[Node]:
+    return [node for node in _nodes(context) if not node.control_plane]
+
+
 async def _differences(context: Context, node: Node) -> list[str]:
     """What is to be done on the host of a node that joins."""
     host = context.host(node)
     stale, missing = await static_pod_changes(context, host, node)
     sentences = [f"write the static pod {file.path} on {node.name}" for file in missing]
     sentences += [f"remove the static pod {path} on {node.name}" for path in stale]
+    if await host.read(render_node.KUBELET_KUBECONFIG) is None:
+        sentences.append(f"give {node.name} a join token")
     if not await kubelet_runs(host):
         sentences.append(f"start the kubelet on {node.name}")
     return sentences
 
 
-async def join(context: Context, node: Node, progress: Progress) -> None:
-    """Static pods, token, kubelet, admission; then the token is taken back."""
+async def start_joining(context: Context, node: Node) -> None:
+    """Static pods, a token where the node has no certificate yet, kubelet."""
     host = context.host(node)
     stale, missing = await static_pod_changes(context, host, node)
     await host.remove(stale)
     await host.write_files(await changed_files(host, missing))
-    token_id = None
     if await host.read(render_node.KUBELET_KUBECONFIG) is None:
-        token_id = await _give_token(context, host, node)
+        await _give_token(context, host, node)
     await start_kubelet(host)
-    await admit(context, node, progress)
-    if token_id is not None:
-        await context.kube().delete("v1", "Secret", f"bootstrap-token-{token_id}", SYSTEM)
-        await host.remove([render_node.BOOTSTRAP_KUBECONFIG])
 
 
-async def _give_token(context: Context, host: Host, node: Node) -> str:
+async def _give_token(context: Context, host: Host, node: Node) -> None:
     """A fresh token each time: one of a killed run may have expired; kube-controller-manager cleans it up."""
     token_id, secret = _random(6), _random(16)
     expires = (datetime.now(UTC) + TOKEN_LIFETIME).strftime("%Y-%m-%dT%H:%M:%SZ")
     await context.kube().create(access.join_token(node, token_id, secret, expires))
     content = bootstrap_kubeconfig(context.pki.files()["ca.crt"], context.cluster.name, f"{token_id}.{secret}")
     await host.write_files([File(render_node.BOOTSTRAP_KUBECONFIG, content, 0o600)])
-    return token_id
+
+
+async def _token(host: Host) -> str | None:
+    """The id of the token that lies on the host."""
+    content = await host.read(render_node.BOOTSTRAP_KUBECONFIG)
+    return None if content is None else bootstrap_token(content).partition(".")[0]
+
+
+async def _take_token_back(context: Context, host: Host) -> None:
+    token_id = await _token(host)
+    if token_id is not None:
+        await context.kube().delete("v1", "Secret", f"bootstrap-token-{token_id}", SYSTEM)
+        await host.remove([render_node.BOOTSTRAP_KUBECONFIG])
 
 
 def _random(length: int) -> str:

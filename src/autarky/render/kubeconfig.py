@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,6 +31,11 @@ def token_file_kubeconfig(inputs: Inputs, user: str, token_file: str) -> bytes:
 def bootstrap_kubeconfig(ca_pem: bytes, cluster: str, token: str) -> bytes:
     """What a joining kubelet starts from: a bootstrap token, good for one node name only."""
     return _document(ca_pem, cluster, LOCAL_SERVER, "kubelet-bootstrap", {"token": token})
+
+
+def bootstrap_token(kubeconfig: bytes) -> str:
+    """The token in what `bootstrap_kubeconfig` made."""
+    return str(json.loads(kubeconfig)["users"][0]["user"]["token"])
 
 
 def _certificate_user(credentials: Credentials, certificate: str) -> dict[str, str]:

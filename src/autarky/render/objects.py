@@ -61,6 +61,11 @@ def parts(inputs: Inputs, wanted: Cluster | None = None) -> list[Part]:
     return [Part(part.name, tuple(with_rendered_hash(obj) for obj in part.objects)) for part in result]
 
 
+def access_part(inputs: Inputs) -> list[Part]:
+    """The first of `parts`: without it no node can join."""
+    return [part for part in parts(inputs) if part.name == "access"]
+
+
 def agent_parts(inputs: Inputs) -> list[Part]:
     """What is applied last, when the control plane runs in its wanted slots."""
     result = [
