@@ -26,15 +26,26 @@ async def plan_admission(context: Context, nodes: Sequence[Node]) -> list[Change
     """What is still to be done to admit these nodes."""
     if not await context.api_answers():
         return [Change(f"admit node {node.name}") for node in nodes]
+    changes = await plan_labels(context, nodes, wait=True)
+    pending = await pending_requests(context.kube(), {node.name for node in nodes})
+    return changes + [Change(f"judge certificate request {csr['metadata']['name']}") for csr in pending]
+
+
+async def plan_labels(context: Context, nodes: Sequence[Node], *, wait: bool) -> list[Change]:
+    """The labels that are missing. `wait`: whether a node that has not registered is waited for."""
     changes = []
     for node in nodes:
         live = await context.kube().get("v1", "Node", node.name)
-        if live is None:
+        if live is None and wait:
             changes.append(Change(f"wait for node {node.name} to register, and admit it"))
-        elif missing := missing_labels(live, node):
+        elif live is not None and (missing := missing_labels(live, node)):
             changes.append(Change(f"label node {node.name} with {', '.join(missing)}"))
-    pending = await pending_requests(context.kube(), {node.name for node in nodes})
-    return changes + [Change(f"judge certificate request {csr['metadata']['name']}") for csr in pending]
+    return changes
+
+
+async def label_if_registered(context: Context, node: Node) -> None:
+    if await context.kube().get("v1", "Node", node.name) is not None:
+        await context.kube().apply(_node_labels(node), manager=NODE_MANAGER)
 
 
 async def admit(context: Context, node: Node, progress: Progress) -> None:
