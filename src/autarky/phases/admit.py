@@ -6,7 +6,9 @@ them must be admitted before an operator can run.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 
 from autarky.decide import approval
@@ -14,12 +16,14 @@ from autarky.duties import certificates
 from autarky.duties.certificates import CSR
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
+from autarky.errors import AutarkyError
 from autarky.model.cluster import Node
 from autarky.phases.context import Context
 from autarky.ports import Kube, Object, Progress
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
 
 NODE_MANAGER = "autarky-nodes"
+JUDGE_SECONDS = 0.5
 
 
 async def plan_admission(context: Context, nodes: Sequence[Node]) -> list[Change]:
@@ -103,6 +107,25 @@ async def judge_requests(kube: Kube, node: str, progress: Progress) -> None:
         decision = await certificates.judge(kube, csr, await certificates.read_inventory(kube))
         if decision.verdict in certificates.JUDGED:
             progress.note(f"certificate request {csr['metadata']['name']}: {decision.sentence}")
+
+
+@asynccontextmanager
+async def judging(context: Context, nodes: Sequence[Node], progress: Progress) -> AsyncIterator[None]:
+    """Requests of these nodes are judged meanwhile: kubelets need not wait for what else is done."""
+
+    async def judge_all() -> None:
+        while True:
+            with suppress(AutarkyError):  # the phase that waits for the node meets it again
+                for node in nodes:
+                    await judge_requests(context.kube(), node.name, progress)
+            await context.clock.sleep(JUDGE_SECONDS)
+
+    task = asyncio.create_task(judge_all(), name="judge certificate requests")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def _serving_certificate(kube: Kube, node: str) -> str | None:

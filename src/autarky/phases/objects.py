@@ -14,6 +14,7 @@ from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change, Kept
 from autarky.errors import ApiError
 from autarky.phases import ownership
+from autarky.phases.admit import judging
 from autarky.phases.context import Context
 from autarky.phases.ownership import Look
 from autarky.ports import Object, Progress
@@ -31,7 +32,8 @@ class ApplyObjects:
         return await _all(context).plan(context)
 
     async def run(self, context: Context, progress: Progress) -> None:
-        await _all(context).run(context, progress)
+        async with judging(context, context.present(context.cluster.nodes), progress):
+            await _all(context).run(context, progress)
 
 
 def _all(context: Context) -> ApplyParts:
