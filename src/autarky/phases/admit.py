@@ -30,26 +30,15 @@ async def plan_admission(context: Context, nodes: Sequence[Node]) -> list[Change
     """What is still to be done to admit these nodes."""
     if not await context.api_answers():
         return [Change(f"admit node {node.name}") for node in nodes]
-    changes = await plan_labels(context, nodes, wait=True)
-    pending = await pending_requests(context.kube(), {node.name for node in nodes})
-    return changes + [Change(f"judge certificate request {csr['metadata']['name']}") for csr in pending]
-
-
-async def plan_labels(context: Context, nodes: Sequence[Node], *, wait: bool) -> list[Change]:
-    """The labels that are missing. `wait`: whether a node that has not registered is waited for."""
     changes = []
     for node in nodes:
         live = await context.kube().get("v1", "Node", node.name)
-        if live is None and wait:
+        if live is None:
             changes.append(Change(f"wait for node {node.name} to register, and admit it"))
-        elif live is not None and (missing := missing_labels(live, node)):
+        elif missing := missing_labels(live, node):
             changes.append(Change(f"label node {node.name} with {', '.join(missing)}"))
-    return changes
-
-
-async def label_if_registered(context: Context, node: Node) -> None:
-    if await context.kube().get("v1", "Node", node.name) is not None:
-        await context.kube().apply(_node_labels(node), manager=NODE_MANAGER)
+    pending = await pending_requests(context.kube(), {node.name for node in nodes})
+    return changes + [Change(f"judge certificate request {csr['metadata']['name']}") for csr in pending]
 
 
 async def admit(context: Context, node: Node, progress: Progress) -> None:
@@ -57,11 +46,11 @@ async def admit(context: Context, node: Node, progress: Progress) -> None:
     kube = context.kube()
 
     async def registered() -> str | None:
-        await judge_requests(kube, node.name, progress)
+        await judge_requests(kube, {node.name}, progress)
         return None if await kube.get("v1", "Node", node.name) else f"no Node object {node.name} yet"
 
     async def certified() -> str | None:
-        await judge_requests(kube, node.name, progress)
+        await judge_requests(kube, {node.name}, progress)
         return await _serving_certificate(kube, node.name)
 
     await _wait(context, f"node {node.name} registers", registered, progress)
@@ -101,9 +90,9 @@ async def pending_requests(kube: Kube, nodes: set[str]) -> list[Object]:
     return [csr for node, csr in certificates.pending(await kube.list(*CSR)) if node in nodes]
 
 
-async def judge_requests(kube: Kube, node: str, progress: Progress) -> None:
-    """Approve or deny what is pending for this node, by the inventory in the cluster."""
-    for csr in await pending_requests(kube, {node}):
+async def judge_requests(kube: Kube, nodes: set[str], progress: Progress) -> None:
+    """Approve or deny what is pending for these nodes, by the inventory in the cluster."""
+    for csr in await pending_requests(kube, nodes):
         decision = await certificates.judge(kube, csr, await certificates.read_inventory(kube))
         if decision.verdict in certificates.JUDGED:
             progress.note(f"certificate request {csr['metadata']['name']}: {decision.sentence}")
@@ -116,8 +105,7 @@ async def judging(context: Context, nodes: Sequence[Node], progress: Progress) -
     async def judge_all() -> None:
         while True:
             with suppress(AutarkyError):  # the phase that waits for the node meets it again
-                for node in nodes:
-                    await judge_requests(context.kube(), node.name, progress)
+                await judge_requests(context.kube(), {node.name for node in nodes}, progress)
             await context.clock.sleep(JUDGE_SECONDS)
 
     task = asyncio.create_task(judge_all(), name="judge certificate requests")

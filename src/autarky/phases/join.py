@@ -2,9 +2,8 @@
 node gets a token that expires and is good for its name only, and its kubelet does the rest. A control node that is
 none of the founders joins as a worker; its label makes a control node of it (`promote`).
 
-Kubelets that join are started, and founders labelled, before the hosted components are applied: from then on all nodes
-are busy with those, and one that comes later is Ready much later (three control nodes and a worker on two cores: 10 s).
-The hosted API servers, which take longest to start, begin at once where the label is.
+Kubelets that join are started before the hosted components are applied: from then on all nodes are busy with those,
+and one that comes later is Ready much later (with three control nodes and a worker on two cores: 10 s).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from autarky.engine.phase import Change
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.phases import members
-from autarky.phases.admit import admit, label_if_registered, plan_admission, plan_labels
+from autarky.phases.admit import admit, plan_admission
 from autarky.phases.context import Context, for_each
 from autarky.phases.objects import ApplyParts
 from autarky.phases.prepare import changed_files
@@ -38,25 +37,18 @@ _ALPHABET = string.ascii_lowercase + string.digits
 @dataclass(frozen=True, slots=True)
 class StartJoining:
     name: str = "start-joining"
-    title: str = "Begin to join the nodes"
+    title: str = "Start the kubelets that join"
     timeout: float = 180
 
     async def plan(self, context: Context) -> Sequence[Change]:
         if not context.addresses_known or not context.pki.complete():
             return [Change(f"start the kubelet on {node.name}") for node in _joining(context)]
         differences = await for_each(_joining(context), lambda node: _differences(context, node))
-        changes = [Change(sentence) for each in differences.values() for sentence in each]
-        if await context.api_answers():
-            changes += await plan_labels(context, _founders(context), wait=False)
-        return changes
+        return [Change(sentence) for each in differences.values() for sentence in each]
 
     async def run(self, context: Context, progress: Progress) -> None:
         await ApplyParts(access_part).run(context, progress)
-
-        async def one(node: Node) -> None:
-            await (label_if_registered if node.control_plane else start_joining)(context, node)
-
-        await for_each(_nodes(context), one)
+        await for_each(_joining(context), lambda node: start_joining(context, node))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +80,6 @@ def _nodes(context: Context) -> list[Node]:
 
 def _joining(context: Context) -> list[Node]:
     return [node for node in _nodes(context) if not node.control_plane]
-
-
-def _founders(context: Context) -> list[Node]:
-    return [node for node in _nodes(context) if node.control_plane]
 
 
 async def _differences(context: Context, node: Node) -> list[str]:

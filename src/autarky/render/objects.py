@@ -48,17 +48,14 @@ def parts(inputs: Inputs, wanted: Cluster | None = None) -> list[Part]:
         Part("access", tuple(access.objects(cluster))),
         Part("definitions", (crds.control_plane_crd(), etcd_members.crd())),
         Part("protection", tuple(protection.objects())),
+        Part("kube-proxy", tuple(addons.kube_proxy(inputs))),
+        Part("flannel", tuple(addons.flannel(inputs))),
+        Part("coredns", tuple(addons.coredns(inputs))),
         Part("endpoints", (kubernetes_endpoints(cluster),)),
         Part("control-plane", (crds.control_plane(wanted or cluster),)),
     ]
     if cluster.hosts_level(Level.API_SERVER):
-        # Before all other pods: it takes longest to start.
         result.append(Part(api_server.COMPONENT, tuple(api_server.hosted(inputs))))
-    result += [
-        Part("kube-proxy", tuple(addons.kube_proxy(inputs))),
-        Part("flannel", tuple(addons.flannel(inputs))),
-        Part("coredns", tuple(addons.coredns(inputs))),
-    ]
     if cluster.hosts_level(Level.CONTROLLERS):
         result += [Part(name, tuple(controllers.hosted(inputs, name))) for name in controllers.CONTROLLERS]
     return [Part(part.name, tuple(with_rendered_hash(obj) for obj in part.objects)) for part in result]

@@ -84,7 +84,7 @@ async def verdict(kube: FakeKube, name: str) -> str | None:
 
 async def test_a_serving_certificate_for_the_nodes_own_address_is_approved(kube, notes):
     kube.put(serving("csr-1", "n1", "192.0.2.11"))
-    await judge_requests(kube, "n1", notes)
+    await judge_requests(kube, {"n1"}, notes)
     assert await verdict(kube, "csr-1") == "Approved"
     assert notes.notes == ["certificate request csr-1: node n1 serves at 192.0.2.11"]
 
@@ -92,7 +92,7 @@ async def test_a_serving_certificate_for_the_nodes_own_address_is_approved(kube,
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.96.0.1", "192.0.2.12", "203.0.113.1"])
 async def test_a_serving_certificate_for_any_other_address_is_denied(kube, notes, address):
     kube.put(serving("csr-1", "n1", "192.0.2.11", address))
-    await judge_requests(kube, "n1", notes)
+    await judge_requests(kube, {"n1"}, notes)
     assert await verdict(kube, "csr-1") == "Denied"
 
 
@@ -103,7 +103,7 @@ async def test_a_token_admits_the_node_it_was_made_for_and_no_other(kube, notes)
     kube.put(joining("wrong", "n1", "abcdef"))
     kube.put(joining("unknown-token", "n2", "zzzzzz"))
     for node in ("n1", "n2"):
-        await judge_requests(kube, node, notes)
+        await judge_requests(kube, {node}, notes)
     assert await verdict(kube, "right") == "Approved"
     assert await verdict(kube, "wrong") == "Denied"
     assert await verdict(kube, "unknown-token") == "Denied"
@@ -111,7 +111,7 @@ async def test_a_token_admits_the_node_it_was_made_for_and_no_other(kube, notes)
 
 async def test_a_node_that_is_not_in_the_inventory_is_left_to_wait(kube, notes):
     kube.put(serving("csr-1", "n9", "192.0.2.19"))
-    await judge_requests(kube, "n9", notes)
+    await judge_requests(kube, {"n9"}, notes)
     assert await verdict(kube, "csr-1") is None
     assert notes.notes == []
 
@@ -119,7 +119,7 @@ async def test_a_node_that_is_not_in_the_inventory_is_left_to_wait(kube, notes):
 async def test_without_an_inventory_everybody_waits(notes):
     kube = FakeKube()
     kube.put(serving("csr-1", "n1", "192.0.2.11"))
-    await judge_requests(kube, "n1", notes)
+    await judge_requests(kube, {"n1"}, notes)
     assert await verdict(kube, "csr-1") is None
 
 
@@ -144,7 +144,7 @@ async def test_a_request_whose_names_cannot_be_read_does_not_keep_others_from_be
     content = builder.sign(KEY, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
     kube.put(request("broken", SERVING_SIGNER, "system:node:n1", content))
     kube.put(serving("csr-1", "n1", "192.0.2.11"))
-    await judge_requests(kube, "n1", notes)
+    await judge_requests(kube, {"n1"}, notes)
     assert await verdict(kube, "broken") is None
     assert await verdict(kube, "csr-1") == "Approved"
 
@@ -158,7 +158,7 @@ async def test_somebody_who_judged_it_meanwhile_is_no_error(notes):
     kube = JudgedByAnother()
     kube.put(access.inventory(CLUSTER))
     kube.put(serving("csr-1", "n1", "192.0.2.11"))
-    await judge_requests(kube, "n1", notes)
+    await judge_requests(kube, {"n1"}, notes)
 
 
 # --- the phase -------------------------------------------------------------------------------------
