@@ -1,0 +1,107 @@
+"""Nodes that join: a token for their name before the components are applied, taken back when they are there."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from autarky.phases.admit import JUDGE_SECONDS, judging
+from autarky.phases.join import JoinNodes, StartJoining
+from autarky.render import access
+from autarky.render import node as render_node
+from autarky.render.kubeconfig import bootstrap_kubeconfig, bootstrap_token
+from fakes.clusters import a_cluster
+from unit.phases.test_admit import joining, verdict
+
+CLUSTER = a_cluster(controls=1, workers=1)
+WORKER = CLUSTER.nodes[1]
+
+
+async def tokens(context):
+    found = await context.kube().list("v1", "Secret", namespace="kube-system")
+    return [secret["metadata"]["name"] for secret in found if secret["metadata"]["name"].startswith("bootstrap-token-")]
+
+
+async def plan(phase, context):
+    return [change.sentence for change in await phase.plan(context)]
+
+
+def token_on(host):
+    return bootstrap_token(host.files[render_node.BOOTSTRAP_KUBECONFIG][0])
+
+
+async def test_a_worker_gets_a_token_and_its_kubelet_starts_and_a_founder_is_left_alone(make_context, notes):
+    context = make_context(CLUSTER)
+    await StartJoining().run(context, notes)
+    host = context.host(WORKER)
+    assert "enable --now kubelet" in host.log
+    assert context.host(CLUSTER.nodes[0]).log == []
+    assert await tokens(context) == [f"bootstrap-token-{token_on(host).partition('.')[0]}"]
+    assert await context.kube().get("v1", "ConfigMap", access.INVENTORY, "kube-system") is not None
+
+
+async def test_a_kubelet_without_a_certificate_gets_a_fresh_token_though_it_runs(make_context, notes):
+    context = make_context(CLUSTER)
+    await StartJoining().run(context, notes)
+    host = context.host(WORKER)
+    host.active_units.add("kubelet")
+    first = token_on(host)
+    assert await plan(StartJoining(), context) == ["give n2 a join token"]
+    await StartJoining().run(context, notes)
+    assert token_on(host) != first
+
+
+async def test_a_node_that_has_joined_is_left_alone(make_context, notes):
+    context = make_context(CLUSTER)
+    await StartJoining().run(context, notes)
+    host = context.host(WORKER)
+    host.active_units.add("kubelet")
+    host.files[render_node.KUBELET_KUBECONFIG] = (b"its own", 0o600)
+    assert await plan(StartJoining(), context) == []
+
+
+async def test_a_token_that_is_left_is_a_change_and_is_taken_back(make_context, notes, monkeypatch):
+    context = make_context(CLUSTER)
+    await StartJoining().run(context, notes)
+    assert "take back the join token of n2" in await plan(JoinNodes(), context)
+
+    async def admitted(*_):
+        return None
+
+    monkeypatch.setattr("autarky.phases.join.admit", admitted)
+    await JoinNodes().run(context, notes)
+    assert await tokens(context) == []
+    assert render_node.BOOTSTRAP_KUBECONFIG not in context.host(WORKER).files
+    assert "take back the join token of n2" not in await plan(JoinNodes(), context)
+
+
+def test_the_token_is_read_from_the_kubeconfig_that_was_written():
+    assert bootstrap_token(bootstrap_kubeconfig(b"ca", "demo", "abcdef.0123456789abcdef")) == "abcdef.0123456789abcdef"
+
+
+@pytest.mark.looptime
+async def test_requests_are_judged_while_something_else_is_done(make_context, notes):
+    context = make_context(CLUSTER)
+    kube = context.kube()
+    kube.put(access.inventory(CLUSTER))
+    kube.put(access.join_token(WORKER, "abcdef", "0123456789abcdef", "2099-01-01T00:00:00Z"))
+    async with judging(context, CLUSTER.nodes, notes):
+        await asyncio.sleep(JUDGE_SECONDS)
+        kube.put(joining("late", "n2", "abcdef"))
+        await asyncio.sleep(2 * JUDGE_SECONDS)
+        assert await verdict(kube, "late") == "Approved"
+    kube.put(joining("later", "n2", "abcdef"))
+    await asyncio.sleep(2 * JUDGE_SECONDS)
+    assert await verdict(kube, "later") is None
+
+
+@pytest.mark.looptime
+async def test_what_fails_meanwhile_is_raised_as_it_is(make_context, notes):
+    async def fails():
+        async with judging(make_context(CLUSTER), CLUSTER.nodes, notes):
+            await asyncio.sleep(JUDGE_SECONDS)
+            raise ValueError("as it is")
+
+    with pytest.raises(ValueError, match="as it is"):
+        await fails()
