@@ -107,3 +107,9 @@ def said(cluster: TestCluster) -> str:
     agents = [pod for pod in pods if "node-agent" in pod or "autarky-operator" in pod]
     logs = [f"{pod}:\n{cluster.kubectl(*SYSTEM, 'logs', pod, '--tail=60', check=False)}" for pod in agents]
     return "\n".join([cluster.kubectl(*SYSTEM, "get", "pods", "-o", "wide", check=False), *logs])
+
+
+def standbys_that_serve(cluster: TestCluster) -> list[str]:
+    """Of the control plane, as "component on node"."""
+    rows = [row for row in cluster.status()["rows"] if row["slot"] == "standby" and row["component"] in COMPONENTS]
+    return [f"{row['component']} on {row['node']}" for row in rows if row["health"] != "dormant"]
