@@ -14,7 +14,7 @@ from autarky.phases.promote import ETCD_MEMBER, etcd_members
 from autarky.ports import Kube, Object
 from autarky.render import access
 from autarky.render.crds import API_VERSION
-from autarky.render.values import RENDERED_HASH, SYSTEM
+from autarky.render.values import SYSTEM, with_rendered_hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,22 @@ async def left_of(kube: Kube, node: str) -> list[str]:
 
 async def forget(kube: Kube, node: str) -> None:
     """Delete all of it; what is not there is passed over."""
-    if await _is_in_inventory(kube, node):
-        # Without the record of its rendering, so that the next `up` applies it whatever it had applied before: the
-        # node may be wanted again, from another machine.
-        without = {"data": {node: None}, "metadata": {"annotations": {RENDERED_HASH: None}}}
-        await kube.patch("v1", "ConfigMap", access.INVENTORY, without, namespace=SYSTEM)
+    await _take_out_of_inventory(kube, node)
     for thing in await _things(kube, node):
         grace = 0 if thing.kind == "Pod" else None
         await kube.delete(thing.api_version, thing.kind, thing.name, thing.namespace, grace_seconds=grace)
+
+
+async def _take_out_of_inventory(kube: Kube, node: str) -> None:
+    """As if it had been rendered without the node: the next `up` finds it as wanted where the node is gone from the
+    file, and applies it where it is still there (another machine takes its place)."""
+    live = await kube.get("v1", "ConfigMap", access.INVENTORY, SYSTEM)
+    entries = (live or {}).get("data") or {}
+    if node in entries:
+        rest = {name: entry for name, entry in entries.items() if name != node}
+        annotations = with_rendered_hash(access.inventory_with(rest))["metadata"]["annotations"]
+        patch = {"data": {node: None}, "metadata": {"annotations": annotations}}
+        await kube.patch("v1", "ConfigMap", access.INVENTORY, patch, namespace=SYSTEM)
 
 
 async def _is_in_inventory(kube: Kube, node: str) -> bool:

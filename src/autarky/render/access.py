@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from autarky.model.cluster import Cluster, Node
 from autarky.render.certificates import CLUSTER_ADMINS, KUBELET_CLIENT
@@ -35,11 +36,15 @@ def objects(cluster: Cluster) -> list[Object]:
 
 def inventory(cluster: Cluster) -> Object:
     """Which nodes may join, under which name and with which addresses."""
+    return inventory_with({node.name: json.dumps({"addresses": [node.known_address()]}) for node in cluster.nodes})
+
+
+def inventory_with(entries: Mapping[str, str]) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata(INVENTORY, SYSTEM),
-        "data": {node.name: json.dumps({"addresses": [node.known_address()]}) for node in cluster.nodes},
+        "data": dict(entries),
     }
 
 

@@ -176,6 +176,14 @@ async def test_nothing_of_the_node_is_left_in_the_api_and_a_second_run_finds_not
     assert "n4" not in context.machines.hosts
 
 
+async def test_after_a_removal_the_join_inventory_is_as_the_smaller_file_wants_it(make_context, context, kube, notes):
+    await ApplyObjects().run(context, notes)
+    await forget.forget(kube, "n4")
+    smaller = make_context(a_cluster(controls=3), kube=kube)
+    assert not [change for change in await ApplyObjects().plan(smaller) if "inventory" in str(change)]
+    assert [change for change in await ApplyObjects().plan(context) if "inventory" in str(change)]
+
+
 # --- a machine that was replaced ---------------------------------------------------------------------------------
 
 
