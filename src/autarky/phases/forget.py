@@ -1,7 +1,9 @@
 """What the API has of one node, and its removal: in an order in which nothing of it comes back.
 
-First what would let it join again (inventory, tokens), then what it holds (requests, pods, its etcd member's object),
-then the Node, and its lease last, by which one sees that somebody still answers in its name.
+First what would let it join again (inventory, tokens), then its requests and its etcd member's object, then the Node,
+and the pods after it: a DaemonSet would make them anew on a Node that is there, and counts them as wanted until the
+garbage collection of pods comes by (a minute). Its lease is last, by which one sees that somebody still answers in its
+name.
 """
 
 from __future__ import annotations
@@ -64,18 +66,16 @@ async def _is_in_inventory(kube: Kube, node: str) -> bool:
 async def _things(kube: Kube, node: str) -> list[_Thing]:
     things = [_Thing("v1", "Secret", token, SYSTEM) for token in await _tokens(kube, node)]
     things += [_Thing(*CSR, csr["metadata"]["name"]) for csr in await kube.list(*CSR) if _asked_by(csr, node)]
-    pods = await kube.list("v1", "Pod", fields=f"spec.nodeName={node}")
-    things += [_Thing("v1", "Pod", pod["metadata"]["name"], pod["metadata"]["namespace"]) for pod in pods]
     if any(member["metadata"]["name"] == node for member in await etcd_members(kube)):
         things.append(_Thing(API_VERSION, ETCD_MEMBER, node))
-    for candidate in (
+    pods = await kube.list("v1", "Pod", fields=f"spec.nodeName={node}")
+    candidates = [
         _Thing("v1", "Node", node),
+        *(_Thing("v1", "Pod", pod["metadata"]["name"], pod["metadata"]["namespace"]) for pod in pods),
         _Thing("storage.k8s.io/v1", "CSINode", node),
         _Thing("coordination.k8s.io/v1", "Lease", node, "kube-node-lease"),
-    ):
-        if await _exists(kube, candidate):
-            things.append(candidate)
-    return things
+    ]
+    return things + [candidate for candidate in candidates if candidate.kind == "Pod" or await _exists(kube, candidate)]
 
 
 async def _exists(kube: Kube, thing: _Thing) -> bool:
