@@ -29,7 +29,7 @@ from harness import AGNHOST, TestCluster
 from rollouts import API, rolled_out, set_image
 from survival import schedules
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 Show = Callable[[str], None]
 
@@ -94,6 +94,7 @@ def _is_named_while_it_is_gone(cluster: TestCluster, node: str) -> None:
     assert cluster.kubectl("get", "--raw", "/readyz") == "ok"
 
 
+@pytest.mark.slow
 def test_a_worker_whose_machine_was_replaced_joins_anew_under_its_name(cluster: TestCluster) -> None:
     cluster.kubectl("wait", "--for=condition=Ready", f"node/{WORKER}", "--timeout=60s")
     before = _uid(cluster, WORKER)
@@ -118,6 +119,7 @@ def test_a_worker_is_reported_when_the_file_lacks_it_and_goes_when_it_is_asked_f
     assert "up: unchanged" in cluster.up().stderr
 
 
+@pytest.mark.slow
 def test_a_removal_that_would_cost_the_quorum_is_refused(cluster: TestCluster) -> None:
     cut(cluster, "n3")
     refused = cluster.autarky("node", "remove", "--cluster", cluster.name, "n2", "--yes", "-o", "plain", check=False)
@@ -136,6 +138,7 @@ def _uid(cluster: TestCluster, node: str) -> str:
 # --- longer ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("node", CONTROL)
 def test_a_power_cut_of_each_control_node_in_turn(cluster: TestCluster, show: Show, node: str) -> None:
     other = next(name for name in CONTROL if name != node)
@@ -151,6 +154,7 @@ def test_a_power_cut_of_each_control_node_in_turn(cluster: TestCluster, show: Sh
     survived(from_control[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [EVERYBODY, EVERYBODY[::-1], ("n2", "w1", "n3", "n1")])
 def test_a_power_cut_of_all_started_in_any_order(cluster: TestCluster, show: Show, order: tuple[str, ...]) -> None:
     marker = f"before-{'-'.join(order)}"
@@ -166,6 +170,7 @@ def test_a_power_cut_of_all_started_in_any_order(cluster: TestCluster, show: Sho
     wait_until_healthy(cluster)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", CONTROL)
 def test_a_power_cut_of_all_with_one_control_node_missing(cluster: TestCluster, show: Show, missing: str) -> None:
     cut(cluster, *EVERYBODY)
@@ -179,6 +184,7 @@ def test_a_power_cut_of_all_with_one_control_node_missing(cluster: TestCluster, 
     wait_until_healthy(cluster)
 
 
+@pytest.mark.slow
 def test_a_rolling_upgrade_of_three_api_servers_fails_no_request(cluster: TestCluster) -> None:
     cluster.autarky("payload", "push", "--cluster", cluster.name, "v1.37.1", timeout=600)
     with cluster.probed(600, inside=WORKER) as from_worker, cluster.probed(600, inside="n2") as from_control:
@@ -190,6 +196,7 @@ def test_a_rolling_upgrade_of_three_api_servers_fails_no_request(cluster: TestCl
         assert reports[0]["failed"] == 0, reports[0]
 
 
+@pytest.mark.slow
 def test_a_control_node_that_is_added_later_joins_by_its_label_and_leaves_when_it_is_asked_for(
     cluster: TestCluster,
 ) -> None:
@@ -206,6 +213,7 @@ def test_a_control_node_that_is_added_later_joins_by_its_label_and_leaves_when_i
     assert "up: unchanged" in cluster.up().stderr
 
 
+@pytest.mark.slow
 def test_a_control_node_whose_machine_burnt_down_is_replaced_under_its_name(cluster: TestCluster) -> None:
     wait_until_healthy(cluster)
     cluster.autarky("lab", "remove", "--lab", cluster.name, "n3")
