@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autarky.decide import promotion
+from autarky.decide.etcd_members import MOST_MEMBERS
 from autarky.decide.pods import is_ready
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
@@ -20,8 +21,6 @@ from autarky.render.crds import API_VERSION
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, SYSTEM
 
 ETCD_MEMBER = "EtcdMember"
-MOST_MEMBERS = 5
-"""Every control node has a member of etcd, up to so many."""
 WISH_MANAGER = "autarky-control-nodes"
 PROMOTION_TIMEOUT = 240.0
 

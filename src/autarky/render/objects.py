@@ -45,7 +45,7 @@ def parts(inputs: Inputs, wanted: Cluster | None = None) -> list[Part]:
     """
     cluster = inputs.cluster
     result = [
-        Part("access", tuple(access.objects(cluster))),
+        _access(cluster),
         Part("definitions", (crds.control_plane_crd(), etcd_members.crd())),
         Part("protection", tuple(protection.objects())),
         Part("kube-proxy", tuple(addons.kube_proxy(inputs))),
@@ -58,12 +58,12 @@ def parts(inputs: Inputs, wanted: Cluster | None = None) -> list[Part]:
         result.append(Part(api_server.COMPONENT, tuple(api_server.hosted(inputs))))
     if cluster.hosts_level(Level.CONTROLLERS):
         result += [Part(name, tuple(controllers.hosted(inputs, name))) for name in controllers.CONTROLLERS]
-    return [Part(part.name, tuple(with_rendered_hash(obj) for obj in part.objects)) for part in result]
+    return [_hashed(part) for part in result]
 
 
 def access_part(inputs: Inputs) -> list[Part]:
     """The first of `parts`: without it no node can join."""
-    return [part for part in parts(inputs) if part.name == "access"]
+    return [_hashed(_access(inputs.cluster))]
 
 
 def agent_parts(inputs: Inputs) -> list[Part]:
@@ -73,4 +73,12 @@ def agent_parts(inputs: Inputs) -> list[Part]:
         Part(agent.COMPONENT, tuple(agent.objects(inputs))),
         Part("operator", tuple(operator.objects(inputs))),
     ]
-    return [Part(part.name, tuple(with_rendered_hash(obj) for obj in part.objects)) for part in result]
+    return [_hashed(part) for part in result]
+
+
+def _access(cluster: Cluster) -> Part:
+    return Part("access", tuple(access.objects(cluster)))
+
+
+def _hashed(part: Part) -> Part:
+    return Part(part.name, tuple(with_rendered_hash(obj) for obj in part.objects))
