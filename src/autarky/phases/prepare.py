@@ -130,7 +130,7 @@ async def carry_out(host: Host, work: NodeWork, progress: Progress) -> None:
     if work.start_runtime:
         await _start_runtime(host)
     if work.start_runtime or work.images:
-        await _import_images(host, work.images, progress)
+        await import_images(host, work.images, progress)
     for revision in work.revisions:
         await put_revision(host, revision)
     progress.note(f"{host.name} is prepared")
@@ -194,18 +194,23 @@ async def _start_runtime(host: Host) -> None:
     await host.run(["systemctl", "restart", "containerd"], timeout=60)
 
 
-async def _missing_images(host: Host, wanted: Sequence[Image], *, readable: bool) -> list[Image]:
-    """Compared by manifest digest; all of them where the runtime does not answer yet."""
-    if not readable:
-        return list(wanted)
+async def present_images(host: Host) -> dict[str, str] | None:
+    """Reference → manifest digest; None where the runtime does not answer."""
     listing = await host.run([*CTR, "images", "ls"], check=False)
     if listing.status != 0:
-        return list(wanted)
-    present = {tuple(line.split()[0:3:2]) for line in listing.text.splitlines()[1:] if len(line.split()) > 2}
-    return [image for image in wanted if (image.reference, image.manifest_digest) not in present]
+        return None
+    rows = [line.split() for line in listing.text.splitlines()[1:]]
+    return {row[0]: row[2] for row in rows if len(row) > 2}
 
 
-async def _import_images(host: Host, images: Sequence[Image], progress: Progress) -> None:
+async def _missing_images(host: Host, wanted: Sequence[Image], *, readable: bool) -> list[Image]:
+    """Compared by manifest digest; all of them where the runtime does not answer yet."""
+    present = (await present_images(host) or {}) if readable else {}
+    return [image for image in wanted if present.get(image.reference) != image.manifest_digest]
+
+
+async def import_images(host: Host, images: Sequence[Image], progress: Progress) -> None:
+    """Those that are there are left alone."""
     missing = await _missing_images(host, images, readable=True)
     for number, image in enumerate(missing):
         progress.progress(f"{host.name}: images", number, len(missing))
@@ -221,7 +226,7 @@ async def push_images(context: Context, payload: Payload, progress: Progress) ->
 
     async def one(node: Node) -> None:
         wanted = [payload.images[name] for name in render_node.images()]
-        await _import_images(context.host(node), wanted, progress)
+        await import_images(context.host(node), wanted, progress)
         progress.note(f"{node.name} has the images of Kubernetes {payload.release.kubernetes}")
 
     await for_each(_nodes(context), one)

@@ -8,6 +8,7 @@ from autarky.phases.context import Context
 from autarky.phases.external_etcd import CheckExternalEtcd, PrepareExternalEtcd
 from autarky.phases.finish import AwaitWorkloads, WriteKubeconfig
 from autarky.phases.hosts import CheckHosts, CreateHosts
+from autarky.phases.images import BringImages
 from autarky.phases.join import JoinNodes, StartJoining
 from autarky.phases.objects import ApplyObjects
 from autarky.phases.ownership import FollowControlPlane
@@ -31,6 +32,7 @@ PHASES: tuple[Phase[Context], ...] = (
     StartControlPlane(),
     FollowControlPlane(),
     ForgetReplaced(),
+    BringImages(),
     StartJoining(),
     ApplyObjects(),
     JoinNodes(),

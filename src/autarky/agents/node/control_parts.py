@@ -103,7 +103,7 @@ class ControlParts:
         for revision in found:
             for image in images(revision):
                 if not await self.cri.has_image(image):
-                    raise NotYet(f"the image {image} is not on the node")
+                    raise NotYet(f"the image {image} is not on the node: `autarky up` brings what the cluster runs")
         return found
 
     async def _revision(self, component: str, kind: str) -> Revision:

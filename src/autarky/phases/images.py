@@ -1,0 +1,99 @@
+"""Images that the cluster runs and its file does not name: somebody has set them with kubectl, and a node that comes
+later needs them as well, where no registry has them.
+
+Contract: only images of releases that are known here; what else a workload runs is its owner's to bring. Compared by
+reference alone: what a node has under that name is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autarky.engine.phase import Change
+from autarky.model.cluster import Node
+from autarky.payload import Image, Release, get_payload, image_reference, known_versions, load_release, needs
+from autarky.phases.context import Context, for_each
+from autarky.phases.prepare import import_images, present_images
+from autarky.phases.supply import GROUPS
+from autarky.ports import Object, Progress
+from autarky.render import node as render_node
+from autarky.render.values import SYSTEM
+
+
+@dataclass(frozen=True, slots=True)
+class BringImages:
+    name: str = "bring-images"
+    title: str = "Bring the images that the cluster runs"
+    timeout: float = 3600
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        lacking = await _lacking(context)
+        sentences = [
+            f"import {reference} on {node}, which the cluster runs"
+            for node, references in lacking.items()
+            for reference in sorted(references)
+        ]
+        return [Change(sentence) for sentence in sentences]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        lacking = await _lacking(context)
+        images = await _images(frozenset().union(*lacking.values()), progress)
+
+        async def one(node: Node) -> None:
+            wanted = [images[reference] for reference in sorted(lacking[node.name])]
+            await import_images(context.host(node), wanted, progress)
+
+        await for_each([node for node in context.cluster.nodes if node.name in lacking], one)
+
+
+async def _lacking(context: Context) -> dict[str, frozenset[str]]:
+    """Node → the references that it lacks; nodes that lack nothing, or whose runtime does not answer, are left out."""
+    if not await context.api_answers():
+        return {}
+    run = await _run_images(context)
+    own = {image_reference(context.release, name) for name in render_node.images()}
+    known = {reference for release in _others(context) for reference in _references(release).values()}
+    wanted = (run & known) - own
+    if not wanted:
+        return {}
+
+    async def of(node: Node) -> frozenset[str]:
+        present = await present_images(context.host(node))
+        return frozenset() if present is None else frozenset(wanted - present.keys())
+
+    found = await for_each(context.present(context.cluster.nodes), of)
+    return {name: references for name, references in found.items() if references}
+
+
+async def _run_images(context: Context) -> set[str]:
+    kube = context.kube()
+    workloads: list[Object] = []
+    for kind in ("DaemonSet", "Deployment"):
+        workloads += await kube.list("apps/v1", kind, namespace=SYSTEM)
+    specs = [workload["spec"]["template"]["spec"] for workload in workloads]
+    return {c["image"] for spec in specs for c in (*spec.get("containers", ()), *spec.get("initContainers", ()))}
+
+
+def _others(context: Context) -> list[Release]:
+    own = context.release.kubernetes
+    return [load_release(version) for version in known_versions() if version != own]
+
+
+def _references(release: Release) -> dict[str, str]:
+    """Component → reference."""
+    return {name: image_reference(release, name) for name in render_node.images()}
+
+
+async def _images(references: frozenset[str], progress: Progress) -> dict[str, Image]:
+    """From the store in a moment, else built."""
+    found: dict[str, Image] = {}
+    for version in known_versions():
+        release = load_release(version)
+        names = [name for name, reference in _references(release).items() if reference in references - found.keys()]
+        if names:
+            if missing := needs(release, GROUPS):
+                progress.note(f"Kubernetes {version} is built here first: {len(missing)} parts are not in the store")
+            payload = await get_payload(release, progress, groups=GROUPS)
+            found |= {payload.images[name].reference: payload.images[name] for name in names}
+    return found

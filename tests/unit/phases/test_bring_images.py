@@ -1,0 +1,68 @@
+"""Nodes that come later get the images that the cluster runs, of whatever release."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autarky.model.versions import Version
+from autarky.payload import Image, Payload, image_reference, load_release
+from autarky.phases import images
+from autarky.phases.images import BringImages
+from fakes.clusters import a_cluster
+from fakes.kube import FakeKube
+
+OLD, NEW = load_release(Version(1, 36, 4)), load_release(Version(1, 37, 1))
+SERVER = image_reference(NEW, "kube-apiserver")
+CLUSTER = replace(a_cluster(controls=1, workers=1), kubernetes_version=OLD.kubernetes)
+
+
+def runs(kube: FakeKube, image: str) -> None:
+    meta = {"name": "kube-apiserver", "namespace": "kube-system"}
+    template = {"spec": {"containers": [{"name": "main", "image": image}]}}
+    kube.put({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": meta, "spec": {"template": template}})
+
+
+@pytest.fixture
+def context(make_context):
+    context = make_context(CLUSTER)
+    for host in context.machines.hosts.values():
+        host.active_units.add("containerd")
+    return context
+
+
+@pytest.fixture
+def stored(monkeypatch, tmp_path):
+    archive = tmp_path / "server.tar"
+    archive.write_text(f"{SERVER} sha256:new")
+    found = Payload(NEW, {}, {"kube-apiserver": Image("kube-apiserver", SERVER, archive, "0" * 64, 1, "sha256:new")})
+
+    async def get(*_, **__):
+        return found
+
+    monkeypatch.setattr(images, "get_payload", get)
+
+
+async def plan(context):
+    return [change.sentence for change in await BringImages().plan(context)]
+
+
+async def test_an_image_of_another_release_goes_to_the_nodes_that_lack_it(context, notes, stored):
+    runs(context.kube(), SERVER)
+    context.machines.hosts["n1"].images[SERVER] = "sha256:whatever"
+    assert await plan(context) == [f"import {SERVER} on n2, which the cluster runs"]
+    await BringImages().run(context, notes)
+    assert context.machines.hosts["n2"].images[SERVER] == "sha256:new"
+    assert context.machines.hosts["n1"].images[SERVER] == "sha256:whatever"
+    assert await plan(context) == []
+
+
+@pytest.mark.parametrize("image", [image_reference(OLD, "kube-apiserver"), "registry.example/of-my-own:v1"])
+async def test_the_files_own_release_and_unknown_images_are_left_to_others(context, image):
+    runs(context.kube(), image)
+    assert await plan(context) == []
+
+
+async def test_nothing_is_known_without_an_api(make_context):
+    assert await plan(make_context(CLUSTER, kube=FakeKube(unhealthy="connection refused"))) == []
