@@ -23,6 +23,7 @@ from slots import SYSTEM
 
 from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.lab.network import LabNetwork
+from autarky.model import ports
 from autarky.net.tls import client_context
 from autarky.render.values import WITHDRAWN
 
@@ -165,6 +166,31 @@ def test_a_node_without_network_is_named_and_survived(cluster: TestCluster, node
         _is_named(cluster, f"{node}: it and the other nodes do not reach each other")
     _outages(met, f"{node} without network")
     _healthy(cluster)
+
+
+def test_of_two_operators_on_both_sides_of_a_split_never_two_lead(cluster: TestCluster) -> None:
+    """The fence: the leader that is cut off has stopped before another may lead, by no clock but its own."""
+    placed = cluster.kubectl(*SYSTEM, "get", "pods", "-l", "k8s-app=autarky-operator", "-o", "jsonpath={..nodeName}")
+    [leader] = [node for node in placed.split() if _operator_leads(cluster, node)]
+    [other] = [node for node in placed.split() if node != leader]
+    seen: list[tuple[bool, bool]] = []
+    with _unplugged(cluster, leader):
+        deadline = time.monotonic() + 60
+        while not seen or not seen[-1][0] or time.monotonic() < deadline - 30:
+            # In this order: whoever leads when it is asked second led while the first one did.
+            seen.append((_operator_leads(cluster, other), _operator_leads(cluster, leader)))
+            assert time.monotonic() < deadline, "nobody leads on the side that has the quorum"
+    assert (False, True) in seen, "the cut came after the term"
+    assert (True, True) not in seen
+    _healthy(cluster)
+    assert [_operator_leads(cluster, node) for node in (other, leader)] == [True, False]
+
+
+def _operator_leads(cluster: TestCluster, node: str) -> bool:
+    """As its own metric says, asked on its own node: no network is needed."""
+    ask = f"exec 3<>/dev/tcp/127.0.0.1/{ports.OPERATOR}; printf 'GET /metrics HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3"
+    said = cluster.shell(node, f'bash -c "{ask}"')
+    return "\nautarky_operator_leads 1.0" in said
 
 
 # --- disk and clock -----------------------------------------------------------------------------------------------
