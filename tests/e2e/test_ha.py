@@ -26,6 +26,7 @@ from ha import (
     wait_until_healthy,
 )
 from harness import AGNHOST, TestCluster
+from labels import is_worker, label, parts_of_a_control_node, unlabel
 from rollouts import API, rolled_out, set_image
 from survival import schedules
 
@@ -182,6 +183,21 @@ def test_a_power_cut_of_all_with_one_control_node_missing(cluster: TestCluster, 
     show(f"all four cut, {missing} stays off: /readyz after {answered:.1f} s, a pod {time.monotonic() - began:.1f} s")
     start(cluster, missing)
     wait_until_healthy(cluster)
+
+
+@pytest.mark.slow
+def test_a_control_node_that_up_has_made_becomes_a_worker_without_its_label_and_keeps_no_key(
+    cluster: TestCluster,
+) -> None:
+    with cluster.probed(600, inside=WORKER) as reports:
+        unlabel(cluster, "n3")
+        cluster.wait("n3 is a worker", lambda: is_worker(cluster, "n3"), seconds=180)
+        assert not parts_of_a_control_node(cluster, "n3")
+        assert etcd_members(cluster, "n1") == {"n1", "n2"}
+        label(cluster, "n3")
+        wait_until_healthy(cluster)
+    assert reports[0]["failed"] == 0, reports[0]
+    assert etcd_members(cluster, "n1") == set(CONTROL)
 
 
 @pytest.mark.slow

@@ -84,8 +84,9 @@ def _spec(inputs: Inputs, slot: str) -> Object:
             pods.mount("state", places.HOST_ROOT, read_only=False),
             pods.mount("kubernetes", places.KUBERNETES),
             pods.mount("manifests", places.MANIFESTS, read_only=False),
-            # A node that a label makes a control node gets its etcd certificates by its agent.
-            pods.mount("etcd-pki", places.ETCD_PKI, read_only=False),
+            # A node that a label makes a control node gets its etcd certificates by its agent, and one that ceases to
+            # be one loses its keys by it.
+            pods.mount("pki", places.PKI, read_only=False),
             pods.mount("kubelet-pki", KUBELET_PKI),
             pods.mount("run", places.RUN, read_only=False),
             pods.mount("containerd", CONTAINERD_RUN, read_only=False),
@@ -102,7 +103,7 @@ def _spec(inputs: Inputs, slot: str) -> Object:
             pods.host_volume("state", places.HOST_ROOT, "DirectoryOrCreate"),
             pods.host_volume("kubernetes", places.KUBERNETES, "Directory"),
             pods.host_volume("manifests", places.MANIFESTS, "DirectoryOrCreate"),
-            pods.host_volume("etcd-pki", places.ETCD_PKI, "DirectoryOrCreate"),
+            pods.host_volume("pki", places.PKI, "DirectoryOrCreate"),
             pods.host_volume("kubelet-pki", KUBELET_PKI, "Directory"),
             pods.host_volume("run", places.RUN, "DirectoryOrCreate"),
             pods.host_volume("containerd", CONTAINERD_RUN, "Directory"),

@@ -214,7 +214,8 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     (tmp_path / "manifests").mkdir()
     monkeypatch.setattr(role_on_disk, "FILE", tmp_path / "control-node.json")
     monkeypatch.setattr(slots_on_disk, "WANTED", tmp_path / "wanted.json")
-    monkeypatch.setattr(control_parts, "ETCD_PKI", tmp_path / "etcd-pki")
+    monkeypatch.setattr(control_parts, "PKI", tmp_path / "node-pki")
+    monkeypatch.setattr(control_parts, "ETCD_PKI", tmp_path / "node-pki/etcd")
     monkeypatch.setattr(control_parts, "BALANCER", tmp_path / "nllb")
     script = standby.script().content.decode()
     for place in (("/var/lib/autarky/standby", "standby"), ("/etc/kubernetes/manifests", "manifests")):
@@ -361,6 +362,14 @@ async def test_without_the_label_everything_is_taken_away_again(scene: Scene):
     assert role_on_disk.state() is None
     assert await scene.rights() == []
     assert scene.balanced[-1] is False
+
+
+async def test_a_node_that_up_has_made_keeps_no_ca_key_when_it_ceases(scene: Scene):
+    await scene.become()
+    for name in ("ca.key", "front-proxy-ca.key", "sa.key", "etcd/ca.key", "ca.crt"):
+        (control_parts.PKI / name).write_text("from up")
+    await scene.cease()
+    assert [path.name for path in control_parts.PKI.rglob("*") if path.is_file()] == ["ca.crt"]
 
 
 async def test_back_and_forth(scene: Scene):

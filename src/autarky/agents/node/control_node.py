@@ -166,7 +166,7 @@ class ControlNode:
             self.tell("control node", "it leaves: its load balancer still leads to etcd")
             return
         control_parts.remove_standbys()
-        control_parts.remove_etcd_credentials()
+        control_parts.remove_credentials()
         role_on_disk.forget()
         self.tell("control node", "everything is taken away: this node is a worker")
         await self._announce(live, None)

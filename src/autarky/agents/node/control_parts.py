@@ -41,6 +41,7 @@ TEMPLATES = {
 }
 """Component → the kind of its hosted workload."""
 LOCAL_ETCD = f"https://127.0.0.1:{ports.NLLB_ETCD}"
+PKI = Path(places.PKI)
 ETCD_PKI = Path(places.ETCD_PKI)
 BALANCER = Path(nllb.DIRECTORY)
 
@@ -250,8 +251,11 @@ def remove_standbys() -> None:
         shutil.rmtree(root)
 
 
-def remove_etcd_credentials() -> None:
-    """Keys first. The directory is a mount, and stays."""
+def remove_credentials() -> None:
+    """Keys first: those of the cluster's CAs, which `up` has put on its control nodes, and all of etcd's. Other control
+    nodes have the CAs' keys as well: the last one never ceases to be one."""
+    for path in PKI.glob("*.key"):
+        path.unlink(missing_ok=True)
     for path in sorted(ETCD_PKI.glob("*"), key=lambda one: one.suffix != ".key"):
         path.unlink(missing_ok=True)
     for name in ("etcd-client.pem", "etcd-ca.crt"):
