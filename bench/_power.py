@@ -1,0 +1,113 @@
+"""Power cuts of two clusters in turn, so that whatever else the machine does meanwhile disturbs both alike.
+
+The clock starts when the first host is powered on again. Two figures:
+  /readyz: the API answers "ok" through the first node's address;
+  pod runs: a Deployment that is created the moment the API answers has its pod running.
+Both are polled five times a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from _autarky import AutarkyCluster
+from _kubeadm import KubeadmCluster
+from _rounds import report
+
+from autarky.cli.wiring import Silence
+from autarky.lab import Lab
+from autarky.payload import Payload
+
+WANTED_READY, WANTED_POD = 1.25, 0.6
+WAIT_SECONDS = 300
+STEADY_SECONDS = 75
+"""Before the first cut, so that both clusters are at rest and the first checkpoint is made."""
+PAUSE_SECONDS = 30
+"""After a return: everything is where it belongs again, and rests while the other cluster is measured."""
+IMAGE = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
+
+
+@dataclass(frozen=True)
+class Measured:
+    ready: float
+    pod: float
+
+
+@dataclass(frozen=True)
+class _Cluster:
+    lab: Lab
+    hosts: Sequence[str]
+    kubectl: Sequence[str]
+
+
+async def compare(
+    payload: Payload, rounds: int, ours: AutarkyCluster, make: Callable[[Lab, Path], Awaitable[KubeadmCluster]]
+) -> None:
+    """`make`: kubeadm's cluster in that lab, with hosts of the same names, its kubeconfig in that directory."""
+    lab, hosts = Lab.open(f"{ours.name}-kubeadm"), (*ours.control, *ours.workers)
+    ours.write()
+    ours.up()
+    with tempfile.TemporaryDirectory() as directory:
+        theirs = await make(lab, Path(directory))
+        clusters = {
+            "autarky": _Cluster(Lab.open(ours.name), hosts, ours.kubectl(payload)),
+            "kubeadm": _Cluster(lab, hosts, theirs.kubectl),
+        }
+        a, k = (await _in_turn(clusters, rounds)).values()
+    ours.down()
+    await lab.down()
+    report("power on → /readyz", [m.ready for m in a], [m.ready for m in k], WANTED_READY)
+    report("power on → a new Deployment's pod runs", [m.pod for m in a], [m.pod for m in k], WANTED_POD)
+
+
+async def _in_turn(clusters: Mapping[str, _Cluster], rounds: int) -> dict[str, list[Measured]]:
+    """Once both are at rest."""
+    await asyncio.sleep(STEADY_SECONDS)
+    measured: dict[str, list[Measured]] = {name: [] for name in clusters}
+    for number in range(1, rounds + 1):
+        for name, cluster in clusters.items():
+            found = await _cut_and_return(cluster, f"after-{number}")
+            measured[name].append(found)
+            print(f"{name} {number}: /readyz {found.ready:.1f} s, pod runs {found.pod:.1f} s", flush=True)
+            await asyncio.sleep(PAUSE_SECONDS)
+    return measured
+
+
+async def _cut_and_return(cluster: _Cluster, name: str) -> Measured:
+    """`name` of the Deployment: one that the cluster has not had."""
+    for host in cluster.hosts:
+        await cluster.lab.cut(host)
+    begin = time.monotonic()
+    for host in cluster.hosts:
+        await cluster.lab.start(host, progress=Silence())
+
+    def say(*argv: str) -> str:
+        return _say([*cluster.kubectl, "--request-timeout=2s", *argv])
+
+    ready = _until("/readyz", begin, lambda: say("get", "--raw", "/readyz") == "ok")
+    create = ("create", "deployment", name, f"--image={IMAGE}", "--", "/usr/local/bin/agnhost", "pause")
+    # A request that took too long may have been carried out all the same.
+    _until("a Deployment is created", begin, lambda: re.search("created|AlreadyExists", say(*create)))
+    pod = _until("its pod runs", begin, lambda: "Running" in say("get", "pods", "-l", f"app={name}"))
+    return Measured(ready, pod)
+
+
+def _until(what: str, begin: float, holds: Callable[[], object]) -> float:
+    """Seconds from `begin` until the condition holds."""
+    while time.monotonic() < begin + WAIT_SECONDS:
+        if holds():
+            return time.monotonic() - begin
+        time.sleep(0.2)
+    raise SystemExit(f"not within {WAIT_SECONDS} s: {what}")
+
+
+def _say(command: Sequence[str]) -> str:
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return done.stdout
