@@ -85,6 +85,8 @@ class Scene:
     said: list[str] = field(default_factory=list)
     balanced: list[bool] = field(default_factory=list)
     pki: dict[str, bytes] = field(default_factory=dict)
+    phases: dict[str, str] = field(default_factory=dict)
+    """Node → the phase of its EtcdMember."""
 
     def __post_init__(self) -> None:
         cluster = a_cluster(controls=1, workers=1)
@@ -104,7 +106,7 @@ class Scene:
         clock = LoopClock()
         self.view = View(self.kube, clock, lambda: None)
         authorities = Authorities(self.root / "authorities", timedelta(days=30))
-        self.control_nodes = ControlNodes(self.say, self.view, self.kube, clock, dict)
+        self.control_nodes = ControlNodes(self.say, self.view, self.kube, clock, lambda: self.phases)
         self.certificates = EtcdCertificates(self.say, self.view, self.kube, authorities, lambda _: None)
         self.agent = ControlNode(
             NODE,
@@ -183,6 +185,12 @@ class Scene:
             await self.certificates.round()
             await _a_moment()
             await self.agent._safe_round()
+
+    async def operator_rounds(self, number: int) -> None:
+        """While the node's agent is dead."""
+        for _ in range(number):
+            await _a_moment()
+            await self.control_nodes.round()
 
     async def become(self) -> None:
         await self.label(NODE)
@@ -370,6 +378,20 @@ async def test_a_node_that_up_has_made_keeps_no_ca_key_when_it_ceases(scene: Sce
         (control_parts.PKI / name).write_text("from up")
     await scene.cease()
     assert [path.name for path in control_parts.PKI.rglob("*") if path.is_file()] == ["ca.crt"]
+
+
+async def test_of_a_dead_machine_a_removed_member_counts_as_gone_though_its_pod_stays(scene: Scene):
+    await scene.become()
+    labels = {"k8s-app": "etcd"}
+    pod = {"metadata": {"name": "etcd-n2", "namespace": SYSTEM, "labels": labels}, "spec": {"nodeName": NODE}}
+    scene.kube.put({"apiVersion": "v1", "kind": "Pod", **pod})
+    scene.phases[NODE] = "Leaving"
+    await scene.label(NODE, None)
+    await scene.operator_rounds(3)
+    assert await scene.has_fact()
+    scene.phases[NODE] = "Removed"
+    await scene.operator_rounds(3)
+    assert not await scene.has_fact()
 
 
 async def test_back_and_forth(scene: Scene):

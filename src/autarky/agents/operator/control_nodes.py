@@ -101,15 +101,18 @@ class ControlNodes(Duty):
         )
 
     def _member(self, node: str) -> Member:
+        """One that etcd has removed is gone, whatever its pod looks like: nothing takes a dead machine's pods away."""
         phases = self.member_phases()
         if phases is None:
             return Member.UNKNOWN
+        phase = phases.get(node)
+        if phase is not None:
+            return Member.NONE if phase == "Removed" else Member.THERE
         runs = any(
             pod["spec"].get("nodeName") == node and (pod["metadata"].get("labels") or {}).get("k8s-app") == ETCD
             for pod in self.view.pods.items.values()
         )
-        phase = phases.get(node)
-        return Member.THERE if runs or phase not in (None, "Removed") else Member.NONE
+        return Member.THERE if runs else Member.NONE
 
     def _unfit(self) -> str:
         missing = [one.name for one in COMPONENTS if workload(self.view, one) is None]
