@@ -39,6 +39,6 @@ PHASES: tuple[Phase[Context], ...] = (
     Pivot(),
     RetireHosted(),
     StartAgents(),
-    AwaitWorkloads(),
     MakeControlNodes(),
+    AwaitWorkloads(),
 )
