@@ -26,7 +26,7 @@ from ha import (
     wait_until_healthy,
 )
 from harness import AGNHOST, TestCluster
-from labels import is_worker, label, parts_of_a_control_node, unlabel
+from labels import is_worker, parts_of_a_control_node, unlabel
 from rollouts import API, rolled_out, set_image
 from survival import schedules
 
@@ -186,7 +186,7 @@ def test_a_power_cut_of_all_with_one_control_node_missing(cluster: TestCluster, 
 
 
 @pytest.mark.slow
-def test_a_control_node_that_up_has_made_becomes_a_worker_without_its_label_and_keeps_no_key(
+def test_a_control_node_that_up_has_made_loses_all_its_keys_with_its_label_and_up_makes_it_one_again(
     cluster: TestCluster,
 ) -> None:
     with cluster.probed(600, inside=WORKER) as reports:
@@ -194,10 +194,11 @@ def test_a_control_node_that_up_has_made_becomes_a_worker_without_its_label_and_
         cluster.wait("n3 is a worker", lambda: is_worker(cluster, "n3"), seconds=180)
         assert not parts_of_a_control_node(cluster, "n3")
         assert etcd_members(cluster, "n1") == {"n1", "n2"}
-        label(cluster, "n3")
+        cluster.up()  # whose file has it as a control node
         wait_until_healthy(cluster)
     assert reports[0]["failed"] == 0, reports[0]
     assert etcd_members(cluster, "n1") == set(CONTROL)
+    assert "up: unchanged" in cluster.up().stderr
 
 
 @pytest.mark.slow

@@ -16,9 +16,6 @@ from autarky.phases import members
 from autarky.phases.context import Context, for_each
 from autarky.ports import Host, Progress
 
-MARKER = f"{places.HOST_STATE}/node.json"
-"""Says which cluster and node a host belongs to, and on founders who they all are: written before anything else,
-removed last."""
 FOUNDED = f"{places.HOST_STATE}/founded"
 """On founders: their API has answered, so that nobody founds the cluster any more."""
 _OFF = "its machine does not run"
@@ -115,7 +112,7 @@ async def observe(context: Context) -> None:
 
 async def _look_at(context: Context, node: Node, host: Host) -> None:
     context.facts[node.name] = await host.facts()
-    marker = await host.read(MARKER)
+    marker = await host.read(places.NODE_MARKER)
     context.memories[node.name] = Memory()
     if marker is None:
         return

@@ -9,7 +9,6 @@ Danger: a running kubelet keeps its old binary until it is restarted; `restart` 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -22,11 +21,11 @@ from autarky.model.files import File
 from autarky.payload import Binary, Image, Payload
 from autarky.phases import balancer, members
 from autarky.phases.context import Context, for_each
-from autarky.phases.hosts import MARKER
 from autarky.ports import Host, Progress
 from autarky.render import node as render_node
 from autarky.render import standby
 from autarky.render.checkpoint import is_checkpoint
+from autarky.render.node_marker import node_marker
 
 STORE = f"{places.HOST_ROOT}/store"
 CTR = (f"{places.BIN}/ctr", "--namespace", "k8s.io")
@@ -122,10 +121,10 @@ def wanted_revisions(context: Context, node: Node) -> list[standby.Revision]:
 async def carry_out(host: Host, work: NodeWork, progress: Progress) -> None:
     """In an order in which a kill leaves nothing that misleads the next run."""
     for file in work.files:
-        if file.path == MARKER:
+        if file.path == places.NODE_MARKER:
             await host.write_files([file])
     await install_binaries(host, work.binaries, progress)
-    await host.write_files([file for file in work.files if file.path != MARKER])
+    await host.write_files([file for file in work.files if file.path != places.NODE_MARKER])
     await balancer.reload_after(host, work.files)
     if work.start_runtime:
         await _start_runtime(host)
@@ -141,8 +140,7 @@ async def carry_out(host: Host, work: NodeWork, progress: Progress) -> None:
 
 def _marker(context: Context, node: Node) -> File:
     founders = [each.name for each in context.whole.founders] if node.control_plane else []
-    content = {"cluster": context.cluster.name, "node": node.name, "founders": founders}
-    return File(MARKER, (json.dumps(content) + "\n").encode())
+    return node_marker(context.cluster.name, node.name, founders)
 
 
 async def changed_files(host: Host, files: Sequence[File]) -> list[File]:

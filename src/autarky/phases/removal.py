@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from autarky import places
 from autarky.decide import removal
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
@@ -21,7 +22,7 @@ from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.phases import forget, members
 from autarky.phases.context import Context, for_each
-from autarky.phases.hosts import MARKER, observe
+from autarky.phases.hosts import observe
 from autarky.phases.promote import ETCD_MEMBER, etcd_members
 from autarky.phases.teardown import clean
 from autarky.ports import Object, Progress
@@ -288,7 +289,8 @@ class CleanNode:
         host = context.machines.host(self.node.name)
         if host is None or self.node.name in context.absent:
             return False
-        return await host.read(MARKER) is not None and context.owners.get(self.node.name) == context.cluster.name
+        is_ours = context.owners.get(self.node.name) == context.cluster.name
+        return is_ours and await host.read(places.NODE_MARKER) is not None
 
 
 @dataclass(frozen=True, slots=True)

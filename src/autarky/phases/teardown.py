@@ -17,7 +17,6 @@ from autarky import places
 from autarky.engine.phase import Change
 from autarky.model.cluster import Node
 from autarky.phases.context import Context, for_each
-from autarky.phases.hosts import MARKER
 from autarky.ports import Host, Progress
 from autarky.render import node as render_node
 
@@ -94,7 +93,7 @@ class CleanHosts:
         ours = []
         for node in context.cluster.nodes:
             host = context.machines.host(node.name) if node.host.driver != "lab" else None
-            if host is not None and await host.read(MARKER) is not None:
+            if host is not None and await host.read(places.NODE_MARKER) is not None:
                 ours.append(node)
         return ours
 
@@ -107,7 +106,7 @@ async def clean(host: Host, stamp: str, progress: Progress, *, purge: bool) -> N
     else:
         await host.run(["sh", "-c", _KEEP, "sh", stamp])
         progress.note(f"{host.name}: etcd data and keys are kept under names that end in {stamp}")
-    await host.remove([MARKER])
+    await host.remove([places.NODE_MARKER])
     await host.run(["sh", "-c", _EMPTY, "sh", places.HOST_ROOT])
 
 

@@ -35,6 +35,7 @@ from autarky.render import standby
 from autarky.render.agent import COMPONENT as NODE_AGENT
 from autarky.render.certificates import certificate_specs
 from autarky.render.crds import control_plane_crd
+from autarky.render.node_marker import node_marker
 from autarky.render.objects import agent_parts, parts
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, SYSTEM, Credentials, Inputs
 from fakes.clusters import IMAGES, a_cluster
@@ -221,6 +222,7 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         monkeypatch.setattr(places, name, str(tmp_path / name.lower()))
     (tmp_path / "manifests").mkdir()
     monkeypatch.setattr(role_on_disk, "FILE", tmp_path / "control-node.json")
+    monkeypatch.setattr(role_on_disk, "MARKER", tmp_path / "node.json")
     monkeypatch.setattr(slots_on_disk, "WANTED", tmp_path / "wanted.json")
     monkeypatch.setattr(control_parts, "PKI", tmp_path / "node-pki")
     monkeypatch.setattr(control_parts, "ETCD_PKI", tmp_path / "node-pki/etcd")
@@ -378,6 +380,14 @@ async def test_a_node_that_up_has_made_keeps_no_ca_key_when_it_ceases(scene: Sce
         (control_parts.PKI / name).write_text("from up")
     await scene.cease()
     assert [path.name for path in control_parts.PKI.rglob("*") if path.is_file()] == ["ca.crt"]
+
+
+async def test_a_founder_that_ceases_is_a_founder_no_more(scene: Scene):
+    role_on_disk.MARKER.write_bytes(node_marker("c", NODE, ("n1", NODE)).content)
+    await scene.become()
+    assert "n1" in role_on_disk.MARKER.read_text()
+    await scene.cease()
+    assert role_on_disk.MARKER.read_bytes() == node_marker("c", NODE, ()).content
 
 
 async def test_of_a_dead_machine_a_removed_member_counts_as_gone_though_its_pod_stays(scene: Scene):

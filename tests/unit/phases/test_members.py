@@ -13,8 +13,9 @@ from autarky.errors import Problems, Unreachable
 from autarky.model.cluster import HostRef
 from autarky.phases import members
 from autarky.phases.finish import WriteKubeconfig
-from autarky.phases.hosts import FOUNDED, MARKER, CheckHosts, observe
+from autarky.phases.hosts import FOUNDED, CheckHosts, observe
 from autarky.phases.prepare import look
+from autarky.places import NODE_MARKER
 from autarky.render import etcd
 from fakes.clusters import a_cluster
 from fakes.host import FakeHost
@@ -37,7 +38,7 @@ def found_cluster(context, *names: str) -> None:
     """As the first `up` leaves the hosts."""
     for name in names:
         said = {"cluster": "demo", "node": name, "founders": list(names)}
-        context.machines.hosts[name].files[MARKER] = (json.dumps(said).encode(), 0o644)
+        context.machines.hosts[name].files[NODE_MARKER] = (json.dumps(said).encode(), 0o644)
         context.machines.hosts[name].files[FOUNDED] = (b"", 0o644)
 
 
@@ -155,14 +156,14 @@ async def test_a_control_node_that_is_added_later_is_prepared_as_a_worker(make_c
     assert not members.as_it_joins(context.cluster.node("n3")).control_plane
     work = await look(context, members.as_it_joins(context.cluster.node("n3")))
     assert not [file.path for file in work.files if file.path.endswith("ca.key")]
-    [marker] = [file for file in work.files if file.path == MARKER]
+    [marker] = [file for file in work.files if file.path == NODE_MARKER]
     assert json.loads(marker.content)["founders"] == []
 
 
 async def test_a_host_of_a_time_when_there_was_one_control_node_is_the_only_founder(make_context):
     context = make_context(a_cluster(controls=3))
     host = context.machines.hosts["n1"]
-    host.files[MARKER] = (b'{"cluster": "demo", "node": "n1"}', 0o644)
+    host.files[NODE_MARKER] = (b'{"cluster": "demo", "node": "n1"}', 0o644)
     host.files[f"{places.STANDBY}/kube-apiserver/current/pod.json"] = (b"{}", 0o600)
     await observe(context)
     assert [node.name for node in context.cluster.founders] == ["n1"]

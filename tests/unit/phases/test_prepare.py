@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from autarky.errors import Unreachable
-from autarky.phases.hosts import MARKER
 from autarky.phases.prepare import PrepareHosts, look
+from autarky.places import NODE_MARKER
 from autarky.render import node as render_node
 from autarky.render import standby
 from fakes.clusters import a_cluster
@@ -45,7 +45,7 @@ async def test_the_steps_come_in_an_order_in_which_a_kill_misleads_nobody(make_c
     binaries = [number for step, number in first.items() if step.startswith("push /var/lib/autarky/store/")]
     images = [number for step, number in first.items() if step.startswith("import ")]
     switches = [number for step, number in first.items() if step.startswith("switch ")]
-    assert first[f"write {MARKER}"] == 0, "whose host it is comes before anything else"
+    assert first[f"write {NODE_MARKER}"] == 0, "whose host it is comes before anything else"
     assert max(binaries) < first["link"] < first["restart containerd"] < min(images)
     assert first[f"write {render_node.CONTAINERD_CONFIG}"] < first["daemon-reload"] < first["restart containerd"]
     assert max(images) < min(switches)

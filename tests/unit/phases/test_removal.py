@@ -14,7 +14,6 @@ from autarky.engine.phase import Change
 from autarky.errors import Refused, TimedOut, UserError
 from autarky.phases import forget, members
 from autarky.phases.finish import WriteKubeconfig
-from autarky.phases.hosts import MARKER
 from autarky.phases.objects import ApplyObjects
 from autarky.phases.removal import (
     SILENCE_SECONDS,
@@ -28,6 +27,7 @@ from autarky.phases.removal import (
     still_control,
 )
 from autarky.phases.replaced import ForgetReplaced
+from autarky.places import NODE_MARKER
 from autarky.render import node as render_node
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
 from fakes.clusters import a_cluster
@@ -192,7 +192,7 @@ def joined(context, *names: str) -> None:
         files = context.machines.hosts[name].files
         files[render_node.KUBELET_KUBECONFIG] = (b"{}", 0o600)
         said = {"cluster": "demo", "node": name, "founders": ["n1", "n2", "n3"]}
-        files[MARKER] = (json.dumps(said).encode(), 0o644)
+        files[NODE_MARKER] = (json.dumps(said).encode(), 0o644)
 
 
 @pytest.mark.looptime

@@ -8,9 +8,10 @@ import json
 import pytest
 
 from autarky import places
-from autarky.phases.hosts import FOUNDED, MARKER, observe
+from autarky.phases.hosts import FOUNDED, observe
 from autarky.phases.prepare import PrepareHosts
 from autarky.phases.start import StartControlPlane, static_pod_changes
+from autarky.places import NODE_MARKER
 from autarky.render import standby
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
@@ -66,7 +67,7 @@ async def test_of_a_cluster_that_is_down_the_standbys_of_all_nodes_are_activated
     context = make_context(THREE, kube=kube)
     for name in ("n1", "n2", "n3"):
         said = {"cluster": "demo", "node": name, "founders": ["n1", "n2", "n3"]}
-        context.machines.hosts[name].files[MARKER] = (json.dumps(said).encode(), 0o644)
+        context.machines.hosts[name].files[NODE_MARKER] = (json.dumps(said).encode(), 0o644)
         context.machines.hosts[name].files[FOUNDED] = (b"", 0o644)
     await observe(context)
     await started(context, kube, notes)

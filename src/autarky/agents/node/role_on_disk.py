@@ -17,9 +17,11 @@ from enum import Enum
 from pathlib import Path
 
 from autarky import places
+from autarky.render.node_marker import without_founders
 from autarky.store import write_private
 
 FILE = Path(places.CONTROL_NODE_STATE)
+MARKER = Path(places.NODE_MARKER)
 
 
 class State(Enum):
@@ -46,6 +48,17 @@ def remember(new: State) -> None:
 def forget() -> None:
     """A worker again. (Removing a file needs no sync: a state that comes back is gone on from.)"""
     FILE.unlink(missing_ok=True)
+
+
+def forget_founding() -> None:
+    """What founded the cluster joins it like any other from now on: as a founder it would begin a cluster of its own
+    on its empty disk. OSError."""
+    try:
+        marker = without_founders(MARKER.read_bytes())
+    except (FileNotFoundError, ValueError, KeyError):
+        return
+    if marker is not None:
+        write_private(MARKER, marker.content, mode=marker.mode)
 
 
 def acts_as_control_node() -> bool:
