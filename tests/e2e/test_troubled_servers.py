@@ -244,4 +244,4 @@ def _withdrawn(cluster: TestCluster, host: str) -> list[str]:
 def test_no_deployment_of_ours_lives_on_one_node_only(cluster: TestCluster, app: str) -> None:
     pods = json.loads(cluster.kubectl(*SYSTEM, "get", "pods", "-l", f"k8s-app={app}", "-o", "json"))["items"]
     hosted = [pod for pod in pods if pod["metadata"]["labels"].get("autarky.dev/slot") != "standby"]
-    assert len({pod["spec"]["nodeName"] for pod in hosted}) == 2
+    assert len({pod["spec"]["nodeName"] for pod in hosted}) >= 2
