@@ -5,20 +5,17 @@ The lab's own ssh_config stands for the user's. The operator's machine is this o
 
 from __future__ import annotations
 
-import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from harness import COMMAND, STATE, TestCluster, environment
+from machines import Machines
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
-LAB = "t-ssh-lab"
-LAB_DIRECTORY = STATE / "autarky/labs" / LAB
 ONLY_HOSTS = [
     f"--skip={phase}"
     for phase in (
@@ -28,43 +25,9 @@ ONLY_HOSTS = [
 ]  # fmt: skip
 
 
-class Machines:
-    """Two machines that somebody else made."""
-
-    def __init__(self) -> None:
-        self.driver = TestCluster(LAB, {})
-
-    def make(self) -> None:
-        self.remove()
-        self.driver.autarky("lab", "up", LAB, "--hosts", "2")
-
-    def remove(self) -> None:
-        if (LAB_DIRECTORY / "lab.json").exists():
-            self.driver.autarky("lab", "down", LAB, timeout=120)
-
-    @property
-    def ssh_config(self) -> Path:
-        return LAB_DIRECTORY / "ssh_config"
-
-    def address(self, host: str) -> str:
-        state = json.loads((LAB_DIRECTORY / "lab.json").read_text())
-        address: str = state["hosts"][host]["address"]
-        return address
-
-    def shell(self, host: str, command: str) -> str:
-        return self.driver.shell(host, command)
-
-    def config(self, name: str, text: str) -> str:
-        """An ssh_config of a user's own, ahead of the lab's."""
-        path = STATE / f"{name}.ssh_config"
-        path.write_text(f"{text}\n{self.ssh_config.read_text()}")
-        path.chmod(0o600)
-        return str(path)
-
-
 @pytest.fixture(scope="module")
 def machines() -> Iterator[Machines]:
-    made = Machines()
+    made = Machines("t-ssh-lab", 2)
     made.make()
     yield made
     made.remove()
