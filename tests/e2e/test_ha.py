@@ -8,7 +8,8 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from ha import (
@@ -26,8 +27,9 @@ from ha import (
     wait_until_healthy,
 )
 from harness import AGNHOST, TestCluster
-from labels import is_worker, parts_of_a_control_node, unlabel
+from labels import is_worker, parts_of_a_control_node, standbys_that_serve, unlabel
 from rollouts import API, rolled_out, set_image
+from slots import SYSTEM
 from survival import schedules
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -228,6 +230,45 @@ def test_a_control_node_that_is_added_later_joins_by_its_label_and_leaves_when_i
     assert _uid(cluster, "n4") == ""
     cluster.up()
     assert "up: unchanged" in cluster.up().stderr
+
+
+@pytest.mark.slow
+def test_back_by_rollout_undo_while_only_a_standby_serves_on_one_node_fails_no_request(cluster: TestCluster) -> None:
+    wait_until_healthy(cluster)
+    before = _hosted_on(cluster, "n3")
+    with _hosted_server_killed_again_and_again(cluster, "n3") as let_it_live:
+        serves = "kube-apiserver on n3"
+        cluster.wait("only the standby serves on n3", lambda: standbys_that_serve(cluster) == [serves], seconds=90)
+        with cluster.probed(600, inside=WORKER) as from_worker, cluster.probed(600, inside="n3") as from_there:
+            cluster.kubectl(*SYSTEM, "rollout", "undo", API)
+            cluster.wait("n3 has its new pod", lambda: _hosted_on(cluster, "n3") - before, seconds=120)
+            let_it_live()
+            for _ in itertools.repeat(None, 3):  # one node after the other
+                rolled_out(cluster, API)
+            wait_until_healthy(cluster)
+    for reports in (from_worker, from_there):
+        assert reports[0]["failed"] == 0, reports[0]
+
+
+@contextmanager
+def _hosted_server_killed_again_and_again(cluster: TestCluster, node: str) -> Iterator[Callable[[], None]]:
+    """Every second, so that it never serves; until what is yielded is called."""
+    unit = "kill-the-hosted-server"
+    loop = "while :; do pkill -KILL -f -- '[-]-secure-port=7443'; sleep 1; done"
+
+    def stop() -> None:
+        cluster.shell(node, f"systemctl stop {unit} 2>/dev/null || true")
+
+    cluster.shell(node, f'systemd-run --quiet --collect --unit={unit} sh -c "{loop}"')
+    try:
+        yield stop
+    finally:
+        stop()
+
+
+def _hosted_on(cluster: TestCluster, node: str) -> set[str]:
+    labels, there = "k8s-app=kube-apiserver,autarky.dev/slot=hosted", f"--field-selector=spec.nodeName={node}"
+    return set(cluster.kubectl(*SYSTEM, "get", "pods", "-l", labels, there, "-o", "name").split())
 
 
 @pytest.mark.slow
