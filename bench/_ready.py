@@ -1,4 +1,4 @@
-"""When a cluster is ready, autarky's and kubeadm's by the same look, five times a second.
+"""When a cluster is ready, autarky's and kubeadm's by the same look, twice a second.
 
 Asked by one client that stays connected: a kubectl for each look would take a fifth of the machine from what is
 measured.
@@ -17,7 +17,7 @@ from autarky.kube import KubeClient
 from autarky.model import ports
 
 HOSTED = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.5
 WAIT_SECONDS = 300
 
 

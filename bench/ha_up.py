@@ -9,8 +9,8 @@ They stop when
   kubeadm: API servers, controller-managers and schedulers of all three, kube-proxy on all four and both CoreDNS pods
            are Ready (flannel is applied the moment `init` returns);
 and etcd says on all three that it is ready. Itself, not its pods in the API: a kubelet that began before there was an
-API shows its static pods there only after its next look, up to 90 s later. The same poll looks at both, five times a
-second. Prints the ratio; at most 0.6 is wanted.
+API shows its static pods there only after its next look, up to 90 s later. The same poll looks at both, twice a second.
+Prints the ratio; at most 0.6 is wanted.
 
     ./run bench ha_up [--rounds 3]
 """

@@ -4,7 +4,7 @@ Both clocks start on a booted host with its binaries in place, containerd runnin
 They stop when
   autarky: hosted API server, controller-manager and scheduler, kube-proxy and both CoreDNS pods are Ready;
   kubeadm: kube-proxy and both CoreDNS pods are Ready (flannel is applied the moment `init` returns).
-The same poll looks at both, five times a second. Prints the ratio, and the memory of the control plane.
+The same poll looks at both, twice a second. Prints the ratio, and the memory of the control plane.
 
     ./run bench up [--rounds 3]
 """
