@@ -168,7 +168,11 @@ put_in_place() {
 \tsync "$temporary" && mv "$temporary" "$manifests/standby-$1-$activation.json" && sync "$manifests"
 }
 
-point() { ln -sfn "$3" "$standby/$1/.next" && mv -T "$standby/$1/.next" "$standby/$1/$2" && sync "$standby/$1"; }
+# Not `ln -f`: where the link is there already it makes another under a name of its own, which a power cut would leave.
+point() {
+  rm -f "$standby/$1/.next" && ln -s "$3" "$standby/$1/.next" && mv -T "$standby/$1/.next" "$standby/$1/$2" &&
+    sync "$standby/$1"
+}
 
 switch() {
 \twhole "$standby/$1/$2/pod.json" || { echo "no revision $2 of $1" >&2; return 1; }
