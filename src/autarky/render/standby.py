@@ -170,8 +170,8 @@ put_in_place() {
 
 # Not `ln -f`: where the link is there already it makes another under a name of its own, which a power cut would leave.
 point() {
-  rm -f "$standby/$1/.next" && ln -s "$3" "$standby/$1/.next" && mv -T "$standby/$1/.next" "$standby/$1/$2" &&
-    sync "$standby/$1"
+\trm -f "$standby/$1/.next" && ln -s "$3" "$standby/$1/.next" || return 1
+\tmv -T "$standby/$1/.next" "$standby/$1/$2" && sync "$standby/$1"
 }
 
 switch() {
