@@ -59,8 +59,8 @@ ONLY_MEMBER_RETRIES = 15
 MOST_RELOADS = 40
 """A worker of an older configuration stays for the connections that it has, and a kubelet's lasts for weeks. One that
 has seen so many reloads is ended: that bounds the number of workers (5.5 MB each), and its clients connect again. Not
-soon: a write that an API server has just sent to etcd fails when its connection goes (2 of 12,000 in ten times there and
-back of a control node, with ten reloads). A control node that comes and goes costs about five."""
+soon: a write that an API server has just sent to etcd fails when its connection goes (with ten reloads it was 2 of
+12,000 in ten times there and back of a control node, each of which costs about five)."""
 
 # timeouts: a watch may be silent for long; HTTP/2 clients ping every 30 s, so an hour ends only dead sessions.
 # maxconn: within the descriptor limit of a small host (two per session), so that no raised limit is needed.

@@ -1,13 +1,17 @@
 """The leader's loop: whenever something has changed, every duty has a round. Nothing is polled.
 
-Contract: level-triggered; a duty that fails is told, and has another round soon; the others go on.
+Contract: level-triggered; a duty that fails is told, and has another round soon; the others go on. That holds for
+failures that nobody has foreseen as well: what one duty makes of an odd object must not end the one that takes a bad
+rollout back.
 """
 
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NoReturn
 
 from prometheus_client import Counter, Histogram
@@ -68,6 +72,10 @@ class Loop:
                 FAILURES.labels(duty.name).inc()
                 duty.tell(f"the round failed: {error}")
                 return AGAIN_SECONDS
+            except Exception as error:  # see the contract
+                FAILURES.labels(duty.name).inc()
+                duty.tell(f"the round failed, which is a fault of autarky's: {_where(error)}")
+                return AGAIN_SECONDS
         return LONGEST_QUIET if again is None else again
 
     async def _quiet(self, seconds: float) -> None:
@@ -77,3 +85,10 @@ class Loop:
         except TimeoutError:
             return
         await self.clock.sleep(GATHER_SECONDS)
+
+
+def _where(error: Exception) -> str:
+    """The error and the places that it came through, in one line: a log has one sentence for a decision."""
+    frames = traceback.extract_tb(error.__traceback__)
+    places = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames))
+    return f"{type(error).__name__}: {error} ({places})"

@@ -78,7 +78,11 @@ class Serving(Duty):
             if pair is None:
                 self.tell(f"the Secret {secret} holds no serving certificate: it is left alone")
                 return self._wanted()
-            self._named = {secret: names_of(pair.certificate).all}
+            try:
+                self._named = {secret: names_of(pair.certificate).all}
+            except ValueError as error:
+                self.tell(f"the certificate in the Secret {secret} cannot be read, and is left alone: {error}")
+                return self._wanted()
         return self._named[secret]
 
     def _may_go_on(self, live: Object, missing: frozenset[str]) -> bool:

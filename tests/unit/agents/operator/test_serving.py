@@ -130,6 +130,20 @@ async def test_one_that_does_not_is_issued_anew_and_the_template_names_it(scene:
     assert await scene.kube.get("v1", "Secret", old, SYSTEM) is not None
 
 
+async def test_a_certificate_that_is_none_is_told_and_left_alone(scene: Scene):
+    live, name = await scene.live(), await scene.secret()
+    secret = await scene.kube.get("v1", "Secret", name, SYSTEM)
+    assert secret is not None
+    garbage = {**secret["data"], serving.CERTIFICATE: base64.b64encode(b"no certificate").decode()}
+    meta = {"name": "garbage", "namespace": SYSTEM}
+    scene.kube.put({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": garbage})
+    live["spec"]["template"] = serving.with_secret(live["spec"]["template"], name, "garbage")
+    scene.kube.put(live)
+    await scene.round(seconds=600)
+    assert await scene.secret() == "garbage"
+    assert any("the Secret garbage cannot be read" in said for said in scene.said)
+
+
 async def test_what_it_writes_is_no_edit_of_somebody_elses(scene: Scene):
     scene.node("n2", fact=True)
     await scene.round(seconds=SETTLED_SECONDS)
