@@ -174,14 +174,22 @@ def image_of(template: Object, component: str) -> str:
 
 
 def _skew(view: View, component: Component, template: Object) -> str:
-    """How the template breaks rule 4 beside the API servers that are Ready now."""
-    running = [
-        image_of(pod, api_server.COMPONENT)
+    """How the template breaks rule 4 beside the API servers that serve now."""
+    running = [image_of(pod, api_server.COMPONENT) for pod in _that_serve(view)]
+    image = image_of(template, component.name)
+    return breaks_skew(component.name, image, running, is_api_server=component.name == api_server.COMPONENT)
+
+
+def _that_serve(view: View) -> list[Object]:
+    """The API servers to which requests go. A standby beside a hosted one that is Ready gets none: right after a
+    rollout it is on its way out, and of the version before. Who upgrades the next component then breaks nothing."""
+    ready = [
+        pod
         for pod in view.pods.items.values()
         if _label(pod, COMPONENT_LABEL) == api_server.COMPONENT and is_ready(pod)
     ]
-    image = image_of(template, component.name)
-    return breaks_skew(component.name, image, running, is_api_server=component.name == api_server.COMPONENT)
+    hosted_on = {pod["spec"].get("nodeName") for pod in ready if _label(pod, SLOT_LABEL) == "hosted"}
+    return [pod for pod in ready if _label(pod, SLOT_LABEL) == "hosted" or pod["spec"].get("nodeName") not in hosted_on]
 
 
 # --- leases --------------------------------------------------------------------------------------------

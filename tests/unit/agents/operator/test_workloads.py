@@ -6,7 +6,7 @@ import pytest
 
 from autarky.agents.operator.workloads import COMPONENTS, observe, workload
 from autarky.decide.rollback import Leader
-from unit.agents.operator.world import GOOD, SCHEDULER, World, revision_label
+from unit.agents.operator.world import GOOD, SCHEDULER, World, revision_label, template
 
 pytestmark = pytest.mark.looptime
 
@@ -63,3 +63,22 @@ async def test_a_new_pod_that_is_on_no_node_or_not_looked_at_is_not_judged(world
     async with world.operator() as duty:
         seen = workload(duty.view, component)
         assert not observe(duty.view, component, seen, etcd_up=True).known
+
+
+@pytest.mark.parametrize(
+    ("hosted_is_ready", "breaks"),
+    [(True, ""), (False, "is newer than the oldest API server that runs (v1.36.4) (rule 4)")],
+)
+async def test_a_standby_api_server_counts_where_no_hosted_one_serves(world, hosted_is_ready: bool, breaks: str):
+    """Right after the API server's rollout its standby, still of the version before, is about to go."""
+    world.deployment(SCHEDULER, template(SCHEDULER, "registry.example/kube-scheduler:v1.37.1"))
+    new, old = "registry.example/kube-apiserver:v1.37.1", "registry.example/kube-apiserver:v1.36.4"
+    world.pod("kube-apiserver", "n1", {"autarky.dev/slot": "hosted"}, image=new, ready=hosted_is_ready)
+    world.pod("kube-apiserver", "n1", {"autarky.dev/slot": "standby"}, image=old)
+    component = next(one for one in COMPONENTS if one.name == SCHEDULER)
+    async with world.operator() as duty:
+        live = workload(duty.view, component)
+        assert live is not None
+        skew = observe(duty.view, component, live, etcd_up=True).skew
+    assert skew.endswith(breaks)
+    assert bool(skew) == bool(breaks)
