@@ -36,7 +36,7 @@ async def until_ready(kubeconfig: Path, wanted: dict[str, int], etcd_on: Sequenc
 
 
 async def _pods(kube: KubeClient) -> list[dict]:
-    """None while the API does not answer within a second."""
+    """Empty while the API does not answer within a second."""
     try:
         async with asyncio.timeout(1):
             return await kube.list("v1", "Pod", namespace="kube-system")

@@ -20,6 +20,11 @@ def settled(cluster: TestCluster) -> bool:
     return not standbys(cluster) and bool(cluster.status()["healthy"])
 
 
+def hosted_on(node: str) -> tuple[str, ...]:
+    """What kubectl is told to find the hosted API server of a node."""
+    return ("-l", "k8s-app=kube-apiserver,autarky.dev/slot=hosted", f"--field-selector=spec.nodeName={node}")
+
+
 def turns_of_the_parked_agent(cluster: TestCluster) -> frozenset[str]:
     """Each time it began to act, by what it said then. Not a number: the log of a parked agent that was replaced
     goes with its pod, and a hosted agent's goes with that."""

@@ -29,7 +29,7 @@ from ha import (
 from harness import AGNHOST, TestCluster
 from labels import is_worker, parts_of_a_control_node, standbys_that_serve, unlabel
 from rollouts import API, rolled_out, set_image
-from slots import SYSTEM
+from slots import SYSTEM, hosted_on
 from survival import schedules
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -235,13 +235,13 @@ def test_a_control_node_that_is_added_later_joins_by_its_label_and_leaves_when_i
 @pytest.mark.slow
 def test_back_by_rollout_undo_while_only_a_standby_serves_on_one_node_fails_no_request(cluster: TestCluster) -> None:
     wait_until_healthy(cluster)
-    before = _hosted_on(cluster, "n3")
+    before = _hosted_servers(cluster, "n3")
     with _hosted_server_killed_again_and_again(cluster, "n3") as let_it_live:
         serves = "kube-apiserver on n3"
         cluster.wait("only the standby serves on n3", lambda: standbys_that_serve(cluster) == [serves], seconds=90)
         with cluster.probed(600, inside=WORKER) as from_worker, cluster.probed(600, inside="n3") as from_there:
             cluster.kubectl(*SYSTEM, "rollout", "undo", API)
-            cluster.wait("n3 has its new pod", lambda: _hosted_on(cluster, "n3") - before, seconds=120)
+            cluster.wait("n3 has its new pod", lambda: _hosted_servers(cluster, "n3") - before, seconds=120)
             let_it_live()
             for _ in itertools.repeat(None, 3):  # one node after the other
                 rolled_out(cluster, API)
@@ -266,9 +266,8 @@ def _hosted_server_killed_again_and_again(cluster: TestCluster, node: str) -> It
         stop()
 
 
-def _hosted_on(cluster: TestCluster, node: str) -> set[str]:
-    labels, there = "k8s-app=kube-apiserver,autarky.dev/slot=hosted", f"--field-selector=spec.nodeName={node}"
-    return set(cluster.kubectl(*SYSTEM, "get", "pods", "-l", labels, there, "-o", "name").split())
+def _hosted_servers(cluster: TestCluster, node: str) -> set[str]:
+    return set(cluster.kubectl(*SYSTEM, "get", "pods", *hosted_on(node), "-o", "name").split())
 
 
 @pytest.mark.slow

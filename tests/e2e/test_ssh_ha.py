@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from ha import etcd_members, wait_until_healthy
+from ha import CONTROL, etcd_members, wait_until_healthy
 from harness import TestCluster
 from machines import Machines
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
-CONTROL = ("n1", "n2", "n3")
 HOSTS = (*CONTROL, "n4")
 
 

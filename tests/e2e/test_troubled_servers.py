@@ -19,7 +19,7 @@ from contextlib import contextmanager
 import pytest
 from balancers import Connections, configuration, connecting, holds
 from harness import STATE, TestCluster
-from slots import SYSTEM
+from slots import SYSTEM, hosted_on
 
 from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.lab.network import LabNetwork
@@ -111,16 +111,12 @@ def test_a_request_in_flight_on_a_draining_server_ends_well(cluster: TestCluster
     with socket.create_connection((address, 6443)) as raw, context.wrap_socket(raw, server_hostname=address) as request:
         head = "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         request.sendall(f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body[:5])
-        cluster.kubectl(*SYSTEM, "delete", "pod", "--wait=false", *_hosted_on("n1"))
+        cluster.kubectl(*SYSTEM, "delete", "pod", "--wait=false", *hosted_on("n1"))
         cluster.wait("it drains", lambda: not any(holds(cluster, host, "n1-hosted") for host in NODES), seconds=60)
         time.sleep(8)  # it is at its end: no load balancer has sent it anything for that long
         request.sendall(body[5:])
         assert _answer(request).startswith(b"HTTP/1.1 201 ")
     _healthy(cluster)
-
-
-def _hosted_on(node: str) -> tuple[str, ...]:
-    return ("-l", "k8s-app=kube-apiserver,autarky.dev/slot=hosted", f"--field-selector=spec.nodeName={node}")
 
 
 def _answer(request: ssl.SSLSocket) -> bytes:

@@ -52,7 +52,7 @@ async def _lacking(context: Context) -> dict[str, frozenset[str]]:
     if not await context.api_answers():
         return {}
     run = await _run_images(context)
-    own = {image_reference(context.release, name) for name in render_node.images()}
+    own = set(_references(context.release).values())
     known = {reference for release in _others(context) for reference in _references(release).values()}
     wanted = (run & known) - own
     if not wanted:

@@ -68,13 +68,11 @@ class Loop:
         with ROUNDS.labels(duty.name).time():
             try:
                 again = await duty.round()
-            except AutarkyError as error:
-                FAILURES.labels(duty.name).inc()
-                duty.tell(f"the round failed: {error}")
-                return AGAIN_SECONDS
             except Exception as error:  # see the contract
                 FAILURES.labels(duty.name).inc()
-                duty.tell(f"the round failed, which is a fault of autarky's: {_where(error)}")
+                foreseen = isinstance(error, AutarkyError)
+                why = f": {error}" if foreseen else f", which is a fault of autarky's: {_where(error)}"
+                duty.tell(f"the round failed{why}")
                 return AGAIN_SECONDS
         return LONGEST_QUIET if again is None else again
 

@@ -188,8 +188,9 @@ def _that_serve(view: View) -> list[Object]:
         for pod in view.pods.items.values()
         if _label(pod, COMPONENT_LABEL) == api_server.COMPONENT and is_ready(pod)
     ]
-    hosted_on = {pod["spec"].get("nodeName") for pod in ready if _label(pod, SLOT_LABEL) == "hosted"}
-    return [pod for pod in ready if _label(pod, SLOT_LABEL) == "hosted" or pod["spec"].get("nodeName") not in hosted_on]
+    hosted = [pod for pod in ready if _label(pod, SLOT_LABEL) == "hosted"]
+    covered = {pod["spec"].get("nodeName") for pod in hosted}
+    return hosted + [pod for pod in ready if pod["spec"].get("nodeName") not in covered]
 
 
 # --- leases --------------------------------------------------------------------------------------------
