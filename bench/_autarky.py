@@ -17,6 +17,12 @@ STATE = Path.home() / ".local/state/autarky-bench"
 COMMAND = [sys.executable, "-m", "autarky"]
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
+CLOCKED = (
+    "start-control-plane", "forget-replaced", "bring-images", "start-joining", "apply-objects", "join-nodes", "pivot",
+    "retire-hosted", "start-agents", "make-control-nodes", "await-workloads",
+)  # fmt: skip
+"""The phases of `up` from the first kubelet on."""
+
 
 @dataclass(frozen=True)
 class AutarkyCluster:
@@ -51,9 +57,13 @@ class AutarkyCluster:
         self.file.write_text(json.dumps(document))
         self.down()
 
-    def up(self, *skipped: str) -> None:
-        skips = [f"--skip={phase}" for phase in skipped]
-        subprocess.run([*COMMAND, "up", "-f", str(self.file), *skips], check=True, **QUIET)
+    def up(self, *options: str) -> None:
+        subprocess.run([*COMMAND, "up", "-f", str(self.file), *options], check=True, **QUIET)
+
+    def prepare(self) -> None:
+        """Hosts with everything in place, and nothing of Kubernetes running yet."""
+        self.write()
+        self.up(*(f"--skip={phase}" for phase in CLOCKED))
 
     async def timed_up(self, ready: Awaitable[object]) -> tuple[float, float]:
         """Seconds until the cluster is ready, and until `up` returned."""

@@ -34,10 +34,6 @@ from autarky.payload import Payload
 CONTROL, WORKERS = ("n1", "n2", "n3"), ("w1",)
 CLUSTER = AutarkyCluster("bench-ha", CONTROL, WORKERS)
 WANTED = 0.6
-BEFORE_THE_CLOCK = (
-    "start-control-plane", "forget-replaced", "start-joining", "apply-objects", "join-nodes", "pivot", "retire-hosted",
-    "start-agents", "await-workloads", "make-control-nodes",
-)  # fmt: skip
 PODS = {**dict.fromkeys(HOSTED, len(CONTROL)), "kube-proxy": len(CONTROL) + len(WORKERS), "kube-dns": 2}
 
 
@@ -50,8 +46,7 @@ class Measured:
 
 
 async def measure_autarky() -> Measured:
-    CLUSTER.write()
-    CLUSTER.up(*BEFORE_THE_CLOCK)
+    CLUSTER.prepare()
     ready, returned = await CLUSTER.timed_up(all_ready(CLUSTER.kubeconfig, CLUSTER.name))
     assert read_kubeconfig(CLUSTER.kubeconfig).others, "a kubeconfig of three control nodes has three servers"
     CLUSTER.down()

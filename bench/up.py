@@ -27,7 +27,6 @@ from autarky.ports import Host
 
 CLUSTER = AutarkyCluster("bench-up")
 PROCESSES = (*HOSTED, "etcd", "haproxy", "kubelet", "kube-proxy", "containerd", "flanneld", "coredns")
-BEFORE_THE_CLOCK = ("start-control-plane", "start-joining", "apply-objects", "join-nodes", "pivot", "await-workloads")
 ADDONS = {"kube-proxy": 1, "kube-dns": 2}
 WANTED = 1.0
 
@@ -42,8 +41,7 @@ class Measured:
 
 
 async def measure_autarky() -> Measured:
-    CLUSTER.write()
-    CLUSTER.up(*BEFORE_THE_CLOCK)
+    CLUSTER.prepare()
     wanted = {**dict.fromkeys(HOSTED, 1), **ADDONS}
     ready, returned = await CLUSTER.timed_up(until_ready(CLUSTER.kubeconfig, wanted))
     used = await memory(lab_host(CLUSTER.name))
