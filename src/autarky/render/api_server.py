@@ -115,8 +115,9 @@ def own_arguments(inputs: Inputs, *, port: int, drain: int, secrets: str, config
         "profiling": "false",
         # Two servers on one node would fight over one address; `up` (later the operator) writes the slice.
         "endpoint-reconciler-type": "none",
+        # Without --shutdown-send-retry-after: its 429 makes every client of client-go that meets it wait for
+        # five seconds, renewals of leases among them. A GOAWAY sends them on at once.
         "shutdown-delay-duration": f"{drain}s",
-        "shutdown-send-retry-after": "true",
         "shutdown-watch-termination-grace-period": "2s",
     }
 
