@@ -5,8 +5,9 @@ to it. As Go's HTTP client has it, it is that race when the connection had carri
 a close or a reset, and not one byte of the new answer had come; then the request is sent once more, on a new
 connection. Succeeds that, the race is counted and nothing has failed; else the request has failed.
 
-A stopping API server says the same in words: it answers 429 with `Connection: close` and `Retry-After` to
-what still comes on kept connections (`--shutdown-send-retry-after`). HTTP/1.1 has no other way to tell a
+A stopping API server says the same in words to what still comes on kept connections: in the moment in which
+it closes them, it answers 503 «apiserver is shutting down» with `Retry-After`, and with
+`--shutdown-send-retry-after` 429 with `Connection: close`, for longer. HTTP/1.1 has no other way to tell a
 busy client to go elsewhere, so it is judged like the race, by its first retry, and counted by itself. On a
 new connection or for a write the same answer is a failure: the load balancer should not have led there.
 """
@@ -24,6 +25,9 @@ from autarky.probe.run import Run
 
 MAX_IN_FLIGHT = 256
 """New connections at a time. One more would have to wait for a descriptor in a small container."""
+
+SHUTTING_DOWN = "apiserver is shutting down"
+"""kube-apiserver's words (1.36, 1.37) to a request that comes after it has begun to wait for the last ones."""
 
 
 async def new_connections(run: Run, request: Request, rate: float) -> None:
@@ -131,4 +135,8 @@ def _is_race(fault: Fault) -> bool:
 
 
 def _turns_away(answer: Answer) -> bool:
+    """Whether a stopping server has said that it carried nothing out. Other 429 and 503 are failures: too
+    much to do, no storage."""
+    if answer.status == 503:
+        return "retry-after" in answer.headers and SHUTTING_DOWN in answer.sentence()
     return answer.status == 429 and answer.headers.get("connection", "").lower() == "close"

@@ -223,6 +223,8 @@ class ApiServer:
         elif order == "turn away":
             _send(peer, 429, _status(429), "Retry-After: 1\r\nConnection: close\r\n")
             raise Hangup
+        elif order == "shut down":
+            _send(peer, 503, _status(503, "apiserver is shutting down"), "Retry-After: 1\r\n")
         elif order == "close after":
             self._dispatch(incoming, peer, order)
             raise Hangup
@@ -371,9 +373,10 @@ async def _read_request(reader: asyncio.StreamReader, number: int) -> Incoming:
     return Incoming(number, method, url.path, query, body, head)
 
 
-def _status(code: int) -> dict[str, Any]:
+def _status(code: int, message: str = "") -> dict[str, Any]:
     reasons = {404: "NotFound", 410: "Expired", 429: "TooManyRequests", 503: "ServiceUnavailable"}
-    return {"kind": "Status", "metadata": {}, "code": code, "reason": reasons.get(code, ""), "message": f"made {code}"}
+    message = message or f"made {code}"
+    return {"kind": "Status", "metadata": {}, "code": code, "reason": reasons.get(code, ""), "message": message}
 
 
 def _send(peer: Peer, status: int, obj: object, headers: str = "") -> None:

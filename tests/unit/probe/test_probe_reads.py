@@ -24,6 +24,7 @@ from autarky.probe import Kind, Rates, Stream
         ("garbage", Kind.MALFORMED, "the answer is not HTTP/1.1: it begins with 'SSH-2.0-OpenSSH_9.2p1'"),
         ("status 503", Kind.STATUS, "503 ServiceUnavailable: made 503"),
         ("turn away", Kind.STATUS, "429 TooManyRequests: made 429"),
+        ("shut down", Kind.STATUS, "503 ServiceUnavailable: apiserver is shutting down"),
     ],
 )
 async def test_a_new_connection_without_a_good_answer_is_a_failure(server, make_probe, until, what, kind, detail):
@@ -184,14 +185,24 @@ async def test_a_connection_closed_while_nothing_is_under_way_is_replaced_in_sil
     assert kept.reconnects == 1
 
 
-async def test_a_stopping_server_may_turn_away_a_kept_connection(server, make_probe, until):
+@pytest.mark.parametrize("what", ["turn away", "shut down"])
+async def test_a_stopping_server_may_turn_away_a_kept_connection(server, make_probe, until, what):
     probe = make_probe(server, rates=KEPT_ONLY)
     async with probe:
-        await until(happened(server.misbehave("turn away", when=kept_reads)))
+        await until(happened(server.misbehave(what, when=kept_reads)))
         await until(done(probe, Stream.KEPT))
     report = probe.report()
     assert (report.failed, report.streams[Stream.KEPT].turned_away) == (0, 1)
     assert "1 turned away by a stopping server" in report.verdict
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_server_with_too_much_to_do_or_no_storage_has_failed_a_kept_request(server, make_probe, until, status):
+    probe = make_probe(server, rates=KEPT_ONLY)
+    async with probe:
+        await until(happened(server.misbehave(f"status {status}", when=kept_reads)))
+        await until(lambda: probe.report().failed)
+    assert probe.report().streams[Stream.KEPT].turned_away == 0
 
 
 async def test_to_be_turned_away_twice_is_a_failure(server, make_probe, until):
