@@ -18,7 +18,8 @@ from enum import Enum
 
 SETTLE_SECONDS = 1.0
 """How long the hosted slot must have answered without a break before the standby goes: three rounds of
-the load balancers' checks of a server that is down (0.3 s), so that every balancer has taken the hosted server in."""
+the load balancer's checks of a server of its own node that is down (0.3 s). Balancers of other nodes look every
+second; the standby's drain is for them."""
 
 
 class Slot(Enum):

@@ -26,6 +26,8 @@ from autarky.render.values import SYSTEM
 
 LEVELS = dict.fromkeys(standby.COMPONENTS, Level.CONTROLLERS) | {api_server.COMPONENT: Level.API_SERVER}
 PIVOT_TIMEOUT = 240.0
+POLL_SECONDS = 0.5
+"""Each look runs three commands on every control node, while all of them start API servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Pivot:
             timeout=PIVOT_TIMEOUT,
             progress=progress,
             clock=context.clock,
-            interval=0.2,
+            interval=POLL_SECONDS,
         )
 
 

@@ -31,7 +31,7 @@ HOSTED_DRAIN_SECONDS = 15
 standby needs to start (5 s), so that a bare `kubectl set image` on one node loses nothing."""
 STANDBY_DRAIN_SECONDS = 3
 """The standby goes only when the hosted one answers, so this covers no more than the load balancers'
-check (1 s) with a wide margin."""
+check (1 s, with a handshake) with a wide margin."""
 BEFORE_STOP = "/before-stop/kube-apiserver"
 """Of the node agent: it answers when the standby serves. Where nobody answers, the kubelet goes on."""
 READY_PATH = "/readyz?exclude=etcd&exclude=etcd-readiness"

@@ -39,6 +39,7 @@ MASTER_SOCKET = f"{RUN}/master.sock"
 CONFIGURATION_PATH = "/configuration"
 """Of the health port: the hash of the configuration that takes new connections."""
 
+LOOPBACK = "127.0.0.1"
 _MOUNTED = "/etc/haproxy"
 _MOUNTED_RUN = "/run/haproxy"
 _INPUTS = "# made from: "
@@ -47,10 +48,17 @@ SLOTS = tuple(slot for slot, _ in API_PORTS)
 ALIVE_FAILURES = 3
 """A server that is not ready takes no new connections at once; one that is late with a check or two (all
 cores busy) is still better than none, and keeps the sessions that it has."""
-INTERVALS = "inter 800ms fastinter 300ms downinter 300ms"
+READY_INTERVALS = "inter 800ms fastinter 300ms downinter 300ms"
 """A check's TCP and TLS handshake must end within its interval. 300 ms are too short for a starved machine;
-with 800 ms a server that hangs or is cut off leaves after 1.6 s at most. One that is down is looked at more often,
-since somebody waits for it."""
+with 800 ms a server that hangs or is cut off leaves after 1.6 s at most. The node's own that is down is looked at more
+often, since somebody waits for it."""
+ALIVE_INTERVALS = "inter 2s fastinter 300ms downinter 1s"
+"""Decides about sessions, not about new connections, so it may take longer. A check costs the two sides 5 ms together
+(a TLS handshake each time), and every node checks every server."""
+REMOTE = "downinter 1s"
+"""Of servers on other nodes: all nodes look at one that starts, which takes longer for it."""
+MEMBER_INTERVALS = "inter 2s fastinter 300ms downinter 300ms"
+"""A check asks for the quorum, so it costs all members. At boot the API server waits for the first that succeeds."""
 MEMBER_FAILURES = 5
 """A member's /readyz asks for the quorum: while a leader is elected, no member has one. To cut every session then would
 make a pause of a second an outage. Whoever does not accept at all is passed over at once, whatever the checks say."""
@@ -169,7 +177,7 @@ def parse(text: str) -> Balancer | None:
 
 
 def _api_frontend(balancer: Balancer) -> str:
-    address = "" if balancer.control_node else "127.0.0.1"
+    address = "" if balancer.control_node else LOOPBACK
     return (
         "frontend api\n"
         f"    bind {address}:{ports.NLLB_API}\n"
@@ -182,26 +190,28 @@ def _api_frontend(balancer: Balancer) -> str:
 def _ready(balancer: Balancer) -> str:
     """Own node first, then the others; on each the hosted server before the standby. What is withdrawn is checked,
     and gets nothing new."""
-    lines = _checked("ready", balancer, "/readyz", 1, "")
+    lines = _checked("ready", balancer, "/readyz", f"{READY_INTERVALS} fall 1 rise 1")
     for server, address, first, node in _api_servers(balancer):
-        lines.append(_server(server, address, first=first) + (" weight 0\n" if node.withdrawn else "\n"))
+        remote = "" if address.startswith(LOOPBACK) else f" {REMOTE}"
+        lines.append(_server(server, address, first=first) + remote + (" weight 0\n" if node.withdrawn else "\n"))
     return "".join(lines)
 
 
 def _alive(balancer: Balancer) -> str:
     """For when no server is ready. What is withdrawn comes last, and is still better than nothing."""
-    lines = _checked("alive", balancer, "/livez?exclude=etcd", ALIVE_FAILURES, " on-marked-down shutdown-sessions")
+    how = f"{ALIVE_INTERVALS} fall {ALIVE_FAILURES} rise 1 on-marked-down shutdown-sessions"
+    lines = _checked("alive", balancer, "/livez?exclude=etcd", how)
     servers = sorted(_api_servers(balancer), key=lambda found: found[3].withdrawn)
     for server, address, first, node in servers:
         lines.append(_server(server, address, first=first and not node.withdrawn) + "\n")
     return "".join(lines)
 
 
-def _checked(name: str, balancer: Balancer, path: str, failures: int, when_down: str) -> list[str]:
+def _checked(name: str, balancer: Balancer, path: str, how: str) -> list[str]:
     return [
         f"backend {name}\n    retries {_retries(balancer)}\n",
         f"    option httpchk GET {path}\n    http-check expect status 200\n",
-        f"    default-server check check-ssl verify none {INTERVALS} fall {failures} rise 1 {_SERVER}{when_down}\n",
+        f"    default-server check check-ssl verify none {how} {_SERVER}\n",
     ]
 
 
@@ -236,7 +246,7 @@ def _api_servers(balancer: Balancer) -> Iterable[tuple[str, str, bool, ApiNode]]
     own = [node for node in balancer.servers if node.name == balancer.node and balancer.control_node]
     others = [node for node in balancer.servers if node not in own]
     for node in own + others:
-        address = "127.0.0.1" if node in own else node.address
+        address = LOOPBACK if node in own else node.address
         for slot, port in API_PORTS:
             # A worker spreads over all hosted servers; a control node prefers its own.
             first = slot == "hosted" and (node in own or not own)
@@ -269,14 +279,15 @@ def _etcd(balancer: Balancer) -> str:
         lines.append("    option httpchk GET /readyz\n    http-check expect status 200\n")
         lines.append(
             f"    default-server check check-ssl verify required ca-file {_mounted(ETCD_CA_PATH)}"
-            f" crt {_mounted(ETCD_CLIENT_PATH)} {INTERVALS} fall {MEMBER_FAILURES} rise 1"
+            f" crt {_mounted(ETCD_CLIENT_PATH)} {MEMBER_INTERVALS} fall {MEMBER_FAILURES} rise 1"
             " on-marked-down shutdown-sessions\n"
         )
     own_is_there = any(member.name == balancer.node for member in balancer.etcd)
     for member in balancer.etcd:
         own = member.name == balancer.node
-        address = f"{'127.0.0.1' if own else member.address}:{ports.ETCD_CLIENT}"
-        lines.append(_server(member.name, address, first=own or not own_is_there) + "\n")
+        address = f"{LOOPBACK if own else member.address}:{ports.ETCD_CLIENT}"
+        remote = "" if own or len(balancer.etcd) == 1 else f" {REMOTE}"
+        lines.append(_server(member.name, address, first=own or not own_is_there) + remote + "\n")
     return "".join(lines)
 
 

@@ -49,6 +49,11 @@ RESTART_PERIOD = "20s"
 """On control nodes: what etcd and the API server ended for (a full disk, say) may pass any moment, and they should
 be back soon after. The kubelet's default of 5 minutes would be the outage."""
 
+STATS_PERIOD = "10s"
+"""Between two looks of containerd at the CPU time of all containers, for `UsageNanoCores` in its answers. The kubelet
+asks for that only with the feature PodAndContainerStatsFromCRI, and then every 10 s. containerd's default (2.3) of one
+second takes 2 % of a core on a node with ten pods."""
+
 # tcp_migrate_req: a closing listener hands its queued connections to its SO_REUSEPORT sibling (Linux 5.14).
 _SYSCTLS = """\
 net.ipv4.ip_forward = 1
@@ -200,6 +205,7 @@ sandbox = '{inputs.image("pause")}'
 
 [plugins.'io.containerd.cri.v1.runtime']
 restrict_oom_score_adj = {restrict_oom}
+stats_collect_period = '{STATS_PERIOD}'
 
 [plugins.'io.containerd.cri.v1.runtime'.cni]
 bin_dirs = ['{CNI_BIN}']
