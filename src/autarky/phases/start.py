@@ -175,6 +175,5 @@ async def kubelet_runs(host: Host) -> bool:
 
 
 async def start_kubelet(host: Host) -> None:
-    """Enable and start; a running kubelet is left alone."""
-    await host.run(["systemctl", "daemon-reload"])
+    """Enable, which makes systemd read its units anew, and start; a running kubelet is left alone."""
     await host.run(["systemctl", "enable", "--now", "kubelet"], timeout=60)
