@@ -2,13 +2,15 @@
 
 Contract: pure, like `slots`. Readiness of level 3 lies: a scheduler newer than its API servers is Ready for
 good and never leads. So the standby is activated when nobody renews the lease although it could be held,
-and taken away when somebody leads and a hosted pod is Ready that has not failed to lead before.
+and taken away when somebody leads and a hosted pod is Ready that has not failed to lead before. One that has is
+tried again, ever more rarely: a pod that was only late (its machine had too much to do, or its process was killed and
+had to wait for its own lease to end) shall not keep the standby for good.
 
 The rules (design §4): unknown is not down (rule 2): without an API, or while etcd is down (rule 9), nobody
 can renew a lease, so nothing is concluded and the clock starts anew; and pods that were cut off have ended
 meanwhile, and need their time to find the API again. The standby is dispensable only while a hosted pod of
-this node is Ready for SETTLE seconds, or, where the node has none, while another node is seen to lead for as long
-(rule 1).
+this node is Ready for SETTLE seconds, or, where the node has none that is trusted, while another node is seen to lead
+for as long (rule 1).
 
 Danger: both slots of a node give the same host name as their identity, so the holder's name tells the node
 and never the slot.
@@ -16,7 +18,7 @@ and never the slot.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from autarky.decide.slots import Action, Decision, Health, Memory, Slot
 
@@ -29,6 +31,9 @@ AFTER_OUTAGE_SECONDS = 30.0
 its requests that hang give up after 5 s each, its API server looks for etcd up to 10 s after an outage of a
 minute, and it waits for the lease's duration from when it first *sees* the lease."""
 SETTLE_SECONDS = 10.0
+TRUSTED_AGAIN_SECONDS = 600.0
+"""Until a hosted pod that did not lead gets another chance; twice as long each time. A standby that goes releases the
+lease: a chance that is not taken costs some ten seconds without a leader."""
 RENEWED_SECONDS = 5.0
 """A lease that is led is renewed every second or two: one that has not changed for longer may be a dead one's."""
 
@@ -59,12 +64,24 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """pod: uid of a hosted pod that was Ready and did not lead when nobody else did. at: monotonic seconds."""
+
+    pod: str
+    times: int
+    at: float
+
+    def is_held_against(self, pod: str | None, now: float) -> bool:
+        return pod == self.pod and now - self.at < TRUSTED_AGAIN_SECONDS * 2 ** (self.times - 1)
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseMemory:
     """lease, since: what was seen last, and since when (monotonic seconds) it has not changed.
 
     ready_since: since when the hosted pod has been Ready without a break. led_elsewhere_since: since when another
     node has renewed the lease without a break.
-    failed: hosted pods that were Ready and did not lead when nobody else did.
+    failed: the last failure of the hosted pod that is there.
     outage: nobody has renewed the lease since it could not be seen.
     """
 
@@ -72,7 +89,7 @@ class LeaseMemory:
     since: float | None = None
     ready_since: float | None = None
     led_elsewhere_since: float | None = None
-    failed: frozenset[str] = field(default_factory=frozenset)
+    failed: Failure | None = None
     outage: bool = False
 
 
@@ -93,7 +110,7 @@ def decide(wanted: Slot, seen: Seen, memory: LeaseMemory, now: float) -> LeaseDe
         return _act(Action.ACTIVATE_STANDBY, "this level is not hosted: its standby runs", memory)
     idle = _idle_seconds(memory, now, AFTER_OUTAGE_SECONDS if memory.outage and _is_there(seen.hosted) else 0.0)
     if not seen.standby_active:
-        return _standby_away(seen, memory, idle)
+        return _standby_away(seen, memory, idle, now)
     return _standby_there(seen, memory, idle, now)
 
 
@@ -110,7 +127,7 @@ def _watched(seen: Seen, memory: LeaseMemory, now: float) -> LeaseMemory:
     unchanged = memory.since is not None and seen.lease == memory.lease
     since = memory.since if unchanged else now
     ready_since = (memory.ready_since or now) if seen.hosted is Health.READY else None
-    failed = memory.failed & {seen.hosted_pod} if seen.hosted_pod is not None else frozenset[str]()
+    failed = memory.failed if memory.failed is not None and memory.failed.pod == seen.hosted_pod else None
     outage = memory.outage and (memory.since is None or unchanged)
     led = seen.elsewhere and since is not None and now - since < RENEWED_SECONDS
     led_since = (now if memory.led_elsewhere_since is None else memory.led_elsewhere_since) if led else None
@@ -127,22 +144,31 @@ def _idle_seconds(memory: LeaseMemory, now: float, patience: float) -> float | N
     return unchanged if unchanged > memory.lease.duration + EXPIRY_MARGIN + patience else None
 
 
-def _standby_away(seen: Seen, memory: LeaseMemory, idle: float | None) -> LeaseDecision:
+def _standby_away(seen: Seen, memory: LeaseMemory, idle: float | None, now: float) -> LeaseDecision:
     if idle is None:
         return _quiet("the lease is held, the standby is dormant", memory, settled=True)
     failed = memory.failed
     if seen.hosted is Health.READY and seen.hosted_pod is not None and not memory.outage:
-        failed |= {seen.hosted_pod}  # after an outage it may merely be late
+        failed = _failed_again(failed, seen.hosted_pod, now)  # after an outage it may merely be late
     sentence = f"nobody has renewed the lease for {idle:.0f} s (the hosted pod is {seen.hosted.value})"
     return _act(Action.ACTIVATE_STANDBY, f"{sentence}, so the standby takes over", replace(memory, failed=failed))
 
 
+def _failed_again(before: Failure | None, pod: str, now: float) -> Failure:
+    """Looks until the standby is there are one failure."""
+    if before is None:
+        return Failure(pod, 1, now)
+    return before if now - before.at < TRUSTED_AGAIN_SECONDS else Failure(pod, before.times + 1, now)
+
+
 def _standby_there(seen: Seen, memory: LeaseMemory, idle: float | None, now: float) -> LeaseDecision:
-    if seen.hosted is Health.ABSENT and memory.led_elsewhere_since is not None:
+    distrusted = memory.failed is not None and memory.failed.is_held_against(seen.hosted_pod, now)
+    no_use_to_wait = seen.hosted is Health.ABSENT or (seen.hosted is Health.READY and distrusted)
+    if no_use_to_wait and memory.led_elsewhere_since is not None:
         return _led_elsewhere(memory, now - memory.led_elsewhere_since)
     if seen.hosted is not Health.READY or memory.ready_since is None:
         return _quiet(f"the hosted pod is {seen.hosted.value}, the standby stays", memory)
-    if seen.hosted_pod in memory.failed:
+    if distrusted:
         return _quiet("the hosted pod is Ready, yet it did not lead when it could: the standby stays", memory)
     if idle is not None:
         return _quiet(f"nobody has renewed the lease for {idle:.0f} s: the standby stays", memory)
@@ -155,7 +181,7 @@ def _standby_there(seen: Seen, memory: LeaseMemory, idle: float | None, now: flo
 
 
 def _led_elsewhere(memory: LeaseMemory, seconds: float) -> LeaseDecision:
-    """There is no hosted pod of this node to wait for."""
+    """There is no hosted pod of this node to wait for, or none that is trusted."""
     sentence = f"another node leads since {seconds:.1f} s"
     if seconds < SETTLE_SECONDS:
         return _quiet(sentence, memory)
