@@ -26,6 +26,7 @@ from typing import Any
 from autarky import places
 from autarky.errors import UserError
 from autarky.lab import ssh
+from autarky.lab.limits import raise_limits
 from autarky.lab.machine import Machine, Seed, start_time
 from autarky.lab.network import MOST_HOSTS, LabNetwork, free_subnet, machine_networks
 from autarky.lab.rootfs import base_root
@@ -96,6 +97,7 @@ class Lab:
         for name in hosts:
             refuse_bad_name(name)
         await refuse_unfit_machine(self.directory)
+        raise_limits()
         base = await base_root(progress)
         async with self._locked():
             await self._describe_and_connect(hosts, runc)
