@@ -192,8 +192,7 @@ def _ready(balancer: Balancer) -> str:
     and gets nothing new."""
     lines = _checked("ready", balancer, "/readyz", f"{READY_INTERVALS} fall 1 rise 1")
     for server, address, first, node in _api_servers(balancer):
-        remote = "" if address.startswith(LOOPBACK) else f" {REMOTE}"
-        lines.append(_server(server, address, first=first) + remote + (" weight 0\n" if node.withdrawn else "\n"))
+        lines.append(_checked_server(server, address, first=first) + (" weight 0\n" if node.withdrawn else "\n"))
     return "".join(lines)
 
 
@@ -211,12 +210,16 @@ def _checked(name: str, balancer: Balancer, path: str, how: str) -> list[str]:
     return [
         f"backend {name}\n    retries {_retries(balancer)}\n",
         f"    option httpchk GET {path}\n    http-check expect status 200\n",
-        f"    default-server check check-ssl verify none {how} {_SERVER}\n",
+        f"    default-server check check-ssl verify none {_SERVER} {how}\n",
     ]
 
 
 def _server(server: str, address: str, *, first: bool) -> str:
     return f"    server {server} {address}{'' if first else ' backup'}"
+
+
+def _checked_server(server: str, address: str, *, first: bool) -> str:
+    return _server(server, address, first=first) + ("" if address.startswith(LOOPBACK) else f" {REMOTE}")
 
 
 def _last_resort(balancer: Balancer) -> str:
@@ -282,12 +285,12 @@ def _etcd(balancer: Balancer) -> str:
             f" crt {_mounted(ETCD_CLIENT_PATH)} {MEMBER_INTERVALS} fall {MEMBER_FAILURES} rise 1"
             " on-marked-down shutdown-sessions\n"
         )
+    write = _server if len(balancer.etcd) == 1 else _checked_server
     own_is_there = any(member.name == balancer.node for member in balancer.etcd)
     for member in balancer.etcd:
         own = member.name == balancer.node
         address = f"{LOOPBACK if own else member.address}:{ports.ETCD_CLIENT}"
-        remote = "" if own or len(balancer.etcd) == 1 else f" {REMOTE}"
-        lines.append(_server(member.name, address, first=own or not own_is_there) + remote + "\n")
+        lines.append(write(member.name, address, first=own or not own_is_there) + "\n")
     return "".join(lines)
 
 

@@ -62,6 +62,7 @@ def test_a_pod_that_was_ready_and_did_not_lead_is_not_waited_for():
     """A scheduler newer than its API servers is Ready for good."""
     actions, memory = follow(THERE, after(60, SEEN).memory, FAILED_AT, FAILED_AT + TRUSTED_AGAIN_SECONDS - 1)
     assert actions == []
+    assert "did not lead" in decide(Slot.HOSTED, THERE, memory, FAILED_AT + 1).decision.sentence
     other = replace(THERE, hosted_pod="another pod")
     assert after(SETTLE_SECONDS, other, memory).decision.actions == (Action.WITHDRAW_STANDBY,)
 
