@@ -36,6 +36,7 @@ class Controller:
     name: str
     hosted_port: int
     standby_port: int
+    cpu: str
     memory: str
     live_path: str
     ready_path: str
@@ -101,6 +102,7 @@ CONTROLLERS = {
         CONTROLLER_MANAGER,
         ports.CONTROLLER_MANAGER_HOSTED,
         ports.CONTROLLER_MANAGER_STANDBY,
+        "200m",  # as with kubeadm: of all that starts after a power cut, most waits for it
         "128Mi",
         "/healthz",  # it serves no other
         "/healthz",
@@ -111,6 +113,7 @@ CONTROLLERS = {
         SCHEDULER,
         ports.SCHEDULER_HOSTED,
         ports.SCHEDULER_STANDBY,
+        "100m",
         "64Mi",
         "/livez",
         "/readyz",
@@ -138,7 +141,8 @@ def _container(inputs: Inputs, controller: Controller, *, port: int, hosted: boo
         volumeMounts=[pods.mount("files", FILES)],
         securityContext=pods.restricted_container(),
     )
-    container["resources"] = pods.requests("100m", controller.memory) if hosted else pods.standby_share(controller.name)
+    asked = pods.requests(controller.cpu, controller.memory)
+    container["resources"] = asked if hosted else pods.standby_share(controller.name)
     return container
 
 

@@ -13,8 +13,9 @@ A revision is named by its content and never changed; it counts only once `curre
 happens after everything in it was synced: complete or absent. A file that is not whole all the same (empty or
 torn, by a hand or a damaged disk) counts as absent: then `previous` is activated. The script needs no API, no
 container and nothing but a POSIX shell with coreutils (and bash to try a port), and may fail without harm: the
-kubelet's unit runs it, before the kubelet for the API server and beside it for the rest, which can do nothing
-without an API: what starts at the same time only makes each other late.
+kubelet's unit runs it, before the kubelet for the API server. The rest can do nothing without an API, and when there
+is one the kubelet starts the hosted ones: their standbys come only where those have had their time and do not answer.
+What starts at the same time only makes each other late.
 """
 
 from __future__ import annotations
@@ -43,8 +44,11 @@ STANDBY_PORTS = {
     controllers.SCHEDULER: ports.SCHEDULER_STANDBY,
 }
 COMPONENTS = tuple(HOSTED_PORTS)
-REST_SECONDS = 8
+API_SECONDS = 8
 """The API server of a booting node listens after some 4 s; whatever keeps it back keeps nothing else back for long."""
+HOSTED_SECONDS = 15
+"""Hosted pods of level 3 answer some 6 s after an API server listens. Where none does by then, its lease would be held
+to be stale in a moment, too."""
 ACTIVATION_NAME = "[0-9a-f]" * 8
 """The pattern of what an activation is called: the beginning of its uid."""
 
@@ -95,7 +99,7 @@ _SCRIPT = """\
 #!/bin/sh
 # Standby static pods of the control plane: put in place, taken away, listed. Written by autarky.
 #   standby boot                 before the kubelet starts: activate the API server, unless it answers on its own port
-#   standby boot-rest            the same for the others, as soon as an API server listens, or after @REST_SECONDS@ s
+#   standby boot-rest            the others, where the hosted one does not answer within @HOSTED_SECONDS@ s of an API server
 #   standby switch COMPONENT REVISION   make a complete revision the current one
 #   standby activate COMPONENT   a new activation of the current revision, unless one is in place
 #                                (of the previous one when the current one is not whole)
@@ -213,13 +217,23 @@ note_boot() {
 boot() { note_boot; activate_silent @API@; }
 
 boot_rest() {
-\tattempts=@REST_ATTEMPTS@
-\tuntil api_server_listens || [ "$attempts" -eq 0 ]; do sleep 0.2; attempts=$((attempts - 1)); done
+\tpatiently @API_SECONDS@ api_server_listens
+\tpatiently @HOSTED_SECONDS@ rest_answers
 \tlock
 \tfor component in @REST@; do activate_silent "$component"; done
 }
 
 activate_silent() { answers "$(hosted_port "$1")" || activate "$1"; }
+
+# SECONDS COMMAND: until it succeeds, and no longer.
+patiently() {
+\tattempts=$(($1 * 4))
+\tuntil "$2" || [ "$attempts" -eq 0 ]; do sleep 0.25; attempts=$((attempts - 1)); done
+}
+
+rest_answers() {
+\tfor component in @REST@; do answers "$(hosted_port "$component")" || return 1; done
+}
 
 api_server_listens() { answers "$(hosted_port @API@)" || answers @API_PORT@ || answers @SPARE@; }
 
@@ -238,8 +252,8 @@ _SCRIPT = (
     .replace("@MANIFESTS@", places.MANIFESTS)
     .replace("@API@", api_server.COMPONENT)
     .replace("@REST@", " ".join(name for name in COMPONENTS if name != api_server.COMPONENT))
-    .replace("@REST_SECONDS@", str(REST_SECONDS))
-    .replace("@REST_ATTEMPTS@", str(REST_SECONDS * 5))
+    .replace("@API_SECONDS@", str(API_SECONDS))
+    .replace("@HOSTED_SECONDS@", str(HOSTED_SECONDS))
     .replace("@API_PORT@", str(ports.API_STANDBY))
     .replace("@SPARE@", str(ports.API_STANDBY_SPARE))
     .replace("@ACTIVATION_NAME@", ACTIVATION_NAME)

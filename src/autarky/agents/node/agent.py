@@ -1,6 +1,6 @@
 """The agent's loop on a control node: observe, decide, act, say one sentence.
 
-Contract: level-triggered; every round looks at everything anew, so a missed event costs a round. The API
+Contract: level-triggered; every round looks at everything anew, so a missed event costs REST_SECONDS. The API
 being away is an input like any other. What is decided is decided by `autarky.decide`; this only looks and
 carries out. Each action is atomic on its own, so the process may be killed between any two.
 """
@@ -27,8 +27,11 @@ from autarky.ports import Clock, Kube, Object
 from autarky.render import agent, api_server, controllers
 from autarky.render.values import SYSTEM
 
-ROUND_SECONDS = 0.5
+LOOK_SECONDS = 0.5
 """A hosted API server drains for 15 s and its standby needs 5 s to start: half a second is soon enough."""
+REST_SECONDS = 2.0
+"""Between two whole rounds while the node's API server serves from its hosted slot and nothing is heard from the API:
+only its port is looked at meanwhile."""
 SETTLE_SECONDS = 10.0
 """How long a hosted API server must have served before its standby goes: one that crashes soon after its
 start is still covered."""
@@ -40,7 +43,7 @@ COUNTERS = {slots.Action.ACTIVATE_STANDBY: metrics.ACTIVATIONS, slots.Action.WIT
 
 @dataclass(slots=True)
 class NodeAgent:
-    """Use `round` again and again; the other methods say what the last round knew.
+    """Use `look` again and again; the other methods say what the last round knew.
 
     hosted: whether this process is that of the DaemonSet.
     """
@@ -61,6 +64,7 @@ class NodeAgent:
     _memory: slots.Memory = field(default_factory=slots.Memory)
     _leases: dict[str, leadership.LeaseMemory] = field(default_factory=dict)
     _serves: dict[str, bool] = field(default_factory=dict)
+    _rests_until: float = 0.0
 
     def __post_init__(self) -> None:
         parts = (self.kube, self.api, self.clock, self.images, self.told.tell)
@@ -76,23 +80,38 @@ class NodeAgent:
         """As of the last round; False when that is not known."""
         return self._serves.get(component, False)
 
-    async def round(self) -> None:
-        """One look at everything, and what follows from it."""
+    def heard(self) -> None:
+        """The API has told something: the next look is at everything."""
+        self._rests_until = 0.0
+
+    async def look(self) -> None:
+        """At everything, and what follows from it; while this node rests, at its API server's port only."""
+        hosted = self.hand_over.judged(await self.own_ports.hosted_api_server())
+        now = self.clock.monotonic()
+        if hosted is slots.Health.READY and now < self._rests_until:
+            return
+        self._rests_until = now + REST_SECONDS  # what is heard during the round counts
+        if not await self._round(hosted):
+            self._rests_until = 0.0
+
+    async def _round(self, hosted_api_server: slots.Health) -> bool:
+        """Whether nothing but a rest follows."""
         if role_on_disk.leaves():
             await self._leave()
-            return
+            return False
         self._follow_wanted_level()
         lowest = slots_on_disk.wanted_level()
         if lowest is None:
             self.told.tell("level", "which levels are hosted is not known yet")
-            return
+            return False
         active = slots_on_disk.active_standbys()
         etcd_up = await self.etcd_up()
-        await self._api_server(_wanted(api_server.COMPONENT, lowest), active, etcd_up)
+        await self._api_server(hosted_api_server, _wanted(api_server.COMPONENT, lowest), active, etcd_up)
         for component in controllers.CONTROLLERS:
             await self._controller(component, _wanted(component, lowest), active, etcd_up)
         await self._parked_agent(etcd_up)
         await self._announce(lowest, active)
+        return etcd_up and active is not None and not any(active.values())
 
     async def _announce(self, lowest: int, active: Mapping[str, bool] | None) -> None:
         """What cannot be read leaves what was told before."""
@@ -128,9 +147,10 @@ class NodeAgent:
 
     # --- level 2 ---
 
-    async def _api_server(self, wanted: slots.Slot, active: Mapping[str, bool] | None, etcd_up: bool) -> None:
+    async def _api_server(
+        self, hosted: slots.Health, wanted: slots.Slot, active: Mapping[str, bool] | None, etcd_up: bool
+    ) -> None:
         component = api_server.COMPONENT
-        hosted = self.hand_over.judged(await self.own_ports.hosted_api_server())
         self._serves[component] = hosted is slots.Health.READY
         standby_active = None if active is None else active[component]
         serves = hosted is slots.Health.READY and standby_active
@@ -272,5 +292,5 @@ async def run(node_agent: NodeAgent, alive: Callable[[], None], must_yield: Call
     """Round after round, until somebody else is to act."""
     while not must_yield():
         alive()
-        await node_agent.round()
-        await asyncio.sleep(ROUND_SECONDS)
+        await node_agent.look()
+        await asyncio.sleep(LOOK_SECONDS)

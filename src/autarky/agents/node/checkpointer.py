@@ -35,9 +35,6 @@ from autarky.store import write_private
 
 RETRY_SECONDS = 5.0
 """Between two attempts to read a pod's content from an API that does not answer."""
-PACE_SECONDS = 2.0
-"""Between two looks at the disk while the hosted pod goes on being Ready: nothing of it is urgent, and looking twice
-a second for ever is not free. What is not Ready is heard of at once, so that health is still without a break."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +66,10 @@ class Checkpointer:
     """What the standby has otherwise than the hosted pod, as far as no rule of all components says so."""
     _memory: checkpoint.Memory = field(default_factory=checkpoint.Memory)
     _reading: Reading | None = None
-    _looked: float | None = None
-    """When a Ready pod was looked at last; None when the last one was not."""
 
     async def round(self, wanted: Slot, hosted: Health, *, etcd_up: bool) -> None:
         """`hosted`: the hosted slot's health as of now, by its own port or its lease."""
         looked = self.clock.monotonic()
-        steady = hosted is Health.READY and etcd_up
-        if steady and self._looked is not None and looked - self._looked < PACE_SECONDS:
-            return
-        self._looked = looked if steady else None
         pod = self.api.hosted_pod(self.component)
         instance = None if pod is None else instance_of(pod)
         if hosted is Health.READY and pod is not None and instance is not None:

@@ -29,13 +29,15 @@ from autarky.render import api_server, nllb
 from autarky.render.endpoints import KIND, NAME, NAMESPACE, slice_endpoints
 from autarky.store import write_private
 
-POLL_SECONDS = 2.0
-"""Files tell nobody; a look at them, and a question to HAProxy on loopback, cost a fraction of a millisecond."""
+POLL_SECONDS = 1.0
+"""Between two looks until HAProxy runs what it should."""
+REST_SECONDS = 5.0
+"""Then: files tell nobody, and a look at them and a question to HAProxy take more than a millisecond."""
 RELOAD_PAUSE = 10.0
 """Between two reloads: each may leave a worker behind, and a cluster that changes does so several times in a row. Also
 the time in which a reload that was asked for must be seen."""
-MEMBERS = f"{places.HOST_STATE}/etcd-members.json"
-"""Of etcd, as the agent last read them there: [{"name", "address", "learner"}], without those that leave."""
+MEMBERS = places.MEMBERS_FILE
+"""[{"name", "address", "learner"}], without those that leave."""
 _CREDENTIALS = (nllb.ETCD_CLIENT_PATH, nllb.ETCD_CA_PATH)
 
 
@@ -78,12 +80,11 @@ class LoadBalancer:
             group.create_task(self._slice.run())
             while True:
                 self._changed.clear()
-                await self.round()
-                await self._rest()
+                await self._rest(REST_SECONDS if await self.round() else POLL_SECONDS)
 
-    async def _rest(self) -> None:
+    async def _rest(self, seconds: float) -> None:
         try:
-            async with asyncio.timeout(POLL_SECONDS):
+            async with asyncio.timeout(seconds):
                 await self._changed.wait()
         except TimeoutError:
             pass

@@ -151,6 +151,7 @@ async def _act_on_control_node(node: str, slot: str, hold: Hold, say: Say, hand_
     changed, node_changed = asyncio.Event(), asyncio.Event()
 
     def heard() -> None:
+        agent.heard()
         changed.set()
         node_changed.set()
 
