@@ -99,7 +99,7 @@ _SCRIPT = """\
 #!/bin/sh
 # Standby static pods of the control plane: put in place, taken away, listed. Written by autarky.
 #   standby boot                 before the kubelet starts: activate the API server, unless it answers on its own port
-#   standby boot-rest            the others, where the hosted one does not answer within @HOSTED_SECONDS@ s of an API server
+#   standby boot-rest            the others, unless they answer within @HOSTED_SECONDS@ s of an API server
 #   standby switch COMPONENT REVISION   make a complete revision the current one
 #   standby activate COMPONENT   a new activation of the current revision, unless one is in place
 #                                (of the previous one when the current one is not whole)
