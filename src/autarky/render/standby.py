@@ -15,7 +15,8 @@ torn, by a hand or a damaged disk) counts as absent: then `previous` is activate
 container and nothing but a POSIX shell with coreutils (and bash to try a port), and may fail without harm: the
 kubelet's unit runs it, before the kubelet for the API server. The rest can do nothing without an API, and when there
 is one the kubelet starts the hosted ones: their standbys come only where those have had their time and do not answer.
-What starts at the same time only makes each other late.
+What starts at the same time only makes each other late. For the same reason it looks once a second and no more: each
+look starts a process.
 """
 
 from __future__ import annotations
@@ -44,11 +45,9 @@ STANDBY_PORTS = {
     controllers.SCHEDULER: ports.SCHEDULER_STANDBY,
 }
 COMPONENTS = tuple(HOSTED_PORTS)
-API_SECONDS = 8
-"""The API server of a booting node listens after some 4 s; whatever keeps it back keeps nothing else back for long."""
-HOSTED_SECONDS = 15
-"""Hosted pods of level 3 answer some 6 s after an API server listens. Where none does by then, its lease would be held
-to be stale in a moment, too."""
+REST_SECONDS = 60
+"""Hosted pods of level 3 answer 10 to 30 s after the kubelet has started, and the agent that reads a stale lease does
+not wait for the script."""
 ACTIVATION_NAME = "[0-9a-f]" * 8
 """The pattern of what an activation is called: the beginning of its uid."""
 
@@ -99,7 +98,7 @@ _SCRIPT = """\
 #!/bin/sh
 # Standby static pods of the control plane: put in place, taken away, listed. Written by autarky.
 #   standby boot                 before the kubelet starts: activate the API server, unless it answers on its own port
-#   standby boot-rest            the others, unless they answer within @HOSTED_SECONDS@ s of an API server
+#   standby boot-rest            the others, unless the hosted ones answer within @REST_SECONDS@ s
 #   standby switch COMPONENT REVISION   make a complete revision the current one
 #   standby activate COMPONENT   a new activation of the current revision, unless one is in place
 #                                (of the previous one when the current one is not whole)
@@ -217,25 +216,17 @@ note_boot() {
 boot() { note_boot; activate_silent @API@; }
 
 boot_rest() {
-\tpatiently @API_SECONDS@ api_server_listens
-\tpatiently @HOSTED_SECONDS@ rest_answers
+\tattempts=@REST_SECONDS@
+\tuntil rest_answers || [ "$attempts" -eq 0 ]; do sleep 1; attempts=$((attempts - 1)); done
 \tlock
 \tfor component in @REST@; do activate_silent "$component"; done
-}
-
-activate_silent() { answers "$(hosted_port "$1")" || activate "$1"; }
-
-# SECONDS COMMAND: until it succeeds, and no longer.
-patiently() {
-\tattempts=$(($1 * 4))
-\tuntil "$2" || [ "$attempts" -eq 0 ]; do sleep 0.25; attempts=$((attempts - 1)); done
 }
 
 rest_answers() {
 \tfor component in @REST@; do answers "$(hosted_port "$component")" || return 1; done
 }
 
-api_server_listens() { answers "$(hosted_port @API@)" || answers @API_PORT@ || answers @SPARE@; }
+activate_silent() { answers "$(hosted_port "$1")" || activate "$1"; }
 
 case "${1-}" in
 list) list ;;
@@ -252,8 +243,7 @@ _SCRIPT = (
     .replace("@MANIFESTS@", places.MANIFESTS)
     .replace("@API@", api_server.COMPONENT)
     .replace("@REST@", " ".join(name for name in COMPONENTS if name != api_server.COMPONENT))
-    .replace("@API_SECONDS@", str(API_SECONDS))
-    .replace("@HOSTED_SECONDS@", str(HOSTED_SECONDS))
+    .replace("@REST_SECONDS@", str(REST_SECONDS))
     .replace("@API_PORT@", str(ports.API_STANDBY))
     .replace("@SPARE@", str(ports.API_STANDBY_SPARE))
     .replace("@ACTIVATION_NAME@", ACTIVATION_NAME)

@@ -8,8 +8,10 @@ import re
 import socket
 import stat
 import subprocess
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,8 +31,10 @@ class Place:
 
     root: Path
     ports: dict[str, int]
+    sockets: Mapping[str, socket.socket]
+    """Bound to those ports."""
     attempts: int = 0
-    """How often `boot-rest` looks for an API server before it goes on without one."""
+    """How often `boot-rest` looks for the hosted ones before it goes on without them."""
 
     @property
     def manifests(self) -> Path:
@@ -93,7 +97,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     sockets = {component: socket.socket() for component in standby.COMPONENTS}
     for taken in sockets.values():
         taken.bind(("127.0.0.1", 0))
-    yield Place(tmp_path, {component: taken.getsockname()[1] for component, taken in sockets.items()})
+    yield Place(tmp_path, {component: taken.getsockname()[1] for component, taken in sockets.items()}, sockets)
     for taken in sockets.values():
         taken.close()
 
@@ -351,12 +355,16 @@ def test_at_boot_everything_that_does_not_answer_on_its_own_port_gets_its_standb
     assert components == {API, "kube-controller-manager"}
 
 
-def test_at_boot_the_rest_waits_until_an_api_server_listens(ready):
+def test_at_boot_what_answers_after_a_while_gets_no_standby(ready):
     ready.attempts = 1_000_000
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        ready.ports[API] = listening.getsockname()[1]
-        ready.ok("boot-rest")
-    assert {pod["metadata"]["labels"]["k8s-app"] for pod in ready.active()} == set(standby.COMPONENTS) - {API}
+    with ThreadPoolExecutor() as beside:
+        waiting = beside.submit(ready.ok, "boot-rest")
+        time.sleep(0.3)
+        assert not waiting.done()
+        for component in set(standby.COMPONENTS) - {API}:
+            ready.sockets[component].listen()
+        waiting.result(timeout=30)
+    assert ready.active() == []
 
 
 def test_at_boot_a_missing_standby_keeps_no_other_from_coming_up(place):
