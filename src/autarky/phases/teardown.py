@@ -52,16 +52,22 @@ for plugin in bridge loopback host-local portmap; do
 done
 systemctl daemon-reload
 """
+# What a worker has there, certificates and no key, nobody misses.
 # A mount point cannot be renamed: then what is in it moves into a directory of its own.
 _KEEP = f"""\
 set -eu
+if [ -d {places.PKI} ] && needed=$(find {places.PKI} ! -type d ! -name '*.crt') && [ -z "$needed" ]; then
+  rm -rf {places.PKI} || mountpoint -q {places.PKI}
+fi
 for kept in {places.ETCD_DATA} {places.PKI}; do
   [ -n "$(ls -A "$kept" 2>/dev/null)" ] || continue
   if mountpoint -q "$kept"; then
     mkdir -m 700 "$kept/kept.$1"
     find "$kept" -mindepth 1 -maxdepth 1 ! -name 'kept.*' -exec mv -t "$kept/kept.$1" {{}} +
+    echo "$kept/kept.$1"
   else
     mv "$kept" "$kept.$1"
+    echo "$kept.$1"
   fi
 done
 """
@@ -104,8 +110,9 @@ async def clean(host: Host, stamp: str, progress: Progress, *, purge: bool) -> N
     if purge:
         await host.run(["sh", "-c", _PURGE], timeout=120)
     else:
-        await host.run(["sh", "-c", _KEEP, "sh", stamp])
-        progress.note(f"{host.name}: etcd data and keys are kept under names that end in {stamp}")
+        kept = (await host.run(["sh", "-c", _KEEP, "sh", stamp])).text.split()
+        if kept:
+            progress.note(f"{host.name}: kept is {' and '.join(kept)}")
     await host.remove([places.NODE_MARKER])
     await host.run(["sh", "-c", _EMPTY, "sh", places.HOST_ROOT])
 
