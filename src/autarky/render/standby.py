@@ -98,7 +98,7 @@ _SCRIPT = """\
 #!/bin/sh
 # Standby static pods of the control plane: put in place, taken away, listed. Written by autarky.
 #   standby boot                 before the kubelet starts: activate the API server, unless it answers on its own port
-#   standby boot-rest            the others, unless the hosted ones answer within @REST_SECONDS@ s
+#   standby boot-rest            the others that have a standby, unless the hosted ones answer within @REST_SECONDS@ s
 #   standby switch COMPONENT REVISION   make a complete revision the current one
 #   standby activate COMPONENT   a new activation of the current revision, unless one is in place
 #                                (of the previous one when the current one is not whole)
@@ -216,14 +216,22 @@ note_boot() {
 boot() { note_boot; activate_silent @API@; }
 
 boot_rest() {
+\twaiting=$(resting)
 \tattempts=@REST_SECONDS@
-\tuntil rest_answers || [ "$attempts" -eq 0 ]; do sleep 1; attempts=$((attempts - 1)); done
+\tuntil all_answer $waiting || [ "$attempts" -eq 0 ]; do sleep 1; attempts=$((attempts - 1)); done
 \tlock
-\tfor component in @REST@; do activate_silent "$component"; done
+\tfor component in $waiting; do activate_silent "$component"; done
 }
 
-rest_answers() {
-\tfor component in @REST@; do answers "$(hosted_port "$component")" || return 1; done
+# The components whose standby could be activated and is not: none on a worker, or where level 3 lives in that slot.
+resting() {
+\tfor component in @REST@; do
+\t\t[ ! -L "$standby/$component/current" ] || [ -n "$(active "$component")" ] || echo "$component"
+\tdone
+}
+
+all_answer() {
+\tfor component in "$@"; do answers "$(hosted_port "$component")" || return 1; done
 }
 
 activate_silent() { answers "$(hosted_port "$1")" || activate "$1"; }

@@ -367,6 +367,21 @@ def test_at_boot_what_answers_after_a_while_gets_no_standby(ready):
     assert ready.active() == []
 
 
+def test_at_boot_nothing_is_waited_for_where_there_is_nothing_to_activate(place):
+    place.attempts = 1_000_000
+    place.ok("boot-rest")
+    assert place.active() == []
+
+
+def test_at_boot_nothing_is_waited_for_where_level_3_lives_in_the_standby_slot(ready):
+    for component in set(standby.COMPONENTS) - {API}:
+        ready.ok("activate", component)
+    before = ready.active()
+    ready.attempts = 1_000_000
+    ready.ok("boot-rest")
+    assert ready.active() == before
+
+
 def test_at_boot_a_missing_standby_keeps_no_other_from_coming_up(place):
     for component in ("kube-controller-manager", "kube-scheduler"):
         place.write(revision(component))

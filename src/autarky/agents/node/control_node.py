@@ -17,6 +17,7 @@ from typing import NoReturn
 from autarky.agents.node import control_parts, ports_seen, role_on_disk, slots_on_disk
 from autarky.agents.node.control_parts import ControlParts, NotYet
 from autarky.agents.node.role_on_disk import State
+from autarky.agents.waiting import changed_within
 from autarky.decide import control_nodes
 from autarky.decide.control_nodes import ANNOTATION, JOINING, READY, Duty, OwnNode
 from autarky.errors import AutarkyError
@@ -53,11 +54,7 @@ class ControlNode:
         while True:
             self.changed.clear()
             pause = POLL_SECONDS if await self._safe_round() else REST_SECONDS
-            try:
-                async with asyncio.timeout(pause):
-                    await self.changed.wait()
-            except TimeoutError:
-                continue
+            await changed_within(self.changed, pause)
 
     async def _safe_round(self) -> bool:
         try:

@@ -19,6 +19,7 @@ from typing import NoReturn
 from autarky.agents.node import etcd_on_disk, etcd_seen
 from autarky.agents.node.etcd_seen import EtcdSeen, address_of
 from autarky.agents.node.told import Told
+from autarky.agents.waiting import changed_within
 from autarky.decide import etcd_leaving, etcd_local, etcd_members
 from autarky.decide.pods import is_ready
 from autarky.errors import ApiError, AutarkyError
@@ -74,13 +75,9 @@ class EtcdMembership:
         return level is not None and level <= LAST_LEVEL and etcd_on_disk.has_certificates()
 
     async def _wait(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self.changed.wait()
-        except TimeoutError:
-            return
-        self.changed.clear()
-        await self.clock.sleep(0.1)  # changes come in swarms
+        if await changed_within(self.changed, seconds):
+            self.changed.clear()
+            await self.clock.sleep(0.1)  # changes come in swarms
 
     async def _safe_round(self) -> bool:
         try:

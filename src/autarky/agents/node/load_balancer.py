@@ -20,6 +20,7 @@ from typing import NoReturn
 
 from autarky import places
 from autarky.agents.node import haproxy, metrics
+from autarky.agents.waiting import changed_within
 from autarky.decide import balancer
 from autarky.kube import KubeClient, Reflector
 from autarky.model.balancer import Balancer, EtcdNode
@@ -80,14 +81,8 @@ class LoadBalancer:
             group.create_task(self._slice.run())
             while True:
                 self._changed.clear()
-                await self._rest(REST_SECONDS if await self.round() else POLL_SECONDS)
-
-    async def _rest(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
-        except TimeoutError:
-            pass
+                pause = REST_SECONDS if await self.round() else POLL_SECONDS
+                await changed_within(self._changed, pause)
 
     async def round(self) -> bool:
         """One look at everything, and what follows from it; whether HAProxy runs what it should by now."""

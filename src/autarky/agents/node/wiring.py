@@ -28,6 +28,7 @@ from autarky.agents.node.lock import Hold
 from autarky.agents.node.parked_agent import ParkedAgent
 from autarky.agents.node.ports_seen import OwnPorts
 from autarky.agents.node.told import Say, Told
+from autarky.agents.waiting import changed_within
 from autarky.clock import SystemClock
 from autarky.cri.client import CriClient
 from autarky.cri.images import ImageKeeper
@@ -108,21 +109,12 @@ async def _act_on_worker(node: str, hold: Hold, say: Say) -> None:
             beside = [group.create_task(one.run()) for one in (api, balancer, duty)]
             while not role_on_disk.acts_as_control_node():
                 hold.alive()
-                await _passes(duty.role_changed)
+                await changed_within(duty.role_changed, IDLE_SECONDS)
             for task in beside:
                 task.cancel()
     finally:
         for close in (cri.close, kube.close):
             await close()
-
-
-async def _passes(event: asyncio.Event) -> None:
-    """A while, or until the event."""
-    try:
-        async with asyncio.timeout(IDLE_SECONDS):
-            await event.wait()
-    except TimeoutError:
-        return
 
 
 def _load_balancer(node: str, kube: KubeClient, said: Told) -> LoadBalancer:

@@ -17,6 +17,7 @@ from typing import NoReturn
 from prometheus_client import Counter, Histogram
 
 from autarky.agents.operator.duty import Duty, Say
+from autarky.agents.waiting import changed_within
 from autarky.errors import AutarkyError
 from autarky.ports import Clock
 
@@ -77,12 +78,8 @@ class Loop:
         return LONGEST_QUIET if again is None else again
 
     async def _quiet(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self.changed.wait()
-        except TimeoutError:
-            return
-        await self.clock.sleep(GATHER_SECONDS)
+        if await changed_within(self.changed, seconds):
+            await self.clock.sleep(GATHER_SECONDS)
 
 
 def _where(error: Exception) -> str:
