@@ -8,6 +8,8 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
+from balancers import configuration
+from ha import etcd_members
 from harness import TestCluster
 
 SYSTEM = ("-n", "kube-system")
@@ -93,6 +95,28 @@ def endpoints(cluster: TestCluster) -> set[str]:
     """The nodes that default/kubernetes leads to."""
     found = json.loads(cluster.kubectl("get", "endpointslice", "kubernetes", "-o", "json"))
     return {endpoint["nodeName"] for endpoint in found["endpoints"]}
+
+
+def member_phase(cluster: TestCluster, node: str) -> str:
+    """Of the node's EtcdMember; "" where it has none, or one of which nothing was said yet."""
+    path = "jsonpath={.status.phase}"
+    return cluster.kubectl("get", "etcdmember", node, "--ignore-not-found", "-o", path, check=False).strip()
+
+
+def etcd_is_on(cluster: TestCluster, *nodes: str) -> bool:
+    """Whether etcd has a member on each of these nodes and no other, and their objects call them members."""
+    objects = cluster.kubectl("get", "etcdmembers", "-o", "name", check=False).split()
+    named = {name.rpartition("/")[2] for name in objects}
+    return (
+        named == set(nodes) == etcd_members(cluster, nodes[0])
+        and {member_phase(cluster, node) for node in nodes} == {"Member"}
+    )  # fmt: skip
+
+
+def balanced(cluster: TestCluster, servers: set[str], *hosts: str) -> bool:
+    """Whether the load balancer of each of these hosts leads to the API servers of those nodes and no other."""
+    found = [configuration(cluster, host) for host in hosts]
+    return all(one is not None and {node.name for node in one.servers} == servers for one in found)
 
 
 def rights(cluster: TestCluster) -> set[str]:

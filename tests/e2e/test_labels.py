@@ -19,7 +19,9 @@ from labels import (
     SYSTEM,
     WISH,
     address_of,
+    balanced,
     endpoints,
+    etcd_is_on,
     is_control_node,
     is_worker,
     label,
@@ -67,6 +69,8 @@ def test_a_label_makes_a_worker_a_control_node_and_fails_no_request(cluster: Tes
         cluster.wait("the rollout is over", lambda: _rolled_out(cluster), seconds=120)
     assert reports[0]["failed"] == 0, json.dumps(reports[0])
     assert endpoints(cluster) == {"n1", "n2"}
+    cluster.wait("it has a member of etcd", lambda: etcd_is_on(cluster, "n1", "n2"), seconds=120)
+    cluster.wait("both load balancers lead to it", lambda: balanced(cluster, {"n1", "n2"}, "n1", "n2"))
     there = parts_of_a_control_node(cluster, "n2")
     assert {f"/var/lib/autarky/standby/{component}/current" for component in COMPONENTS} <= there
     assert {"/etc/kubernetes/pki/etcd/server.key", "/var/lib/autarky/nllb/etcd-client.pem"} <= there
@@ -99,6 +103,8 @@ def test_without_the_label_it_is_a_worker_again_and_no_request_fails(cluster: Te
     assert reports[0]["failed"] == 0, json.dumps(reports[0])
     assert endpoints(cluster) == {"n1"}
     assert not parts_of_a_control_node(cluster, "n2")
+    cluster.wait("n1 has the only member", lambda: etcd_is_on(cluster, "n1"))
+    cluster.wait("both load balancers lead to n1 alone", lambda: balanced(cluster, {"n1"}, "n1", "n2"))
     cluster.wait("no right of it is left", lambda: not rights(cluster))
 
 
@@ -132,14 +138,18 @@ def test_there_and_back_ten_times(cluster: TestCluster) -> None:
             label(cluster, "n2")
             cluster.wait("n2 is a control node", lambda: is_control_node(cluster, "n2"), seconds=180)
             assert endpoints(cluster) == {"n1", "n2"}
-            assert {f"/var/lib/autarky/standby/{c}/current" for c in COMPONENTS} <= parts_of_a_control_node(
-                cluster, "n2"
-            )
+            standbys = {f"/var/lib/autarky/standby/{component}/current" for component in COMPONENTS}
+            assert standbys <= parts_of_a_control_node(cluster, "n2")
             assert {"n2", address_of(cluster, "n2")} <= names_served(cluster, "n2")
+            cluster.wait("n2 has a member", lambda: etcd_is_on(cluster, "n1", "n2"), seconds=180)
+            assert "/etc/kubernetes/pki/etcd/server.key" in parts_of_a_control_node(cluster, "n2")
+            cluster.wait("both are balanced", lambda: balanced(cluster, {"n1", "n2"}, "n1", "n2"))
             unlabel(cluster, "n2")
             cluster.wait("n2 is a worker", lambda: is_worker(cluster, "n2"), seconds=180)
             assert endpoints(cluster) == {"n1"}
             assert not parts_of_a_control_node(cluster, "n2")
+            cluster.wait("n1 has the only member", lambda: etcd_is_on(cluster, "n1"))
+            cluster.wait("n1 alone is balanced", lambda: balanced(cluster, {"n1"}, "n1", "n2"))
     assert reports[0]["failed"] == 0, json.dumps(reports[0])
 
 

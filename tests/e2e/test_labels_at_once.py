@@ -6,8 +6,20 @@ import json
 from collections.abc import Callable
 
 import pytest
+from ha import cut, start, survived
 from harness import TestCluster
-from labels import address_of, endpoints, is_control_node, is_worker, label, names_served, told, unlabel
+from labels import (
+    address_of,
+    endpoints,
+    etcd_is_on,
+    is_control_node,
+    is_worker,
+    label,
+    member_phase,
+    names_served,
+    told,
+    unlabel,
+)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -34,6 +46,7 @@ def test_two_that_are_labelled_at_once_both_become_control_nodes_and_fail_no_req
         for node in NEW:
             what = f"the certificate of {node} names both"
             cluster.wait(what, lambda: names <= names_served(cluster, node), seconds=300)  # noqa: B023
+        cluster.wait("all three are members", lambda: etcd_is_on(cluster, "n1", *NEW), seconds=300)
     assert reports[0]["failed"] == 0, json.dumps(reports[0])
     assert endpoints(cluster) == {"n1", *NEW}
 
@@ -45,12 +58,28 @@ def test_both_become_workers_again_one_after_the_other(cluster: TestCluster) -> 
             cluster.wait(f"{node} is a worker", lambda: is_worker(cluster, node), seconds=300)  # noqa: B023
     assert reports[0]["failed"] == 0, json.dumps(reports[0])
     assert endpoints(cluster) == {"n1"}
+    cluster.wait("n1 has the only member", lambda: etcd_is_on(cluster, "n1"))
 
 
 def test_a_node_that_is_cut_on_the_way_goes_on_when_it_returns(cluster: TestCluster) -> None:
-    label(cluster, "n4")
-    cluster.wait("its agent is at it", lambda: told(cluster, "n4"), seconds=120)
-    cluster.autarky("lab", "cut", "--lab", cluster.name, "n4")
-    cluster.autarky("lab", "start", "--lab", cluster.name, "n4", "-o", "plain")
-    cluster.wait("n4 is a control node", lambda: is_control_node(cluster, "n4"), seconds=300)
+    _joins_though_it_is_cut(cluster, "n4", "its agent is at it", lambda: told(cluster, "n4"))
     assert endpoints(cluster) == {"n1", "n4"}
+    cluster.wait("both are members", lambda: etcd_is_on(cluster, "n1", "n4"), seconds=180)
+
+
+def test_a_node_whose_member_joins_as_it_is_cut_goes_on_when_it_returns(cluster: TestCluster) -> None:
+    joining = ("Joining", "Learner")
+    _joins_though_it_is_cut(cluster, "n5", "its member joins", lambda: member_phase(cluster, "n5") in joining)
+    assert endpoints(cluster) == {"n1", "n4", "n5"}
+    cluster.wait("all three are members", lambda: etcd_is_on(cluster, "n1", "n4", "n5"), seconds=180)
+
+
+def _joins_though_it_is_cut(cluster: TestCluster, node: str, what: str, moment: Callable[[], object]) -> None:
+    """Its power goes at that moment; others serve on, and nothing is lost."""
+    with cluster.probed(seconds=900) as reports:
+        label(cluster, node)
+        cluster.wait(what, moment, seconds=180)
+        cut(cluster, node)
+        start(cluster, node)
+        cluster.wait(f"{node} is a control node", lambda: is_control_node(cluster, node), seconds=300)
+    survived(reports[0])

@@ -97,9 +97,12 @@ def test_only_who_may_change_the_control_plane_changes_its_objects(cluster: Test
     )
     changes = [
         ("scale", "deploy/kube-scheduler", "--replicas=0"),
+        ("scale", "rs", "-l", "k8s-app=kube-scheduler", "--replicas=0"),
+        ("delete", "rs", "-l", "k8s-app=autarky-operator"),
         ("set", "env", API, "A=b"),
         ("label", API, "app.kubernetes.io/managed-by-"),
         ("delete", "pod", "-l", "k8s-app=kube-apiserver"),
+        ("delete", "pod", "-l", "k8s-app=autarky-operator"),
         ("delete", "pdb", "coredns"),
         ("delete", "secret", "-l", "k8s-app=kube-controller-manager"),
     ]

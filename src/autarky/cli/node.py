@@ -16,7 +16,7 @@ import click
 from autarky import places
 from autarky.cli.options import cluster_options, dry_run_option, output_option, yes_option
 from autarky.cli.session import run_async, run_phases
-from autarky.errors import UserError
+from autarky.errors import Problems, UserError
 
 if TYPE_CHECKING:
     from autarky.model.cluster import Cluster, Node
@@ -74,18 +74,32 @@ def _pair(label: str) -> tuple[str, str]:
 
 
 def with_node(cluster: Cluster, entry: dict[str, Any]) -> Cluster:
-    """The cluster with one node more, judged by the rules of the file; UserError says what is wrong with it."""
+    """The cluster with one node more, judged by the rules of the file; UserError says what is wrong with it.
+
+    As it is when it has just that node: an `add` that was cut goes on when it is run again.
+    """
     import json
 
     from autarky.config import dump, loads
     from autarky.payload import default_version, known_versions
 
-    if any(node.name == entry["name"] for node in cluster.nodes):
-        raise UserError(f"there is a node {entry['name']} already", fix="see `autarky node list`")
+    name = entry["name"]
     document = dump(cluster)
-    document["spec"]["nodes"].append(entry)
-    name = f"the cluster {cluster.name} with node {entry['name']}"
-    return loads(json.dumps(document), name, default_version=default_version(), known_versions=known_versions())
+    document["spec"]["nodes"] = [*(node for node in document["spec"]["nodes"] if node["name"] != name), entry]
+    where = f"the cluster {cluster.name} with node {name}"
+    there = next((node for node in cluster.nodes if node.name == name), None)
+    try:
+        grown = loads(json.dumps(document), where, default_version=default_version(), known_versions=known_versions())
+    except Problems:
+        if there is None:
+            raise
+    else:
+        if there is None:
+            return grown
+        if there == replace(grown.node(name), address=there.address):
+            return cluster
+    fix = f"see `autarky node list`; to make another of it: `autarky node remove {name}` first"
+    raise UserError(f"there is a node {name} already, on {there.host}, and it is another one", fix=fix)
 
 
 # --- remove --------------------------------------------------------------------------------------------------

@@ -254,7 +254,7 @@ def _coredns_pod(inputs: Inputs, config_map: str) -> Object:
         "priorityClassName": pods.CLUSTER_CRITICAL,
         "serviceAccountName": COREDNS,
         "nodeSelector": {"kubernetes.io/os": "linux"},
-        "tolerations": [{"key": CONTROL_PLANE_WISH, "operator": "Exists"}],
+        "tolerations": [{"key": CONTROL_PLANE_WISH, "operator": "Exists"}, *pods.LEAVE_AFTER_A_MINUTE],
         "topologySpreadConstraints": [_dns_spread(inputs.cluster)],
         "enableServiceLinks": False,
         "dnsPolicy": "Default",

@@ -25,13 +25,12 @@ _GENERATIONS = uuid.UUID("6f8a2d52-2a0b-5d53-9d5e-3b0c6a9f1e77")
 NODE_CRITICAL = "system-node-critical"
 CLUSTER_CRITICAL = "system-cluster-critical"
 TOLERATE_ALL: list[Object] = [{"operator": "Exists"}]
-LEAVE_DEAD_NODES: list[Object] = [
-    *(
-        {"key": f"node.kubernetes.io/{why}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
-        for why in ("not-ready", "unreachable")
-    ),
-    *TOLERATE_ALL,
+LEAVE_AFTER_A_MINUTE: list[Object] = [
+    {"key": f"node.kubernetes.io/{why}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
+    for why in ("not-ready", "unreachable")
 ]
+"""A node that is gone. Kubernetes' own default is five minutes."""
+LEAVE_DEAD_NODES: list[Object] = [*LEAVE_AFTER_A_MINUTE, *TOLERATE_ALL]
 """For Deployments of the control plane, which may run on any of its nodes, however that is tainted: one whose node is
 gone is replaced on another one. (The first toleration that fits counts. While no node is Ready, as after a power cut
 of all of them, Kubernetes evicts nothing.)"""
@@ -176,7 +175,7 @@ def deployment(name: str, pod: Object, *, replicas: int, strategy: Object, label
             "replicas": replicas,
             "selector": {"matchLabels": dict(labels)},
             "strategy": strategy,
-            "template": {"metadata": {"labels": dict(labels)}, "spec": pod},
+            "template": {"metadata": {"labels": {**MANAGED_BY, **labels}}, "spec": pod},
         },
     }
 

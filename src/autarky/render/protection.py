@@ -21,12 +21,12 @@ _API = "admissionregistration.k8s.io/v1"
 _WRITES = ["CREATE", "UPDATE", "DELETE"]
 _RESOURCES = {
     "": ["configmaps", "pods", "secrets", "serviceaccounts", "services"],
-    "apps": ["daemonsets", "deployments", "deployments/scale"],
+    "apps": ["daemonsets", "deployments", "deployments/scale", "replicasets", "replicasets/scale"],
     "policy": ["poddisruptionbudgets"],
     "rbac.authorization.k8s.io": ["rolebindings", "roles"],
 }
-SCALED = ("autarky-operator", "coredns", "kube-controller-manager", "kube-scheduler")
-"""Our Deployments: what is written to scale one has no labels."""
+SCALED = ("autarky-operator", "coredns", "etcd-quorum-guard", "kube-controller-manager", "kube-scheduler")
+"""Our Deployments, whose ReplicaSets are called after them: what is written to scale one has no labels."""
 OWN_USERS = ("system:kube-controller-manager", "system:kube-scheduler", "system:apiserver")
 OWN_GROUPS = ("system:nodes", f"system:serviceaccounts:{SYSTEM}")
 """Kubelets are held to their own node's pods by NodeRestriction. The service accounts of kube-system are the
@@ -77,8 +77,11 @@ def _binding() -> Object:
 
 
 def _is_ours() -> str:
-    """By the labels that it has, or had: taking them away is no way around. Pods have those of their template."""
-    scaled = f"(request.subResource == 'scale' && request.name in {_list(SCALED)})"
+    """By the labels that it has, or had: taking them away is no way around. Pods and ReplicaSets have those of their
+    template."""
+    scaled = (
+        f"(request.subResource == 'scale' && {_list(SCALED)}.exists(name, (request.name + '-').startsWith(name + '-')))"
+    )
     return " || ".join([_labelled("object"), _labelled("oldObject"), scaled])
 
 

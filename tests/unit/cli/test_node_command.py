@@ -27,6 +27,14 @@ def test_a_name_that_is_taken_is_refused():
         with_node(one(), {"name": "n1", "host": "lab:other", "roles": ["worker"]})
 
 
+def test_the_very_same_node_once_more_is_the_cluster_as_it_is():
+    entry = {"name": "n2", "host": "lab", "roles": ["worker"], "labels": {"example.org/disk": "ssd"}}
+    grown = with_node(one(), entry)
+    assert with_node(grown, entry) == grown
+    with pytest.raises(UserError, match="there is a node n2 already, on lab:n2, and it is another one"):
+        with_node(grown, {**entry, "labels": {}})
+
+
 def test_what_the_file_would_refuse_is_refused():
     with pytest.raises(Problems, match="a second node on lab:n1"):
         with_node(one(), {"name": "n2", "host": "lab:n1", "roles": ["worker"]})

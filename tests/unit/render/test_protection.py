@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autarky.render import protection
+from autarky.render import etcd_members, protection
 from autarky.render.addons import COREDNS
 from fakes.clusters import a_cluster, inputs_of
 from unit.render.rendered import objects
@@ -32,8 +32,16 @@ def test_what_the_cluster_heals_itself_with_is_not_matched():
 def test_every_deployment_of_ours_is_known_by_name():
     """What is written to scale one has no labels."""
     rendered = objects(inputs_of(a_cluster()))
-    assert sorted(protection.SCALED) == sorted(o["metadata"]["name"] for o in rendered if o["kind"] == "Deployment")
+    of_up = {o["metadata"]["name"] for o in rendered if o["kind"] == "Deployment"}
+    assert set(protection.SCALED) == {*of_up, etcd_members.guard("pause", ["n1"], [])["metadata"]["name"]}
     assert COREDNS in protection.SCALED
+
+
+def test_every_pod_of_ours_bears_a_label_that_is_guarded():
+    rendered = [*objects(inputs_of(a_cluster())), etcd_members.guard("pause", ["n1"], [])]
+    for template in (obj["spec"]["template"] for obj in rendered if obj["kind"] in ("DaemonSet", "Deployment")):
+        labels = template["metadata"]["labels"]
+        assert labels.get("app.kubernetes.io/managed-by") == "autarky" or "autarky.dev/slot" in labels, labels
 
 
 def test_every_object_of_ours_there_bears_the_label_and_is_of_a_kind_that_is_guarded():
