@@ -162,7 +162,7 @@ def _failed_again(before: Failure | None, pod: str, now: float) -> Failure:
 
 
 def _standby_there(seen: Seen, memory: LeaseMemory, idle: float | None, now: float) -> LeaseDecision:
-    distrusted = memory.failed is not None and memory.failed.is_held_against(seen.hosted_pod, now)
+    distrusted = is_distrusted(memory, seen.hosted_pod, now)
     no_use_to_wait = seen.hosted is Health.ABSENT or (seen.hosted is Health.READY and distrusted)
     if no_use_to_wait and memory.led_elsewhere_since is not None:
         return _led_elsewhere(memory, now - memory.led_elsewhere_since)
@@ -178,6 +178,11 @@ def _standby_there(seen: Seen, memory: LeaseMemory, idle: float | None, now: flo
     return _act(
         Action.WITHDRAW_STANDBY, f"the hosted pod is Ready since {ready:.1f} s, so the standby is withdrawn", memory
     )
+
+
+def is_distrusted(memory: LeaseMemory, hosted_pod: str | None, now: float) -> bool:
+    """Whether this pod was Ready and did not lead when it could, not long ago."""
+    return memory.failed is not None and memory.failed.is_held_against(hosted_pod, now)
 
 
 def _led_elsewhere(memory: LeaseMemory, seconds: float) -> LeaseDecision:

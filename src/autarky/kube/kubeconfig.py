@@ -75,12 +75,15 @@ def _load(path: Path) -> Mapping[str, Any]:
 
 
 def _parse(content: bytes, path: Path) -> object:
-    """JSON first, which ours are: agents then never load the YAML library."""
+    """JSON first, which ours are: agents then never load the YAML library, which their image does not have."""
     try:
         return json.loads(content)
     except ValueError:
+        pass
+    try:
         import yaml  # noqa: PLC0415 # see above
-
+    except ImportError:
+        raise UserError("it is not JSON", where=str(path), fix="write it as JSON, which YAML includes") from None
     try:
         return yaml.load(content, Loader=yaml.CSafeLoader)
     except yaml.YAMLError as error:

@@ -74,10 +74,12 @@ _TEST_HOST_DISK: Object = {
     "imageGCHighThresholdPercent": 100,
 }
 
+# No limit of starts: five failures in ten seconds, as on a full disk, and systemd would never try again.
 _CONTAINERD_UNIT = """\
 [Unit]
 Description=containerd
 After=network.target
+StartLimitIntervalSec=0
 
 [Service]
 Type=notify
@@ -99,6 +101,7 @@ _KUBELET_UNIT = """\
 Description=kubelet
 Wants=containerd.service
 After=containerd.service network.target
+StartLimitIntervalSec=0
 
 [Service]
 Environment=PATH={bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin

@@ -18,6 +18,7 @@ from autarky.decide.leadership import (
     LeaseMemory,
     Seen,
     decide,
+    is_distrusted,
 )
 from autarky.decide.slots import Action, Health, Slot
 
@@ -84,6 +85,15 @@ def test_the_standby_beside_a_pod_that_did_not_lead_goes_when_another_node_leads
     """On a starved machine a candidate may be late, and another node takes the lease."""
     actions, _ = follow(replace(THERE, elsewhere=True), after(60, SEEN).memory, FAILED_AT, FAILED_AT + 60)
     assert actions[0] == (FAILED_AT + SETTLE_SECONDS, Action.WITHDRAW_STANDBY)
+
+
+def test_what_did_not_lead_is_distrusted_also_while_another_node_leads():
+    """Its standby must not become a copy of it."""
+    _, memory = follow(replace(THERE, elsewhere=True), after(60, SEEN).memory, FAILED_AT, FAILED_AT + 60)
+    assert is_distrusted(memory, "pod", FAILED_AT + 60)
+    assert not is_distrusted(memory, "pod", FAILED_AT + TRUSTED_AGAIN_SECONDS)
+    assert not is_distrusted(memory, "another pod", FAILED_AT + 60)
+    assert not is_distrusted(LeaseMemory(), None, FAILED_AT)
 
 
 def test_without_an_api_the_clock_starts_anew():

@@ -147,6 +147,14 @@ def test_broken_yaml_is_refused_with_its_place_and_without_its_content(path: Pat
     assert "hunter2" not in str(caught.value)
 
 
+def test_without_a_library_for_yaml_only_json_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the image of the agents."""
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    path.write_text("kind: Config")
+    with pytest.raises(UserError, match="it is not JSON"):
+        read_kubeconfig(path)
+
+
 def test_an_absent_file_is_refused(path: Path) -> None:
     with pytest.raises(UserError, match="No such file"):
         read_kubeconfig(path)

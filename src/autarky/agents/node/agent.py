@@ -18,12 +18,12 @@ from autarky.agents.node.api_seen import ApiView
 from autarky.agents.node.checkpointer import Checkpointer
 from autarky.agents.node.handover import HandOver
 from autarky.agents.node.image_keeping import ImageKeeping
-from autarky.agents.node.told import Say, Told
-from autarky.decide import dead_leases, leadership, node_slots, slots
+from autarky.agents.node.told import Told
+from autarky.decide import leadership, node_slots, slots
 from autarky.decide.pods import pod_health
 from autarky.errors import AutarkyError
 from autarky.kube import KubeClient
-from autarky.ports import Clock, Kube, Object
+from autarky.ports import Clock, Object
 from autarky.render import agent, api_server, controllers
 from autarky.render.values import SYSTEM
 
@@ -142,8 +142,12 @@ class NodeAgent:
 
     def _follow_wanted_level(self) -> None:
         level = self.api.lowest_hosted_level
-        if level is not None:
+        if level is None:
+            return
+        try:
             slots_on_disk.remember_wanted_level(level)
+        except OSError as error:  # a full disk must not end who withdraws standbys
+            self.told.tell("level on disk", f"which levels are hosted cannot be written down: {error}")
 
     # --- level 2 ---
 
@@ -191,8 +195,9 @@ class NodeAgent:
         self._leases[component] = found.memory
         self.told.tell(component, found.decision.sentence)
         await self._act(component, found.decision.actions)
-        # Ready is not enough: what never led is not worth keeping.
-        leads = seen.hosted is slots.Health.READY and found.decision.settled
+        # Ready is not enough: what did not lead when it could is not worth keeping, though another node leads now.
+        distrusted = leadership.is_distrusted(found.memory, seen.hosted_pod, self.clock.monotonic())
+        leads = seen.hosted is slots.Health.READY and found.decision.settled and not distrusted
         self._serves[component] = leads and seen.readable
         proven = slots.Health.READY if leads else slots.Health.NOT_READY
         judged = proven if seen.readable else slots.Health.UNKNOWN
@@ -237,55 +242,6 @@ class NodeAgent:
 
 def _wanted(component: str, lowest_hosted: int) -> slots.Slot:
     return slots.Slot.HOSTED if lowest_hosted <= LEVELS[component] else slots.Slot.STANDBY
-
-
-@dataclass(slots=True)
-class Undertaker:
-    """Frees, once per boot, the leases that were held on this node when its power went.
-
-    clients: for each component one that acts as the component itself. The NodeRestriction admission lets a
-    kubelet's identity change no lease but its node's own, whatever RBAC says.
-    """
-
-    clients: Mapping[str, Kube]
-    clock: Clock
-    say: Say
-    _seen: dict[str, tuple[object, float]] = field(default_factory=dict)
-    """Component → the lease's version as it was last seen, and since when."""
-
-    async def run(self) -> None:
-        """Until it is done; the API may take its time to come back."""
-        boot = slots_on_disk.this_boot()
-        if boot is None:
-            return
-        pending = set(self.clients)
-        while pending:
-            for name in sorted(pending):
-                try:
-                    if await self._settled(name, boot):
-                        pending.discard(name)
-                except AutarkyError:
-                    self._seen.pop(name, None)  # the silence must be unbroken
-            await self.clock.sleep(0.2)
-        slots_on_disk.remember_boot(boot)
-
-    async def _settled(self, name: str, boot: dead_leases.Boot) -> bool:
-        """Whether there is nothing (more) to free here."""
-        obj = await self.clients[name].get(*api_seen.LEASE, name, SYSTEM)
-        if obj is None:
-            return True
-        holder, renewed = obj.get("spec", {}).get("holderIdentity") or "", api_seen.renewed(obj)
-        if not dead_leases.holder_may_be_dead(holder, renewed, socket.gethostname(), boot):
-            return True
-        version, now = obj["metadata"]["resourceVersion"], self.clock.monotonic()
-        if self._seen.get(name, (None, 0.0))[0] != version:
-            self._seen[name] = (version, now)
-        silent = now - self._seen[name][1]
-        if not dead_leases.holder_is_dead(holder, renewed, socket.gethostname(), boot, silent):
-            return False
-        await self.clients[name].replace({**obj, "spec": {**obj["spec"], "holderIdentity": ""}})
-        self.say(f"the lease of {holder} is freed: it died with the last boot of this node", component=name)
-        return True
 
 
 async def run(node_agent: NodeAgent, alive: Callable[[], None], must_yield: Callable[[], bool]) -> None:

@@ -10,6 +10,7 @@ Each action may be cut anywhere and done again: pod.json is written last and del
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from collections.abc import Callable
@@ -35,6 +36,8 @@ from autarky.store import write_private
 
 RETRY_SECONDS = 5.0
 """Between two attempts to read a pod's content from an API that does not answer."""
+READ_SECONDS = 5.0
+"""For all of it: the node's slots are not looked at meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +114,9 @@ class Checkpointer:
         now = self.clock.monotonic()
         pod = self.prepare(pod)
         try:
-            found = {r: await self.kube.get("v1", r.kind, r.name, SYSTEM) for r in references(pod)}
-        except AutarkyError:
+            async with asyncio.timeout(READ_SECONDS):
+                found = {r: await self.kube.get("v1", r.kind, r.name, SYSTEM) for r in references(pod)}
+        except (AutarkyError, TimeoutError):
             return Reading(instance, now)
         secrets = {r.name: obj for r, obj in found.items() if r.kind == "Secret"}
         config_maps = {r.name: obj for r, obj in found.items() if r.kind == "ConfigMap"}

@@ -76,7 +76,7 @@ def wanted_level() -> int | None:
 
 
 def remember_wanted_level(level: int) -> None:
-    """Durable, so that the level is known after a reboot with no API."""
+    """Durable, so that the level is known after a reboot with no API. OSError."""
     if wanted_level() != level:
         write_private(WANTED, json.dumps({"lowestHosted": level}).encode())
 
@@ -92,7 +92,7 @@ def this_boot() -> Boot | None:
 
 
 def remember_boot(boot: Boot) -> None:
-    """From now on, what this boot's processes hold is theirs until the next boot."""
+    """From now on, what this boot's processes hold is theirs until the next boot. OSError."""
     if boot.last_id != boot.id:
         write_private(LAST_BOOT, f"{boot.id}\n".encode())
 
@@ -100,9 +100,11 @@ def remember_boot(boot: Boot) -> None:
 async def run_script(verb: str, *arguments: str) -> None:
     """Carry out an action on the slots; CommandFailed or Unreachable."""
     argv = ["/bin/bash", standby.SCRIPT_PATH, verb, *arguments]
-    process = await asyncio.create_subprocess_exec(
-        *argv, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
-    )
+    none, pipe = asyncio.subprocess.DEVNULL, asyncio.subprocess.PIPE
+    try:
+        process = await asyncio.create_subprocess_exec(*argv, stdin=none, stdout=none, stderr=pipe)
+    except OSError as error:
+        raise Unreachable(f"{' '.join(argv)} could not be started: {error}") from error
     try:
         async with asyncio.timeout(SCRIPT_SECONDS):
             _, stderr = await process.communicate()

@@ -28,10 +28,12 @@ from autarky.agents.node.lock import Hold
 from autarky.agents.node.parked_agent import ParkedAgent
 from autarky.agents.node.ports_seen import OwnPorts
 from autarky.agents.node.told import Say, Told
+from autarky.agents.node.undertaker import Undertaker
 from autarky.agents.waiting import changed_within
 from autarky.clock import SystemClock
 from autarky.cri.client import CriClient
 from autarky.cri.images import ImageKeeper
+from autarky.errors import AutarkyError
 from autarky.kube import KubeClient, Reflector
 from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.model import ports
@@ -154,10 +156,10 @@ async def _act_on_control_node(node: str, slot: str, hold: Hold, say: Say, hand_
     images = ImageKeeping(kept, clock, said.tell)
     hosted = slot == "hosted"
     agent = node_agent.NodeAgent(node, kube, api, own_ports, clock, said, has_member, images, hosted, hand_over)
-    controllers = _controller_clients()
+    controllers = _controller_clients(said)
     agent.announcer.changed = changed
     metrics.observe(node_agent.LEVELS, lambda: api.reachable)
-    undertaker = node_agent.Undertaker(controllers, clock, say)
+    undertaker = Undertaker(controllers, clock, say)
     watch = ActivationWatch(cri, clock, said.tell, agent.etcd_up, agent.hosted_serves)
     balancer = _load_balancer(node, kube, said)
     clocks = ClockWatch(node, kube, clock, said.tell, own_ports.tls, lambda: balancer.endpoints, lambda: api.own_node)
@@ -201,13 +203,16 @@ def _client() -> KubeClient:
     return KubeClient([LOCAL_SERVER], ca_pem=CA.read_bytes(), client_cert_pem=cert, client_key_pem=key)
 
 
-def _controller_clients() -> dict[str, KubeClient]:
-    """As the components of level 3, by the credentials in their standbys."""
+def _controller_clients(said: Told) -> dict[str, KubeClient]:
+    """As the components of level 3, by the credentials in their standbys. What users put there need not be of use
+    here: then nobody frees that component's lease, and it runs out by itself."""
     clients = {}
     for name in CONTROLLERS:
-        for path in sorted(Path(places.STANDBY, name, "current", "files").rglob("kubeconfig")):
-            clients[name] = KubeClient.from_kubeconfig(path)
-            break
+        for path in sorted(Path(places.STANDBY, name, "current", "files").rglob("kubeconfig"))[:1]:
+            try:
+                clients[name] = KubeClient.from_kubeconfig(path)
+            except (AutarkyError, OSError, ValueError) as error:
+                said.tell(f"{name} credentials", f"the kubeconfig of its standby cannot be used here: {error}")
     return clients
 
 
