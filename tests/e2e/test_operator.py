@@ -10,7 +10,18 @@ from collections.abc import Callable
 
 import pytest
 from harness import TestCluster, one_node
-from rollouts import API, NEVER_READY, SCHEDULER, adding_flag, edit, goes_back, lease_watched, quiet, undisturbed
+from rollouts import (
+    API,
+    NEVER_READY,
+    SCHEDULER,
+    adding_flag,
+    edit,
+    goes_back,
+    lease_watched,
+    quiet,
+    set_image,
+    undisturbed,
+)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -38,6 +49,14 @@ def test_a_bad_flag_of_the_scheduler_goes_back_and_the_old_one_leads_on(cluster:
     with lease_watched(cluster, SCHEDULER) as renewals:
         back = goes_back(cluster, SCHEDULER, lambda: edit(cluster, SCHEDULER, adding_flag(SCHEDULER, "--no-such-flag")))
     assert "unknown flag: --no-such-flag" in back.explanation
+    assert len(set(renewals.holders)) == 1
+
+
+def test_rule_4_a_scheduler_of_a_newer_minor_goes_back_at_once_and_the_old_one_leads_on(cluster: TestCluster) -> None:
+    """Judged by its tag: the image need not even be there."""
+    with lease_watched(cluster, SCHEDULER) as renewals:
+        back = goes_back(cluster, SCHEDULER, lambda: set_image(cluster, SCHEDULER, "v1.37.1"))
+    assert "kube-scheduler v1.37.1 is newer than the oldest API server that runs" in back.explanation
     assert len(set(renewals.holders)) == 1
 
 

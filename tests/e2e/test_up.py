@@ -255,6 +255,8 @@ def test_with_the_api_down_status_and_logs_still_answer_and_the_standby_takes_ov
     assert health["kube-apiserver", "hosted"] == "down"
     assert "ready" not in health.values() or health.get(("etcd", "static")) == "listening", health
     assert "==> " in cluster.autarky("logs", "--cluster", cluster.name, "kube-apiserver", "--tail", "2").stdout
+    found = cluster.autarky("doctor", "--cluster", cluster.name, check=False).stdout
+    assert "n1: kubelet does not run" in found.splitlines()[0], found
     cluster.shell("n1", "systemctl start kubelet")
     cluster.wait("the API answers again", cluster.api_answers, seconds=60)
     cluster.up()

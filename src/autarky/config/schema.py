@@ -68,7 +68,7 @@ class NodePart(Part):
         default_factory=dict, description="Labels of the Node object. Role labels follow from `roles`."
     )
     taints: list[TaintPart] = Field(
-        default_factory=list, description="Taints of the Node object. A single node is never tainted."
+        default_factory=list, description="Taints that the Node gets when it joins. A single node is never tainted."
     )
     address: syntax.Address | None = Field(
         default=None,

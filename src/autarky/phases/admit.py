@@ -23,6 +23,7 @@ from autarky.ports import Kube, Object, Progress
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
 
 NODE_MANAGER = "autarky-nodes"
+ROLE_LABELS = {CONTROL_PLANE_WISH, CONTROL_PLANE_FACT}
 JUDGE_SECONDS = 0.5
 
 
@@ -35,8 +36,11 @@ async def plan_admission(context: Context, nodes: Sequence[Node]) -> list[Change
         live = await context.kube().get("v1", "Node", node.name)
         if live is None:
             changes.append(Change(f"wait for node {node.name} to register, and admit it"))
-        elif missing := missing_labels(live, node):
+            continue
+        if missing := missing_labels(live, node):
             changes.append(Change(f"label node {node.name} with {', '.join(missing)}"))
+        if surplus := surplus_labels(live, node):
+            changes.append(Change(f"take from node {node.name} what the file gave it before: {', '.join(surplus)}"))
     pending = await pending_requests(context.kube(), {node.name for node in nodes})
     return changes + [Change(f"judge certificate request {csr['metadata']['name']}") for csr in pending]
 
@@ -54,7 +58,7 @@ async def admit(context: Context, node: Node, progress: Progress) -> None:
         return await _serving_certificate(kube, node.name)
 
     await _wait(context, f"node {node.name} registers", registered, progress)
-    await kube.apply(_node_labels(node), manager=NODE_MANAGER)
+    await kube.apply(_node_labels(node, await kube.get("v1", "Node", node.name)), manager=NODE_MANAGER)
     await _wait(context, f"the kubelet of {node.name} has its serving certificate", certified, progress)
     progress.note(f"node {node.name} is admitted")
 
@@ -78,8 +82,24 @@ def missing_labels(live: Object, node: Node) -> list[str]:
     return [key for key, value in wanted_labels(node).items() if labels.get(key) != value]
 
 
-def _node_labels(node: Node) -> Object:
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name, "labels": wanted_labels(node)}}
+def surplus_labels(live: Object, node: Node) -> list[str]:
+    """What the file gave the node once and has no more."""
+    return sorted(_given(live) - wanted_labels(node).keys() - ROLE_LABELS)
+
+
+def _given(live: Object) -> set[str]:
+    """The labels that an earlier `up` has applied."""
+    entries = live["metadata"].get("managedFields") or []
+    fields = [entry["fieldsV1"] for entry in entries if entry.get("manager") == NODE_MANAGER]
+    return {key.removeprefix("f:") for one in fields for key in one.get("f:metadata", {}).get("f:labels", {})} - {"."}
+
+
+def _node_labels(node: Node, live: Object | None) -> Object:
+    """With the role that an earlier one has given: the operator takes that away, in safe order, when the user takes the
+    label. Not naming it here would end the API server of that node at once."""
+    role = {} if live is None else dict.fromkeys(_given(live) & ROLE_LABELS, "")
+    labels = {**role, **wanted_labels(node)}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name, "labels": labels}}
 
 
 # --- certificates --------------------------------------------------------------------------------------

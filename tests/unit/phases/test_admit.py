@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import ipaddress
+from dataclasses import replace
 
 import pytest
 from cryptography import x509
@@ -12,11 +13,13 @@ from cryptography.x509.oid import ExtensionOID, NameOID
 from autarky.decide.approval import CLIENT_SIGNER, SERVING_SIGNER
 from autarky.errors import Conflict
 from autarky.phases.admit import (
+    _node_labels,
     admit,
     judge_requests,
     missing_labels,
     pending_requests,
     plan_admission,
+    surplus_labels,
     wanted_labels,
 )
 from autarky.render import access
@@ -207,3 +210,26 @@ async def test_a_control_node_is_labelled_once_it_registers_and_waited_for_until
     assert live is not None
     assert missing_labels(live, CLUSTER.node("n1")) == []
     assert notes.notes == ["node n1 is admitted"]
+
+
+def _applied(*labels: str) -> dict:
+    """A Node whose labels an earlier `up` has set, and one that somebody else has."""
+    managed = {"manager": "autarky-nodes", "operation": "Apply", "fieldsV1": {"f:metadata": {"f:labels": {}}}}
+    managed["fieldsV1"]["f:metadata"]["f:labels"] = {f"f:{label}": {} for label in labels}
+    other = {"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:metadata": {"f:labels": {"f:theirs": {}}}}}
+    meta = {"name": "n2", "labels": dict.fromkeys((*labels, "theirs"), ""), "managedFields": [other, managed]}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": meta}
+
+
+def test_a_label_that_the_file_has_no_more_is_taken_and_no_other():
+    worker = CLUSTER.node("n2")
+    assert surplus_labels(_applied("example.org/disk"), worker) == ["example.org/disk"]
+    assert surplus_labels(_applied("example.org/disk"), replace(worker, labels={"example.org/disk": "ssd"})) == []
+    assert surplus_labels({"metadata": {"name": "n2"}}, worker) == []
+
+
+async def test_a_role_that_the_file_has_no_more_is_left_to_the_operator():
+    """Without its label the API server would end before its place is taken."""
+    live = _applied(CONTROL_PLANE_FACT)
+    assert surplus_labels(live, CLUSTER.node("n2")) == []
+    assert _node_labels(CLUSTER.node("n2"), live)["metadata"]["labels"] == {CONTROL_PLANE_FACT: ""}
