@@ -1,14 +1,18 @@
 """Rule 4: how far the versions of control plane components may be apart, at every moment. Pure.
 
 The rules are those of the Kubernetes version skew policy: API servers are within one minor of each other;
-controller-manager and scheduler are never newer than any API server, and at most one minor older.
+controller-manager and scheduler are never newer than any API server, and at most one minor older. Whichever of the two
+moves is judged beside the other: what stays where it is and was healthy is never taken back for what moves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from autarky.model.versions import Version
+
+NO_IMAGES: Mapping[str, str] = MappingProxyType({})
 
 
 def image_version(image: str) -> Version | None:
@@ -20,30 +24,65 @@ def image_version(image: str) -> Version | None:
         return None
 
 
-def breaks_skew(component: str, image: str, running: Iterable[str], *, is_api_server: bool) -> str:
-    """How the image would break the rules beside the API servers that run (their images); empty if it does not.
+def breaks_skew(
+    component: str,
+    image: str,
+    running: Iterable[str],
+    *,
+    is_api_server: bool,
+    level_3: Mapping[str, str] = NO_IMAGES,
+) -> str:
+    """How the image would break the rules beside the API servers that run (their images), an API server's also
+    beside level 3 (component → image); empty if it does not.
 
     What carries no version is passed over: unknown is not wrong.
     """
     wanted = image_version(image)
-    versions = [version for other in running if (version := image_version(other)) is not None]
-    if wanted is None or not versions:
+    if wanted is None:
         return ""
-    oldest, newest = min(versions), max(versions)
+    versions = [version for other in running if (version := image_version(other)) is not None]
     if is_api_server:
-        return _api_server(wanted, oldest, newest)
+        return _beside_api_servers(wanted, versions) or _beside_level_3(wanted, level_3)
+    return _of_level_3(component, wanted, versions)
+
+
+def _of_level_3(component: str, wanted: Version, api_servers: Sequence[Version]) -> str:
+    if not api_servers:
+        return ""
+    oldest, newest = min(api_servers), max(api_servers)
     if _minor(wanted) > _minor(oldest):
         return f"{component} {wanted} is newer than the oldest API server that runs ({oldest}) (rule 4)"
-    if wanted.major != newest.major or wanted.minor < newest.minor - 1:
+    if _is_too_old(wanted, newest):
         return f"{component} {wanted} is more than one minor older than API server {newest} (rule 4)"
     return ""
 
 
-def _api_server(wanted: Version, oldest: Version, newest: Version) -> str:
-    for other in (oldest, newest):
+def _beside_api_servers(wanted: Version, api_servers: Sequence[Version]) -> str:
+    for other in (min(api_servers), max(api_servers)) if api_servers else ():
         if wanted.major != other.major or abs(wanted.minor - other.minor) > 1:
             return f"API server {wanted} is more than one minor away from {other}, which runs (rule 4)"
     return ""
+
+
+def _beside_level_3(wanted: Version, images: Mapping[str, str]) -> str:
+    """The rules of level 3 from the other side: who moves down begins with level 3, who moves up ends with it."""
+    versions = {name: version for name in sorted(images) if (version := image_version(images[name])) is not None}
+    newer = {name: version for name, version in versions.items() if _minor(version) > _minor(wanted)}
+    if newer:
+        return f"API server {wanted} is older than {_listed(newer)}: move {' and '.join(newer)} down first (rule 4)"
+    older = {name: version for name, version in versions.items() if _is_too_old(version, wanted)}
+    if older:
+        what = f"API server {wanted} is more than one minor newer than {_listed(older)}"
+        return f"{what}: move {' and '.join(older)} up first (rule 4)"
+    return ""
+
+
+def _is_too_old(level_3: Version, api_server: Version) -> bool:
+    return level_3.major != api_server.major or level_3.minor < api_server.minor - 1
+
+
+def _listed(versions: Mapping[str, Version]) -> str:
+    return " and ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def _minor(version: Version) -> tuple[int, int]:

@@ -6,9 +6,12 @@ import asyncio
 
 import pytest
 
+from autarky.agents.operator.last_good import LastGood
+from autarky.agents.operator.rollouts import Rollouts
 from autarky.agents.operator.spec import Spec
 from autarky.agents.operator.view import View
 from autarky.decide import applied, levels, node_slots
+from autarky.decide.rollback import Record
 from autarky.duties import hosting
 from autarky.ports import Object
 from autarky.render.crds import control_plane_crd
@@ -33,6 +36,10 @@ class LoopClock:
         await asyncio.sleep(seconds)
 
 
+def ignored(*_: object, **__: object) -> None:
+    """What is said and counted is tested elsewhere."""
+
+
 class Scene:
     """One control node with everything hosted."""
 
@@ -45,7 +52,8 @@ class Scene:
                     self.kube.put(applied.with_record(obj, obj))
         self.node(level=2)
         self.view = View(self.kube, LoopClock(), lambda: None)
-        self.spec = Spec(lambda *_, **__: None, self.view, self.kube, LoopClock())
+        self.rollouts = Rollouts(ignored, self.view, self.kube, LoopClock(), lambda: True, ignored)
+        self.spec = Spec(ignored, self.view, self.kube, LoopClock(), self.rollouts)
 
     def node(self, *, level: int, serves: bool = False) -> None:
         slots = {component: node_slots.Slots("standby", serves=serves) for component in levels_of()}
@@ -141,6 +149,34 @@ async def test_what_an_agent_said_of_another_level_lets_nothing_go(scene):
 
 
 @pytest.mark.looptime
+async def test_a_level_that_is_not_built_is_refused_in_the_words_of_the_cluster_file_and_nothing_moves(scene):
+    scene.node(level=4, serves=True)
+    for name in levels_of():
+        scene.pod(name, "standby")
+    before = [await scene.workload(name) for name in levels_of()]
+    await scene.plane(selfHosted="0-4")
+    await scene.rounds(2 * LONG_ENOUGH)
+    assert [await scene.workload(name) for name in levels_of()] == before
+    assert scene.unapplied() == ['selfHosted 0-4 (the kubelet as a DaemonSet) is not built yet: use "1-4"']
+    assert all(one.refused for one in scene.spec.unapplied.values())
+    await scene.plane(selfHosted="2-4")
+    await scene.rounds(2)
+    assert scene.unapplied() == []
+
+
+@pytest.mark.looptime
+async def test_a_level_that_is_not_built_brings_no_workload_back(scene):
+    scene.node(level=4, serves=True)
+    for name in levels_of():
+        scene.pod(name, "standby")
+    await scene.plane(selfHosted="4")
+    await scene.rounds(4 * LONG_ENOUGH)
+    await scene.plane(selfHosted="0-4")
+    await scene.rounds(LONG_ENOUGH)
+    assert [await scene.workload(name) for name in levels_of()] == [None, None, None]
+
+
+@pytest.mark.looptime
 async def test_levels_go_one_after_the_other_and_come_back_as_they_were(scene):
     before = {name: (await scene.workload(name))["spec"] for name in levels_of()}
     scene.node(level=4, serves=True)
@@ -192,6 +228,27 @@ async def test_changed_arguments_reach_the_workload_once_and_edits_stand(scene):
     await scene.rounds(2)
     command = (await scene.workload("kube-scheduler"))["spec"]["template"]["spec"]["containers"][0]["command"]
     assert "--v=4" not in command
+
+
+@pytest.mark.looptime
+async def test_an_argument_that_was_rolled_back_is_not_told_as_applied(scene):
+    name, good = "kube-scheduler", await scene.workload("kube-scheduler")
+    await scene.plane(componentArguments={name: {"v": "4", "no-such-flag": "1"}})
+    await scene.rounds(2)
+    assert scene.unapplied() == []
+    record = Record("good").with_failure("bad", "pod p on n1 was not healthy within 90 s", by_skew=False)
+    scene.rollouts.kept[name] = LastGood(record)
+    await scene.rounds(2)
+    assert scene.unapplied() == []  # it is still there
+    live = await scene.workload(name)
+    await scene.kube.replace({**live, "spec": {**live["spec"], "template": good["spec"]["template"]}})
+    await scene.rounds(2)
+    assert scene.unapplied() == [
+        "kube-scheduler was rolled back and runs without --no-such-flag, --v: pod p on n1 was not healthy within 90 s"
+    ]
+    await scene.plane(componentArguments={name: None})
+    await scene.rounds(2)
+    assert scene.unapplied() == []
 
 
 @pytest.mark.looptime

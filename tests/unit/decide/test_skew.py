@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autarky.decide.skew import breaks_skew, image_version
 from autarky.model.versions import Version
@@ -61,3 +63,49 @@ def test_level_3_is_never_newer_than_the_oldest_api_server_nor_two_minors_older(
 def test_api_servers_are_at_most_one_minor_apart(wanted, running, broken):
     found = breaks_skew("kube-apiserver", image(wanted), [image(one) for one in running], is_api_server=True)
     assert bool(found) == broken
+
+
+@pytest.mark.parametrize(
+    ("wanted", "level_3", "sentence"),
+    [
+        (
+            "v1.36.4",
+            {"kube-scheduler": "v1.37.1", "kube-controller-manager": "v1.36.4"},
+            "is older than kube-scheduler v1.37.1: move kube-scheduler down first (rule 4)",
+        ),
+        (
+            "v1.36.4",
+            {"kube-scheduler": "v1.37.1", "kube-controller-manager": "v1.37.0"},
+            "move kube-controller-manager and kube-scheduler down first (rule 4)",
+        ),
+        (
+            "v1.38.0",
+            {"kube-scheduler": "v1.36.4", "kube-controller-manager": "v1.37.1"},
+            "is more than one minor newer than kube-scheduler v1.36.4: move kube-scheduler up first (rule 4)",
+        ),
+        ("v1.37.1", {"kube-scheduler": "v1.36.4"}, ""),
+        ("v1.37.0", {"kube-scheduler": "v1.37.1"}, ""),
+        ("latest", {"kube-scheduler": "v1.37.1"}, ""),
+        ("v1.36.4", {"kube-scheduler": "latest"}, ""),
+        ("v1.36.4", {"kube-scheduler": ""}, ""),
+        ("v1.36.4", {}, ""),
+    ],
+)
+def test_an_api_server_is_never_older_than_level_3_nor_two_minors_newer(wanted, level_3, sentence):
+    images = {name: image(version) for name, version in level_3.items()}
+    found = breaks_skew("kube-apiserver", image(wanted), [image("v1.37.1")], is_api_server=True, level_3=images)
+    assert found.endswith(sentence)
+    assert bool(found) == bool(sentence)
+
+
+VERSIONS = st.builds("v{}.{}.{}".format, st.integers(1, 2), st.integers(30, 34), st.integers(0, 2))
+
+
+@given(VERSIONS, VERSIONS)
+def test_both_sides_judge_alike(api_server, level_3):
+    """Else one of them would be let in by the one and be stuck by the other."""
+    below = breaks_skew("kube-scheduler", image(level_3), [image(api_server)], is_api_server=False)
+    above = breaks_skew(
+        "kube-apiserver", image(api_server), (), is_api_server=True, level_3={"kube-scheduler": image(level_3)}
+    )
+    assert bool(below) == bool(above)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from autarky.agents.operator.duty import MANAGER, Duty
 from autarky.agents.operator.endpoints import internal_address
+from autarky.agents.operator.spec import LEVEL_NOT_BUILT
 from autarky.agents.operator.view import View, current
 from autarky.decide import etcd_wanted
 from autarky.decide.etcd_wanted import ControlNode, Existing, Write
@@ -40,7 +41,7 @@ class EtcdMembers(Duty):
         view, plane = self.view, self.view.control_plane
         if plane is None or not current([view.planes, view.nodes, view.etcd_members]):
             return
-        if int(plane["spec"]["selfHosted"][0]) > LAST_LEVEL:
+        if not self._is_hosted(plane):
             self.seen = None
             return
         objects = list(view.etcd_members.items.values())
@@ -55,6 +56,11 @@ class EtcdMembers(Duty):
             await self.kube.delete(API_VERSION, KIND, name)
             self.tell("its member has left and its node is no control node: the EtcdMember goes", name)
         await self._guard(objects)
+
+    def _is_hosted(self, plane: Object) -> bool:
+        """A level that is refused moves nothing: then it is as it was before."""
+        level = plane["spec"]["selfHosted"]
+        return bool(self.view.etcd_members.items) if level == LEVEL_NOT_BUILT else int(level[0]) <= LAST_LEVEL
 
     async def _bind(self, nodes: set[str]) -> None:
         """Applied once in a process's life, and when the nodes change: nobody else writes these bindings."""

@@ -82,15 +82,27 @@ async def collect(kube: Kube, template: Object) -> tuple[Object, ...]:
 
 
 async def restore(kube: Kube, kept: LastGood) -> list[str]:
-    """Create what is missing of the kept objects; sentences on those that are there with other content."""
-    differing = []
+    """Create what is missing of the kept objects; sentences on what is not as it was even then."""
     for copy in kept.objects:
-        live = await kube.get("v1", copy["kind"], copy["metadata"]["name"], SYSTEM)
-        if live is None:
+        if await kube.get("v1", copy["kind"], copy["metadata"]["name"], SYSTEM) is None:
             await kube.create(copy)
-        elif any(live.get(part) != copy.get(part) for part in ("data", "binaryData")):
-            differing.append(f"{copy['kind']} {copy['metadata']['name']} is not what it was")
-    return differing
+    return await differing(kube, kept)
+
+
+async def differing(kube: Kube, kept: LastGood) -> list[str]:
+    """A sentence for each of the kept objects that is not what it was. Nobody overwrites it: what is in it now may be
+    wanted, and what is immutable would have to be deleted first."""
+    return [sentence for copy in kept.objects if (sentence := await _difference(kube, copy))]
+
+
+async def _difference(kube: Kube, copy: Object) -> str:
+    name = f"{copy['kind']} {copy['metadata']['name']}"
+    live = await kube.get("v1", copy["kind"], copy["metadata"]["name"], SYSTEM)
+    if live is None:
+        return f"{name} is gone: put it back"
+    if any((live.get(part) or {}) != (copy.get(part) or {}) for part in ("data", "binaryData")):
+        return f"{name} has other content than in the last good revision: put it back"
+    return ""
 
 
 def _copy(live: Object) -> Object:

@@ -17,14 +17,25 @@ from autarky.agents.operator.events import report
 from autarky.agents.operator.last_good import LastGood
 from autarky.agents.operator.trouble import last_words
 from autarky.agents.operator.view import View, current
-from autarky.agents.operator.workloads import COMPONENTS, Component, observe, revision_of, workload
+from autarky.agents.operator.workloads import (
+    COMPONENTS,
+    Component,
+    image_of,
+    is_in_place,
+    observe,
+    revision_of,
+    workload,
+)
 from autarky.decide import rollback
+from autarky.decide.skew import breaks_skew
 from autarky.errors import AutarkyError, Conflict, UserError
 from autarky.ports import Clock, Kube, Object
 from autarky.render.values import SYSTEM
 
 LOOK_SECONDS = 1.0
 """Between two looks while clocks run."""
+CONTENT_SECONDS = 10.0
+"""Between two looks at what differs from the last good content: Secrets and ConfigMaps are not watched."""
 EXCHANGE_TRIES = 5
 HURRIED_SECONDS = 1
 """0 would be a removal from the API without a word to the kubelet."""
@@ -34,7 +45,8 @@ HURRIED_SECONDS = 1
 class Rollouts(Duty):
     """etcd_up: whether a write went through just now. counted: hears of each component that went back.
 
-    `verdicts` is for the status: component → (verdict, sentence) of the last round.
+    For the status: `verdicts`: component → (verdict, sentence) of the last round; `differing`: component that went
+    back → a sentence for each object that the good revision needs and that is not what it was.
     """
 
     view: View
@@ -45,16 +57,23 @@ class Rollouts(Duty):
     name: str = "rollouts"
     verdicts: dict[str, tuple[rollback.Verdict, str]] = field(default_factory=dict, init=False)
     kept: dict[str, LastGood] = field(default_factory=dict, init=False)
+    differing: dict[str, list[str]] = field(default_factory=dict, init=False)
+    _compared: dict[str, float] = field(default_factory=dict, init=False)
     _memory: dict[str, rollback.Memory] = field(default_factory=dict, init=False)
 
     def begin_term(self) -> None:
         """Another leader may have written meanwhile: what is stored is read anew, and no time has passed."""
         self.kept.clear()
+        self.differing.clear()
         self._memory.clear()
 
     async def round(self) -> float | None:
         settled = [await self._judge(component) for component in COMPONENTS]
-        return None if all(settled) else LOOK_SECONDS
+        for component in COMPONENTS:
+            await self._compare_content(component)
+        if not all(settled):
+            return LOOK_SECONDS
+        return CONTENT_SECONDS if any(self.differing.values()) else None
 
     async def _judge(self, component: Component) -> bool:
         """One look at one workload; whether nothing more will come of it by itself."""
@@ -64,7 +83,8 @@ class Rollouts(Duty):
             self._forget(component)
             return True
         kept = await self._kept(component)
-        observed = observe(self.view, component, live, etcd_up=self.etcd_up())
+        level_3 = await self._level_3_in_place() if component.is_api_server else {}
+        observed = observe(self.view, component, live, etcd_up=self.etcd_up(), level_3=level_3)
         memory = self._memory.get(component.name, rollback.Memory())
         decision = rollback.decide(observed, memory, kept.record, policy, self.clock.monotonic())
         self._memory[component.name] = decision.memory
@@ -86,14 +106,53 @@ class Rollouts(Duty):
             self.kept[component.name] = await last_good.load(self.kube, component.name)
         return self.kept[component.name]
 
+    # --- what stays ------------------------------------------------------------------------------------
+
     async def _keep(self, component: Component, live: Object, record: rollback.Record) -> None:
-        template = live["spec"]["template"]
+        template, subject = live["spec"]["template"], f"{component.name} last good"
+        if clash := await self._clashes(component, template):
+            self.tell(f"healthy, but not kept as good while another one may go back beside which {clash}", subject)
+            return
         try:
             objects = await last_good.collect(self.kube, template)
         except UserError as error:
-            self.tell(f"healthy, but it cannot be kept as the last good revision: {error.what}", component.name)
+            self.tell(f"healthy, but it cannot be kept as the last good revision: {error.what}", subject)
             return
         await self._store(component, LastGood(record, template, objects))
+
+    async def _clashes(self, component: Component, template: Object) -> str:
+        """How the template breaks rule 4 beside what the others would go back to.
+
+        Were it kept and another rollout, which is under way, went back, both would be good: neither would ever give
+        way, and level 3 could not lead.
+        """
+        good = await self._good_images()
+        api_servers = [image for one in COMPONENTS if one.is_api_server and (image := good.pop(one.name, ""))]
+        return breaks_skew(
+            component.name,
+            image_of(template, component.name),
+            () if component.is_api_server else api_servers,
+            is_api_server=component.is_api_server,
+            level_3=good,
+        )
+
+    async def _level_3_in_place(self) -> dict[str, str]:
+        """The images of level 3 that nothing takes back: those that are good. One that is on its way is judged by
+        itself, and no API server is blamed for it."""
+        good = await self._good_images()
+        return {
+            one.name: image
+            for one in COMPONENTS
+            if one.leads_by_lease and (image := good.get(one.name)) and is_in_place(self.view, one, image)
+        }
+
+    async def _good_images(self) -> dict[str, str]:
+        """Of each component that is hosted and has a last good revision."""
+        hosted = [component for component in COMPONENTS if workload(self.view, component) is not None]
+        kept = {component.name: (await self._kept(component)).template for component in hosted}
+        return {name: image_of(template, name) for name, template in kept.items() if template is not None}
+
+    # --- what goes back --------------------------------------------------------------------------------
 
     async def _roll_back(
         self,
@@ -106,9 +165,8 @@ class Rollouts(Duty):
         if kept.template is None:
             return
         await self._store(component, kept)
-        for sentence in await last_good.restore(self.kube, kept):
-            self.tell(f"going back to a revision that may not start: {sentence}", f"{component.name} objects")
-        await self._explain(live, kept.record, decision)
+        self._differs(component, await last_good.restore(self.kube, kept))
+        await self._explain(component, live, kept.record, decision)
         if not component.leads_by_lease:
             await self._end(rollback.never_served(observed, decision.memory))
         if await self._exchange_template(live, kept.template):
@@ -119,6 +177,23 @@ class Rollouts(Duty):
                 failed=kept.record.current,
                 good=kept.record.good,
             )
+
+    async def _compare_content(self, component: Component) -> None:
+        """Once after it went back, then again and again while something differs: until it is put back, or until
+        another revision is healthy."""
+        kept, name = self.kept.get(component.name), component.name
+        if kept is None or kept.record.current is None or name not in self.verdicts:
+            self.differing.pop(name, None)
+            return
+        found, again = self.differing.get(name), self._compared.get(name, 0.0) + CONTENT_SECONDS
+        if found is None or (found and self.clock.monotonic() >= again):
+            self._differs(component, await last_good.differing(self.kube, kept))
+
+    def _differs(self, component: Component, sentences: list[str]) -> None:
+        self.differing[component.name] = sentences
+        self._compared[component.name] = self.clock.monotonic()
+        for sentence in sentences:
+            self.tell(f"the last good revision may not start: {sentence}", f"{component.name} objects")
 
     async def _exchange_template(self, live: Object, template: Object) -> bool:
         """Whether it was done: not if somebody has changed the template meanwhile. Controllers write to the
@@ -154,9 +229,12 @@ class Rollouts(Duty):
         await last_good.save(self.kube, component.name, kept)
         self.kept[component.name] = kept
 
-    async def _explain(self, live: Object, record: rollback.Record, decision: rollback.Decision) -> None:
+    async def _explain(
+        self, component: Component, live: Object, record: rollback.Record, decision: rollback.Decision
+    ) -> None:
         """An event on the workload. That it cannot be written keeps nothing from going back."""
-        message = f"Rolling back to the last healthy revision: {decision.sentence}."
+        told = [decision.sentence, *self.differing[component.name]]
+        message = f"Rolling back to the last healthy revision: {'. '.join(told)}."
         failed = self._pod(decision.pod)
         words = await last_words(self.kube, failed) if failed is not None else ""
         if words:

@@ -10,13 +10,15 @@ and its pod), and the spec is read anew right before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from autarky.agents.operator.duty import Duty
+from autarky.agents.operator.rollouts import Rollouts
 from autarky.agents.operator.view import View, current
 from autarky.agents.operator.workloads import COMPONENT_LABEL, COMPONENTS, SLOT_LABEL, Component, workload
 from autarky.decide import applied, arguments, levels
+from autarky.decide.drift import split_flags
 from autarky.decide.node_slots import standby_serves
 from autarky.decide.plane_status import Unapplied
 from autarky.decide.pods import is_ready
@@ -28,6 +30,8 @@ from autarky.render.values import CONTROL_PLANE_FACT
 
 LOOK_SECONDS = 1.0
 """Between two looks while a level moves."""
+LEVEL_NOT_BUILT = "0-4"
+"""A `selfHosted` that the CRD admits and nobody carries out yet."""
 LEVELS = {component.name: 2 if component.name == api_server.COMPONENT else 3 for component in COMPONENTS}
 
 
@@ -36,6 +40,7 @@ class Spec(Duty):
     view: View
     kube: Kube
     clock: Clock
+    rollouts: Rollouts
     name: str = "spec"
     unapplied: dict[str, Unapplied] = field(default_factory=dict, init=False)
     _memory: dict[str, levels.Memory] = field(default_factory=dict, init=False)
@@ -52,7 +57,7 @@ class Spec(Duty):
         self.unapplied.clear()
         self._judge_version(plane)
         self._judge_other_arguments(plane)
-        settled = await self._move_levels(plane)
+        settled = self._refuses_level(plane) or await self._move_levels(plane)
         for component in COMPONENTS:
             await self._give_arguments(plane, component)
         return None if settled else LOOK_SECONDS
@@ -70,6 +75,15 @@ class Spec(Duty):
         runs, asked = record["spec"]["version"], plane["spec"]["version"]
         sentence = f"version {asked} is not applied: upgrades are not built yet; set spec.version to {runs} again"
         self._note("version", "UpgradeNotSupported", sentence, refused=True)
+
+    def _refuses_level(self, plane: Object) -> bool:
+        """In the words of the cluster file's refusal. No level moves then: a move that was on its way stops."""
+        if plane["spec"]["selfHosted"] != LEVEL_NOT_BUILT:
+            return False
+        self._memory.clear()
+        sentence = f'selfHosted {LEVEL_NOT_BUILT} (the kubelet as a DaemonSet) is not built yet: use "1-4"'
+        self._note("selfHosted", "LevelNotSupported", sentence, refused=True)
+        return True
 
     def _judge_other_arguments(self, plane: Object) -> None:
         """Of what runs on hosts and not from these workloads."""
@@ -169,6 +183,7 @@ class Spec(Duty):
         wanted = (plane["spec"].get("componentArguments") or {}).get(component.name) or {}
         subject = f"{component.name} arguments"
         if not (changes := arguments.changed(arguments.given_to(live), wanted)):
+            self._judge_rolled_back(component, live, wanted)
             return
         if names := arguments.refused(wanted):
             flags = ", ".join(f"--{name}" for name in names)
@@ -180,3 +195,20 @@ class Spec(Duty):
             return
         await self.kube.replace(found)
         self.tell(f"arguments applied: {', '.join(changes)}", subject)
+
+    def _judge_rolled_back(self, component: Component, live: Object, wanted: Mapping[str, str]) -> None:
+        """A rollback takes the template back and not the record of what was given, or it would be given for ever."""
+        kept = self.rollouts.kept.get(component.name)
+        failure = kept.record.failure(kept.record.current) if kept is not None else None
+        if failure is not None and (gone := _not_there(live, component.name, wanted)):
+            sentence = f"{component.name} was rolled back and runs without {', '.join(gone)}: {failure.sentence}"
+            self._note(f"{component.name} arguments", "RolledBack", sentence, refused=True)
+
+
+def _not_there(live: Object, container: str, wanted: Mapping[str, str]) -> list[str]:
+    """The flags of the spec that the command line has not, as far as it can be read."""
+    for found in live["spec"]["template"]["spec"].get("containers") or []:
+        flags = split_flags(found.get("command") or []) if found["name"] == container else None
+        if flags is not None:
+            return [f"--{name}" for name, value in sorted(wanted.items()) if flags.get(f"--{name}") != value]
+    return []

@@ -117,12 +117,15 @@ def _drift(view: View) -> list[str]:
 
 
 def _failures(rollouts: Rollouts) -> list[plane_status.Rollout]:
-    """Rollouts that went back and were not followed by a healthy one, and those that failed and stay."""
+    """Rollouts that went back and were not followed by a healthy one, those that went back to what is not whole, and
+    those that failed and stay."""
     failures = []
     for component, kept in rollouts.kept.items():
         failure = kept.record.failure(kept.record.current)
         if failure is not None:
             failures.append(plane_status.Rollout(component, failure.sentence, rolled_back=True))
+    for component, sentences in rollouts.differing.items():
+        failures += [plane_status.Rollout(component, sentence, rolled_back=False) for sentence in sentences]
     for component, (verdict, sentence) in rollouts.verdicts.items():
         if verdict is Verdict.FAILED:
             failures.append(plane_status.Rollout(component, sentence, rolled_back=False))

@@ -114,7 +114,7 @@ class Operator:
         self._rollouts = Rollouts(
             say, self._view, fenced, clock, self._etcd_is_up, lambda name: ROLLBACKS.labels(name).inc()
         )
-        self._spec = Spec(say, self._view, fenced, clock)
+        self._spec = Spec(say, self._view, fenced, clock, self._rollouts)
         self._control_nodes = ControlNodes(say, self._view, fenced, clock, lambda: phases_of(self._view.etcd_members))
         self._etcd = EtcdMembers(say, self._view, fenced)
 

@@ -9,7 +9,7 @@ part, and both slots of a component on one node have the same host name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from autarky.agents.operator.trouble import trouble_of
 from autarky.agents.operator.view import View, current, node_is_ready
 from autarky.decide import rollback
 from autarky.decide.pods import is_ready
-from autarky.decide.skew import breaks_skew
+from autarky.decide.skew import NO_IMAGES, breaks_skew
 from autarky.ports import Object
 from autarky.render import api_server, controllers
 from autarky.render.values import SYSTEM, content_hash
@@ -38,6 +38,10 @@ class Component:
     def leads_by_lease(self) -> bool:
         return self.kind == "Deployment"
 
+    @property
+    def is_api_server(self) -> bool:
+        return self.name == api_server.COMPONENT
+
 
 COMPONENTS = (
     Component(api_server.COMPONENT, "DaemonSet"),
@@ -55,8 +59,10 @@ def workload(view: View, component: Component) -> Object | None:
     return source.items.get((SYSTEM, component.name))
 
 
-def observe(view: View, component: Component, live: Object, *, etcd_up: bool) -> rollback.Observed:
-    """The workload and its pods as they are now."""
+def observe(
+    view: View, component: Component, live: Object, *, etcd_up: bool, level_3: Mapping[str, str] = NO_IMAGES
+) -> rollback.Observed:
+    """The workload and its pods as they are now. level_3: component → image, beside which an API server must fit."""
     template = live["spec"]["template"]
     name = _controllers_name(view, component, live)
     pods = _of(view, component)
@@ -69,7 +75,7 @@ def observe(view: View, component: Component, live: Object, *, etcd_up: bool) ->
         etcd_up=etcd_up,
         nodes=nodes,
         pods=tuple(_judged(pod) for pod in seen),
-        skew=_skew(view, component, template),
+        skew=_skew(view, component, template, level_3),
         lease=_lease(view, component, pods, new) if component.leads_by_lease else None,
     )
 
@@ -173,11 +179,20 @@ def image_of(template: Object, component: str) -> str:
     return next((str(container["image"]) for container in containers if container["name"] == component), "")
 
 
-def _skew(view: View, component: Component, template: Object) -> str:
-    """How the template breaks rule 4 beside the API servers that serve now."""
+def _skew(view: View, component: Component, template: Object, level_3: Mapping[str, str]) -> str:
+    """How the template breaks rule 4 beside the API servers that serve now, and beside level 3."""
     running = [image_of(pod, api_server.COMPONENT) for pod in _that_serve(view)]
     image = image_of(template, component.name)
-    return breaks_skew(component.name, image, running, is_api_server=component.name == api_server.COMPONENT)
+    return breaks_skew(component.name, image, running, is_api_server=component.is_api_server, level_3=level_3)
+
+
+def is_in_place(view: View, component: Component, image: str) -> bool:
+    """Whether that image is wanted, or runs in a hosted pod that is to stay; False while that is not known."""
+    live = workload(view, component)
+    if live is None or not current([view.deployments, view.pods]):
+        return False
+    stay = [pod for pod in _of(view, component) if _label(pod, SLOT_LABEL) == "hosted" and not _ends(pod)]
+    return image in {image_of(one, component.name) for one in (live["spec"]["template"], *stay)}
 
 
 def _that_serve(view: View) -> list[Object]:

@@ -187,3 +187,20 @@ async def test_where_etcd_is_not_hosted_nothing_is_written(world: World) -> None
         await rounds(duty)
         assert duty.seen is None
     assert await world.kube.list(API_VERSION, KIND) == []
+
+
+@pytest.mark.parametrize("hosted", [False, True])
+async def test_a_level_that_is_not_built_leaves_etcd_as_it_is(world: World, hosted: bool) -> None:
+    control(world, "n1")
+    async with duty_of(world) as duty:
+        if hosted:
+            await rounds(duty)
+        plane = await world.kube.get(API_VERSION, "ControlPlane", "cluster")
+        assert plane is not None
+        world.kube.put({**plane, "spec": {**plane["spec"], "selfHosted": "0-4"}})
+        control(world, "n2")
+        await asyncio.sleep(1)
+        await rounds(duty)
+        assert (duty.seen is not None) == hosted
+    members = await world.kube.list(API_VERSION, KIND)
+    assert len(members) == (2 if hosted else 0)
