@@ -25,7 +25,6 @@ from autarky.cli.wiring import Silence
 from autarky.lab import Lab
 from autarky.payload import Payload
 
-WANTED_READY, WANTED_POD = 1.25, 0.6
 WAIT_SECONDS = 300
 STEADY_SECONDS = 75
 """Before the first cut, so that both clusters are at rest and the first checkpoint is made."""
@@ -48,9 +47,14 @@ class _Cluster:
 
 
 async def compare(
-    payload: Payload, rounds: int, ours: AutarkyCluster, make: Callable[[Lab, Path], Awaitable[KubeadmCluster]]
-) -> None:
-    """`make`: kubeadm's cluster in that lab, with hosts of the same names, its kubeconfig in that directory."""
+    payload: Payload,
+    rounds: int,
+    ours: AutarkyCluster,
+    make: Callable[[Lab, Path], Awaitable[KubeadmCluster]],
+    wanted: tuple[float | None, float | None] = (None, None),
+) -> bool:
+    """`make`: kubeadm's cluster in that lab, with hosts of the same names, its kubeconfig in that directory.
+    `wanted`: the highest ratios, for /readyz and for the pod; whether they are kept."""
     lab, hosts = Lab.open(f"{ours.name}-kubeadm"), (*ours.control, *ours.workers)
     ours.write()
     ours.up()
@@ -63,8 +67,9 @@ async def compare(
         a, k = (await _in_turn(clusters, rounds)).values()
     ours.down()
     await lab.down()
-    report("power on → /readyz", [m.ready for m in a], [m.ready for m in k], WANTED_READY)
-    report("power on → a new Deployment's pod runs", [m.pod for m in a], [m.pod for m in k], WANTED_POD)
+    ready = report("power on → /readyz", [m.ready for m in a], [m.ready for m in k], wanted[0])
+    pod = report("power on → a new Deployment's pod runs", [m.pod for m in a], [m.pod for m in k], wanted[1])
+    return ready and pod
 
 
 async def _in_turn(clusters: Mapping[str, _Cluster], rounds: int) -> dict[str, list[Measured]]:

@@ -19,11 +19,11 @@ from autarky.payload import Payload
 OURS = AutarkyCluster("bench-ha-reboot", ("n1", "n2", "n3"), ("w1",))
 
 
-async def run(payload: Payload, rounds: int) -> None:
+async def run(payload: Payload, rounds: int) -> bool:
     def theirs(lab, directory):
         return kubeadm_ha_cluster(payload, lab, directory, OURS.control, OURS.workers)
 
-    await compare(payload, rounds, OURS, theirs)
+    return await compare(payload, rounds, OURS, theirs)
 
 
 if __name__ == "__main__":

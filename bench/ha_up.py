@@ -67,7 +67,7 @@ async def all_ready(kubeconfig: Path, lab: str) -> None:
     await until_ready(kubeconfig, PODS, [lab_host(lab, name) for name in CONTROL])
 
 
-async def run(payload: Payload, rounds: int) -> None:
+async def run(payload: Payload, rounds: int) -> bool:
     ours, theirs = [], []
     for number in range(1, rounds + 1):
         ours.append(await measure_autarky())
@@ -75,8 +75,8 @@ async def run(payload: Payload, rounds: int) -> None:
         theirs.append(await measure_kubeadm(payload))
         said = f"{theirs[-1].ready:.1f} s (the last join returned at {theirs[-1].returned:.1f} s)"
         print(f"kubeadm {number}: {said}", flush=True)
-    report("everything Ready", [m.ready for m in ours], [m.ready for m in theirs], WANTED)
+    return report("everything Ready", [m.ready for m in ours], [m.ready for m in theirs], WANTED)
 
 
 if __name__ == "__main__":
-    main(__doc__, run)
+    main(__doc__, run, rounds=3)

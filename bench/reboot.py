@@ -15,10 +15,11 @@ from _rounds import main
 from autarky.payload import Payload
 
 OURS = AutarkyCluster("bench-reboot")
+WANTED = (1.25, 0.6)
 
 
-async def run(payload: Payload, rounds: int) -> None:
-    await compare(payload, rounds, OURS, lambda lab, directory: kubeadm_cluster(payload, lab, directory))
+async def run(payload: Payload, rounds: int) -> bool:
+    return await compare(payload, rounds, OURS, lambda lab, directory: kubeadm_cluster(payload, lab, directory), WANTED)
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ async def memory(host: Host) -> dict[str, float]:
     return total
 
 
-async def run(payload: Payload, rounds: int) -> None:
+async def run(payload: Payload, rounds: int) -> bool:
     ours, theirs = [], []
     for number in range(1, rounds + 1):
         ours.append(await measure_autarky())
@@ -82,8 +82,9 @@ async def run(payload: Payload, rounds: int) -> None:
             f"kubeadm {theirs[-1].ready:.1f} s (init returned at {theirs[-1].returned:.1f} s)",
             flush=True,
         )
-    report("everything Ready", [m.ready for m in ours], [m.ready for m in theirs], WANTED)
+    kept = report("everything Ready", [m.ready for m in ours], [m.ready for m in theirs], WANTED)
     print_memory(ours[-1].memory, theirs[-1].memory)
+    return kept
 
 
 def print_memory(ours: dict[str, float], theirs: dict[str, float]) -> None:
