@@ -6,9 +6,10 @@ It only looks. Nothing here fails for a source that is silent: its silence is ev
 from __future__ import annotations
 
 import asyncio
+import statistics
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 
 from autarky import places
 from autarky.decide.diagnosis import ClusterEvidence, NodeEvidence, PodEvidence
@@ -66,13 +67,16 @@ async def evidence(context: Context) -> ClusterEvidence:
     """Everything that can be seen now."""
     with suppress(AutarkyError):  # what the hosts do not say is found below, host by host
         await observe(context)
-    with suppress(AutarkyError):
-        await find_labelled(context, api=await context.api_answers())
+    await _find_labelled(context)
     nodes = tuple(await asyncio.gather(*(_node(context, node) for node in context.cluster.nodes)))
     status = await gather(context)
     hosted = frozenset(c for c in standby.COMPONENTS if context.cluster.hosts_level(LEVELS[c]))
     if status.api != "ready":
         return ClusterEvidence(nodes, api=status.api, hosted=hosted)
+    try:
+        idle_leases, withdrawn = await _idle_leases(context, nodes), await _withdrawn(context)
+    except AutarkyError as error:  # it has gone since: what it does not say any more is unknown, not down
+        return ClusterEvidence(nodes, api=str(error), hosted=hosted)
     unready = [row for row in status.rows if row.health not in {"ready", "dormant"}]
     pods = tuple(PodEvidence(r.component, r.component, r.node, r.slot, r.detail) for r in unready if r.level > 0)
     return ClusterEvidence(
@@ -82,10 +86,18 @@ async def evidence(context: Context) -> ClusterEvidence:
             row.node: row.detail for row in status.rows if row.level == 0 and row.health == "ready" and row.detail
         },
         unready_pods=pods,
-        idle_leases=await _idle_leases(context),
+        idle_leases=idle_leases,
         hosted=hosted,
-        withdrawn=await _withdrawn(context),
+        withdrawn=withdrawn,
     )
+
+
+async def _find_labelled(context: Context) -> None:
+    """By the API, or by the disks where it does not answer or goes away meanwhile."""
+    try:
+        await find_labelled(context, api=await context.api_answers())
+    except AutarkyError:
+        await find_labelled(context, api=False)
 
 
 async def _withdrawn(context: Context) -> dict[str, str]:
@@ -155,12 +167,24 @@ async def _looked_at(context: Context, node: Node, host: Host) -> NodeEvidence:
     )
 
 
-async def _idle_leases(context: Context) -> dict[str, float]:
-    """Seconds since each level 3 lease was renewed, by the API server's clock as near as this machine's is."""
+async def _idle_leases(context: Context, nodes: Sequence[NodeEvidence]) -> dict[str, float]:
+    """Seconds since each level 3 lease was renewed, by the clock of the node that renews it."""
     idle = {}
     for name in controllers.CONTROLLERS:
         lease = await context.kube().get("coordination.k8s.io/v1", "Lease", name, SYSTEM)
-        stamp = (lease or {}).get("spec", {}).get("renewTime")
+        spec = (lease or {}).get("spec", {})
+        stamp = spec.get("renewTime")
         if stamp:
-            idle[name] = (datetime.now(UTC) - datetime.fromisoformat(stamp)).total_seconds()
+            now = _now(context, nodes, spec.get("holderIdentity") or "")
+            idle[name] = now - datetime.fromisoformat(stamp).timestamp()
     return idle
+
+
+def _now(context: Context, nodes: Sequence[NodeEvidence], holder: str) -> float:
+    """Seconds since 1970 on the host that the identity ("HOST_UUID") names; else on the control nodes, as most of them
+    have it. Our own clock may be off, and is asked only where none of theirs is known."""
+    clocks = {node.name: node.clock for node in nodes if node.control_plane and node.clock is not None}
+    if not clocks:
+        return context.clock.time()
+    clock = clocks.get(holder.rpartition("_")[0].casefold(), statistics.median_low(clocks.values()))
+    return clock + context.clock.monotonic()

@@ -72,13 +72,17 @@ class Status:
 
 
 async def gather(context: Context) -> Status:
-    """Look at hosts and API side by side and put it together."""
+    """Look at hosts and API side by side and put it together. Of an API that goes away meanwhile, its error is told."""
     problem = await _observed(context)
-    why_down = None if await context.api_answers() else await _why_down(context, problem)
+    why_down = await _why_down(context, problem)
+    rows: list[Row] = []
     if why_down is None:
-        await follow(context)
-    await find_labelled(context, api=why_down is None)
-    rows = await (_from_api(context) if why_down is None else _from_hosts(context))
+        try:
+            rows = await _from_api(context)
+        except AutarkyError as error:
+            why_down = str(error)
+    if why_down is not None:
+        rows = await _from_hosts(context)
     rows = [_as_known(context, row) for row in rows]
     return Status(
         cluster=context.cluster.name,
@@ -105,11 +109,16 @@ async def _observed(context: Context) -> str | None:
     return None
 
 
-async def _why_down(context: Context, problem: str | None) -> str:
+async def _why_down(context: Context, problem: str | None) -> str | None:
+    """None while it answers."""
+    if await context.api_answers():
+        return None
     if not context.servers:
         off = [node.name for node in context.cluster.nodes if node.name not in context.facts]
         return problem or f"not running: {', '.join(off)}"
-    return await context.kube().healthy("/readyz") or "ready"
+    if not context.pki.complete("super-admin"):
+        return problem or "not there yet: `autarky up` has issued no credentials"
+    return await context.kube().healthy("/readyz")  # None: it has come back since
 
 
 # --- with the API ------------------------------------------------------------------------------------
@@ -117,6 +126,8 @@ async def _why_down(context: Context, problem: str | None) -> str:
 
 async def _from_api(context: Context) -> list[Row]:
     kube = context.kube()
+    await follow(context)
+    await find_labelled(context, api=True)
     nodes, pods, dormant = await asyncio.gather(
         kube.list("v1", "Node"), kube.list("v1", "Pod", namespace=SYSTEM), _standbys(context)
     )
@@ -170,6 +181,7 @@ def _condition(obj: Object, kind: str) -> Object:
 
 async def _from_hosts(context: Context) -> list[Row]:
     """By the hosts' own ports. A host that is off has everything down."""
+    await find_labelled(context, api=False)
     rows = [row for node in context.cluster.nodes for row in _port_rows(context, node)]
     standbys = await _standbys(context)
     shown = {(row.component, row.node, row.slot) for row in rows}

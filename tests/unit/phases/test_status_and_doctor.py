@@ -1,0 +1,300 @@
+"""What `status` and `doctor` see when the API goes away while they look, and when clocks differ."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pytest
+from click.testing import CliRunner
+
+from autarky import places
+from autarky.cli.status import status as status_command
+from autarky.decide.diagnosis import ClusterEvidence, diagnose
+from autarky.model import ports
+from autarky.model.cluster import Cluster
+from autarky.model.files import File
+from autarky.phases.context import Context
+from autarky.phases.doctor import evidence
+from autarky.phases.status import Status, gather
+from autarky.ports import Completed
+from autarky.render import controllers, standby
+from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, WITHDRAWN
+from fakes.clusters import FACTS, a_cluster, facts_of
+from fakes.host import FakeHost
+from fakes.kube import FakeKube
+
+pytestmark = pytest.mark.looptime
+
+GONE = "n1: the connection broke"
+BEGIN = FACTS.clock
+"""What this machine's clock says when a test begins."""
+ROUND_TRIP, SCRIPT = 4.0, 3.0
+"""Seconds that `date` and doctor's script take on every host: so old is at the end what was new at the beginning."""
+WITH_A_WORKER = a_cluster(controls=1, workers=1)
+THREE = a_cluster(controls=3)
+MakeContext = Callable[..., Context]
+
+
+@dataclass
+class LeavingKube(FakeKube):
+    """Goes away for good after so many answers."""
+
+    answers: int | None = None
+    asked: int = 0
+
+    async def _arrive(self) -> None:
+        self.asked += 1
+        if self.answers is not None and self.asked > self.answers:
+            self.set_outage(GONE)
+        await super()._arrive()
+
+
+@dataclass
+class SeenHost(FakeHost):
+    """Well in all that doctor asks for. ahead: seconds by which its clock is before this machine's; None: no `date`."""
+
+    ahead: float | None = 0.0
+
+    async def run(
+        self, argv: Sequence[str], *, stdin: bytes | None = None, timeout: float = 30.0, check: bool = True
+    ) -> Completed:
+        match list(argv):
+            case ["date", "+%s.%N"]:
+                return await self._date()
+            case ["bash", "-c", _, "bash", *servers]:
+                await asyncio.sleep(SCRIPT)
+                return Completed(0, "\n".join(_nothing_wrong(servers)).encode(), "")
+        return await super().run(argv, stdin=stdin, timeout=timeout, check=check)
+
+    async def _date(self) -> Completed:
+        if self.ahead is None:
+            return Completed(127, b"", "date: not found")
+        await asyncio.sleep(ROUND_TRIP / 2)
+        now = BEGIN + asyncio.get_running_loop().time() + self.ahead
+        await asyncio.sleep(ROUND_TRIP / 2)
+        return Completed(0, f"{now:.9f}\n".encode(), "")
+
+
+def _nothing_wrong(servers: Sequence[str]) -> list[str]:
+    balancer = [f"{word} {server} 200" for server in servers for word in ("server", "alive")]
+    return ["unit containerd active", "unit kubelet active", "etcd 200", "balancer 200", *balancer, "stale no"]
+
+
+def a_context(
+    make_context: MakeContext, cluster: Cluster, kube: FakeKube, ahead: Mapping[str, float | None] | None = None
+) -> Context:
+    """On hosts that are well and have their standbys."""
+    facts = facts_of(cluster, listening_ports=frozenset({ports.KUBELET, ports.API_HOSTED}))
+    links = {f"{places.STANDBY}/{component}/current": "revision" for component in standby.COMPONENTS}
+    hosts: dict[str, FakeHost] = {
+        name: SeenHost(name, facts[name], links=dict(links), ahead=(ahead or {}).get(name, 0.0)) for name in facts
+    }
+    return make_context(cluster, kube=kube, hosts=hosts)
+
+
+def a_kube(cluster: Cluster, *, answers: int | None = None, labelled: str = "") -> LeavingKube:
+    """All its nodes are ready."""
+    kube = LeavingKube(answers=answers)
+    for node in cluster.nodes:
+        labels = {CONTROL_PLANE_FACT: ""} if node.control_plane or node.name == labelled else {}
+        meta = {"name": node.name, "labels": labels}
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        kube.put({"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": ready})
+    return kube
+
+
+async def noted_on_its_disk(context: Context, name: str) -> None:
+    """As a control node that a label has made."""
+    noted = File(places.CONTROL_NODE_STATE, b'{"state": "ready"}')
+    await context.host(context.cluster.node(name)).write_files([noted])
+
+
+def whats(cluster: ClusterEvidence) -> list[str]:
+    return [f"{finding.subject}: {finding.what}" for finding in diagnose(cluster)]
+
+
+# --- the API goes away in the middle of a look --------------------------------------------------------
+
+
+async def a_status(make_context: MakeContext, kube: FakeKube) -> Status:
+    """On its disk n2 is a control node."""
+    context = a_context(make_context, WITH_A_WORKER, kube)
+    await noted_on_its_disk(context, "n2")
+    return await gather(context)
+
+
+async def test_after_whichever_answer_the_api_goes_away_the_status_is_that_of_the_hosts(make_context: MakeContext):
+    undisturbed, away = a_kube(WITH_A_WORKER), a_kube(WITH_A_WORKER, answers=0)
+    away.set_outage(GONE)
+    assert (await a_status(make_context, undisturbed)).api == "ready"
+    by_hosts = await a_status(make_context, away)
+    assert by_hosts.api == GONE
+    assert {(row.component, row.health) for row in by_hosts.rows if row.node == "n1"} >= {
+        ("kubelet", "listening"),
+        ("kube-apiserver", "listening"),
+    }
+    assert ("kube-apiserver", "n2") in {(row.component, row.node) for row in by_hosts.rows}
+    assert undisturbed.asked > 3
+    for answers in range(undisturbed.asked):
+        assert await a_status(make_context, a_kube(WITH_A_WORKER, answers=answers)) == by_hosts, answers
+
+
+@pytest.mark.parametrize(("label", "controls"), [("n2", {"n1", "n2"}), ("", {"n1"})])
+async def test_while_the_api_answers_its_labels_say_whose_standbys_are_looked_at(
+    make_context: MakeContext, label: str, controls: set[str]
+):
+    """Not the disk, which says here that n2 is a control node."""
+    found = await a_status(make_context, a_kube(WITH_A_WORKER, labelled=label))
+    assert {row.node for row in found.rows if row.slot == "standby"} == controls
+
+
+async def test_an_api_that_comes_back_while_it_is_asked_why_it_is_down_is_looked_at(
+    make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+):
+    said = iter([GONE, GONE])  # when the members of the cluster are learned, and when the look begins
+
+    async def healthy(_self: FakeKube, _path: str = "/readyz", *, timeout: float = 2.0) -> str | None:
+        return next(said, None)
+
+    monkeypatch.setattr(LeavingKube, "healthy", healthy)
+    found = await a_status(make_context, a_kube(WITH_A_WORKER))
+    assert found.api == "ready"
+    assert {(row.component, row.node, row.health) for row in found.rows if row.slot != "standby"} == {
+        ("kubelet", "n1", "ready"),
+        ("kubelet", "n2", "ready"),
+    }
+
+
+def test_a_watch_goes_on_when_the_api_goes_away_in_the_middle_of_a_look(
+    make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+):
+    class Enough(Exception): ...
+
+    kubes = [a_kube(WITH_A_WORKER), a_kube(WITH_A_WORKER, answers=2), a_kube(WITH_A_WORKER)]
+    looks = iter(kubes)
+    naps: list[float] = []
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == len(kubes):
+            raise Enough
+
+    monkeypatch.setattr("autarky.cli.wiring.load_cluster", lambda _file, _name: WITH_A_WORKER)
+    monkeypatch.setattr("autarky.cli.wiring.build_context", lambda c: a_context(make_context, c, next(looks)))
+    monkeypatch.setattr("autarky.cli.status.time.sleep", nap)
+    result = CliRunner().invoke(status_command, ["--watch"])
+    assert isinstance(result.exception, Enough), result.output
+    heads = [line.partition("API: ")[2] for line in result.output.splitlines() if "API: " in line]
+    assert heads == ["ready", GONE, "ready"]
+
+
+async def an_examination(make_context: MakeContext, kube: FakeKube) -> ClusterEvidence:
+    """n2 is a control node by its label, in the API and on its disk."""
+    context = a_context(make_context, WITH_A_WORKER, kube)
+    await noted_on_its_disk(context, "n2")
+    return await evidence(context)
+
+
+async def test_after_whichever_answer_the_api_goes_away_doctor_says_that_and_what_the_hosts_say(
+    make_context: MakeContext,
+):
+    undisturbed = a_kube(WITH_A_WORKER, labelled="n2")
+    all_seen = await an_examination(make_context, undisturbed)
+    assert (all_seen.api, whats(all_seen)) == ("", [])
+    assert undisturbed.asked > 8
+    for answers in range(undisturbed.asked):
+        seen = await an_examination(make_context, a_kube(WITH_A_WORKER, labelled="n2", answers=answers))
+        assert seen.api == GONE, answers
+        assert [(node.name, node.problem, node.control_plane) for node in seen.nodes] == [
+            ("n1", "", True),
+            ("n2", "", True),
+        ], answers
+        assert whats(seen) == ["API: it does not answer"], answers
+
+
+async def test_what_the_hosts_say_is_told_without_what_the_api_does_not_say_any_more(make_context: MakeContext):
+    ahead = {"n2": 93.0}
+    kube = a_kube(THREE)
+    await evidence(a_context(make_context, THREE, kube, ahead))
+    kube = a_kube(THREE, answers=kube.asked - 1)  # who is withdrawn is asked last
+    seen = await evidence(a_context(make_context, THREE, kube, ahead))
+    assert seen.withdrawn == {}
+    assert whats(seen) == ["n2: its clock is +93 s off the others'", "API: it does not answer"]
+
+
+# --- clocks -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ahead", "said"), [(93.0, "+93 s"), (-93.0, "-93 s")])
+async def test_a_clock_that_is_off_is_named_with_its_difference(make_context: MakeContext, ahead: float, said: str):
+    found = diagnose(await evidence(a_context(make_context, THREE, a_kube(THREE), {"n2": ahead})))
+    assert [(finding.subject, finding.what) for finding in found] == [("n2", f"its clock is {said} off the others'")]
+
+
+async def test_the_round_trip_to_a_host_is_not_taken_for_a_difference(make_context: MakeContext):
+    seen = await evidence(a_context(make_context, THREE, a_kube(THREE), {"n1": 1.0, "n2": 1.0, "n3": 1.0}))
+    assert [node.clock for node in seen.nodes] == pytest.approx([BEGIN + 1] * 3, abs=0.01)
+
+
+async def test_a_node_whose_clock_is_off_and_is_withdrawn_is_told_once(make_context: MakeContext):
+    kube = a_kube(THREE)
+    await kube.patch("v1", "Node", "n2", {"metadata": {"annotations": {WITHDRAWN: "its clock is ahead"}}})
+    [found] = diagnose(await evidence(a_context(make_context, THREE, kube, {"n2": 93.0})))
+    assert (found.subject, found.what) == ("n2", "its clock is +93 s off the others'")
+    assert "its API servers get no new connections" in found.evidence
+
+
+def renewed(kube: FakeKube, holder: str, stamp: float) -> None:
+    """Both leases of level 3 are held and were last renewed then, by the holder's clock."""
+    when = datetime.fromtimestamp(stamp, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec = {"holderIdentity": f"{holder}_0e6b2f0c", "renewTime": when}
+    for name in controllers.CONTROLLERS:
+        meta = {"name": name, "namespace": SYSTEM}
+        kube.put({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("ahead", "holder", "of_the_stamp"),
+    [
+        pytest.param({"n1": -30.0, "n2": -30.0, "n3": -30.0}, "n1", -30.0, id="this machine is ahead"),
+        pytest.param({"n1": 30.0, "n2": 30.0, "n3": 30.0}, "n1", 30.0, id="this machine is behind"),
+        pytest.param({"n2": -93.0}, "n2", -93.0, id="the leader is behind"),
+        pytest.param({"n2": -93.0}, "N2", -93.0, id="the leader's name is in capitals"),
+        pytest.param({"n2": -93.0}, "n9", 0.0, id="nobody knows the leader: most of the control nodes"),
+        pytest.param({"n1": None, "n2": None, "n3": 30.0}, "n1", 30.0, id="the leader says no time: another one"),
+        pytest.param({"n1": None, "n2": None, "n3": None}, "n1", 0.0, id="no control node says a time: this machine"),
+    ],
+)
+async def test_a_lease_is_as_old_as_it_is_on_the_node_that_renews_it(
+    make_context: MakeContext, ahead: dict[str, float | None], holder: str, of_the_stamp: float
+):
+    kube = a_kube(THREE)
+    renewed(kube, holder, BEGIN + of_the_stamp - 2)
+    seen = await evidence(a_context(make_context, THREE, kube, ahead))
+    passed = asyncio.get_running_loop().time()
+    assert passed >= SCRIPT
+    assert seen.idle_leases == pytest.approx(dict.fromkeys(controllers.CONTROLLERS, 2 + passed), abs=0.01)
+
+
+async def test_a_clock_of_a_worker_does_not_judge_leases(make_context: MakeContext):
+    kube = a_kube(WITH_A_WORKER)
+    renewed(kube, "n9", BEGIN)
+    seen = await evidence(a_context(make_context, WITH_A_WORKER, kube, {"n1": 0.0, "n2": -93.0}))
+    passed = asyncio.get_running_loop().time()
+    assert seen.idle_leases == pytest.approx(dict.fromkeys(controllers.CONTROLLERS, passed), abs=0.01)
+
+
+async def test_a_machine_half_a_minute_ahead_finds_leaders(make_context: MakeContext):
+    kube = a_kube(THREE)
+    renewed(kube, "n1", BEGIN - 30)
+    assert whats(await evidence(a_context(make_context, THREE, kube, {"n1": -30.0, "n2": -30.0, "n3": -30.0}))) == []
+
+
+async def test_a_machine_half_a_minute_behind_finds_that_nobody_leads(make_context: MakeContext):
+    kube = a_kube(THREE)
+    renewed(kube, "n1", BEGIN + 30 - 40)
+    seen = await evidence(a_context(make_context, THREE, kube, {"n1": 30.0, "n2": 30.0, "n3": 30.0}))
+    assert whats(seen) == [f"{name}: nobody leads" for name in controllers.CONTROLLERS]
