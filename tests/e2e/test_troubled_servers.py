@@ -13,8 +13,9 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from balancers import Connections, configuration, connecting, holds
@@ -77,6 +78,11 @@ def _outages(met: dict[str, Connections], what: str) -> None:
     assert not [str(seen) for seen in met.values() if seen.outage > OUTAGE_SECONDS]
 
 
+def _nothing_lost(reports: Sequence[Mapping[str, Any]]) -> None:
+    assert reports[0]["writes_lost"] == 0, reports[0]
+    assert reports[0]["writes_acknowledged"] > 20, reports[0]
+
+
 def _leaves(cluster: TestCluster, server: str, hosts: Sequence[str]) -> float:
     """Seconds until no load balancer holds the server for ready."""
     began = time.monotonic()
@@ -90,7 +96,7 @@ def _leaves(cluster: TestCluster, server: str, hosts: Sequence[str]) -> float:
 
 def test_a_hung_server_leaves_within_two_seconds_and_is_named(cluster: TestCluster) -> None:
     """SIGSTOP: it accepts, and never answers. Then its node's standby serves, and in the end it comes back."""
-    with connecting(cluster, NODES) as met:
+    with cluster.probed(inside="n4") as reports, connecting(cluster, NODES) as met:
         time.sleep(2)  # so that there is a before
         cluster.shell("n2", "pkill -STOP -x kube-apiserver")
         took = _leaves(cluster, "n2-hosted", NODES)
@@ -100,6 +106,7 @@ def test_a_hung_server_leaves_within_two_seconds_and_is_named(cluster: TestClust
     cluster.shell("n2", "pkill -CONT -x kube-apiserver")
     assert took <= LEAVES_SECONDS + LOOK_SECONDS
     _outages(met, "a hung server")
+    _nothing_lost(reports)
     _healthy(cluster)
 
 
@@ -134,8 +141,10 @@ def test_a_power_cut_of_a_control_node_fails_new_connections_for_three_seconds_a
     with connecting(cluster, others) as met:
         time.sleep(2)
         cluster.autarky("lab", "cut", "--lab", cluster.name, node)
+        took = _leaves(cluster, f"{node}-hosted", others)
         time.sleep(15)
     cluster.autarky("lab", "start", "--lab", cluster.name, node, "-o", "plain")
+    assert took <= LEAVES_SECONDS + LOOK_SECONDS
     _outages(met, f"power cut of {node}")
     _healthy(cluster)
 
@@ -157,10 +166,15 @@ def _unplugged(cluster: TestCluster, node: str) -> Iterator[None]:
 @pytest.mark.parametrize("node", ["n3", "n4"])
 def test_a_node_without_network_is_named_and_survived(cluster: TestCluster, node: str) -> None:
     others = [name for name in NODES if name != node]
-    with connecting(cluster, others) as met, _unplugged(cluster, node):
+    with (
+        cluster.probed(inside=others[-1]) as reports,
+        connecting(cluster, others) as met,
+        _unplugged(cluster, node),
+    ):
         time.sleep(10)
         _is_named(cluster, f"{node}: it and the other nodes do not reach each other")
     _outages(met, f"{node} without network")
+    _nothing_lost(reports)
     _healthy(cluster)
 
 
@@ -170,7 +184,7 @@ def test_of_two_operators_on_both_sides_of_a_split_never_two_lead(cluster: TestC
     [leader] = [node for node in placed.split() if _operator_leads(cluster, node)]
     [other] = [node for node in placed.split() if node != leader]
     seen: list[tuple[bool, bool]] = []
-    with _unplugged(cluster, leader):
+    with cluster.probed(inside="n4") as reports, _unplugged(cluster, leader):
         deadline = time.monotonic() + 60
         while not seen or not seen[-1][0] or time.monotonic() < deadline - 30:
             # In this order: whoever leads when it is asked second led while the first one did.
@@ -178,6 +192,7 @@ def test_of_two_operators_on_both_sides_of_a_split_never_two_lead(cluster: TestC
             assert time.monotonic() < deadline, "nobody leads on the side that has the quorum"
     assert (False, True) in seen, "the cut came after the term"
     assert (True, True) not in seen
+    _nothing_lost(reports)
     _healthy(cluster)
     assert [_operator_leads(cluster, node) for node in (other, leader)] == [True, False]
 

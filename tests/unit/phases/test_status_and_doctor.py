@@ -142,6 +142,17 @@ async def test_after_whichever_answer_the_api_goes_away_the_status_is_that_of_th
         assert await a_status(make_context, a_kube(WITH_A_WORKER, answers=answers)) == by_hosts, answers
 
 
+async def test_before_there_are_credentials_the_status_is_that_of_the_hosts(
+    make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+):
+    """Hosts over ssh answer before the first `up` has issued any."""
+    context = a_context(make_context, WITH_A_WORKER, a_kube(WITH_A_WORKER))
+    monkeypatch.setattr(type(context.pki), "complete", lambda _self, *_names: False)
+    found = await gather(context)
+    assert "no credentials" in found.api
+    assert {row.node for row in found.rows} == {"n1", "n2"}
+
+
 @pytest.mark.parametrize(("label", "controls"), [("n2", {"n1", "n2"}), ("", {"n1"})])
 async def test_while_the_api_answers_its_labels_say_whose_standbys_are_looked_at(
     make_context: MakeContext, label: str, controls: set[str]
