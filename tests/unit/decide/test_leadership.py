@@ -12,6 +12,7 @@ from autarky.decide.leadership import (
     AFTER_OUTAGE_SECONDS,
     EXPIRY_MARGIN,
     RELEASED_SECONDS,
+    RENEWED_SECONDS,
     SETTLE_SECONDS,
     TRUSTED_AGAIN_SECONDS,
     Lease,
@@ -151,7 +152,8 @@ def test_a_level_that_is_not_hosted_keeps_its_standby():
 
 
 class Node(RuleBasedStateMachine):
-    """Whoever is able to lead renews the lease at every look; the pods come, go, and may be unable to lead."""
+    """Whoever is able to lead renews the lease at every look; the pods come, go, and may be unable to lead. Another
+    node may lead for a while, and the agent may be killed, which forgets everything."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -168,6 +170,8 @@ class Node(RuleBasedStateMachine):
         self.withdrawals: dict[int, int] = {}
         self.cut_off = False
         self.outages: dict[int, int] = {}
+        self.other_leads = False
+        self.other_led: float | None = None
 
     @rule(health=st.sampled_from(Health), able=st.booleans())
     def a_new_pod_comes(self, health: Health, able: bool) -> None:
@@ -177,6 +181,17 @@ class Node(RuleBasedStateMachine):
     @rule(health=st.sampled_from(Health))
     def the_pod_changes(self, health: Health) -> None:
         self.hosted = health
+
+    @rule(leads=st.booleans())
+    def another_node_leads_or_not(self, leads: bool) -> None:
+        self.other_leads = leads
+
+    @rule()
+    def the_agent_is_killed(self) -> None:
+        self.memory = LeaseMemory()
+        self.outages[self.pod] = self.outages.get(self.pod, 0) + 1
+        if self.leaderless_since is not None:
+            self.leaderless_since = self.now
 
     @rule(up=st.sampled_from([True, True, False]))
     def the_api_comes_or_goes(self, up: bool) -> None:
@@ -189,22 +204,31 @@ class Node(RuleBasedStateMachine):
 
     def one_look(self) -> None:
         self.now += 0.5
-        leads = self.standby or (self.hosted is Health.READY and self.able)
+        leads = self.other_leads or self.standby or (self.hosted is Health.READY and self.able)
         if leads and self.api:
             self.renewals += 1
-            self.lease = Lease("n1_x", str(self.renewals), DURATION)
+            self.lease = Lease("n2_x" if self.other_leads else "n1_x", str(self.renewals), DURATION)
+            self.other_led = self.now if self.other_leads else self.other_led
         judged = self.api and self.hosted is not Health.UNKNOWN
         if not self.api and not self.cut_off:
             self.outages[self.pod] = self.outages.get(self.pod, 0) + 1
         self.cut_off = not judged or (self.cut_off and not leads)
         self.leaderless_since = None if leads or not judged else (self.leaderless_since or self.now)
-        seen = Seen(self.hosted, str(self.pod), self.standby, self.lease, self.api)
+        elsewhere = self.lease.holder == "n2_x"
+        seen = Seen(self.hosted, str(self.pod), self.standby, self.lease, self.api, elsewhere)
         found = decide(Slot.HOSTED, seen, self.memory, self.now)
         self.memory = found.memory
         for action in found.decision.actions:
             self.standby = action is Action.ACTIVATE_STANDBY
             if not self.standby:
-                self.withdrawals[self.pod] = self.withdrawals.get(self.pod, 0) + 1
+                self.judge_withdrawal()
+
+    def judge_withdrawal(self) -> None:
+        """Rule 1, as far as it can be seen: what takes its place is Ready here, or leads elsewhere."""
+        led_elsewhere = self.other_led is not None and self.now - self.other_led < RENEWED_SECONDS
+        assert self.hosted is Health.READY or led_elsewhere
+        if not led_elsewhere:
+            self.withdrawals[self.pod] = self.withdrawals.get(self.pod, 0) + 1
 
     @invariant()
     def somebody_leads_soon_when_it_can_be_seen_that_nobody_does(self) -> None:
