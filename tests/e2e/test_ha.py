@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -202,7 +203,8 @@ def test_a_power_cut_of_each_control_node_in_turn(cluster: TestCluster, show: Sh
         back = wait_until_healthy(cluster)
     show(f"{node} led: {', '.join(roles) or 'nothing'}")
     show(f"cut of {node}: from {WORKER}: {from_worker[0]['verdict']}; from {other}: {from_control[0]['verdict']}")
-    show(f"{node} was back where it belongs {back:.1f} s after its power")
+    kinds = Counter((f["stream"], f["kind"]) for report in (*from_worker, *from_control) for f in report["failures"])
+    show(f"{node} was back where it belongs {back:.1f} s after its power; what failed: {dict(kinds)}")
     survived(from_worker[0])
     survived(from_control[0])
 

@@ -24,6 +24,9 @@ from autarky.decide.slots import Action, Decision, Health, Memory, Slot
 
 EXPIRY_MARGIN = 2.0
 """Seconds beyond the lease's own duration: a candidate takes it within 1.8 s of its end (2.2 retry periods)."""
+CANDIDATE_SECONDS = 3.0
+"""Seconds more where a hosted pod is Ready and alone: on a busy machine it takes the lease late, when the leader's node
+is gone, and would be blamed for it."""
 RELEASED_SECONDS = 5.0
 """A released lease is taken by another candidate within 1.8 s; one that starts just then needs 3 s more."""
 AFTER_OUTAGE_SECONDS = 30.0
@@ -31,7 +34,7 @@ AFTER_OUTAGE_SECONDS = 30.0
 its requests that hang give up after 5 s each, its API server looks for etcd up to 10 s after an outage of a
 minute, and it waits for the lease's duration from when it first *sees* the lease."""
 SETTLE_SECONDS = 10.0
-TRUSTED_AGAIN_SECONDS = 600.0
+TRUSTED_AGAIN_SECONDS = 120.0
 """Until a hosted pod that did not lead gets another chance; twice as long each time. A standby that goes releases the
 lease: a chance that is not taken costs some ten seconds without a leader."""
 RENEWED_SECONDS = 5.0
@@ -108,7 +111,7 @@ def decide(wanted: Slot, seen: Seen, memory: LeaseMemory, now: float) -> LeaseDe
         if seen.standby_active:
             return _quiet("the standby is in place, as wanted for good", memory, settled=True)
         return _act(Action.ACTIVATE_STANDBY, "this level is not hosted: its standby runs", memory)
-    idle = _idle_seconds(memory, now, AFTER_OUTAGE_SECONDS if memory.outage and _is_there(seen.hosted) else 0.0)
+    idle = _idle_seconds(memory, now, _patience(seen, memory))
     if not seen.standby_active:
         return _standby_away(seen, memory, idle, now)
     return _standby_there(seen, memory, idle, now)
@@ -119,8 +122,11 @@ def after_outage(memory: LeaseMemory) -> LeaseMemory:
     return LeaseMemory(failed=memory.failed, outage=True)
 
 
-def _is_there(hosted: Health) -> bool:
-    return hosted in (Health.READY, Health.NOT_READY)
+def _patience(seen: Seen, memory: LeaseMemory) -> float:
+    """Seconds for which this node's hosted pod is waited for, beyond what the lease says."""
+    if memory.outage and seen.hosted in (Health.READY, Health.NOT_READY):
+        return AFTER_OUTAGE_SECONDS
+    return CANDIDATE_SECONDS if seen.hosted is Health.READY and not seen.standby_active else 0.0
 
 
 def _watched(seen: Seen, memory: LeaseMemory, now: float) -> LeaseMemory:
@@ -162,7 +168,7 @@ def _failed_again(before: Failure | None, pod: str, now: float) -> Failure:
 
 
 def _standby_there(seen: Seen, memory: LeaseMemory, idle: float | None, now: float) -> LeaseDecision:
-    distrusted = is_distrusted(memory, seen.hosted_pod, now)
+    distrusted = memory.failed is not None and memory.failed.is_held_against(seen.hosted_pod, now)
     no_use_to_wait = seen.hosted is Health.ABSENT or (seen.hosted is Health.READY and distrusted)
     if no_use_to_wait and memory.led_elsewhere_since is not None:
         return _led_elsewhere(memory, now - memory.led_elsewhere_since)
@@ -178,11 +184,6 @@ def _standby_there(seen: Seen, memory: LeaseMemory, idle: float | None, now: flo
     return _act(
         Action.WITHDRAW_STANDBY, f"the hosted pod is Ready since {ready:.1f} s, so the standby is withdrawn", memory
     )
-
-
-def is_distrusted(memory: LeaseMemory, hosted_pod: str | None, now: float) -> bool:
-    """Whether this pod was Ready and did not lead when it could, not long ago."""
-    return memory.failed is not None and memory.failed.is_held_against(hosted_pod, now)
 
 
 def _led_elsewhere(memory: LeaseMemory, seconds: float) -> LeaseDecision:

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from autarky.decide.leadership import (
     AFTER_OUTAGE_SECONDS,
+    CANDIDATE_SECONDS,
     EXPIRY_MARGIN,
     RELEASED_SECONDS,
     RENEWED_SECONDS,
@@ -19,7 +20,6 @@ from autarky.decide.leadership import (
     LeaseMemory,
     Seen,
     decide,
-    is_distrusted,
 )
 from autarky.decide.slots import Action, Health, Slot
 
@@ -35,8 +35,10 @@ def after(seconds: float, seen: Seen, memory: LeaseMemory | None = None):
 
 
 def test_a_lease_that_nobody_renews_activates_the_standby_after_its_duration():
-    assert after(DURATION + EXPIRY_MARGIN, SEEN).decision.actions == ()
-    assert after(DURATION + EXPIRY_MARGIN + 0.1, SEEN).decision.actions == (Action.ACTIVATE_STANDBY,)
+    gone = replace(SEEN, hosted=Health.ABSENT, hosted_pod=None)
+    for seen, late in ((SEEN, DURATION + EXPIRY_MARGIN + CANDIDATE_SECONDS), (gone, DURATION + EXPIRY_MARGIN)):
+        assert after(late, seen).decision.actions == ()
+        assert after(late + 0.1, seen).decision.actions == (Action.ACTIVATE_STANDBY,)
 
 
 def test_a_released_lease_that_nobody_takes_activates_the_standby_soon():
@@ -88,13 +90,13 @@ def test_the_standby_beside_a_pod_that_did_not_lead_goes_when_another_node_leads
     assert actions[0] == (FAILED_AT + SETTLE_SECONDS, Action.WITHDRAW_STANDBY)
 
 
-def test_what_did_not_lead_is_distrusted_also_while_another_node_leads():
-    """Its standby must not become a copy of it."""
-    _, memory = follow(replace(THERE, elsewhere=True), after(60, SEEN).memory, FAILED_AT, FAILED_AT + 60)
-    assert is_distrusted(memory, "pod", FAILED_AT + 60)
-    assert not is_distrusted(memory, "pod", FAILED_AT + TRUSTED_AGAIN_SECONDS)
-    assert not is_distrusted(memory, "another pod", FAILED_AT + 60)
-    assert not is_distrusted(LeaseMemory(), None, FAILED_AT)
+def test_that_a_pod_did_not_lead_is_remembered_for_as_long_as_it_is_there():
+    """Also while another node leads: its standby must not become a copy of it."""
+    end = FAILED_AT + 3 * TRUSTED_AGAIN_SECONDS
+    _, memory = follow(replace(THERE, elsewhere=True), after(60, SEEN).memory, FAILED_AT, end)
+    assert memory.failed.pod == "pod"
+    _, memory = follow(replace(THERE, elsewhere=True, hosted_pod="another pod"), memory, end, end + 1)
+    assert memory.failed is None
 
 
 def test_without_an_api_the_clock_starts_anew():
@@ -120,7 +122,8 @@ def test_once_the_lease_is_renewed_the_outage_is_over():
     blind = decide(Slot.HOSTED, replace(SEEN, readable=False), LeaseMemory(), 0.0).memory
     first = decide(Slot.HOSTED, SEEN, blind, 1.0).memory
     renewed = replace(SEEN, lease=replace(HELD, renewed="1"))
-    assert after(DURATION + EXPIRY_MARGIN + 0.1, renewed, first).decision.actions == (Action.ACTIVATE_STANDBY,)
+    late = DURATION + EXPIRY_MARGIN + CANDIDATE_SECONDS
+    assert after(late + 0.1, renewed, first).decision.actions == (Action.ACTIVATE_STANDBY,)
 
 
 def test_a_standby_stays_until_somebody_leads():
@@ -234,7 +237,7 @@ class Node(RuleBasedStateMachine):
     def somebody_leads_soon_when_it_can_be_seen_that_nobody_does(self) -> None:
         waited = self.now - self.leaderless_since if self.leaderless_since is not None else 0.0
         patience = AFTER_OUTAGE_SECONDS if self.cut_off else 0.0
-        assert waited <= DURATION + EXPIRY_MARGIN + patience + 1.0
+        assert waited <= DURATION + EXPIRY_MARGIN + max(patience, CANDIDATE_SECONDS) + 1.0
 
     @invariant()
     def a_pod_that_cannot_lead_is_tried_rarely(self) -> None:

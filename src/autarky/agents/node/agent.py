@@ -196,8 +196,8 @@ class NodeAgent:
         self.told.tell(component, found.decision.sentence)
         await self._act(component, found.decision.actions)
         # Ready is not enough: what did not lead when it could is not worth keeping, though another node leads now.
-        distrusted = leadership.is_distrusted(found.memory, seen.hosted_pod, self.clock.monotonic())
-        leads = seen.hosted is slots.Health.READY and found.decision.settled and not distrusted
+        has_failed = found.memory.failed is not None
+        leads = seen.hosted is slots.Health.READY and found.decision.settled and not has_failed
         self._serves[component] = leads and seen.readable
         proven = slots.Health.READY if leads else slots.Health.NOT_READY
         judged = proven if seen.readable else slots.Health.UNKNOWN
