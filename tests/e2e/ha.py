@@ -45,6 +45,17 @@ def etcd_members(cluster: TestCluster, node: str) -> set[str]:
     return {member["name"] for member in said["members"]}
 
 
+def member_objects(cluster: TestCluster) -> dict[str, Any]:
+    """Node → its EtcdMember."""
+    found = json.loads(cluster.kubectl("get", "etcdmembers", "-o", "json"))["items"]
+    return {obj["metadata"]["name"]: obj for obj in found}
+
+
+def member_phases(cluster: TestCluster) -> dict[str, str]:
+    """Node → the phase of its EtcdMember; "" while nothing was said of it."""
+    return {name: obj.get("status", {}).get("phase", "") for name, obj in member_objects(cluster).items()}
+
+
 def out_of_place(cluster: TestCluster) -> list[str]:
     """What is not as it should be: not ready, a standby that is active, a host that is missing, no API."""
     found = cluster.status()
@@ -92,6 +103,7 @@ def start(cluster: TestCluster, *nodes: str) -> None:
 
 def survived(report: Mapping[str, Any]) -> None:
     """New connections failed for a moment at most, and what was acknowledged is there."""
+    assert report["failures_left_out"] == 0, report
     assert longest_outage(report) <= LONGEST_OUTAGE, report
     assert report["writes_lost"] == 0, report
     assert report["writes_acknowledged"] > 20, report

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from balancers import configuration
-from ha import etcd_members
+from ha import etcd_members, member_phases
 from harness import TestCluster
 
 SYSTEM = ("-n", "kube-system")
@@ -97,20 +97,10 @@ def endpoints(cluster: TestCluster) -> set[str]:
     return {endpoint["nodeName"] for endpoint in found["endpoints"]}
 
 
-def member_phase(cluster: TestCluster, node: str) -> str:
-    """Of the node's EtcdMember; "" where it has none, or one of which nothing was said yet."""
-    path = "jsonpath={.status.phase}"
-    return cluster.kubectl("get", "etcdmember", node, "--ignore-not-found", "-o", path, check=False).strip()
-
-
 def etcd_is_on(cluster: TestCluster, *nodes: str) -> bool:
     """Whether etcd has a member on each of these nodes and no other, and their objects call them members."""
-    objects = cluster.kubectl("get", "etcdmembers", "-o", "name", check=False).split()
-    named = {name.rpartition("/")[2] for name in objects}
-    return (
-        named == set(nodes) == etcd_members(cluster, nodes[0])
-        and {member_phase(cluster, node) for node in nodes} == {"Member"}
-    )  # fmt: skip
+    told = member_phases(cluster) == dict.fromkeys(nodes, "Member")
+    return told and etcd_members(cluster, nodes[0]) == set(nodes)
 
 
 def balanced(cluster: TestCluster, servers: set[str], *hosts: str) -> bool:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
+from ha import member_objects, member_phases
 from harness import TestCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -24,21 +24,14 @@ def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
     roles = ["control-plane", "worker"]
     cluster = make_cluster("t-etcd-members", nodes=[{"name": n, "host": "lab", "roles": roles} for n in NODES])
     cluster.up()
-    cluster.wait("all are members", lambda: phases(cluster) == dict.fromkeys(NODES, "Member"), seconds=CHANGE_SECONDS)
+    cluster.wait(
+        "all are members", lambda: member_phases(cluster) == dict.fromkeys(NODES, "Member"), seconds=CHANGE_SECONDS
+    )
     return cluster
 
 
-def etcd_members(cluster: TestCluster) -> dict[str, Any]:
-    found = json.loads(cluster.kubectl("get", "etcdmembers", "-o", "json"))["items"]
-    return {obj["metadata"]["name"]: obj for obj in found}
-
-
-def phases(cluster: TestCluster) -> dict[str, str]:
-    return {name: obj.get("status", {}).get("phase", "") for name, obj in etcd_members(cluster).items()}
-
-
 def phase(cluster: TestCluster, node: str) -> str:
-    return phases(cluster)[node]
+    return member_phases(cluster)[node]
 
 
 def set_state(cluster: TestCluster, node: str, state: str) -> None:
@@ -53,12 +46,12 @@ def leader(cluster: TestCluster) -> str:
         f" --cert {pki}/server.crt --key {pki}/server.key endpoint status --cluster -w json"
     )
     (status, *_) = json.loads(cluster.shell("n1", command))
-    by_id = {int(o["status"]["memberID"], 16): name for name, o in etcd_members(cluster).items()}
+    by_id = {int(o["status"]["memberID"], 16): name for name, o in member_objects(cluster).items()}
     return by_id[status["Status"]["leader"]]
 
 
 def own_id(cluster: TestCluster, node: str) -> str:
-    return str(etcd_members(cluster)[node]["status"]["memberID"])
+    return str(member_objects(cluster)[node]["status"]["memberID"])
 
 
 def listed_on(cluster: TestCluster, node: str) -> list[str]:
@@ -130,7 +123,7 @@ def test_up_leaves_members_alone_that_joined_later(cluster: TestCluster) -> None
     before = {name: static_etcd(cluster, name) for name in NODES}
     cluster.up()
     assert {name: static_etcd(cluster, name) for name in NODES} == before
-    assert phases(cluster) == dict.fromkeys(NODES, "Member")
+    assert member_phases(cluster) == dict.fromkeys(NODES, "Member")
 
 
 def test_a_drain_that_would_cost_the_quorum_is_refused(cluster: TestCluster) -> None:
@@ -171,8 +164,10 @@ def test_the_last_member_is_never_removed_and_an_even_count_is_warned_of(cluster
     leaves(cluster, "n2")
     set_state(cluster, "n1", "Removed")
     cluster.wait("it is refused", lambda: phase(cluster, "n1") == "Blocked")
-    assert "last member" in etcd_members(cluster)["n1"]["status"]["message"]
+    assert "last member" in member_objects(cluster)["n1"]["status"]["message"]
     set_state(cluster, "n1", "Member")
     set_state(cluster, "n2", "Member")
     joins(cluster, "n3")
-    cluster.wait("both joined", lambda: phases(cluster) == dict.fromkeys(NODES, "Member"), seconds=CHANGE_SECONDS)
+    cluster.wait(
+        "both joined", lambda: member_phases(cluster) == dict.fromkeys(NODES, "Member"), seconds=CHANGE_SECONDS
+    )

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from ha import cut, start, survived
+from ha import cut, member_phases, start, survived
 from harness import TestCluster
 from labels import (
     address_of,
@@ -15,7 +15,6 @@ from labels import (
     is_control_node,
     is_worker,
     label,
-    member_phase,
     names_served,
     told,
     unlabel,
@@ -69,7 +68,7 @@ def test_a_node_that_is_cut_on_the_way_goes_on_when_it_returns(cluster: TestClus
 
 def test_a_node_whose_member_joins_as_it_is_cut_goes_on_when_it_returns(cluster: TestCluster) -> None:
     joining = ("Joining", "Learner")
-    _joins_though_it_is_cut(cluster, "n5", "its member joins", lambda: member_phase(cluster, "n5") in joining)
+    _joins_though_it_is_cut(cluster, "n5", "its member joins", lambda: member_phases(cluster).get("n5") in joining)
     assert endpoints(cluster) == {"n1", "n4", "n5"}
     cluster.wait("all three are members", lambda: etcd_is_on(cluster, "n1", "n4", "n5"), seconds=180)
 
