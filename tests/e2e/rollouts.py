@@ -120,6 +120,7 @@ def quiet(cluster: TestCluster) -> None:
     """Until all of it is settled and known to be good: where each scenario begins."""
     for workload in HOSTED:
         cluster.wait(f"{workload} has a last good revision", lambda w=workload: last_good(cluster, w), seconds=90)
+    cluster.wait("nothing is on trial", lambda: condition(cluster, "RolloutsSettled")["status"] == "True", seconds=150)
     cluster.wait("everything is settled", lambda: settled(cluster), seconds=150)
 
 

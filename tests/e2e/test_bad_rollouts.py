@@ -69,6 +69,20 @@ def bad_flag(workload: str) -> str:
     return adding_flag(workload, "--no-such-flag")
 
 
+def _secret_of_keys(cluster: TestCluster) -> str:
+    (volume,) = [one for one in template(cluster, API)["spec"]["volumes"] if one["name"] == "secrets"]
+    name: str = volume["secret"]["secretName"]
+    return name
+
+
+def _make_garbage(cluster: TestCluster) -> None:
+    """A Secret as that of the API server's keys, with one certificate that is none."""
+    secret = json.loads(cluster.kubectl(*SYSTEM, "get", "secret", _secret_of_keys(cluster), "-o", "json"))
+    secret["metadata"] = {"name": "garbage", "namespace": "kube-system"}
+    secret["data"]["apiserver.crt"] = base64.b64encode(b"no certificate").decode()
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(secret))
+
+
 # --- the only API server -------------------------------------------------------------------------------
 
 
@@ -100,20 +114,15 @@ def test_a_secret_that_does_not_exist_goes_back(cluster: TestCluster) -> None:
 
 
 def test_a_secret_whose_certificate_is_garbage_goes_back(cluster: TestCluster) -> None:
-    (volume,) = [one for one in template(cluster, API)["spec"]["volumes"] if one["name"] == "secrets"]
-    good = volume["secret"]["secretName"]
-    secret = json.loads(cluster.kubectl(*SYSTEM, "get", "secret", good, "-o", "json"))
-    secret["metadata"] = {"name": "garbage", "namespace": "kube-system"}
-    secret["data"]["apiserver.crt"] = base64.b64encode(b"no certificate").decode()
-    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(secret))
+    good = _secret_of_keys(cluster)
+    _make_garbage(cluster)
     with undisturbed(cluster):
         back = goes_back(cluster, API, lambda: edit(cluster, API, f"s#secretName: {good}#secretName: garbage#\n"))
     assert "failed to find any PEM data in certificate input" in back.explanation
 
 
 def test_a_deleted_secret_of_the_good_revision_is_restored_when_it_goes_back(cluster: TestCluster) -> None:
-    (volume,) = [one for one in template(cluster, API)["spec"]["volumes"] if one["name"] == "secrets"]
-    name = volume["secret"]["secretName"]
+    name = _secret_of_keys(cluster)
 
     def delete_and_edit() -> None:
         cluster.kubectl(*SYSTEM, "delete", "secret", name)
@@ -124,13 +133,30 @@ def test_a_deleted_secret_of_the_good_revision_is_restored_when_it_goes_back(clu
     assert cluster.kubectl(*SYSTEM, "get", "secret", name, "-o", "name")
 
 
-def test_with_the_default_limit_of_90_s_the_good_template_is_back_within_120_s(cluster: TestCluster) -> None:
+@pytest.mark.parametrize("what", ["image", "flag", "readyz", "certificate"])
+def test_with_the_default_limit_of_90_s_the_good_revision_serves_again_within_120_s(
+    cluster: TestCluster, what: str
+) -> None:
+    breaks = {
+        "image": lambda: set_image(cluster, API, "v1.36.99"),
+        "flag": lambda: edit(cluster, API, bad_flag(API)),
+        "readyz": lambda: edit(cluster, API, adding_flag(API, NEVER_READY)),
+        "certificate": lambda: edit(cluster, API, f"s#secretName: {_secret_of_keys(cluster)}#secretName: garbage#\n"),
+    }
+    _make_garbage(cluster)
     set_rollback(cluster, limitSeconds=90)
     with undisturbed(cluster, seconds=420):
-        back = goes_back(cluster, API, lambda: edit(cluster, API, adding_flag(API, NEVER_READY)), seconds=200)
+        back = goes_back(cluster, API, breaks[what], seconds=200)
     set_rollback(cluster, limitSeconds=LIMIT)
-    assert back.template_seconds <= 120
-    assert back.ready_seconds <= back.template_seconds + 30
+    assert back.ready_seconds <= 120
+
+
+def test_one_that_ends_some_time_after_each_start_goes_back(cluster: TestCluster) -> None:
+    """Ready for half a minute each time, until its kubelet ends it."""
+    script = "/livenessProbe:/,/path:/ s#path: .*#path: /no-such-path#\n"
+    with undisturbed(cluster, seconds=420):
+        back = goes_back(cluster, API, lambda: edit(cluster, API, script), seconds=240)
+    assert back.template_seconds > LIMIT, "it is Ready at the limit, and on trial"
 
 
 # --- level 3: Ready says nothing -----------------------------------------------------------------------

@@ -115,12 +115,14 @@ class Memory:
                containers may never have read, so one instance proves one candidate.
     healthy:   the seconds that are proven, of this instance and this candidate.
     last:      the last look that found it healthy; None when the clock stands still.
+    refused:   why this instance will never become the checkpoint, as it stands; "" where nothing is known against it.
     """
 
     instance: Instance | None = None
     candidate: str | None = None
     healthy: float = 0.0
     last: float | None = None
+    refused: str = ""
 
 
 class Verb(Enum):
@@ -150,12 +152,12 @@ def decide(seen: Seen, memory: Memory, now: float) -> Decision:
         return Decision((), replace(memory, last=None), stands_still)
     if (broken := _what_broke(seen)) is not None:
         return Decision((), Memory(), broken)
-    memory = _counted(seen, memory)
-    if seen.disk is None or seen.candidate is None:
-        return Decision((), memory, _not_known(seen))
-    if seen.candidate == seen.disk.current and seen.candidate in seen.disk.complete:
+    memory = replace(_counted(seen, memory), refused="")
+    if seen.disk is not None and seen.candidate == seen.disk.current and seen.candidate in seen.disk.complete:
         return _kept_tidy(seen.disk, memory)
-    if (unproven := _why_unproven(seen, memory)) is not None:
+    memory = replace(memory, refused=_why_refused(seen, memory))
+    unproven = memory.refused or _why_unproven(seen, memory)
+    if unproven or seen.disk is None or seen.candidate is None:
         return Decision((), memory, f"{unproven}; the checkpoint made before stays")
     return _taken(seen.disk, seen.candidate, memory)
 
@@ -194,28 +196,27 @@ def _proven(between: float) -> float:
     return between if 0 < between <= LONGEST_GAP_SECONDS else 0.0
 
 
-def _not_known(seen: Seen) -> str:
-    if seen.refusal:
+def _why_refused(seen: Seen, memory: Memory) -> str:
+    """What only somebody else can change; "" when that is not known, or when there is nothing."""
+    if seen.refusal or seen.candidate is None or seen.sources is None:
         return seen.refusal
-    return "unknown: the disk could not be read" if seen.disk is None else "unknown: not all of the pod could be read"
+    return _young_content(seen, memory)
 
 
-def _why_unproven(seen: Seen, memory: Memory) -> str | None:
-    """What is missing for a checkpoint, or None when nothing is."""
-    if seen.refusal:
-        return seen.refusal
+def _why_unproven(seen: Seen, memory: Memory) -> str:
+    """What is still missing for a checkpoint; "" when nothing is."""
+    if seen.disk is None or seen.candidate is None:
+        return f"unknown: {'the disk' if seen.disk is None else 'not all of the pod'} could not be read"
     if seen.sources is None:
         return "unknown: not every Secret and ConfigMap could be read"
-    if (young := _young_content(seen, memory)) is not None:
-        return young
     if memory.healthy < PROVEN_SECONDS:
         return f"the hosted pod is healthy for {memory.healthy:.0f} of {PROVEN_SECONDS:.0f} s"
     if not seen.images:
         return "not all images are on the node" if seen.images is False else "unknown: images could not be listed"
-    return None
+    return ""
 
 
-def _young_content(seen: Seen, memory: Memory) -> str | None:
+def _young_content(seen: Seen, memory: Memory) -> str:
     """A running server hides a broken Secret until it restarts: only what it started with is proven."""
     if seen.candidate != memory.candidate:
         return "the pod or its content has changed since its containers started: restart the pod to prove it"
@@ -223,7 +224,7 @@ def _young_content(seen: Seen, memory: Memory) -> str | None:
         if seen.instance is not None and not _is_proven(source, seen.instance):
             when = "cannot be dated" if source.changed is None else "may be younger than the containers"
             return f"the content of {source.name} {when}: restart the pod to prove it"
-    return None
+    return ""
 
 
 def _is_proven(source: Source, instance: Instance) -> bool:

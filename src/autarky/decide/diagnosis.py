@@ -76,6 +76,8 @@ class ClusterEvidence:
     idle_leases: Mapping[str, float] = field(default_factory=dict)
     hosted: frozenset[str] = frozenset()
     withdrawn: Mapping[str, str] = field(default_factory=dict)
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    """Those of CONDITIONS of which the ControlPlane says that something is wrong: type → message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,11 @@ class Finding:
 
 
 LEASE_IDLE_SECONDS = 20.0
+CONDITIONS = {
+    "RolloutFailed": ("True", "a rollout failed and is still in place, or went back to what is not whole"),
+    "StandbysCurrent": ("False", "a standby is older than what runs, and stays so"),
+}
+"""Those of the ControlPlane that tell what nothing else here tells: type → status when something is wrong, and what."""
 
 
 def diagnose(cluster: ClusterEvidence) -> list[Finding]:
@@ -100,7 +107,7 @@ def diagnose(cluster: ClusterEvidence) -> list[Finding]:
     servers = list(_servers(cluster))
     api = list(_api(cluster, explained=bool(hosts or etcd or servers)))
     inside = [] if cluster.api else list(_inside(cluster, cut_off))
-    return [*hosts, *between, *etcd, *servers, *api, *inside, *_covered(cluster)]
+    return [*hosts, *between, *etcd, *servers, *api, *inside, *_covered(cluster), *_told_by_the_operator(cluster)]
 
 
 def _host(node: NodeEvidence) -> Iterator[Finding]:
@@ -253,3 +260,10 @@ def _covered(cluster: ClusterEvidence) -> Iterator[Finding]:
         for component in sorted(node.missing_standby):
             what = f"there is no complete standby of {component}"
             yield Finding(node.name, what, "nothing would bring it back after a reboot", "autarky up")
+
+
+def _told_by_the_operator(cluster: ClusterEvidence) -> Iterator[Finding]:
+    for condition, (_, what) in CONDITIONS.items():
+        if condition in cluster.conditions:
+            go_on = "autarky kubectl describe controlplane cluster"
+            yield Finding("control plane", what, cluster.conditions[condition], go_on)

@@ -3,12 +3,13 @@
 Compact JSON, written when it changes and never periodically:
 
     {"level": 2, "slots": {"kube-apiserver": {"slot": "hosted", "revision": "6c9f…", "standby": "1f0c…",
-                                               "checkpoint": "2026-11-21T10:00:00Z", "serves": false}, …}}
+                                               "checkpoint": "2026-11-21T10:00:00Z", "serves": false,
+                                               "refused": "…"}, …}}
 
 level: the lowest hosted level that the agent follows. slot: "hosted", "standby", "both" or "none", whichever is in
 place; revision: of the hosted pod, as its controller names it; standby: the revision of the standby on disk;
 checkpoint: since when it is the current one; serves: whether the standby answers, for the API server through the
-load balancer.
+load balancer; refused: why what runs will not become the checkpoint, as it stands.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Slots:
     standby: str = ""
     checkpoint: str = ""
     serves: bool = False
+    refused: str = ""
 
 
 def slot_name(*, hosted: bool, standby: bool) -> str:
@@ -52,6 +54,7 @@ def text(level: int, slots: Mapping[str, Slots]) -> str:
             **{n: v for n, v in (("revision", one.revision), ("standby", one.standby)) if v},
             **({"checkpoint": one.checkpoint} if one.checkpoint else {}),
             "serves": one.serves,
+            **({"refused": one.refused} if one.refused else {}),
         }
         for component, one in slots.items()
     }

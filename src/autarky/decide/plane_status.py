@@ -77,6 +77,7 @@ def status(
     layers: Sequence[Layer],
     nodes: Sequence[NodeSlots],
     rollouts: Sequence[Rollout],
+    on_trial: Sequence[str],
     drift: Sequence[str],
     spec: Sequence[Unapplied],
     etcd: EtcdMembers | None = None,
@@ -86,11 +87,11 @@ def status(
     before: Mapping[str, Any],
     now: str,
 ) -> Object:
-    """The whole status. `drift`: a sentence for each edit by others; `etcd`: None where its members are not described
-    by EtcdMembers; `labels`: a sentence for each node that is not yet what its labels say; `generation`: of the spec
-    that was looked at; `now`: RFC 3339."""
-    found = [_ready(layers, nodes), _rolled_back(rollouts), _failed(rollouts), _drifted(drift), _applied(spec)]
-    found.append(_as_labelled(labels))
+    """The whole status. `on_trial`: the components whose revision is not known to be healthy yet; `drift`: a sentence
+    for each edit by others; `etcd`: None where its members are not described by EtcdMembers; `labels`: a sentence for
+    each node that is not yet what its labels say; `generation`: of the spec that was looked at; `now`: RFC 3339."""
+    found = [_ready(layers, nodes), _settled(on_trial), _rolled_back(rollouts), _failed(rollouts), _drifted(drift)]
+    found += [_applied(spec), _as_labelled(labels), _current(nodes)]
     if etcd is not None:
         found += [_members(etcd), _even(etcd)]
     return {
@@ -111,6 +112,27 @@ def _ready(layers: Sequence[Layer], nodes: Sequence[NodeSlots]) -> Condition:
     if wrong:
         return Condition("Ready", False, "NotReady", "; ".join(sorted(wrong)))
     return Condition("Ready", True, "AllReady", "every layer is ready on every node that has it")
+
+
+def _settled(on_trial: Sequence[str]) -> Condition:
+    if on_trial:
+        what = ", ".join(sorted(on_trial))
+        told = f"{what}: a new revision is on trial; until it has proved healthy the one before is kept to go back to"
+        return Condition("RolloutsSettled", False, "OnTrial", told)
+    return Condition("RolloutsSettled", True, "Judged", "no revision of the control plane is on trial")
+
+
+def _current(nodes: Sequence[NodeSlots]) -> Condition:
+    refused = [
+        f"{component} on {node.node}: {slot['refused']}"
+        for node in nodes
+        for component, slot in node.slots.items()
+        if isinstance(slot, Mapping) and slot.get("refused")
+    ]
+    if refused:
+        return Condition("StandbysCurrent", False, "CheckpointRefused", _bounded(sorted(refused)))
+    told = "every standby is, or is about to become, a copy of what runs beside it"
+    return Condition("StandbysCurrent", True, "Current", told)
 
 
 def _rolled_back(rollouts: Sequence[Rollout]) -> Condition:

@@ -8,8 +8,10 @@ The rules (docs, «Safety rules»):
 - Only pods of the new revision on Ready nodes are judged, each from its own start (rule 2: what runs on a node
   that is not Ready says nothing about the revision).
 - Clocks stand still while etcd is down (rule 9) or while what is seen may be old (rule 2).
-- API servers succeed when one has been Ready for SETTLE_SECONDS on every Ready node that wants one. Level 3
-  succeeds when a pod of the new revision has led: its readiness lies.
+- API servers succeed when one has been Ready without a break for PROVEN_SECONDS on every Ready node that wants
+  one (for SETTLE_SECONDS while there is nothing to go back to). Level 3 succeeds when a pod of the new revision
+  has led: its readiness lies.
+- An API server that has served does not go back for a blip: only when it has been away for BLIP_SECONDS in all.
 - A version that breaks the skew rules (rule 4) goes back at once.
 - The target is the last revision that was healthy. A revision that was healthy once never goes back for later
   trouble, and without a target nothing goes back.
@@ -24,9 +26,13 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 
+PROVEN_SECONDS = 60.0
+"""How long an API server must have been Ready without a break, as with a checkpoint: what ends half a minute after
+each start (its memory is limited, say) shall not take the place of what ran for days."""
 SETTLE_SECONDS = 10.0
-"""How long an API server must have been Ready without a break: as the node agents wait before they take the
-standby away."""
+"""The same while no revision is known to be good: as the node agents wait before they take the standby away."""
+BLIP_SECONDS = 10.0
+"""How long an API server that has served may be not Ready, all times taken together, before it is proven."""
 LONGEST_STEP = 5.0
 """Seconds that one round adds to a clock at most: an operator that was stopped for a while has not watched."""
 LEASE_IS_OLD = 20.0
@@ -130,13 +136,12 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Of the revision on one node, in seconds: how long it has been judged, and been Ready without a break.
-
-    served: whether a pod of it was Ready there at any look.
-    """
+    """Of the revision on one node, in seconds: how long it has been judged, been Ready without a break, and been
+    away (not Ready) since a pod of it was Ready there for the first time, which `served` tells."""
 
     judged: float = 0.0
     ready: float = 0.0
+    away: float = 0.0
     proven: bool = False
     served: bool = False
 
@@ -197,7 +202,8 @@ def decide(observed: Observed, memory: Memory, record: Record, policy: Policy, n
         return Decision(Verdict.WAIT, replace(memory, looked=None), record, f"{why}: nothing is judged")
     if observed.skew:
         return _failed(observed.skew, None, memory, record, policy, now, by_skew=True)
-    return _judge(observed, _advanced(observed, memory, now), record, policy, now)
+    settle = SETTLE_SECONDS if record.good is None else PROVEN_SECONDS
+    return _judge(observed, _advanced(observed, memory, settle, now), record, policy, now)
 
 
 def _judge(observed: Observed, memory: Memory, record: Record, policy: Policy, now: float) -> Decision:
@@ -223,26 +229,25 @@ def never_served(observed: Observed, memory: Memory) -> frozenset[str]:
 # --- clocks ------------------------------------------------------------------------------------------
 
 
-def _advanced(observed: Observed, memory: Memory, now: float) -> Memory:
-    """The clocks of the nodes that count, run on by the time since the last look."""
+def _advanced(observed: Observed, memory: Memory, settle: float, now: float) -> Memory:
+    """The clocks of the nodes that count, run on by the time since the last look. `settle`: seconds of being Ready
+    that prove a revision."""
     step = min(now - memory.looked, LONGEST_STEP) if memory.looked is not None else 0.0
     memory = _lease_followed(observed, memory, now)
     kept = {node: replace(clock, ready=0.0) for node, clock in memory.clocks.items() if node in observed.nodes}
     for pod in observed.pods:
         if pod.node in observed.nodes:
-            kept[pod.node] = _run_on(pod, memory.clocks.get(pod.node, Clock()), observed, memory, step, now)
+            clock = _run_on(memory.clocks.get(pod.node, Clock()), pod, step, settle)
+            blameless = pod.ready and _old_leads(observed, memory, now)
+            kept[pod.node] = clock if blameless else replace(clock, judged=clock.judged + step)
     return replace(memory, looked=now, clocks=kept)
 
 
-def _run_on(pod: Pod, clock: Clock, observed: Observed, memory: Memory, step: float, now: float) -> Clock:
-    blameless = pod.ready and _old_leads(observed, memory, now)
-    ready = clock.ready + step if pod.ready else 0.0
-    return Clock(
-        judged=clock.judged if blameless else clock.judged + step,
-        ready=ready,
-        proven=clock.proven or (pod.ready and ready >= SETTLE_SECONDS),
-        served=clock.served or pod.ready,
-    )
+def _run_on(clock: Clock, pod: Pod, step: float, settle: float) -> Clock:
+    if not pod.ready:
+        return replace(clock, ready=0.0, away=clock.away + step if clock.served else 0.0)
+    ready = clock.ready + step
+    return replace(clock, ready=ready, proven=clock.proven or ready >= settle, served=True)
 
 
 def _lease_followed(observed: Observed, memory: Memory, now: float) -> Memory:
@@ -272,13 +277,18 @@ def _has_succeeded(observed: Observed, memory: Memory) -> bool:
 
 
 def _late(observed: Observed, memory: Memory, policy: Policy) -> Pod | None:
-    """The pod that has had its time. A Ready API server that still settles is given the rest of it."""
+    """The pod that has had its time."""
     for pod in observed.pods:
         clock = memory.clocks.get(pod.node, Clock())
-        settles = observed.lease is None and (pod.ready or clock.proven)
+        settles = observed.lease is None and _settles(pod, clock)
         if clock.judged >= policy.limit and not settles:
             return pod
     return None
+
+
+def _settles(pod: Pod, clock: Clock) -> bool:
+    """Whether an API server may yet prove itself, or has: it is Ready, or was and is away for a moment."""
+    return pod.ready or clock.proven or (clock.served and clock.away < BLIP_SECONDS)
 
 
 def _blame(pod: Pod, policy: Policy) -> str:

@@ -12,8 +12,8 @@ from contextlib import suppress
 from datetime import datetime
 
 from autarky import places
-from autarky.decide.diagnosis import ClusterEvidence, NodeEvidence, PodEvidence
-from autarky.errors import AutarkyError
+from autarky.decide.diagnosis import CONDITIONS, ClusterEvidence, NodeEvidence, PodEvidence
+from autarky.errors import ApiError, AutarkyError
 from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.phases.context import Context
@@ -23,6 +23,7 @@ from autarky.phases.pivot import LEVELS
 from autarky.phases.status import gather
 from autarky.ports import Host
 from autarky.render import controllers, nllb, standby
+from autarky.render.crds import API_VERSION, CONTROL_PLANE
 from autarky.render.values import SYSTEM, WITHDRAWN
 
 UNITS = ("containerd", "kubelet")
@@ -75,6 +76,7 @@ async def evidence(context: Context) -> ClusterEvidence:
         return ClusterEvidence(nodes, api=status.api, hosted=hosted)
     try:
         idle_leases, withdrawn = await _idle_leases(context, nodes), await _withdrawn(context)
+        conditions = await _conditions(context)
     except AutarkyError as error:  # it has gone since: what it does not say any more is unknown, not down
         return ClusterEvidence(nodes, api=str(error), hosted=hosted)
     unready = [row for row in status.rows if row.health not in {"ready", "dormant"}]
@@ -89,6 +91,7 @@ async def evidence(context: Context) -> ClusterEvidence:
         idle_leases=idle_leases,
         hosted=hosted,
         withdrawn=withdrawn,
+        conditions=conditions,
     )
 
 
@@ -104,6 +107,19 @@ async def _withdrawn(context: Context) -> dict[str, str]:
     nodes = await context.kube().list("v1", "Node")
     said = {node["metadata"]["name"]: (node["metadata"].get("annotations") or {}).get(WITHDRAWN) for node in nodes}
     return {name: why for name, why in said.items() if why}
+
+
+async def _conditions(context: Context) -> dict[str, str]:
+    """What the operator says is wrong; nothing where its resource is gone, which is no fault (rule 10)."""
+    try:
+        plane = await context.kube().get(API_VERSION, "ControlPlane", CONTROL_PLANE) or {}
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return {}
+    found = plane.get("status", {}).get("conditions") or []
+    wrong = {name: status for name, (status, _) in CONDITIONS.items()}
+    return {one["type"]: one["message"] for one in found if wrong.get(one["type"]) == one["status"]}
 
 
 async def _clock(context: Context, host: Host) -> float | None:

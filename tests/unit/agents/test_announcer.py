@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from autarky.agents.node.announce import Announcer
+from autarky.agents.node.announce import MOST_EVENTS, Announcer
 from autarky.decide.node_slots import ANNOTATION, Slots, read
 from fakes.kube import FakeKube
 
@@ -37,6 +37,9 @@ class Counting(FakeKube):
 
 
 class LoopClock:
+    def time(self) -> float:
+        return 1_800_000_000 + asyncio.get_running_loop().time()
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
@@ -45,7 +48,7 @@ class LoopClock:
 async def scene():
     Counting.patches = 0
     kube, told = Counting(), []
-    kube.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
+    kube.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1", "resourceVersion": "1"}})
     announcer = Announcer("n1", kube, Api(kube), LoopClock(), lambda *words: told.append(words))
     running = asyncio.create_task(announcer.run())
     yield announcer, kube, told
@@ -72,7 +75,7 @@ async def test_what_somebody_else_has_written_is_mended(scene):
     announcer, kube, _ = scene
     announcer.wants(2, SLOTS)
     await asyncio.sleep(1)
-    kube.put({**kube.node, "metadata": {"name": "n1", "annotations": {ANNOTATION: "{}"}}})
+    kube.put({**kube.node, "metadata": {**kube.node["metadata"], "annotations": {ANNOTATION: "{}"}}})
     announcer.changed.set()
     await asyncio.sleep(1)
     assert read(kube.node)["level"] == 2
@@ -88,3 +91,36 @@ async def test_an_api_that_does_not_answer_is_tried_again(scene):
     kube.set_outage(None)
     await asyncio.sleep(12)
     assert read(kube.node)["level"] == 2
+
+
+async def events_of(kube: Counting) -> list[tuple[str, str, str]]:
+    found = await kube.list("v1", "Event", namespace="default")
+    return sorted((event["firstTimestamp"], event["type"], event["message"]) for event in found)
+
+
+@pytest.mark.looptime
+async def test_what_happens_becomes_an_event_of_that_time_when_the_api_answers_again(scene):
+    announcer, kube, _ = scene
+    kube.set_outage("connection refused")
+    announcer.happened("CheckpointRefused", "kube-apiserver: restart it")
+    await asyncio.sleep(60)
+    announcer.happened("StandbyActivated", "kube-apiserver: it is absent")
+    kube.set_outage(None)
+    await asyncio.sleep(12)
+    (first_at, *first), (second_at, *second) = await events_of(kube)
+    assert first == ["Warning", "kube-apiserver: restart it"]
+    assert second == ["Normal", "kube-apiserver: it is absent"]
+    assert first_at < second_at, "of when it happened, not of when it could be told"
+
+
+@pytest.mark.looptime
+async def test_of_a_long_outage_the_latest_is_told(scene):
+    announcer, kube, _ = scene
+    kube.set_outage("connection refused")
+    for number in range(2 * MOST_EVENTS):
+        announcer.happened("StandbyActivated", f"the {number}th")
+        await asyncio.sleep(1)
+    kube.set_outage(None)
+    await asyncio.sleep(12)
+    told = [message for *_, message in await events_of(kube)]
+    assert told == [f"the {number}th" for number in range(MOST_EVENTS, 2 * MOST_EVENTS)]

@@ -64,9 +64,22 @@ async def test_a_pod_that_cannot_be_static_is_told_with_rule_and_remedy_and_noth
     def tell(_about: str, text: str) -> None:
         said.append(text)
 
-    checkpointer = Checkpointer(SCHEDULER, FakeKube(), node, RealClock(), NoImages(), tell)  # type: ignore[arg-type]
+    events: list[tuple[str, str]] = []
+    checkpointer = Checkpointer(
+        SCHEDULER,
+        FakeKube(),
+        node,
+        RealClock(),
+        NoImages(),
+        tell,
+        lambda *event: events.append(event),  # type: ignore[arg-type]
+    )
     for _ in range(2):
         await checkpointer.round(Slot.HOSTED, Health.READY, etcd_up=True)
     assert "spec.volumes[data].persistentVolumeClaim" in said[-1]
     assert "to go on: use a hostPath" in said[-1]
+    assert "to go on: use a hostPath" in checkpointer.refused
+    ((reason, message),) = events
+    assert reason == "CheckpointRefused"
+    assert message == f"{SCHEDULER}: {said[-1]}"
     assert list((disk / SCHEDULER).iterdir()) == []

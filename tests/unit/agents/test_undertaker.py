@@ -41,11 +41,17 @@ async def holder_after(obj: dict) -> str:
     kube = FakeKube()
     await kube.create(obj)
     said: list[str] = []
-    await Undertaker({NAME: kube}, HandClock(), lambda sentence, **_: said.append(sentence)).run()
+    events: list[tuple[str, ...]] = []
+
+    def report(*event: str) -> None:
+        events.append(event)
+
+    await Undertaker({NAME: kube}, HandClock(), lambda sentence, **_: said.append(sentence), report).run()
     live = await kube.get("coordination.k8s.io/v1", "Lease", NAME, "kube-system")
     assert live is not None
     holder: str = live["spec"]["holderIdentity"]
     assert bool(said) == (holder == "")
+    assert events == [("LeaseFreed", f"{NAME}: {sentence}") for sentence in said]
     return holder
 
 
@@ -76,7 +82,7 @@ async def test_that_it_was_done_is_written_down_once_the_disk_takes_it(
 
     monkeypatch.setattr(slots_on_disk, "remember_boot", remember)
     said: list[str] = []
-    await Undertaker({}, HandClock(), lambda sentence, **_: said.append(sentence)).run()
+    await Undertaker({}, HandClock(), lambda sentence, **_: said.append(sentence), print).run()
     assert len(remembered) == 1
     assert "No space left" in said[0]
 
@@ -96,7 +102,7 @@ class Silent(FakeKube):
 async def test_a_lease_that_is_seen_now_and_then_only_is_not_silent(remembered: list[Boot]) -> None:
     kube, clock = Silent(), HandClock()
     await kube.create(lease(f"{socket.gethostname()}_x", BEGAN - timedelta(minutes=1)))
-    acting = asyncio.create_task(Undertaker({NAME: kube}, clock, lambda *_, **__: None).run())
+    acting = asyncio.create_task(Undertaker({NAME: kube}, clock, lambda *_, **__: None, print).run())
     for _ in range(1000):
         await asyncio.sleep(0)
     acting.cancel()

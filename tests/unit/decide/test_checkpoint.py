@@ -174,7 +174,9 @@ def test_a_level_that_is_not_hosted_any_more_keeps_its_standby():
 
 def test_what_cannot_be_static_is_said_and_changes_nothing():
     decision = look(candidate=None, refusal="refused by the rule «x»")
-    assert (decision.actions, decision.sentence) == ((), "refused by the rule «x»")
+    assert decision.actions == ()
+    assert decision.sentence == "refused by the rule «x»; the checkpoint made before stays"
+    assert decision.memory.refused == "refused by the rule «x»"
     assert decision.memory.healthy > 0
 
 

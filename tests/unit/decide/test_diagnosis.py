@@ -210,3 +210,10 @@ def test_a_load_balancer_that_runs_an_old_configuration_is_named():
     assert whats(ClusterEvidence((replace(WELL, stale_balancer=True),))) == [
         "n1: its load balancer runs an old configuration"
     ]
+
+
+def test_what_the_operator_says_is_wrong_is_told():
+    told = ClusterEvidence((WELL,), conditions={"StandbysCurrent": "kube-apiserver on n1: restart it"})
+    (finding,) = diagnose(told)
+    assert finding.evidence == "kube-apiserver on n1: restart it"
+    assert finding.next == "autarky kubectl describe controlplane cluster"

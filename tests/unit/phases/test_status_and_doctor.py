@@ -21,6 +21,7 @@ from autarky.phases.doctor import evidence
 from autarky.phases.status import Status, gather
 from autarky.ports import Completed
 from autarky.render import controllers, standby
+from autarky.render.crds import API_VERSION, CONTROL_PLANE, control_plane_crd
 from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, WITHDRAWN
 from fakes.clusters import FACTS, a_cluster, facts_of
 from fakes.host import FakeHost
@@ -234,6 +235,17 @@ async def test_what_the_hosts_say_is_told_without_what_the_api_does_not_say_any_
     seen = await evidence(a_context(make_context, THREE, kube, ahead))
     assert seen.withdrawn == {}
     assert whats(seen) == ["n2: its clock is +93 s off the others'", "API: it does not answer"]
+
+
+async def test_of_the_conditions_those_are_told_that_say_that_something_is_wrong(make_context: MakeContext):
+    kube = a_kube(WITH_A_WORKER)
+    kube.put(control_plane_crd())
+    said = {"StandbysCurrent": "False", "RolloutFailed": "False", "RolledBack": "True", "SpecApplied": "False"}
+    conditions = [{"type": name, "status": status, "message": f"{name} says"} for name, status in said.items()]
+    status = {"conditions": conditions}
+    kube.put({"apiVersion": API_VERSION, "kind": "ControlPlane", "metadata": {"name": CONTROL_PLANE}, "status": status})
+    found = await evidence(a_context(make_context, WITH_A_WORKER, kube))
+    assert found.conditions == {"StandbysCurrent": "StandbysCurrent says"}
 
 
 # --- clocks -------------------------------------------------------------------------------------------

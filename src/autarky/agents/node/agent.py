@@ -38,6 +38,7 @@ start is still covered."""
 ASK_SECONDS = 2.0
 LEVELS = {api_server.COMPONENT: 2, controllers.CONTROLLER_MANAGER: 3, controllers.SCHEDULER: 3}
 VERBS = {slots.Action.ACTIVATE_STANDBY: "activate", slots.Action.WITHDRAW_STANDBY: "withdraw"}
+REASONS = {slots.Action.ACTIVATE_STANDBY: "StandbyActivated", slots.Action.WITHDRAW_STANDBY: "StandbyWithdrawn"}
 COUNTERS = {slots.Action.ACTIVATE_STANDBY: metrics.ACTIVATIONS, slots.Action.WITHDRAW_STANDBY: metrics.WITHDRAWALS}
 
 
@@ -67,10 +68,10 @@ class NodeAgent:
     _rests_until: float = 0.0
 
     def __post_init__(self) -> None:
-        parts = (self.kube, self.api, self.clock, self.images, self.told.tell)
+        self.announcer = Announcer(self.node, self.kube, self.api, self.clock, self.told.tell)
+        parts = (self.kube, self.api, self.clock, self.images, self.told.tell, self.announcer.happened)
         self.checkpointers = {component: Checkpointer(component, *parts) for component in LEVELS}
         self.own_checkpointer = Checkpointer(agent.COMPONENT, *parts, prepare=agent.parked)
-        self.announcer = Announcer(self.node, self.kube, self.api, self.clock, self.told.tell)
 
     async def etcd_up(self) -> bool:
         """Whether etcd serves; where this node has no member, whoever has one is taken for up."""
@@ -130,6 +131,7 @@ class NodeAgent:
             standby=announce.current_revision(component),
             checkpoint=announce.checkpoint_stamp(component),
             serves=active and (balanced if component == api_server.COMPONENT else ready),
+            refused=self.checkpointers[component].refused,
         )
 
     async def _leave(self) -> None:
@@ -137,8 +139,9 @@ class NodeAgent:
         self.hand_over.go_on()
         active = slots_on_disk.active_standbys() or {}
         for component in (component for component, is_active in active.items() if is_active):
-            self.told.tell(component, "this node is to be a worker: its standby goes")
-            await self._act(component, (slots.Action.WITHDRAW_STANDBY,))
+            why = "this node is to be a worker: its standby goes"
+            self.told.tell(component, why)
+            await self._act(component, (slots.Action.WITHDRAW_STANDBY,), why)
 
     def _follow_wanted_level(self) -> None:
         level = self.api.lowest_hosted_level
@@ -168,7 +171,7 @@ class NodeAgent:
         decision = slots.decide(wanted, seen, self._memory, self.clock.monotonic(), settle=SETTLE_SECONDS)
         self._memory = decision.memory
         self.told.tell(component, decision.sentence)
-        await self._act(component, decision.actions)
+        await self._act(component, decision.actions, decision.sentence)
         if self.hand_over.pending and (not etcd_up or await ports_seen.standby_balanced(self.node)):
             self.hand_over.go_on()
         await self.checkpointers[component].round(wanted, hosted, etcd_up=etcd_up)
@@ -194,7 +197,7 @@ class NodeAgent:
             return
         self._leases[component] = found.memory
         self.told.tell(component, found.decision.sentence)
-        await self._act(component, found.decision.actions)
+        await self._act(component, found.decision.actions, found.decision.sentence)
         # Ready is not enough: what did not lead when it could is not worth keeping, though another node leads now.
         has_failed = found.memory.failed is not None
         leads = seen.hosted is slots.Health.READY and found.decision.settled and not has_failed
@@ -230,12 +233,13 @@ class NodeAgent:
 
     # --- acting ---
 
-    async def _act(self, component: str, actions: tuple[slots.Action, ...]) -> None:
+    async def _act(self, component: str, actions: tuple[slots.Action, ...], why: str) -> None:
         for action in actions:
             try:
                 await slots_on_disk.run_script(VERBS[action], component)
                 COUNTERS[action].labels(component).inc()
                 self.told.say(f"{action.value}: done", component=component)
+                self.announcer.happened(REASONS[action], f"{component}: {why}")
             except AutarkyError as error:
                 self.told.tell(f"{component} {action.value}", f"{action.value} failed: {error}")
 

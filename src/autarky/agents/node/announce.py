@@ -1,12 +1,14 @@
-"""What the agent tells of its slots, on its Node: `decide.node_slots` has the form.
+"""What the agent tells on its Node: its slots, of which `decide.node_slots` has the form, and events on what it did.
 
 Contract: level-triggered: the annotation is written when it is not what it should be, by whomever, and never
-periodically. It is a task of its own: an API that does not answer delays no decision of the agent.
+periodically. It is a task of its own: an API that does not answer delays no decision of the agent. Events wait for
+the API; of those that wait too long, or when the agent ends, nobody hears but its log.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,17 +16,33 @@ from pathlib import Path
 from typing import NoReturn
 
 from autarky import places
+from autarky.agents import events
 from autarky.agents.node.api_seen import ApiView
 from autarky.decide.node_slots import ANNOTATION, Slots, text
 from autarky.errors import AutarkyError
 from autarky.ports import Clock, Kube
+from autarky.render.agent import COMPONENT
 
 RETRY_SECONDS = 5.0
+MOST_EVENTS = 30
+"""That wait to be told: when a long outage ends, the latest of what was done."""
+WARNINGS = frozenset({"CheckpointRefused"})
+"""The reasons of events after which somebody has to do something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """when: Unix seconds."""
+
+    reason: str
+    message: str
+    when: float
 
 
 @dataclass(slots=True)
 class Announcer:
-    """`wants` what is to be told; `run` as a task tells it. `tell(subject, sentence)` hears of failures."""
+    """`wants` and `happened` say what is to be told; `run` as a task tells it. `tell(subject, sentence)` hears of
+    failures."""
 
     node: str
     kube: Kube
@@ -34,6 +52,12 @@ class Announcer:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """To be set when the live Node may have changed."""
     _wanted: str | None = None
+    _happened: deque[Happened] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
+
+    def happened(self, reason: str, message: str) -> None:
+        """An event on the Node, as soon as the API answers."""
+        self._happened.append(Happened(reason, message, self.clock.time()))
+        self.changed.set()
 
     def wants(self, level: int, slots: Mapping[str, Slots]) -> None:
         wanted = text(level, slots)
@@ -47,8 +71,9 @@ class Announcer:
             self.changed.clear()
             try:
                 await self._announce()
+                await self._tell_events()
             except AutarkyError as error:
-                self.tell("announcing", f"the node's slots could not be told: {error}")
+                self.tell("announcing", f"what happens on the node could not be told: {error}")
                 await self.clock.sleep(RETRY_SECONDS)
                 self.changed.set()
 
@@ -59,6 +84,17 @@ class Announcer:
         if (node["metadata"].get("annotations") or {}).get(ANNOTATION) != self._wanted:
             patch = {"metadata": {"annotations": {ANNOTATION: self._wanted}}}
             await self.kube.patch("v1", "Node", self.node, patch)
+
+    async def _tell_events(self) -> None:
+        node = self.api.own_node
+        while node is not None and self._happened:
+            one = self._happened[0]
+            token, warning = f"{one.message} {one.when}", one.reason in WARNINGS
+            await events.report(
+                self.kube, node, one.reason, one.message, by=COMPONENT, token=token, now=one.when, warning=warning
+            )
+            if self._happened and self._happened[0] is one:  # it may have been crowded out meanwhile
+                self._happened.popleft()
 
 
 def checkpoint_time(component: str) -> float | None:

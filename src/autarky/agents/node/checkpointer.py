@@ -65,10 +65,17 @@ class Checkpointer:
     clock: Clock
     images: ImageKeeping
     tell: Callable[[str, str], None]
+    report: Callable[[str, str], None]
+    """(reason, message) of an event on the Node."""
     prepare: Callable[[Object], Object] = _as_it_is
     """What the standby has otherwise than the hosted pod, as far as no rule of all components says so."""
     _memory: checkpoint.Memory = field(default_factory=checkpoint.Memory)
     _reading: Reading | None = None
+
+    @property
+    def refused(self) -> str:
+        """Why what runs will not become the checkpoint, as it stands; "" where nothing is known against it."""
+        return self._memory.refused
 
     async def round(self, wanted: Slot, hosted: Health, *, etcd_up: bool) -> None:
         """`hosted`: the hosted slot's health as of now, by its own port or its lease."""
@@ -91,6 +98,8 @@ class Checkpointer:
             images=None if reading is None else self._images_of(reading),
         )
         decision = checkpoint.decide(seen, self._memory, self.clock.monotonic())
+        if decision.memory.refused and decision.memory.refused != self.refused:
+            self.report("CheckpointRefused", f"{self.component}: {decision.sentence}")
         self._memory = decision.memory
         self.tell(f"checkpoint of {self.component}", decision.sentence)
         if decision.actions and pod is not None and instance is not None:

@@ -7,7 +7,7 @@ answered, and it is written under the version that was looked at.
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from autarky.agents.node import api_seen, slots_on_disk
@@ -33,6 +33,8 @@ class Undertaker:
     clients: Mapping[str, Kube]
     clock: Clock
     say: Say
+    report: Callable[[str, str], None]
+    """(reason, message) of an event on the Node."""
     _seen: dict[str, tuple[object, float]] = field(default_factory=dict)
     """Component → the lease's version as it was last seen, and since when."""
 
@@ -78,5 +80,7 @@ class Undertaker:
         if not dead_leases.holder_is_dead(holder, renewed, socket.gethostname(), boot, silent):
             return False
         await self.clients[name].replace({**obj, "spec": {**obj["spec"], "holderIdentity": ""}})
-        self.say(f"the lease of {holder} is freed: it died with the last boot of this node", component=name)
+        freed = f"the lease of {holder} is freed: it died with the last boot of this node"
+        self.say(freed, component=name)
+        self.report("LeaseFreed", f"{name}: {freed}")
         return True

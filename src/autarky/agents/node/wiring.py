@@ -159,7 +159,7 @@ async def _act_on_control_node(node: str, slot: str, hold: Hold, say: Say, hand_
     controllers = _controller_clients(said)
     agent.announcer.changed = changed
     metrics.observe(node_agent.LEVELS, lambda: api.reachable)
-    undertaker = Undertaker(controllers, clock, say)
+    undertaker = Undertaker(controllers, clock, say, agent.announcer.happened)
     watch = ActivationWatch(cri, clock, said.tell, agent.etcd_up, agent.hosted_serves)
     balancer = _load_balancer(node, kube, said)
     clocks = ClockWatch(node, kube, clock, said.tell, own_ports.tls, lambda: balancer.endpoints, lambda: api.own_node)

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from autarky.agents.events import report
 from autarky.agents.operator import node_record
 from autarky.agents.operator.duty import MANAGER, Duty
 from autarky.agents.operator.endpoints import internal_address
-from autarky.agents.operator.events import report
 from autarky.agents.operator.view import View, current, node_is_ready
 from autarky.agents.operator.workloads import COMPONENTS, workload
 from autarky.decide import control_nodes
@@ -213,8 +213,8 @@ class ControlNodes(Duty):
         self._taken.discard(name)
 
     async def _explain(self, node: Object, decision: Decision) -> None:
-        reason = "ControlNodeRefused"
-        await report(self.kube, node, reason, decision.sentence, token=decision.sentence, now=self.clock.time())
+        said = decision.sentence
+        await report(self.kube, node, "ControlNodeRefused", said, by=OPERATOR, token=said, now=self.clock.time())
 
     async def _remove_member(self, node: Object) -> None:
         name = node["metadata"]["name"]

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from autarky.agents.events import report
 from autarky.agents.operator import last_good
 from autarky.agents.operator.duty import Duty
-from autarky.agents.operator.events import report
 from autarky.agents.operator.last_good import LastGood
 from autarky.agents.operator.trouble import last_words
 from autarky.agents.operator.view import View, current
@@ -30,6 +30,7 @@ from autarky.decide import rollback
 from autarky.decide.skew import breaks_skew
 from autarky.errors import AutarkyError, Conflict, UserError
 from autarky.ports import Clock, Kube, Object
+from autarky.render.operator import COMPONENT
 from autarky.render.values import SYSTEM
 
 LOOK_SECONDS = 1.0
@@ -242,7 +243,7 @@ class Rollouts(Duty):
         failure = record.failure(record.current)
         token = f"{record.current}-{failure.count if failure else 0}"
         try:
-            await report(self.kube, live, "RolledBack", message, token=token, now=self.clock.time())
+            await report(self.kube, live, "RolledBack", message, by=COMPONENT, token=token, now=self.clock.time())
         except AutarkyError as error:
             self.say(f"the event on a rollback was not written: {error}", subject=live["metadata"]["name"])
 

@@ -58,6 +58,7 @@ class PlaneStatus(Duty):
             list(_layers(self.view)),
             _node_slots(self.view),
             _failures(self.rollouts),
+            [name for name, (verdict, _) in self.rollouts.verdicts.items() if verdict is Verdict.WAIT],
             _drift(self.view),
             list(self.spec.unapplied.values()),
             self.etcd.seen,

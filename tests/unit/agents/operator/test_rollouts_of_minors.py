@@ -94,7 +94,7 @@ async def test_level_3_first_and_then_the_api_server_go_down(plane, world):
         await settled(plane, duty, NEW)
         await plane.moves(SCHEDULER, OLD)  # the next one does not wait until this has led
         await plane.moves(API, OLD)
-        await plane.passes(duty, 60)
+        await plane.passes(duty, 90)
     assert [await plane.good(API), await plane.good(SCHEDULER)] == [OLD, OLD]
     assert await world.explanations() == []
 

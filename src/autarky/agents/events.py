@@ -1,4 +1,4 @@
-"""Events: how the operator explains on an object what it has done to it."""
+"""Events: how operator and node agents explain on an object what they have done, and why."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from autarky.errors import Conflict
 from autarky.ports import Kube, Object
 from autarky.render.values import content_hash
 
-COMPONENT = "autarky-operator"
 LONGEST_MESSAGE = 1024
 """Characters; the API refuses longer ones."""
 
 
-async def report(kube: Kube, obj: Object, reason: str, message: str, *, token: str, now: float) -> None:
-    """A warning on the object; about one without a namespace it is kept in `default`.
+async def report(
+    kube: Kube, obj: Object, reason: str, message: str, *, by: str, token: str, now: float, warning: bool = True
+) -> None:
+    """An event on the object; about one without a namespace it is kept in `default`.
 
-    `token` tells one occasion from another: an event of the same occasion that is
-    there already stays, so that a repeated round writes no second one. `now`: Unix time in seconds."""
+    by: the component that tells it. `token` tells one occasion from another: an event of the same occasion that is
+    there already stays, so that a repeated round writes no second one. `now`: Unix time in seconds.
+    """
     meta = obj["metadata"]
     namespace = {"namespace": meta["namespace"]} if "namespace" in meta else {}
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -39,12 +41,12 @@ async def report(kube: Kube, obj: Object, reason: str, message: str, *, token: s
         },
         "reason": reason,
         "message": message if len(message) <= LONGEST_MESSAGE else f"{message[: LONGEST_MESSAGE - 1]}…",
-        "type": "Warning",
+        "type": "Warning" if warning else "Normal",
         "firstTimestamp": stamp,
         "lastTimestamp": stamp,
         "count": 1,
-        "source": {"component": COMPONENT, "host": socket.gethostname()},
-        "reportingComponent": COMPONENT,
+        "source": {"component": by, "host": socket.gethostname()},
+        "reportingComponent": by,
         "reportingInstance": socket.gethostname(),
     }
     try:
