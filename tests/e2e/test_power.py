@@ -5,6 +5,7 @@ What a cut takes is what was not synced (`autarky.lab.disk`). AUTARKY_ROUNDS set
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 from harness import COMMAND, TestCluster, environment, one_node
 from power import (
+    RETURN_SECONDS,
     Client,
     Writer,
     comes_back,
@@ -28,12 +30,18 @@ from power import (
     table,
 )
 from rollouts import API, SCHEDULER, SYSTEM, quiet, ready
+from slots import parked_agent_is_a_copy
+
+from autarky.render import nllb
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(5400)]
 
 Show = Callable[[str], None]
 ROLLOUT_STEP = 1.5
 """Seconds by which each cut comes later in the rollout, which takes about 30 s with its standby's withdrawal."""
+AGENT = "ds/node-agent"
+SOON_FOLLOWED = 20.0
+"""Seconds in which a load balancer surely has followed a change of default/kubernetes."""
 STANDBY = "var/lib/autarky/standby"
 STOP_SECONDS = 300.0
 """A checkpoint is made after a minute of health."""
@@ -146,21 +154,114 @@ def test_a_power_cut_after_each_write_of_a_checkpoint_and_of_a_deletion(cluster:
     assert [write for write in done if write.startswith("rename") and write.endswith("/current")], done
 
 
+def test_a_power_cut_after_each_write_of_the_agents_own_standby(cluster: TestCluster, show: Show) -> None:
+    """Its checkpoint and the manifest of the parked agent: as above, one edit is followed over all the cuts."""
+
+    def on_disk() -> tuple[str, list[str]]:
+        """The current revision, and those of the manifests in place."""
+        root = Path(f"/proc/{init_process(cluster)}/root")
+        current = (root / STANDBY / "node-agent/current").readlink().name
+        pods = (json.loads(path.read_text()) for path in root.glob("etc/kubernetes/manifests/node-agent-standby-*"))
+        return current, [pod["metadata"].get("annotations", {}).get("autarky.dev/revision", "") for pod in pods]
+
+    cluster.wait("the parked agent is a copy", lambda: parked_agent_is_a_copy(cluster), seconds=150)
+    before, _ = on_disk()
+    cluster.kubectl(*SYSTEM, "set", "env", AGENT, f"EDITED={time.time_ns()}")
+
+    def over() -> bool:
+        current, parked = on_disk()
+        return current != before and parked == [current]
+
+    paths = r"/standby/node-agent(/|$)|/manifests/\.?node-agent-standby-"
+    writes = _cut_after_each_write(cluster, paths, lambda: None, over)
+    show(table("cut after a write of the agent's own standby", ("answers", "settled", "write"), writes))
+    done = [write for _, _, write in writes]
+    assert [write for write in done if write.startswith("rename") and write.endswith("/current")], done
+    assert [write for write in done if write.startswith("unlink") and "/manifests/" in write], done
+
+
+@pytest.mark.parametrize(("origin", "target"), [("3-4", "1-4"), ("1-4", "3-4")])
+def test_a_power_cut_after_each_write_of_a_pivot_at_run_time(
+    cluster: TestCluster, show: Show, origin: str, target: str
+) -> None:
+    """What the agent writes down is the level; the operator moves the workloads. Nothing may be left half-way."""
+
+    def is_at(levels: str) -> bool:
+        api_server = {"1-4": "hosted", "3-4": "standby"}[levels]
+        return _slot_of_the_api_server(cluster) == api_server and bool(cluster.status()["healthy"])
+
+    def wants(levels: str) -> None:
+        cluster.kubectl(
+            "patch", "controlplane", "cluster", "--type=merge", "-p", json.dumps({"spec": {"selfHosted": levels}})
+        )
+
+    def goes_to(levels: str) -> None:
+        wants(levels)
+        cluster.wait(f"the cluster hosts {levels}", lambda: is_at(levels), seconds=RETURN_SECONDS)
+
+    writes = _cut_after_each_write(
+        cluster,
+        "/var/lib/autarky/state/",
+        lambda: wants(target),
+        lambda: is_at(target),
+        prepare=lambda: goes_to(origin),
+        home=lambda: is_at(target),
+    )
+    show(table(f"cut after a write of a pivot to {target}", ("answers", "settled", "write"), writes))
+    assert {write.split()[0] for _, _, write in writes} >= {"create", "write", "fsync", "rename"}, writes
+    goes_to("1-4")
+
+
+def _slot_of_the_api_server(cluster: TestCluster) -> str:
+    """The one slot that is in place, as the operator has heard it; else nothing."""
+    plane = json.loads(cluster.kubectl("get", "controlplane", "cluster", "-o", "json"))
+    found: str = plane["status"]["nodes"][0]["slots"]["kube-apiserver"]["slot"]
+    return found
+
+
+def test_a_power_cut_after_each_write_of_the_load_balancers_files(cluster: TestCluster, show: Show) -> None:
+    """They change with the servers there are: somebody names one more in default/kubernetes, and the operator, which
+    knows better, takes it out again."""
+    more = {"addresses": ["10.255.255.1"], "conditions": {"ready": True}, "nodeName": "no-node"}
+    patch = json.dumps([{"op": "add", "path": "/endpoints/-", "value": more}])
+    began = 0.0
+
+    def begin() -> None:
+        nonlocal began
+        cluster.kubectl("patch", "endpointslice", "kubernetes", "--type=json", "-p", patch)
+        began = time.monotonic()
+
+    def over() -> bool:
+        return time.monotonic() - began > SOON_FOLLOWED
+
+    writes = _cut_after_each_write(cluster, f"{nllb.DIRECTORY}/", begin, over)
+    show(table("cut after a write of the load balancer's files", ("answers", "settled", "write"), writes))
+    assert {write.split()[0] for _, _, write in writes} >= {"create", "write", "fsync", "rename"}, writes
+
+
 def _cut_after_each_write(
-    cluster: TestCluster, paths: str, begin: Callable[[], None], over: Callable[[], bool]
+    cluster: TestCluster,
+    paths: str,
+    begin: Callable[[], None],
+    over: Callable[[], bool],
+    *,
+    prepare: Callable[[], None] = lambda: None,
+    home: Callable[[], bool] | None = None,
 ) -> list[tuple[float, float, str]]:
     """Cut the power after the first write that no cut has followed yet, again and again, until `over` with
-    none: (seconds to the API, seconds until settled, the write)."""
+    none: (seconds to the API, seconds until settled, the write). `prepare` goes before each time, with no write looked
+    for; `home`: whether it has settled, where that is not all hosted."""
     cuts: list[tuple[float, float, str]] = []
     while True:
         known = {write for _, _, write in cuts}
+        prepare()
         with stopped_after_unknown_write(cluster, paths, known) as found:
             begin()
             cluster.wait("a write was made, or all is done", lambda: found or over(), seconds=STOP_SECONDS)
             if not found:
                 return cuts
             cut(cluster)
-        back = comes_back(cluster)
+        back = comes_back(cluster, home)
         cuts.append((back.answers, back.settled, found[0]))
 
 
