@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 import pytest
 from harness import TestCluster, one_node
-from slots import API, SYSTEM, run_anywhere, run_nowhere, settled, standbys, turns_of_the_parked_agent
+from rollouts import SCHEDULER, condition, rolled_out
+from slots import API, SYSTEM, happened, run_anywhere, run_nowhere, settled, standbys, turns_of_the_parked_agent
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -94,6 +95,30 @@ def parked(cluster: TestCluster) -> list[bool]:
 def leases(cluster: TestCluster) -> int:
     listed = cluster.shell("n1", f"PATH=$PATH:/var/lib/autarky/bin {CTR} leases ls")
     return listed.count("autarky-image-")
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_is_refused_is_told_with_what_to_do(cluster: TestCluster) -> None:
+    """A ConfigMap changes, and the container restarts so soon after that it may have read the old content."""
+
+    def refused() -> str:
+        current = condition(cluster, "StandbysCurrent")
+        return "" if current["status"] == "True" else str(current["message"])
+
+    cluster.kubectl(*SYSTEM, "create", "configmap", "extra", "--from-literal=EXTRA=first")
+    cluster.kubectl(*SYSTEM, "set", "env", SCHEDULER, "--from=configmap/extra")
+    rolled_out(cluster, SCHEDULER)
+    cluster.kubectl(*SYSTEM, "patch", "configmap", "extra", "-p", '{"data": {"EXTRA": "second"}}')
+    cluster.shell("n1", "pkill -KILL -x kube-scheduler")
+    cluster.wait("the refusal is told", lambda: "kube-scheduler on n1: the content of extra" in refused(), seconds=120)
+    assert "restart the pod to prove it" in refused()
+    assert "kube-scheduler: the content of extra" in str(happened(cluster, "CheckpointRefused"))
+    assert (
+        "a standby is older than what runs" in cluster.autarky("doctor", "--cluster", cluster.name, check=False).stdout
+    )
+    cluster.kubectl(*SYSTEM, "rollout", "restart", SCHEDULER)
+    cluster.wait("it is refused no more", lambda: refused() == "", seconds=150)
+    cluster.wait("the standbys are dormant", lambda: settled(cluster), seconds=90)
 
 
 @pytest.mark.slow
