@@ -38,10 +38,10 @@ def parked_agent_is_a_copy(cluster: TestCluster) -> bool:
     return found == "1" and "autarky.dev/revision" in cluster.shell("n1", f"cat {manifests}")
 
 
-def happened(cluster: TestCluster, reason: str) -> list[str]:
+def happened(cluster: TestCluster, reason: str) -> str:
     """What the agents told by events of that reason on their Nodes."""
     only = f"--field-selector=involvedObject.kind=Node,reason={reason}"
-    return cluster.kubectl("get", "events", only, "-o", "jsonpath={.items[*].message}{'\\n'}").splitlines()
+    return cluster.kubectl("get", "events", only, "-o", "jsonpath={.items[*].message}")
 
 
 def run_nowhere(cluster: TestCluster, workload: str) -> None:
