@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from ha import member_objects, member_phases
+from ha import etcd_leader, etcd_members, member_objects, member_phases
 from harness import TestCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -36,18 +36,6 @@ def phase(cluster: TestCluster, node: str) -> str:
 
 def set_state(cluster: TestCluster, node: str, state: str) -> None:
     cluster.kubectl("patch", "etcdmember", node, "--type=merge", "-p", json.dumps({"spec": {"state": state}}))
-
-
-def leader(cluster: TestCluster) -> str:
-    """The node whose member leads etcd."""
-    pki = "/etc/kubernetes/pki/etcd"
-    command = (
-        f"ETCDCTL_API=3 /var/lib/autarky/bin/etcdctl --endpoints https://127.0.0.1:2379 --cacert {pki}/ca.crt"
-        f" --cert {pki}/server.crt --key {pki}/server.key endpoint status --cluster -w json"
-    )
-    (status, *_) = json.loads(cluster.shell("n1", command))
-    by_id = {int(o["status"]["memberID"], 16): name for name, o in member_objects(cluster).items()}
-    return by_id[status["Status"]["leader"]]
 
 
 def own_id(cluster: TestCluster, node: str) -> str:
@@ -91,7 +79,7 @@ def test_every_control_node_has_a_member_and_every_agent_knows_them(cluster: Tes
 
 
 def test_a_member_leaves_and_joins_anew_though_its_agent_is_killed_in_between(cluster: TestCluster) -> None:
-    node = next(name for name in ("n3", "n2") if name != leader(cluster))
+    node = next(name for name in ("n3", "n2") if name != etcd_leader(cluster))
     others = {name: static_etcd(cluster, name) for name in NODES if name != node}
     before = own_id(cluster, node)
     with cluster.probed() as reports:
@@ -109,7 +97,7 @@ def test_a_member_leaves_and_joins_anew_though_its_agent_is_killed_in_between(cl
 def test_the_leader_hands_over_before_it_leaves(cluster: TestCluster) -> None:
     """etcd drops what is proposed while the leadership moves: a write that is under way just then gets no answer in
     time. Nothing else fails, and nothing that was acknowledged is lost."""
-    node = leader(cluster)
+    node = etcd_leader(cluster)
     with cluster.probed() as reports:
         leaves(cluster, node)
         joins(cluster, node)
@@ -124,6 +112,25 @@ def test_up_leaves_members_alone_that_joined_later(cluster: TestCluster) -> None
     cluster.up()
     assert {name: static_etcd(cluster, name) for name in NODES} == before
     assert member_phases(cluster) == dict.fromkeys(NODES, "Member")
+
+
+def test_the_control_plane_says_which_nodes_have_a_member(cluster: TestCluster) -> None:
+    """By their names; without the names every control node has one again."""
+    node = next(name for name in NODES if name != etcd_leader(cluster))
+    others = [name for name in NODES if name != node]
+
+    def wants(members: list[str] | None) -> None:
+        patch = json.dumps({"spec": {"etcd": {"members": members}}})
+        cluster.kubectl("patch", "controlplane", "cluster", "--type=merge", "-p", patch)
+
+    with cluster.probed() as reports:
+        wants(others)
+        cluster.wait("it has left", lambda: phase(cluster, node) == "Removed", seconds=CHANGE_SECONDS)
+        assert etcd_members(cluster, others[0]) == set(others)
+        wants(None)
+        cluster.wait("it is a member again", lambda: phase(cluster, node) == "Member", seconds=CHANGE_SECONDS)
+    assert etcd_members(cluster, others[0]) == set(NODES)
+    assert reports[0]["failed"] == 0, reports[0]
 
 
 def test_a_drain_that_would_cost_the_quorum_is_refused(cluster: TestCluster) -> None:

@@ -1,4 +1,4 @@
-"""Three control nodes and a worker on machines that are reached by ssh, one run, one more, and the end."""
+"""Three tainted control nodes and a worker on machines that are reached by ssh: one run, one more, and the end."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from ha import CONTROL, etcd_members, wait_until_healthy
-from harness import TestCluster
+from harness import AGNHOST, TestCluster
 from machines import Machines
+
+from autarky.render.values import CONTROL_PLANE_WISH
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -24,8 +26,9 @@ def machines() -> Iterator[Machines]:
 
 @pytest.fixture(scope="module")
 def cluster(machines: Machines, make_cluster: Callable[..., TestCluster]) -> TestCluster:
-    roles = {name: ["control-plane", "worker"] if name in CONTROL else ["worker"] for name in HOSTS}
-    nodes = [{"name": name, "host": f"ssh://{name}", "roles": roles[name]} for name in HOSTS]
+    tainted = {"roles": ["control-plane"], "taints": [{"key": CONTROL_PLANE_WISH, "effect": "NoSchedule"}]}
+    of_role = {name: tainted if name in CONTROL else {"roles": ["worker"]} for name in HOSTS}
+    nodes = [{"name": name, "host": f"ssh://{name}", **of_role[name]} for name in HOSTS]
     return make_cluster("t-ssh-ha", nodes=nodes, sshConfig=str(machines.ssh_config))
 
 
@@ -34,6 +37,17 @@ def test_up_by_ssh_brings_up_three_control_nodes_and_a_worker(machines: Machines
     wait_until_healthy(cluster)
     assert etcd_members(machines.driver, "n1") == set(CONTROL)
     assert "up: unchanged" in cluster.up().stderr
+
+
+def test_pods_of_users_run_on_the_worker_only(cluster: TestCluster) -> None:
+    """While everything of ours runs on the tainted nodes: all was healthy."""
+    cluster.kubectl(
+        "create", "deployment", "theirs", "--replicas=4", f"--image={AGNHOST}", "--", "/usr/local/bin/agnhost", "pause"
+    )
+    cluster.kubectl("wait", "--for=condition=Available", "deploy/theirs", "--timeout=90s")
+    nodes = cluster.kubectl("get", "pods", "-l", "app=theirs", "-o", "jsonpath={.items[*].spec.nodeName}")
+    assert set(nodes.split()) == {"n4"}
+    cluster.kubectl("delete", "deployment", "theirs")
 
 
 def test_a_worker_leaves_by_ssh_and_its_machine_is_clean(machines: Machines, cluster: TestCluster) -> None:

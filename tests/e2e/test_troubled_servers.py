@@ -225,6 +225,17 @@ def test_a_slow_disk_under_one_etcd_is_named_and_survived(cluster: TestCluster) 
     _healthy(cluster)
 
 
+def test_a_clock_that_is_off_is_named(cluster: TestCluster) -> None:
+    """All test hosts have this machine's clock: what the host says when it is asked for the time is another one."""
+    ahead = "/usr/local/bin/date"
+    cluster.shell("n2", f'printf \'#!/bin/sh\\nexec /bin/date -d "90 seconds" "$@"\\n\' >{ahead}; chmod 755 {ahead}')
+    try:
+        said = [finding for finding in _findings(cluster) if "its clock is" in finding]
+    finally:
+        cluster.shell("n2", f"rm {ahead}")
+    assert said == ["n2: its clock is +90 s off the others'"]
+
+
 def test_a_withdrawn_server_gets_no_new_connections_until_its_agent_takes_that_back(cluster: TestCluster) -> None:
     """As with a clock that is ahead; the test hosts share one, so somebody else says so. The agent knows better."""
     cluster.kubectl("annotate", "node", "n2", f"{WITHDRAWN}=the clock is 93 s ahead of those of n1, n3")
