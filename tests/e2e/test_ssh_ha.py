@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from ha import CONTROL, etcd_members, wait_until_healthy
-from harness import AGNHOST, TestCluster
+from harness import TestCluster
 from machines import Machines
 
 from autarky.render.values import CONTROL_PLANE_WISH
@@ -14,6 +14,8 @@ from autarky.render.values import CONTROL_PLANE_WISH
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
 HOSTS = (*CONTROL, "n4")
+PAUSE = "registry.k8s.io/pause:3.10.2"
+"""Every node has it."""
 
 
 @pytest.fixture(scope="module")
