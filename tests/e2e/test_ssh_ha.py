@@ -43,9 +43,7 @@ def test_up_by_ssh_brings_up_three_control_nodes_and_a_worker(machines: Machines
 
 def test_pods_of_users_run_on_the_worker_only(cluster: TestCluster) -> None:
     """While everything of ours runs on the tainted nodes: all was healthy."""
-    cluster.kubectl(
-        "create", "deployment", "theirs", "--replicas=4", f"--image={AGNHOST}", "--", "/usr/local/bin/agnhost", "pause"
-    )
+    cluster.kubectl("create", "deployment", "theirs", "--replicas=4", f"--image={PAUSE}")
     cluster.kubectl("wait", "--for=condition=Available", "deploy/theirs", "--timeout=90s")
     nodes = cluster.kubectl("get", "pods", "-l", "app=theirs", "-o", "jsonpath={.items[*].spec.nodeName}")
     assert set(nodes.split()) == {"n4"}
