@@ -110,9 +110,9 @@ def test_a_checkpoint_that_is_refused_is_told_with_what_to_do(cluster: TestClust
     rolled_out(cluster, SCHEDULER)
     cluster.kubectl(*SYSTEM, "patch", "configmap", "extra", "-p", '{"data": {"EXTRA": "second"}}')
     cluster.shell("n1", "pkill -KILL -x kube-scheduler")
-    cluster.wait("the refusal is told", lambda: "kube-scheduler on n1: the content of extra" in refused(), seconds=120)
+    cluster.wait("the refusal is told", lambda: "kube-scheduler on n1: the content of the ConfigMap extra" in refused(), seconds=120)
     assert "restart the pod to prove it" in refused()
-    assert "kube-scheduler: the content of extra" in happened(cluster, "CheckpointRefused")
+    assert "kube-scheduler: the content of the ConfigMap extra" in happened(cluster, "CheckpointRefused")
     doctor = cluster.autarky("doctor", "--cluster", cluster.name, check=False).stdout
     assert "a standby is older than what runs" in doctor
     cluster.kubectl(*SYSTEM, "rollout", "restart", SCHEDULER)
