@@ -127,7 +127,7 @@ def test_a_standby_that_the_kubelet_rejected_gets_a_new_activation(cluster: Test
     cluster.wait("the standby is active", lambda: "standby-kube-apiserver" in standbys(cluster))
     cluster.wait("the standby serves alone", lambda: alone(cluster), seconds=90)
     (accepted,) = manifests_of(cluster, "kube-apiserver")
-    rejected = "standby-kube-apiserver-rejected.json"
+    rejected = "standby-kube-apiserver-0badc0de.json"
     put_rejected_in_place_of(cluster, accepted, rejected)
     cluster.wait("the kubelet rejects it", lambda: "NodeAffinity" in kubelet_log(cluster), seconds=60)
     cluster.wait("there is a new activation", lambda: rejected not in manifests_of(cluster, "kube-apiserver"), 180)
