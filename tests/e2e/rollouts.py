@@ -21,6 +21,7 @@ from slots import SYSTEM, settled
 API = "ds/kube-apiserver"
 CONTROLLER_MANAGER = "deploy/kube-controller-manager"
 SCHEDULER = "deploy/kube-scheduler"
+PROXY = "ds/kube-proxy"
 HOSTED = (API, CONTROLLER_MANAGER, SCHEDULER)
 NEVER_READY = "--runtime-config=admissionregistration.k8s.io/v1=false"
 """A real flag with which an API server starts, lives, and is never ready: its own admission plugins list these
@@ -91,7 +92,7 @@ def ready(cluster: TestCluster, workload: str) -> bool:
         return False
     updated, able, wanted = (
         ("updatedNumberScheduled", "numberReady", "desiredNumberScheduled")
-        if workload == API
+        if workload.startswith("ds/")
         else ("updatedReplicas", "readyReplicas", "replicas")
     )
     return bool(status.get(updated) == status.get(able) == status.get(wanted) != 0)
@@ -118,7 +119,7 @@ def condition(cluster: TestCluster, kind: str) -> dict[str, Any]:
 
 def quiet(cluster: TestCluster) -> None:
     """Until all of it is settled and known to be good: where each scenario begins."""
-    for workload in HOSTED:
+    for workload in (*HOSTED, PROXY):
         cluster.wait(f"{workload} has a last good revision", lambda w=workload: last_good(cluster, w), seconds=90)
     cluster.wait("nothing is on trial", lambda: condition(cluster, "RolloutsSettled")["status"] == "True", seconds=150)
     cluster.wait("everything is settled", lambda: settled(cluster), seconds=150)

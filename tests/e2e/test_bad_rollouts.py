@@ -19,6 +19,7 @@ from rollouts import (
     API,
     CONTROLLER_MANAGER,
     NEVER_READY,
+    PROXY,
     SCHEDULER,
     SYSTEM,
     adding_flag,
@@ -158,6 +159,18 @@ def test_one_that_ends_some_time_after_each_start_goes_back(cluster: TestCluster
     with undisturbed(cluster, seconds=420):
         back = goes_back(cluster, API, lambda: edit(cluster, API, script), seconds=240)
     assert back.template_seconds > LIMIT, "it is Ready at the limit, and on trial"
+
+
+def test_a_bad_flag_of_kube_proxy_goes_back(cluster: TestCluster) -> None:
+    with undisturbed(cluster):
+        back = goes_back(cluster, PROXY, lambda: edit(cluster, PROXY, bad_flag(PROXY)))
+    assert "unknown flag: --no-such-flag" in back.explanation
+
+
+def test_rule_4_a_kube_proxy_of_a_newer_minor_goes_back_at_once(cluster: TestCluster) -> None:
+    back = goes_back(cluster, PROXY, lambda: set_image(cluster, PROXY, NEXT))
+    assert f"kube-proxy {NEXT} is newer than the oldest API server that runs" in back.explanation
+    assert back.template_seconds < LIMIT
 
 
 # --- level 3: Ready says nothing -----------------------------------------------------------------------

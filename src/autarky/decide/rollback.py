@@ -8,9 +8,9 @@ The rules (docs, «Safety rules»):
 - Only pods of the new revision on Ready nodes are judged, each from its own start (rule 2: what runs on a node
   that is not Ready says nothing about the revision).
 - Clocks stand still while etcd is down (rule 9) or while what is seen may be old (rule 2).
-- API servers succeed when one has been Ready without a break for PROVEN_SECONDS on every Ready node that wants
-  one (for SETTLE_SECONDS while there is nothing to go back to). Level 3 succeeds when a pod of the new revision
-  has led: its readiness lies.
+- DaemonSets (API servers and kube-proxy) succeed when a pod has been Ready without a break for PROVEN_SECONDS on
+  every Ready node that wants one (for SETTLE_SECONDS while there is nothing to go back to). Scheduler and
+  controller-manager succeed when a pod of the new revision has led: their readiness lies.
 - An API server that has served does not go back for a blip: only when it has been away for BLIP_SECONDS in all.
 - A version that breaks the skew rules (rule 4) goes back at once.
 - The target is the last revision that was healthy. A revision that was healthy once never goes back for later
@@ -82,7 +82,7 @@ class Observed:
     known:    False while the controllers have not looked at that template, or while a source may be old.
     nodes:    the Ready nodes on which the workload may have a pod.
     skew:     how the revision's version breaks rule 4; empty when it does not.
-    lease:    of a level 3 component; None for API servers.
+    lease:    of scheduler and controller-manager; None for DaemonSets.
     """
 
     revision: str

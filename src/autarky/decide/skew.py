@@ -1,8 +1,9 @@
 """Rule 4: how far the versions of control plane components may be apart, at every moment. Pure.
 
 The rules are those of the Kubernetes version skew policy: API servers are within one minor of each other;
-controller-manager and scheduler are never newer than any API server, and at most one minor older. Whichever of the two
-moves is judged beside the other: what stays where it is and was healthy is never taken back for what moves.
+controller-manager and scheduler are never newer than any API server, and at most one minor older; kube-proxy is never
+newer either, and at most three minors older. Whichever of the two moves is judged beside the other: what stays where it
+is and was healthy is never taken back for what moves. (Not kube-proxy, for which no API server goes back.)
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from types import MappingProxyType
 
 from autarky.model.versions import Version
 
+MINORS_BEHIND = {"kube-proxy": 3}
+"""How many minors a component may be older than an API server, where that is not one."""
 NO_IMAGES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -52,8 +55,10 @@ def _of_level_3(component: str, wanted: Version, api_servers: Sequence[Version])
     oldest, newest = min(api_servers), max(api_servers)
     if _minor(wanted) > _minor(oldest):
         return f"{component} {wanted} is newer than the oldest API server that runs ({oldest}) (rule 4)"
-    if _is_too_old(wanted, newest):
-        return f"{component} {wanted} is more than one minor older than API server {newest} (rule 4)"
+    behind = MINORS_BEHIND.get(component, 1)
+    if _is_too_old(wanted, newest, behind):
+        minors = "one minor" if behind == 1 else f"{behind} minors"
+        return f"{component} {wanted} is more than {minors} older than API server {newest} (rule 4)"
     return ""
 
 
@@ -77,8 +82,8 @@ def _beside_level_3(wanted: Version, images: Mapping[str, str]) -> str:
     return ""
 
 
-def _is_too_old(level_3: Version, api_server: Version) -> bool:
-    return level_3.major != api_server.major or level_3.minor < api_server.minor - 1
+def _is_too_old(level_3: Version, api_server: Version, behind: int = 1) -> bool:
+    return level_3.major != api_server.major or level_3.minor < api_server.minor - behind
 
 
 def _listed(versions: Mapping[str, Version]) -> str:

@@ -11,6 +11,7 @@ from autarky.decide.approval import CLIENT_SIGNER, SERVING_SIGNER
 from autarky.model import ports
 from autarky.render import pods
 from autarky.render.access import INVENTORY
+from autarky.render.addons import KUBE_PROXY
 from autarky.render.api_server import COMPONENT as API_SERVER
 from autarky.render.control_nodes import RECORD
 from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER, one_per_node
@@ -124,7 +125,7 @@ def _in_the_cluster() -> list[Object]:
 
 def _in_the_system_namespace() -> list[Object]:
     hosted = [API_SERVER, CONTROLLER_MANAGER, SCHEDULER]
-    kept = [f"autarky-last-good-{name}" for name in hosted]
+    kept = [f"autarky-last-good-{name}" for name in (*hosted, KUBE_PROXY)]
     retired = [retired_name(name) for name in hosted]
     return [
         # Its own lease: created without a name in the request, hence a rule of its own.
@@ -138,10 +139,10 @@ def _in_the_system_namespace() -> list[Object]:
         _rule("", ["events"], ["list", "create"]),
         # Ending a failed API server that never served: the good one waits for it.
         _rule("", ["pods"], ["delete"]),
-        # The workloads and their revisions; rolling back replaces the template of these three,
-        # and so does a change of their arguments.
+        # The workloads and their revisions; rolling back replaces the template of these, and so does a change of the
+        # arguments of all but kube-proxy.
         _rule("apps", ["daemonsets", "deployments", "replicasets", "controllerrevisions"], WATCH),
-        _rule("apps", ["daemonsets"], ["update"], [API_SERVER]),
+        _rule("apps", ["daemonsets"], ["update"], [API_SERVER, KUBE_PROXY]),
         _rule("apps", ["deployments"], ["update"], [CONTROLLER_MANAGER, SCHEDULER]),
         # A level that moves takes its workload away, or brings it back as it was (`create` knows no names).
         _rule("apps", ["daemonsets"], ["get", "delete"], [API_SERVER]),

@@ -51,6 +51,13 @@ def test_level_3_is_never_newer_than_the_oldest_api_server_nor_two_minors_older(
 
 
 @pytest.mark.parametrize(
+    ("wanted", "broken"), [("v1.37.1", False), ("v1.34.0", False), ("v1.33.9", True), ("v1.38.0", True)]
+)
+def test_kube_proxy_may_be_three_minors_older_and_not_newer(wanted, broken):
+    assert bool(breaks_skew("kube-proxy", image(wanted), [image("v1.37.1")], is_api_server=False)) == broken
+
+
+@pytest.mark.parametrize(
     ("wanted", "running", "broken"),
     [
         ("v1.37.1", ["v1.36.4"], False),

@@ -1,4 +1,4 @@
-"""The duty of judging rollouts of the hosted control plane, and of taking back those that fail.
+"""The duty of judging rollouts of the hosted levels 2 and 3, and of taking back those that fail.
 
 Contract: what was decided is stored before it is done, so that an operator killed at any point goes on where
 it was: record, then the objects that the good template needs, then the event, then the end of failed pods that
@@ -19,6 +19,7 @@ from autarky.agents.operator.trouble import last_words
 from autarky.agents.operator.view import View, current
 from autarky.agents.operator.workloads import (
     COMPONENTS,
+    JUDGED,
     Component,
     image_of,
     is_in_place,
@@ -69,8 +70,8 @@ class Rollouts(Duty):
         self._memory.clear()
 
     async def round(self) -> float | None:
-        settled = [await self._judge(component) for component in COMPONENTS]
-        for component in COMPONENTS:
+        settled = [await self._judge(component) for component in JUDGED]
+        for component in JUDGED:
             await self._compare_content(component)
         if not all(settled):
             return LOOK_SECONDS

@@ -27,7 +27,7 @@ from autarky.agents.operator.serving import Serving
 from autarky.agents.operator.spec import Spec
 from autarky.agents.operator.status import PlaneStatus
 from autarky.agents.operator.view import View
-from autarky.agents.operator.workloads import COMPONENTS
+from autarky.agents.operator.workloads import JUDGED
 from autarky.clock import SystemClock
 from autarky.duties import certificates
 from autarky.kube import KubeClient
@@ -132,7 +132,7 @@ class Operator:
             Serving(say, self._view, fenced, clock, authorities, self._rollouts),
             PlaneStatus(say, self._view, fenced, clock, self._rollouts, self._spec, self._etcd, self._control_nodes),
         )
-        for component in COMPONENTS:
+        for component in JUDGED:
             ROLLBACKS.labels(component.name)
         for verdict in certificates.JUDGED:
             CERTIFICATES.labels(verdict.value)

@@ -20,6 +20,7 @@ from autarky.decide.pods import is_ready
 from autarky.decide.skew import NO_IMAGES, breaks_skew
 from autarky.ports import Object
 from autarky.render import api_server, controllers
+from autarky.render.addons import KUBE_PROXY
 from autarky.render.values import SYSTEM, content_hash
 
 COMPONENT_LABEL = "k8s-app"
@@ -29,7 +30,7 @@ _HASH_LABELS = {"DaemonSet": "controller-revision-hash", "Deployment": "pod-temp
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """What of the control plane rolls back by itself."""
+    """A hosted workload of levels 2 and 3."""
 
     name: str
     kind: str
@@ -47,6 +48,9 @@ COMPONENTS = (
     Component(api_server.COMPONENT, "DaemonSet"),
     *(Component(name, "Deployment") for name in controllers.CONTROLLERS),
 )
+"""Of the control plane: each has two slots."""
+JUDGED = (*COMPONENTS, Component(KUBE_PROXY, "DaemonSet"))
+"""Whose rollouts go back: all of levels 2 and 3."""
 
 
 def revision_of(template: Object) -> str:

@@ -144,24 +144,25 @@ async def test_a_deleted_workload_is_left_alone(world):
         assert duty.verdicts == {}
 
 
-async def test_a_bad_api_server_goes_back_when_no_node_gets_it_to_run(world):
-    good = template(API, "registry.example/kube-apiserver:v1.36.4")
-    live = world.daemon_set(API, good)
+@pytest.mark.parametrize("component", [API, "kube-proxy"])
+async def test_a_bad_daemon_set_goes_back_when_no_node_gets_it_to_run(world, component):
+    good = template(component, f"registry.example/{component}:v1.36.4")
+    live = world.daemon_set(component, good)
     labels = {"autarky.dev/slot": "hosted", "controller-revision-hash": revision_label(good)}
-    pod = world.pod(API, "n1", labels, owner=live)
+    pod = world.pod(component, "n1", labels, owner=live)
     async with world.operator() as duty:
         await rounds(duty, 14)
-        assert duty.verdicts[API][0] is Verdict.HEALTHY
+        assert duty.verdicts[component][0] is Verdict.HEALTHY
         await world.kube.delete("v1", "Pod", pod["metadata"]["name"], SYSTEM)
-        bad = template(API, "registry.example/kube-apiserver:v1.36.99")
-        live = world.daemon_set(API, bad)
-        waiting = {"name": API, "image": "registry.example/kube-apiserver:v1.36.99", "state": {}}
+        bad = template(component, f"registry.example/{component}:v1.36.99")
+        live = world.daemon_set(component, bad)
+        waiting = {"name": component, "image": f"registry.example/{component}:v1.36.99", "state": {}}
         waiting["state"] = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
         labels = {"autarky.dev/slot": "hosted", "controller-revision-hash": revision_label(bad)}
-        world.pod(API, "n1", labels, ready=False, owner=live, status={"containerStatuses": [waiting]})
+        world.pod(component, "n1", labels, ready=False, owner=live, status={"containerStatuses": [waiting]})
         await rounds(duty, 95)
-    assert await world.image("DaemonSet", API) == "registry.example/kube-apiserver:v1.36.4"
-    assert "container kube-apiserver waits: ImagePullBackOff (not found)" in (await world.explanations())[0]
+    assert await world.image("DaemonSet", component) == f"registry.example/{component}:v1.36.4"
+    assert f"container {component} waits: ImagePullBackOff (not found)" in (await world.explanations())[0]
 
 
 async def failed_api_server(world: World, *, served: bool) -> Object:
