@@ -5,8 +5,9 @@ revision that was healthy, and the revisions that went back. `memory` lives as l
 lost at any moment: then every clock starts anew, which rolls back later, never sooner.
 
 The rules (docs, «Safety rules»):
-- Only pods of the new revision on Ready nodes are judged, each from its own start (rule 2: what runs on a node
-  that is not Ready says nothing about the revision).
+- Only pods of the new revision on Ready nodes are judged (rule 2: what runs on a node that is not Ready says nothing
+  about the revision). On each node the limit runs from when the pod before began to end, where the two cannot run side
+  by side; but the new one has OWN_SECONDS for itself, or the limit where that is less.
 - Clocks stand still while etcd is down (rule 9) or while what is seen may be old (rule 2).
 - DaemonSets (API servers and kube-proxy) succeed when a pod has been Ready without a break for PROVEN_SECONDS on
   every Ready node that wants one (for SETTLE_SECONDS while there is nothing to go back to). Scheduler and
@@ -31,6 +32,8 @@ PROVEN_SECONDS = 60.0
 each start (its memory is limited, say) shall not take the place of what ran for days."""
 SETTLE_SECONDS = 10.0
 """The same while no revision is known to be good: as the node agents wait before they take the standby away."""
+OWN_SECONDS = 60.0
+"""How long a pod is judged at least, from its own start: an API server drains for 15 s and more before that."""
 BLIP_SECONDS = 10.0
 """How long an API server that has served may be not Ready, all times taken together, before it is proven."""
 LONGEST_STEP = 5.0
@@ -81,6 +84,7 @@ class Observed:
     revision: the hash of the template that is wanted now.
     known:    False while the controllers have not looked at that template, or while a source may be old.
     nodes:    the Ready nodes on which the workload may have a pod.
+    ending:   those on which a pod of another revision ends, for which the next one has to wait.
     skew:     how the revision's version breaks rule 4; empty when it does not.
     lease:    of scheduler and controller-manager; None for DaemonSets.
     """
@@ -92,6 +96,7 @@ class Observed:
     pods: tuple[Pod, ...]
     skew: str = ""
     lease: Lease | None = None
+    ending: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +141,10 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Of the revision on one node, in seconds: how long it has been judged, been Ready without a break, and been
-    away (not Ready) since a pod of it was Ready there for the first time, which `served` tells."""
+    """Of the revision on one node, in seconds: how long it has waited for its place, been judged, been Ready without a
+    break, and been away (not Ready) since a pod of it was Ready there for the first time, which `served` tells."""
 
+    waited: float = 0.0
     judged: float = 0.0
     ready: float = 0.0
     away: float = 0.0
@@ -216,7 +222,8 @@ def _judge(observed: Observed, memory: Memory, record: Record, policy: Policy, n
     late = _late(observed, memory, policy)
     if late is not None:
         return _failed(_blame(late, policy), late, memory, record, policy, now)
-    return Decision(Verdict.WAIT, memory, record, _progress(observed, memory, policy), settled=not observed.pods)
+    settled = not observed.pods and not observed.nodes & observed.ending
+    return Decision(Verdict.WAIT, memory, record, _progress(observed, memory, policy), settled=settled)
 
 
 def never_served(observed: Observed, memory: Memory) -> frozenset[str]:
@@ -235,6 +242,9 @@ def _advanced(observed: Observed, memory: Memory, settle: float, now: float) -> 
     step = min(now - memory.looked, LONGEST_STEP) if memory.looked is not None else 0.0
     memory = _lease_followed(observed, memory, now)
     kept = {node: replace(clock, ready=0.0) for node, clock in memory.clocks.items() if node in observed.nodes}
+    for node in (observed.nodes & observed.ending) - {pod.node for pod in observed.pods}:
+        clock = memory.clocks.get(node, Clock())
+        kept[node] = replace(clock, ready=0.0, waited=clock.waited + step)
     for pod in observed.pods:
         if pod.node in observed.nodes:
             clock = _run_on(memory.clocks.get(pod.node, Clock()), pod, step, settle)
@@ -281,7 +291,8 @@ def _late(observed: Observed, memory: Memory, policy: Policy) -> Pod | None:
     for pod in observed.pods:
         clock = memory.clocks.get(pod.node, Clock())
         settles = observed.lease is None and _settles(pod, clock)
-        if clock.judged >= policy.limit and not settles:
+        had_its_time = clock.judged >= min(policy.limit, OWN_SECONDS) and clock.waited + clock.judged >= policy.limit
+        if had_its_time and not settles:
             return pod
     return None
 
@@ -334,6 +345,7 @@ def _delay(before: Failure | None) -> float:
 def _progress(observed: Observed, memory: Memory, policy: Policy) -> str:
     if not observed.pods:
         return "no pod of this revision is on a Ready node yet"
-    slowest = max((memory.clocks.get(pod.node, Clock()).judged for pod in observed.pods), default=0.0)
+    clocks = [memory.clocks.get(pod.node, Clock()) for pod in observed.pods]
+    slowest = max(clock.waited + clock.judged for clock in clocks)
     what = "to lead" if observed.lease is not None else "to be healthy"
     return f"waiting for this revision {what}: {slowest:.0f} s of {policy.limit:.0f} s"

@@ -18,6 +18,7 @@ from autarky.decide.rollback import (
     LEASE_IS_OLD,
     LONGEST_DELAY,
     LONGEST_STEP,
+    OWN_SECONDS,
     PROVEN_SECONDS,
     SETTLE_SECONDS,
     Decision,
@@ -102,6 +103,26 @@ def test_every_node_has_its_own_clock_from_the_start_of_its_own_pod():
     watch.for_seconds(api(nodes=("n1", "n2"), n1=True), 80)
     assert watch.for_seconds(api(nodes=("n1", "n2"), n1=True, n2=False), 80) == {Verdict.WAIT}
     assert watch.until(api(nodes=("n1", "n2"), n1=True, n2=False), Verdict.ROLL_BACK) <= 11
+
+
+def test_the_limit_runs_while_the_pod_before_ends():
+    watch = Watch()
+    assert watch.for_seconds(replace(api(), ending=frozenset({"n1"})), 25) == {Verdict.WAIT}
+    assert not watch.decisions[-1].settled, "it is looked at again soon"
+    assert watch.until(api(n1=False), Verdict.ROLL_BACK) in (64, 65, 66)
+
+
+@pytest.mark.parametrize(("limit", "own"), [(90, OWN_SECONDS), (20, 20)])
+def test_however_long_the_pod_before_takes_the_new_one_has_its_own_time(limit, own):
+    watch = Watch(policy=Policy(limit=limit))
+    watch.for_seconds(replace(api(), ending=frozenset({"n1"})), 200)
+    assert watch.until(api(n1=False), Verdict.ROLL_BACK) in (own - 1, own, own + 1)
+
+
+def test_rule_9_what_waits_for_its_place_while_etcd_is_down_has_not_waited():
+    watch = Watch()
+    watch.for_seconds(replace(api(), ending=frozenset({"n1"}), etcd_up=False), 100)
+    assert watch.until(api(n1=False), Verdict.ROLL_BACK) in (89, 90, 91)
 
 
 def test_a_rollout_has_succeeded_only_when_every_ready_node_has_it():

@@ -81,6 +81,7 @@ def observe(
         pods=tuple(_judged(pod) for pod in seen),
         skew=_skew(view, component, template, level_3),
         lease=_lease(view, component, pods, new) if component.leads_by_lease else None,
+        ending=frozenset() if component.leads_by_lease else _ending(pods),
     )
 
 
@@ -154,6 +155,13 @@ def _owned_by(obj: Object, owner: Object) -> bool:
 
 def _label(obj: Object, key: str) -> str | None:
     return (obj["metadata"].get("labels") or {}).get(key)
+
+
+def _ending(pods: Iterable[Object]) -> frozenset[str]:
+    """The nodes on which a hosted pod ends: the next one of a DaemonSet is made when it has gone."""
+    return frozenset(
+        pod["spec"].get("nodeName", "") for pod in pods if _ends(pod) and _label(pod, SLOT_LABEL) != "standby"
+    )
 
 
 def _ends(pod: Object) -> bool:
