@@ -15,7 +15,7 @@ from autarky.agents.events import report
 from autarky.agents.operator import last_good
 from autarky.agents.operator.duty import Duty
 from autarky.agents.operator.last_good import LastGood
-from autarky.agents.operator.trouble import last_words
+from autarky.agents.operator.trouble import has_never_run, last_words
 from autarky.agents.operator.view import View, current
 from autarky.agents.operator.workloads import (
     COMPONENTS,
@@ -40,7 +40,7 @@ CONTENT_SECONDS = 10.0
 """Between two looks at what differs from the last good content: Secrets and ConfigMaps are not watched."""
 EXCHANGE_TRIES = 5
 HURRIED_SECONDS = 1
-"""0 would be a removal from the API without a word to the kubelet."""
+"""0 would be a removal from the API before the kubelet has ended what runs."""
 
 
 @dataclass(slots=True)
@@ -169,9 +169,11 @@ class Rollouts(Duty):
         await self._store(component, kept)
         self._differs(component, await last_good.restore(self.kube, kept))
         await self._explain(component, live, kept.record, decision)
-        if not component.leads_by_lease:
-            await self._end(rollback.never_served(observed, decision.memory))
+        useless = frozenset() if component.leads_by_lease else rollback.never_served(observed, decision.memory)
+        never_ran = frozenset(name for name in useless if has_never_run(self._named(name)))
+        await self._end(useless - never_ran, HURRIED_SECONDS)
         if await self._exchange_template(live, kept.template):
+            await self._end(never_ran, 0)
             self.counted(component.name)
             self.say(
                 f"rolled back: {decision.sentence}",
@@ -214,16 +216,19 @@ class Rollouts(Duty):
                 return True
         return False
 
-    async def _end(self, pods: frozenset[str]) -> None:
-        """End failed API servers that never served, without the time that one that serves needs.
+    async def _end(self, pods: frozenset[str], grace_seconds: int) -> None:
+        """End failed pods that never served, without the time that one that serves needs.
 
         The good one waits for them, since two cannot share the port; and a server whose start never came to an
         end does not heed SIGTERM: it would stay for its whole grace period (75 s). Before the template is
         exchanged, because a kubelet that has begun to stop a pod cannot be hurried; the controller makes no other
         pod of the failed revision while these are still there, which is longer than the exchange takes.
+
+        Those of which nothing ever ran leave the API at once, and after the exchange: a kubelet that waits for a
+        registry that does not answer looks at nothing else of the pod for a minute, and there is nothing to end.
         """
         for name in sorted(pods):
-            await self.kube.delete("v1", "Pod", name, SYSTEM, grace_seconds=HURRIED_SECONDS)
+            await self.kube.delete("v1", "Pod", name, SYSTEM, grace_seconds=grace_seconds)
 
     async def _store(self, component: Component, kept: LastGood) -> None:
         """In this order: what is believed to be stored is stored."""
@@ -249,7 +254,10 @@ class Rollouts(Duty):
             self.say(f"the event on a rollback was not written: {error}", subject=live["metadata"]["name"])
 
     def _pod(self, pod: rollback.Pod | None) -> Object | None:
-        return None if pod is None else self.view.pods.items.get((SYSTEM, pod.name))
+        return None if pod is None else self._named(pod.name)
+
+    def _named(self, name: str) -> Object | None:
+        return self.view.pods.items.get((SYSTEM, name))
 
 
 def _policy(view: View) -> rollback.Policy | None:

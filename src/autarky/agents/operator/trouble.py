@@ -25,6 +25,12 @@ def trouble_of(pod: Object) -> str:
     return ""
 
 
+def has_never_run(pod: Object | None) -> bool:
+    """Whether the kubelet has said of each container that none was ever made; False when it has said nothing."""
+    statuses = (pod or {}).get("status", {}).get("containerStatuses", [])
+    return bool(statuses) and not any(status.get("containerID") or status.get("lastState") for status in statuses)
+
+
 def _of_container(container: Object) -> str:
     waiting = container.get("state", {}).get("waiting") or {}
     ended = container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated") or {}

@@ -159,8 +159,11 @@ async def test_a_bad_daemon_set_goes_back_when_no_node_gets_it_to_run(world, com
         waiting = {"name": component, "image": f"registry.example/{component}:v1.36.99", "state": {}}
         waiting["state"] = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
         labels = {"autarky.dev/slot": "hosted", "controller-revision-hash": revision_label(bad)}
-        world.pod(component, "n1", labels, ready=False, owner=live, status={"containerStatuses": [waiting]})
+        status = {"containerStatuses": [waiting]}
+        failed = world.held(world.pod(component, "n1", labels, ready=False, owner=live, status=status))
         await rounds(duty, 95)
+    left = await world.kube.get("v1", "Pod", failed["metadata"]["name"], SYSTEM)
+    assert left["metadata"]["deletionGracePeriodSeconds"] == 0, "nothing of it ever ran"
     assert await world.image("DaemonSet", component) == f"registry.example/{component}:v1.36.4"
     assert f"container {component} waits: ImagePullBackOff (not found)" in (await world.explanations())[0]
 
