@@ -60,10 +60,12 @@ def rolled_out(cluster: TestCluster, workload: str) -> None:
     cluster.kubectl(*SYSTEM, "rollout", "status", workload, "--timeout=110s")
 
 
+def patch_plane(cluster: TestCluster, **spec: Any) -> None:
+    cluster.kubectl("patch", "controlplane", "cluster", "--type=merge", "-p", json.dumps({"spec": spec}))
+
+
 def set_rollback(cluster: TestCluster, **wanted: Any) -> None:
-    cluster.kubectl(
-        "patch", "controlplane", "cluster", "--type=merge", "-p", json.dumps({"spec": {"rollback": wanted}})
-    )
+    patch_plane(cluster, rollback=wanted)
 
 
 # --- looking -------------------------------------------------------------------------------------------
@@ -112,16 +114,18 @@ def last_good(cluster: TestCluster, workload: str) -> str:
 
 
 def condition(cluster: TestCluster, kind: str) -> dict[str, Any]:
-    """Of the ControlPlane."""
-    found = json.loads(cluster.kubectl("get", "controlplane", "cluster", "-o", "json"))["status"]["conditions"]
-    return next(one for one in found if one["type"] == kind)
+    """The ControlPlane's condition; empty while there is none."""
+    found = json.loads(cluster.kubectl("get", "controlplane", "cluster", "-o", "json"))
+    return next((one for one in found.get("status", {}).get("conditions", []) if one["type"] == kind), {})
 
 
 def quiet(cluster: TestCluster) -> None:
     """Until all of it is settled and known to be good: where each scenario begins."""
     for workload in (*HOSTED, PROXY):
         cluster.wait(f"{workload} has a last good revision", lambda w=workload: last_good(cluster, w), seconds=90)
-    cluster.wait("nothing is on trial", lambda: condition(cluster, "RolloutsSettled")["status"] == "True", seconds=150)
+    cluster.wait(
+        "nothing is on trial", lambda: condition(cluster, "RolloutsSettled").get("status") == "True", seconds=150
+    )
     cluster.wait("everything is settled", lambda: settled(cluster), seconds=150)
 
 

@@ -150,6 +150,7 @@ def test_with_the_default_limit_of_90_s_the_good_revision_serves_again_within_12
         back = goes_back(cluster, API, breaks[what], seconds=200)
     set_rollback(cluster, limitSeconds=LIMIT)
     assert back.ready_seconds <= 120
+    assert back.ready_seconds <= back.template_seconds + 30
 
 
 def test_one_that_ends_some_time_after_each_start_goes_back(cluster: TestCluster) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 from ha import etcd_leader, etcd_members, member_objects, member_phases
 from harness import TestCluster
+from rollouts import patch_plane
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -119,15 +120,11 @@ def test_the_control_plane_says_which_nodes_have_a_member(cluster: TestCluster) 
     node = next(name for name in NODES if name != etcd_leader(cluster))
     others = [name for name in NODES if name != node]
 
-    def wants(members: list[str] | None) -> None:
-        patch = json.dumps({"spec": {"etcd": {"members": members}}})
-        cluster.kubectl("patch", "controlplane", "cluster", "--type=merge", "-p", patch)
-
     with cluster.probed() as reports:
-        wants(others)
+        patch_plane(cluster, etcd={"members": others})
         cluster.wait("it has left", lambda: phase(cluster, node) == "Removed", seconds=CHANGE_SECONDS)
         assert etcd_members(cluster, others[0]) == set(others)
-        wants(None)
+        patch_plane(cluster, etcd={"members": None})
         cluster.wait("it is a member again", lambda: phase(cluster, node) == "Member", seconds=CHANGE_SECONDS)
     assert etcd_members(cluster, others[0]) == set(NODES)
     assert reports[0]["failed"] == 0, reports[0]

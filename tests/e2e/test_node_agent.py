@@ -87,7 +87,8 @@ def test_after_a_power_cut_the_cluster_comes_back_and_pivots_by_itself(cluster: 
     cluster.kubectl("create", "deployment", "after", f"--image={AGNHOST}", "--", "/usr/local/bin/agnhost", "pause")
     cluster.kubectl("wait", "--for=condition=Available", "deploy/after", "--timeout=60s")
     cluster.wait("the standbys are dormant again", lambda: settled(cluster), seconds=120)
-    cluster.wait("freed leases are told", lambda: "it died with the last boot" in happened(cluster, "LeaseFreed"))
+    died = "it died with the last boot of this node"
+    cluster.wait("freed leases are told", lambda: died in happened(cluster, "LeaseFreed"))
 
 
 def test_a_deleted_api_server_is_covered_until_up_brings_it_back(cluster: TestCluster) -> None:

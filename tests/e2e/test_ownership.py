@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 from harness import TestCluster, one_node
+from rollouts import API, CONTROLLER_MANAGER, SCHEDULER, condition, patch_plane
 from slots import SYSTEM, settled
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
-API = "ds/kube-apiserver"
-SCHEDULER = "deploy/kube-scheduler"
-LEVEL_3 = ("deploy/kube-controller-manager", SCHEDULER)
+LEVEL_3 = (CONTROLLER_MANAGER, SCHEDULER)
 AGENT_METRICS = 10301
 OPERATOR_METRICS = 10300
 
@@ -30,12 +29,6 @@ def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
     return cluster
 
 
-def condition(cluster: TestCluster, kind: str) -> dict[str, Any]:
-    """The ControlPlane's condition; empty while there is none."""
-    found = json.loads(cluster.kubectl("get", "controlplane", "cluster", "-o", "json"))
-    return next((one for one in found.get("status", {}).get("conditions", []) if one["type"] == kind), {})
-
-
 def command(cluster: TestCluster, workload: str) -> list[str]:
     path = "jsonpath={.spec.template.spec.containers[0].command}"
     found: list[str] = json.loads(cluster.kubectl(*SYSTEM, "get", workload, "-o", path))
@@ -46,10 +39,6 @@ def edit_scheduler(cluster: TestCluster, flag: str) -> None:
     patch = [{"op": "add", "path": "/spec/template/spec/containers/0/command/-", "value": flag}]
     cluster.kubectl(*SYSTEM, "patch", SCHEDULER, "--type=json", "-p", json.dumps(patch))
     cluster.kubectl(*SYSTEM, "rollout", "status", SCHEDULER, "--timeout=90s")
-
-
-def patch_plane(cluster: TestCluster, **spec: Any) -> None:
-    cluster.kubectl("patch", "controlplane", "cluster", "--type=merge", "-p", json.dumps({"spec": spec}))
 
 
 def drift(cluster: TestCluster) -> list[dict[str, str]]:

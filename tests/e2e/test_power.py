@@ -29,7 +29,7 @@ from power import (
     stopped_after_unknown_write,
     table,
 )
-from rollouts import API, SCHEDULER, SYSTEM, quiet, ready
+from rollouts import API, SCHEDULER, SYSTEM, patch_plane, quiet, ready
 from slots import parked_agent_is_a_copy
 
 from autarky.render import nllb
@@ -190,19 +190,14 @@ def test_a_power_cut_after_each_write_of_a_pivot_at_run_time(
         api_server = {"1-4": "hosted", "3-4": "standby"}[levels]
         return _slot_of_the_api_server(cluster) == api_server and bool(cluster.status()["healthy"])
 
-    def wants(levels: str) -> None:
-        cluster.kubectl(
-            "patch", "controlplane", "cluster", "--type=merge", "-p", json.dumps({"spec": {"selfHosted": levels}})
-        )
-
     def goes_to(levels: str) -> None:
-        wants(levels)
+        patch_plane(cluster, selfHosted=levels)
         cluster.wait(f"the cluster hosts {levels}", lambda: is_at(levels), seconds=RETURN_SECONDS)
 
     writes = _cut_after_each_write(
         cluster,
         "/var/lib/autarky/state/",
-        lambda: wants(target),
+        lambda: patch_plane(cluster, selfHosted=target),
         lambda: is_at(target),
         prepare=lambda: goes_to(origin),
         home=lambda: is_at(target),

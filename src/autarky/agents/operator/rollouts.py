@@ -3,7 +3,8 @@
 Contract: what was decided is stored before it is done, so that an operator killed at any point goes on where
 it was: record, then the objects that the good template needs, then the event, then the end of failed pods that
 the good ones would wait for, then the template itself, by replacing the live object under its resourceVersion
-with nothing else changed. (Server-side apply could not take out what `kubectl edit` owns.)
+with nothing else changed (server-side apply could not take out what `kubectl edit` owns), then the end of those pods
+of which nothing ever ran.
 """
 
 from __future__ import annotations
