@@ -117,9 +117,11 @@ class TestCluster:
         return self.autarky("lab", "shell", "--lab", self.name, host, "--", "sh", "-c", command, timeout=60).stdout
 
     def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(
-            self.autarky("status", "--cluster", self.name, "-o", "json", check=False).stdout
-        )
+        """Also of a cluster that is not well, where the command ends with more than 0."""
+        ended = self.autarky("status", "--cluster", self.name, "-o", "json", check=False)
+        if not ended.stdout:
+            raise AssertionError(f"autarky status ended with {ended.status}: {ended.stderr}")
+        found: dict[str, Any] = json.loads(ended.stdout)
         return found
 
     # --- looking ---

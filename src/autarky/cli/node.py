@@ -78,18 +78,10 @@ def with_node(cluster: Cluster, entry: dict[str, Any]) -> Cluster:
 
     As it is when it has just that node: an `add` that was cut goes on when it is run again.
     """
-    import json
-
-    from autarky.config import dump, loads
-    from autarky.payload import default_version, known_versions
-
     name = entry["name"]
-    document = dump(cluster)
-    document["spec"]["nodes"] = [*(node for node in document["spec"]["nodes"] if node["name"] != name), entry]
-    where = f"the cluster {cluster.name} with node {name}"
     there = next((node for node in cluster.nodes if node.name == name), None)
     try:
-        grown = loads(json.dumps(document), where, default_version=default_version(), known_versions=known_versions())
+        grown = _judged(cluster, f"with node {name}", [*_entries(cluster, without=name), entry])
     except Problems:
         if there is None:
             raise
@@ -100,6 +92,33 @@ def with_node(cluster: Cluster, entry: dict[str, Any]) -> Cluster:
             return cluster
     fix = f"see `autarky node list`; to make another of it: `autarky node remove {name}` first"
     raise UserError(f"there is a node {name} already, on {there.host}, and it is another one", fix=fix)
+
+
+def without_node(cluster: Cluster, name: str) -> Cluster:
+    """The cluster with one node less, judged by the rules of the file, which every later command reads it by; Problems
+    says what is wrong with it. Not judged without a control node: that removal is refused for the safety's sake."""
+    if not any(node.control_plane and node.name != name for node in cluster.nodes):
+        return replace(cluster, nodes=tuple(node for node in cluster.nodes if node.name != name))
+    return _judged(cluster, f"without node {name}", _entries(cluster, without=name))
+
+
+def _entries(cluster: Cluster, *, without: str) -> list[dict[str, Any]]:
+    from autarky.config import dump
+
+    return [node for node in dump(cluster)["spec"]["nodes"] if node["name"] != without]
+
+
+def _judged(cluster: Cluster, what: str, nodes: Sequence[dict[str, Any]]) -> Cluster:
+    """The cluster with these nodes, if the rules of the file allow them."""
+    import json
+
+    from autarky.config import dump, loads
+    from autarky.payload import default_version, known_versions
+
+    document = dump(cluster)
+    document["spec"]["nodes"] = nodes
+    where = f"the cluster {cluster.name} {what}"
+    return loads(json.dumps(document), where, default_version=default_version(), known_versions=known_versions())
 
 
 # --- remove --------------------------------------------------------------------------------------------------
@@ -178,7 +197,7 @@ def _writer(found: Cluster, gone: Node, context: Context) -> Callable[[], None] 
 
     if all(node.name != gone.name for node in found.nodes):
         return None
-    left = replace(found, nodes=tuple(node for node in found.nodes if node.name != gone.name))
+    left = without_node(found, gone.name)
     return lambda: write_private(context.directory / "cluster.json", pretty_json(dump(left)))
 
 

@@ -28,7 +28,6 @@ from autarky.model.cluster import (
     Network,
     Node,
     Rollback,
-    Taint,
 )
 from autarky.model.versions import Version
 
@@ -138,7 +137,7 @@ def _node(node: schema.NodePart, *, control_plane: bool) -> Node:
         host=_host(node),
         control_plane=control_plane,
         labels=dict(node.labels),
-        taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in node.taints),
+        taints=tuple(taint.as_taint() for taint in node.taints),
         address=node.address,
     )
 

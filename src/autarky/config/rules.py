@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from autarky.config.syntax import Wrong
+from autarky.model.cluster import CONTROL_PLANE_ROLE
 
 if TYPE_CHECKING:
     from autarky.config.schema import CertificatesPart, ExternalEtcdPart, NetworkPart, NodePart, SpecPart
@@ -67,11 +68,15 @@ def _a_control_node(nodes: Sequence[NodePart]) -> Iterator[Wrong]:
 
 
 def _room_for_ordinary_pods(nodes: Sequence[NodePart]) -> Iterator[Wrong]:
-    """Cluster DNS and the user's pods must find a node; a single node is never tainted."""
+    """Cluster DNS must find a node; a single node is never tainted. Where all nodes have the taint of control nodes, the
+    user's pods wait for a worker, which may join later."""
     if len(nodes) == 1 and nodes[0].taints:
         yield Wrong((0, "taints"), "a single node is never tainted: nothing could run", "remove the taints")
-    elif all(any(taint.effect != "PreferNoSchedule" for taint in node.taints) for node in nodes):
-        yield Wrong((), "every node is tainted: cluster DNS could not run", "leave one node without taints")
+    elif all(any(taint.as_taint().repels_dns for taint in node.taints) for node in nodes):
+        what = "cluster DNS could not run: every node has a taint that it does not tolerate"
+        yield Wrong(
+            (), what, f"leave one node without taints, or with that of control nodes only ({CONTROL_PLANE_ROLE})"
+        )
     for number, node in enumerate(nodes):
         effects = [(taint.key, taint.effect) for taint in node.taints]
         for position, effect in enumerate(effects):

@@ -25,6 +25,7 @@ from pydantic import (
 
 from autarky.config import rules, syntax
 from autarky.config.syntax import raise_all, refused
+from autarky.model.cluster import Taint
 from autarky.model.versions import Version
 
 MOST_DAYS = 36500
@@ -47,6 +48,9 @@ class TaintPart(Part):
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(
         description="What it does to pods that do not tolerate it: not started here, if possible not, or evicted."
     )
+
+    def as_taint(self) -> Taint:
+        return Taint(self.key, self.value, self.effect)
 
 
 class NodePart(Part):

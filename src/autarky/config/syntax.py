@@ -19,6 +19,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, StrictStr, ValidationError, WithJsonSchema
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from autarky.model.cluster import CONTROL_PLANE_ROLE
+
 _LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _QUALIFIED = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -29,7 +31,7 @@ LONGEST_SUBDOMAIN = 253
 
 Component = Literal["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "etcd"]
 RESERVED_LABELS = {
-    "node-role.kubernetes.io/control-plane": "give the node the role control-plane",
+    CONTROL_PLANE_ROLE: "give the node the role control-plane",
     "node-restriction.kubernetes.io/autarky-control-plane": "give the node the role control-plane",
     "kubernetes.io/hostname": "leave it out: the kubelet sets it",
     "kubernetes.io/os": "leave it out: the kubelet sets it",

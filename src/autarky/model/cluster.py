@@ -18,6 +18,8 @@ from autarky.model.versions import Version
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 NO_ARGS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
+CONTROL_PLANE_ROLE = "node-role.kubernetes.io/control-plane"
+"""Kubernetes' own name for it: a label's key, and a taint's."""
 
 
 class Level(IntEnum):
@@ -60,6 +62,11 @@ class Taint:
     key: str
     value: str
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+    @property
+    def repels_dns(self) -> bool:
+        """Whether it keeps cluster DNS off its node. DNS may run on control nodes, as kubeadm's may."""
+        return self.key != CONTROL_PLANE_ROLE and self.effect != "PreferNoSchedule"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 
 from autarky.model import ports
-from autarky.model.cluster import Cluster, Taint
+from autarky.model.cluster import Cluster
 from autarky.render import pods
 from autarky.render.kubeconfig import token_file_kubeconfig
 from autarky.render.values import CONTROL_PLANE_WISH, SYSTEM, Inputs, Object, immutable_config_map, metadata
@@ -280,11 +280,7 @@ def _dns_spread(cluster: Cluster) -> Object:
 
 def _dns_nodes(cluster: Cluster) -> int:
     """How many nodes of the file it may run on: at least one, says the check of the file."""
-    return max(1, sum(all(map(_dns_tolerates, node.taints)) for node in cluster.nodes))
-
-
-def _dns_tolerates(taint: Taint) -> bool:
-    return taint.key == CONTROL_PLANE_WISH or taint.effect == "PreferNoSchedule"
+    return max(1, sum(not any(taint.repels_dns for taint in node.taints) for node in cluster.nodes))
 
 
 def _dns_service(cluster: Cluster, labels: dict[str, str]) -> Object:

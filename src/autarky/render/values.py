@@ -16,7 +16,7 @@ from typing import Any
 
 from autarky.decide.arguments import ANNOTATION as GIVEN_ARGUMENTS
 from autarky.decide.arguments import Given
-from autarky.model.cluster import Cluster, Node
+from autarky.model.cluster import CONTROL_PLANE_ROLE, Cluster, Node
 from autarky.model.facts import HostFacts
 
 Object = dict[str, Any]
@@ -25,7 +25,7 @@ MANAGED_BY = {"app.kubernetes.io/managed-by": "autarky"}
 RENDERED_HASH = "autarky.dev/rendered"
 """Annotation: the hash of what was rendered. A workload is applied again only when it changes, so that
 `kubectl edit` and `set image` stand until the file itself says something new (design: who owns a field)."""
-CONTROL_PLANE_WISH = "node-role.kubernetes.io/control-plane"
+CONTROL_PLANE_WISH = CONTROL_PLANE_ROLE
 CONTROL_PLANE_FACT = "node-restriction.kubernetes.io/autarky-control-plane"
 """Kubelets may not set this prefix themselves (NodeRestriction), so the label can be trusted."""
 WITHDRAWN = "autarky.dev/withdrawn"

@@ -236,7 +236,7 @@ def test_labels_may_have_a_domain_and_an_empty_value():
 @pytest.mark.parametrize(
     ("first", "second", "expected"),
     [
-        ("{key: a, effect: NoSchedule}", "{key: a, effect: NoExecute}", "every node is tainted"),
+        ("{key: a, effect: NoSchedule}", "{key: a, effect: NoExecute}", "cluster DNS could not run"),
         ("{key: a, effect: NoSchedule}, {key: a, value: b, effect: NoSchedule}", "", "a second taint a"),
         ("{key: a b, effect: NoSchedule}", "", "is not a label's key"),
         ("{key: a}", "", "taints[0].effect: missing"),
@@ -245,6 +245,13 @@ def test_labels_may_have_a_domain_and_an_empty_value():
 def test_taints_must_be_possible_and_leave_room(first, second, expected):
     nodes = f"nodes: [{{name: n1, roles: [control-plane], taints: [{first}]}}, {{name: n2, taints: [{second}]}}]"
     assert expected in problem(nodes)
+
+
+def test_control_nodes_with_their_usual_taint_need_no_worker():
+    """DNS tolerates it, and workers may join later, or leave."""
+    taint = "{key: node-role.kubernetes.io/control-plane, effect: NoSchedule}"
+    nodes = ", ".join(f"{{name: n{number}, roles: [control-plane], taints: [{taint}]}}" for number in (1, 2, 3))
+    assert len(spec(f"nodes: [{nodes}]").nodes) == 3
 
 
 def test_a_single_node_is_never_tainted():
