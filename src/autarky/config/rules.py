@@ -68,8 +68,8 @@ def _a_control_node(nodes: Sequence[NodePart]) -> Iterator[Wrong]:
 
 
 def _room_for_ordinary_pods(nodes: Sequence[NodePart]) -> Iterator[Wrong]:
-    """Cluster DNS must find a node; a single node is never tainted. Where all nodes have the taint of control nodes, the
-    user's pods wait for a worker, which may join later."""
+    """Cluster DNS must find a node; a single node is never tainted. Where all nodes have the taint of control nodes,
+    the user's pods wait for a worker, which may join later."""
     if len(nodes) == 1 and nodes[0].taints:
         yield Wrong((0, "taints"), "a single node is never tainted: nothing could run", "remove the taints")
     elif all(any(taint.as_taint().repels_dns for taint in node.taints) for node in nodes):
