@@ -6,6 +6,7 @@ The tests of this module build on each other, in order.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -37,6 +38,9 @@ from labels import (
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
+LOG = logging.getLogger(__name__)
+WORKERS_OF_HAPROXY = "pgrep -c -x haproxy"
+"""Each reload may leave one, with the connections that it has."""
 ROUNDS = int(os.environ.get("AUTARKY_ROUNDS", "10"))
 NODES = [
     {"name": "n1", "host": "lab", "roles": ["control-plane", "worker"]},
@@ -150,6 +154,8 @@ def test_there_and_back_ten_times(cluster: TestCluster) -> None:
             assert not parts_of_a_control_node(cluster, "n2")
             cluster.wait("n1 has the only member", lambda: etcd_is_on(cluster, "n1"))
             cluster.wait("n1 alone is balanced", lambda: balanced(cluster, {"n1"}, "n1", "n2"))
+    for node in ("n1", "n2"):
+        LOG.info(f"{node}: {cluster.shell(node, WORKERS_OF_HAPROXY).split()[0]} processes of HAProxy")
     assert reports[0]["failed"] == 0, json.dumps(reports[0])
 
 
