@@ -96,7 +96,7 @@ async def look(context: Context, node: Node) -> NodeWork:
     inputs = context.inputs()
     files = [_marker(context, node), *render_node.system_files(inputs, node), *render_node.kubelet_files(inputs, node)]
     revisions = wanted_revisions(context, node) if context.founded or node.name == context.first.name else []
-    work = NodeWork(binaries=await missing_binaries(host, payload, render_node.binaries(node)))
+    work = NodeWork(binaries=await missing_binaries(host, payload, render_node.BINARIES))
     work.files = await changed_files(host, await balancer.without_kept(host, context.cluster, files))
     work.revisions = await missing_revisions(host, revisions)
     runtime = await host.run(["systemctl", "is-active", "containerd"], check=False)

@@ -26,6 +26,10 @@ SYSCTLS = "/etc/sysctl.d/90-autarky.conf"
 CONTAINERD_UNIT = "/etc/systemd/system/containerd.service"
 KUBELET_UNIT = "/etc/systemd/system/kubelet.service"
 
+ETCD_TOOLS: Mapping[str, str] = {
+    "etcdctl": f"{places.BIN}/etcdctl",
+    "etcdutl": f"{places.BIN}/etcdutl",
+}
 BINARIES: Mapping[str, str] = {
     "containerd": f"{places.BIN}/containerd",
     "containerd-shim-runc-v2": f"{places.BIN}/containerd-shim-runc-v2",
@@ -37,13 +41,10 @@ BINARIES: Mapping[str, str] = {
     "loopback": f"{CNI_BIN}/loopback",
     "host-local": f"{CNI_BIN}/host-local",
     "portmap": f"{CNI_BIN}/portmap",
+    **ETCD_TOOLS,
 }
-"""Every node's binaries and where they go, by their name in the payload."""
-CONTROL_BINARIES: Mapping[str, str] = {
-    "etcdctl": f"{places.BIN}/etcdctl",
-    "etcdutl": f"{places.BIN}/etcdutl",
-}
-EXTERNAL_ETCD_BINARIES: Mapping[str, str] = {"etcd": f"{places.BIN}/etcd", **CONTROL_BINARIES}
+"""Every node's binaries and where they go, by their name in the payload: a label makes any node a control node."""
+EXTERNAL_ETCD_BINARIES: Mapping[str, str] = {"etcd": f"{places.BIN}/etcd", **ETCD_TOOLS}
 
 RESTART_PERIOD = "20s"
 """On control nodes: what etcd and the API server ended for (a full disk, say) may pass any moment, and they should
@@ -115,11 +116,6 @@ RestartSec=1
 [Install]
 WantedBy=multi-user.target
 """
-
-
-def binaries(node: Node) -> Mapping[str, str]:
-    """Payload name → path on the host, for this node."""
-    return {**BINARIES, **CONTROL_BINARIES} if node.control_plane else BINARIES
 
 
 def images() -> tuple[str, ...]:

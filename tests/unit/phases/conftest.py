@@ -65,7 +65,7 @@ def pki_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Cluster], PkiS
 def payload_of(tmp_path: Path) -> Callable[[Cluster], Payload]:
     def make(cluster: Cluster) -> Payload:
         release = load_release(cluster.kubernetes_version)
-        names = {name for node in cluster.nodes for name in render_node.binaries(node)}
+        names = set(render_node.BINARIES)
         components = set(render_node.images())
         for name in names | components:
             (tmp_path / name).write_text(f"{name} binary")
