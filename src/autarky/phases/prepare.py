@@ -95,7 +95,10 @@ async def look(context: Context, node: Node) -> NodeWork:
     host = context.host(node)
     inputs = context.inputs()
     files = [_marker(context, node), *render_node.system_files(inputs, node), *render_node.kubelet_files(inputs, node)]
-    revisions = wanted_revisions(context, node) if context.founded or node.name == context.first.name else []
+    revisions = wanted_revisions(context, node)
+    if not context.founded and node.name != context.first.name:
+        files += [file for revision in revisions for file in revision.files]
+        revisions = []
     work = NodeWork(binaries=await missing_binaries(host, payload, render_node.BINARIES))
     work.files = await changed_files(host, await balancer.without_kept(host, context.cluster, files))
     work.revisions = await missing_revisions(host, revisions)
@@ -110,8 +113,9 @@ _RUNTIME_FILES = (render_node.CONTAINERD_CONFIG, render_node.CONTAINERD_UNIT)
 
 
 def wanted_revisions(context: Context, node: Node) -> list[standby.Revision]:
-    """The standby is complete on every control node, whatever is hosted. On all but the first founder it is put in
-    place when the API has answered for the first time: a kubelet that starts brings up what it finds."""
+    """The standby is complete on every control node, whatever is hosted. On all but the first founder it is only
+    written at first, and put in place when the API has answered for the first time: a kubelet that starts brings up
+    what is in place."""
     if not node.control_plane:
         return []
     inputs = context.inputs()
@@ -245,5 +249,5 @@ async def missing_revisions(host: Host, revisions: Sequence[standby.Revision]) -
 
 async def put_revision(host: Host, revision: standby.Revision) -> None:
     """Complete or absent: all files are synced before `current` is switched to them."""
-    await host.write_files(revision.files)
+    await host.write_files(await changed_files(host, revision.files))
     await host.run([standby.SCRIPT_PATH, "switch", revision.component, revision.name])

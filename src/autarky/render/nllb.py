@@ -66,10 +66,10 @@ ONLY_MEMBER_RETRIES = 15
 """One a second: less than the 20 s after which a gRPC client gives an attempt to connect up."""
 MOST_RELOADS = 100
 """A worker of an older configuration stays for the connections that it has, and a kubelet's lasts for weeks. One that
-has seen so many reloads is ended: that bounds the number of workers (5.5 MB each; after fifty reloads three were left),
-and its clients connect again. Not soon: a write that an API server has just sent to etcd fails when its connection goes.
-In ten times there and back of a control node, each of which costs about five reloads, that were 2 of 12,000 writes where
-ten reloads were the most, and 1 of 9,300 with forty."""
+has seen so many reloads is ended: that bounds the number of workers (5.5 MB each; three were left after fifty reloads),
+and its clients connect again. Not soon: a write that an API server has just sent to etcd fails when its connection
+goes. In ten times there and back of a control node, each of which costs about five reloads, that were 2 of 12,000
+writes where ten reloads were the most, and 1 of 9,300 with forty."""
 
 # timeouts: a watch may be silent for long; HTTP/2 clients ping every 30 s, so an hour ends only dead sessions.
 # maxconn: within the descriptor limit of a small host (two per session), so that no raised limit is needed.
