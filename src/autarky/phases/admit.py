@@ -45,19 +45,25 @@ async def plan_admission(context: Context, nodes: Sequence[Node]) -> list[Change
     return changes + [Change(f"judge certificate request {csr['metadata']['name']}") for csr in pending]
 
 
-async def admit(context: Context, node: Node, progress: Progress) -> None:
-    """Wait until the node has registered, label it, and see its serving certificate issued."""
+async def wait_until_registered(context: Context, node: Node, progress: Progress) -> None:
     kube = context.kube()
 
     async def registered() -> str | None:
         await judge_requests(kube, {node.name}, progress)
         return None if await kube.get("v1", "Node", node.name) else f"no Node object {node.name} yet"
 
+    await _wait(context, f"node {node.name} registers", registered, progress)
+
+
+async def admit(context: Context, node: Node, progress: Progress) -> None:
+    """Wait until the node has registered, label it, and see its serving certificate issued."""
+    kube = context.kube()
+
     async def certified() -> str | None:
         await judge_requests(kube, {node.name}, progress)
         return await _serving_certificate(kube, node.name)
 
-    await _wait(context, f"node {node.name} registers", registered, progress)
+    await wait_until_registered(context, node, progress)
     await kube.apply(_node_labels(node, await kube.get("v1", "Node", node.name)), manager=NODE_MANAGER)
     await _wait(context, f"the kubelet of {node.name} has its serving certificate", certified, progress)
     progress.note(f"node {node.name} is admitted")

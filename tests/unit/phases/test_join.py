@@ -61,19 +61,34 @@ async def test_a_node_that_has_joined_is_left_alone(make_context, notes):
     assert await plan(StartJoining(), context) == []
 
 
-async def test_a_token_that_is_left_is_a_change_and_is_taken_back(make_context, notes, monkeypatch):
+@pytest.fixture
+def admitted(monkeypatch):
+    """As if every node had registered and got its certificates."""
+
+    async def at_once(*_):
+        return None
+
+    monkeypatch.setattr("autarky.phases.join.admit", at_once)
+    monkeypatch.setattr("autarky.phases.join.wait_until_registered", at_once)
+
+
+async def test_a_token_that_is_left_is_a_change_and_is_taken_back(make_context, notes, admitted):
     context = make_context(CLUSTER)
     await StartJoining().run(context, notes)
     assert "take back the join token of n2" in await plan(JoinNodes(), context)
-
-    async def admitted(*_):
-        return None
-
-    monkeypatch.setattr("autarky.phases.join.admit", admitted)
     await JoinNodes().run(context, notes)
     assert await tokens(context) == []
     assert render_node.BOOTSTRAP_KUBECONFIG not in context.host(WORKER).files
     assert "take back the join token of n2" not in await plan(JoinNodes(), context)
+
+
+async def test_a_kubelet_that_has_just_joined_is_started_anew_and_no_other(make_context, notes, admitted):
+    context = make_context(CLUSTER)
+    await StartJoining().run(context, notes)
+    for _ in range(2):
+        await JoinNodes().run(context, notes)
+    assert [call for call in context.host(WORKER).log if "restart" in call] == ["restart kubelet"]
+    assert context.host(CLUSTER.nodes[0]).log == []
 
 
 def test_the_token_is_read_from_the_kubeconfig_that_was_written():
