@@ -31,6 +31,7 @@ from autarky.ports import Completed
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ENVIRONMENT = (f"PATH={PATH}", "LC_ALL=C", "HOME=/root")
+SHA256_DIGITS = 64
 PUSH_SECONDS = 60.0
 SLOWEST_PUSH = 256 * 1024
 """Bytes per second: a push that is slower than that, once its first minute is over, is given up."""
@@ -162,11 +163,11 @@ class ShellHost:
         if not paths:
             return {}
         said = (await self._ask(["sh", "-c", _DIGEST_SCRIPT, "sh", *paths])).stdout.decode()
-        found: dict[str, list[str]] = {}
+        digests, modes = dict[str, str](), dict[str, str]()
         for line in said.split("\0")[:-1]:
             value, _, path = line.partition(" ")
-            found.setdefault(path.removeprefix(" "), []).append(value)
-        return {path: (both[0], int(both[1], 8)) for path, both in found.items() if len(both) == 2}
+            (digests if len(value) == SHA256_DIGITS else modes)[path.removeprefix(" ")] = value
+        return {path: (digest, int(modes[path], 8)) for path, digest in digests.items() if path in modes}
 
     async def write_files(self, files: Sequence[File]) -> None:
         if not files:

@@ -56,14 +56,13 @@ async def wait_until_registered(context: Context, node: Node, progress: Progress
 
 
 async def admit(context: Context, node: Node, progress: Progress) -> None:
-    """Wait until the node has registered, label it, and see its serving certificate issued."""
+    """Label a node that has registered, and see its serving certificate issued."""
     kube = context.kube()
 
     async def certified() -> str | None:
         await judge_requests(kube, {node.name}, progress)
         return await _serving_certificate(kube, node.name)
 
-    await wait_until_registered(context, node, progress)
     await kube.apply(_node_labels(node, await kube.get("v1", "Node", node.name)), manager=NODE_MANAGER)
     await _wait(context, f"the kubelet of {node.name} has its serving certificate", certified, progress)
     progress.note(f"node {node.name} is admitted")

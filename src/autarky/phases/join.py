@@ -67,8 +67,8 @@ class JoinNodes:
 
     async def run(self, context: Context, progress: Progress) -> None:
         async def one(node: Node) -> None:
+            await wait_until_registered(context, node, progress)
             if not node.control_plane:
-                await wait_until_registered(context, node, progress)
                 await _ask_at_once(context.host(node))
             await admit(context, node, progress)
             if not node.control_plane:

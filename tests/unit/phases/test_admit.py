@@ -20,6 +20,7 @@ from autarky.phases.admit import (
     pending_requests,
     plan_admission,
     surplus_labels,
+    wait_until_registered,
     wanted_labels,
 )
 from autarky.render import access
@@ -205,6 +206,7 @@ async def test_a_control_node_is_labelled_once_it_registers_and_waited_for_until
     kube.put(live_node())
     csr = serving("csr-1", "n1", "192.0.2.11")
     kube.put({**csr, "status": {"conditions": [{"type": "Approved"}], "certificate": "…"}})
+    await wait_until_registered(context, CLUSTER.node("n1"), notes)
     await admit(context, CLUSTER.node("n1"), notes)
     live = await kube.get("v1", "Node", "n1")
     assert live is not None
