@@ -32,7 +32,7 @@ HOSTED_ETCD = ("0-4", "1-4")
 def judge_nodes(nodes: Sequence[NodePart]) -> Iterator[Wrong]:
     yield from _unique_nodes(nodes)
     yield from _a_control_node(nodes)
-    yield from _room_for_ordinary_pods(nodes)
+    yield from _room_for_dns(nodes)
 
 
 def _unique_nodes(nodes: Sequence[NodePart]) -> Iterator[Wrong]:
@@ -67,7 +67,7 @@ def _a_control_node(nodes: Sequence[NodePart]) -> Iterator[Wrong]:
         yield Wrong((), "no node has the role control-plane", "add `roles: [control-plane, worker]` to one")
 
 
-def _room_for_ordinary_pods(nodes: Sequence[NodePart]) -> Iterator[Wrong]:
+def _room_for_dns(nodes: Sequence[NodePart]) -> Iterator[Wrong]:
     """Cluster DNS must find a node; a single node is never tainted. Where all nodes have the taint of control nodes,
     the user's pods wait for a worker, which may join later."""
     if len(nodes) == 1 and nodes[0].taints:

@@ -236,7 +236,11 @@ def test_labels_may_have_a_domain_and_an_empty_value():
 @pytest.mark.parametrize(
     ("first", "second", "expected"),
     [
-        ("{key: a, effect: NoSchedule}", "{key: a, effect: NoExecute}", "cluster DNS could not run"),
+        (
+            "{key: a, effect: NoSchedule}",
+            "{key: a, effect: NoExecute}",
+            "cluster DNS could not run: every node has a taint that it does not tolerate",
+        ),
         ("{key: a, effect: NoSchedule}, {key: a, value: b, effect: NoSchedule}", "", "a second taint a"),
         ("{key: a b, effect: NoSchedule}", "", "is not a label's key"),
         ("{key: a}", "", "taints[0].effect: missing"),
