@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
-from autarky.agents.node.announce import MOST_EVENTS, Announcer
+from autarky.agents.node.announce import Announcer
+from autarky.agents.node.untold import MOST_EVENTS, Happened, Untold
 from autarky.decide.node_slots import ANNOTATION, Slots, read
 from fakes.kube import FakeKube
 
@@ -44,12 +46,19 @@ class LoopClock:
         await asyncio.sleep(seconds)
 
 
+def announcer_of(kube: Counting, told: list[tuple[str, str]], file: Path) -> Announcer:
+    def tell(*words: str) -> None:
+        told.append(words)
+
+    return Announcer("n1", kube, Api(kube), LoopClock(), tell, Untold(tell, file))
+
+
 @pytest.fixture
-async def scene():
+async def scene(tmp_path):
     Counting.patches = 0
     kube, told = Counting(), []
     kube.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1", "resourceVersion": "1"}})
-    announcer = Announcer("n1", kube, Api(kube), LoopClock(), lambda *words: told.append(words))
+    announcer = announcer_of(kube, told, tmp_path / "untold.json")
     running = asyncio.create_task(announcer.run())
     yield announcer, kube, told
     running.cancel()
@@ -124,3 +133,44 @@ async def test_of_a_long_outage_the_latest_is_told(scene):
     await asyncio.sleep(12)
     told = [message for *_, message in await events_of(kube)]
     assert told == [f"the {number}th" for number in range(MOST_EVENTS, 2 * MOST_EVENTS)]
+
+
+@pytest.mark.looptime
+async def test_what_one_agent_could_not_tell_the_next_one_tells_once(scene, tmp_path):
+    first, kube, told = scene
+    kube.set_outage("connection refused")
+    first.happened("LeaseFreed", "kube-scheduler: it died")
+    first.happened("StandbyActivated", "kube-apiserver: it is absent")
+    await asyncio.sleep(1)
+    kube.set_outage(None)
+    following = announcer_of(kube, told, tmp_path / "untold.json")
+    await tell_for_a_while(following)
+    messages = ["kube-apiserver: it is absent", "kube-scheduler: it died"]
+    assert sorted(message for *_, message in await events_of(kube)) == messages
+    third = announcer_of(kube, told, tmp_path / "untold.json")
+    assert third.untold.first is None
+
+
+async def tell_for_a_while(announcer: Announcer) -> None:
+    announcer.changed.set()
+    running = asyncio.create_task(announcer.run())
+    await asyncio.sleep(1)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", '[{"reason": "x"}]', '{"a": 1}', "null"])
+def test_a_file_of_no_use_is_none(tmp_path, content):
+    file = tmp_path / "untold.json"
+    file.write_text(content)
+    assert Untold(lambda *_: None, file).first is None
+
+
+def test_a_disk_that_takes_nothing_down_loses_the_file_only(tmp_path):
+    told = []
+    (tmp_path / "file").write_text("")
+    untold = Untold(lambda *words: told.append(words), tmp_path / "file" / "untold.json")
+    one = Happened("StandbyActivated", "kube-apiserver: it is absent", 1.0)
+    untold.append(one)
+    assert untold.first is one
+    assert told

@@ -19,6 +19,7 @@ from autarky.agents.node.checkpointer import Checkpointer
 from autarky.agents.node.handover import HandOver
 from autarky.agents.node.image_keeping import ImageKeeping
 from autarky.agents.node.told import Told
+from autarky.agents.node.untold import Untold
 from autarky.decide import leadership, node_slots, slots
 from autarky.decide.pods import pod_health
 from autarky.errors import AutarkyError
@@ -68,7 +69,7 @@ class NodeAgent:
     _rests_until: float = 0.0
 
     def __post_init__(self) -> None:
-        self.announcer = Announcer(self.node, self.kube, self.api, self.clock, self.told.tell)
+        self.announcer = Announcer(self.node, self.kube, self.api, self.clock, self.told.tell, Untold(self.told.tell))
         parts = (self.kube, self.api, self.clock, self.images, self.told.tell, self.announcer.happened)
         self.checkpointers = {component: Checkpointer(component, *parts) for component in LEVELS}
         self.own_checkpointer = Checkpointer(agent.COMPONENT, *parts, prepare=agent.parked)

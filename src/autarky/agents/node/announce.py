@@ -2,13 +2,12 @@
 
 Contract: level-triggered: the annotation is written when it is not what it should be, by whomever, and never
 periodically. It is a task of its own: an API that does not answer delays no decision of the agent. Events wait for
-the API; of those that wait too long, or when the agent ends, nobody hears but its log.
+the API, also beyond the end of this process (`untold`); of those that wait too long nobody hears but the agent's log.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,25 +17,15 @@ from typing import NoReturn
 from autarky import places
 from autarky.agents import events
 from autarky.agents.node.api_seen import ApiView
+from autarky.agents.node.untold import Happened, Untold
 from autarky.decide.node_slots import ANNOTATION, Slots, text
 from autarky.errors import AutarkyError
 from autarky.ports import Clock, Kube
 from autarky.render.agent import COMPONENT
 
 RETRY_SECONDS = 5.0
-MOST_EVENTS = 30
-"""That wait to be told: when a long outage ends, the latest of what was done."""
 WARNINGS = frozenset({"CheckpointRefused"})
 """The reasons of events after which somebody has to do something."""
-
-
-@dataclass(frozen=True, slots=True)
-class Happened:
-    """when: Unix seconds."""
-
-    reason: str
-    message: str
-    when: float
 
 
 @dataclass(slots=True)
@@ -49,14 +38,14 @@ class Announcer:
     api: ApiView
     clock: Clock
     tell: Callable[[str, str], None]
+    untold: Untold
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """To be set when the live Node may have changed."""
     _wanted: str | None = None
-    _happened: deque[Happened] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
 
     def happened(self, reason: str, message: str) -> None:
         """An event on the Node, as soon as the API answers."""
-        self._happened.append(Happened(reason, message, self.clock.time()))
+        self.untold.append(Happened(reason, message, self.clock.time()))
         self.changed.set()
 
     def wants(self, level: int, slots: Mapping[str, Slots]) -> None:
@@ -87,14 +76,12 @@ class Announcer:
 
     async def _tell_events(self) -> None:
         node = self.api.own_node
-        while node is not None and self._happened:
-            one = self._happened[0]
+        while node is not None and (one := self.untold.first) is not None:
             token, warning = f"{one.message} {one.when}", one.reason in WARNINGS
             await events.report(
                 self.kube, node, one.reason, one.message, by=COMPONENT, token=token, now=one.when, warning=warning
             )
-            if self._happened and self._happened[0] is one:  # it may have been crowded out meanwhile
-                self._happened.popleft()
+            self.untold.drop(one)
 
 
 def checkpoint_time(component: str) -> float | None:
