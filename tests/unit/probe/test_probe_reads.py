@@ -7,7 +7,7 @@ import time
 
 import pytest
 from misbehaving import ApiServer, kept_reads, new_reads
-from probing import KEPT_ONLY, NEW_ONLY, done, happened, time_for
+from probing import KEPT_ONLY, LATER, NEW_ONLY, done, happened, time_for
 
 from autarky.probe import Kind, Rates, Stream
 
@@ -77,7 +77,7 @@ async def test_a_refused_connection_is_an_outage_until_the_first_that_succeeds(s
 
 
 async def test_a_request_that_hangs_holds_up_no_other(server, make_probe, until):
-    probe = make_probe(server, rates=NEW_ONLY, timeout=0.4)
+    probe = make_probe(server, rates=NEW_ONLY, timeout=LATER)
     async with probe:
         await until(happened(server.misbehave("stall", when=new_reads)))
         await until(done(probe, Stream.NEW, 10))
