@@ -29,11 +29,12 @@ POD = "node-load-balancer"
 DIRECTORY = f"{places.HOST_ROOT}/nllb"
 CONFIG_PATH = f"{DIRECTORY}/haproxy.cfg"
 LUA_PATH = f"{DIRECTORY}/servers.lua"
-IN_USE_PATH = f"{DIRECTORY}/in-use"
-"""What the running HAProxy held for healthy before it was last told to reload: paths of the health port, one a line."""
 ETCD_CA_PATH = f"{DIRECTORY}/etcd-ca.crt"
 ETCD_CLIENT_PATH = f"{DIRECTORY}/etcd-client.pem"
 RUN = f"{places.RUN}/nllb"
+IN_USE_PATH = f"{RUN}/in-use"
+"""What the running HAProxy held for healthy before it was last told to reload: paths of the health port, one a line.
+Gone with the boot, since nothing of it holds then."""
 MASTER_SOCKET = f"{RUN}/master.sock"
 """HAProxy's master process listens there, for root only; `reload` makes it read its configuration anew."""
 CONFIGURATION_PATH = "/configuration"
@@ -64,6 +65,9 @@ MEMBER_FAILURES = 5
 make a pause of a second an outage. Whoever does not accept at all is passed over at once, whatever the checks say."""
 ONLY_MEMBER_RETRIES = 15
 """One a second: less than the 20 s after which a gRPC client gives an attempt to connect up."""
+HELD_SECONDS = 8
+"""For so long a new connection waits for the first API server of a boot: Go's clients give a TLS handshake 10 s."""
+_LOOK_MILLISECONDS = 50
 MOST_RELOADS = 100
 """A worker of an older configuration stays for the connections that it has, and a kubelet's lasts for weeks. One that
 has seen so many reloads is ended: that bounds the number of workers (5.5 MB each; three were left after fifty reloads),
@@ -93,18 +97,30 @@ defaults
     option srvtcpka
 """
 
-# HAProxy takes a server for healthy until its first check has failed. After a reload that would be a second in which
-# new connections go to servers that were known to be down, or of which nothing is known: these begin as down.
+# HAProxy takes a server for healthy until its first check has failed. That would be a second in which new connections
+# go to servers that were known to be down before a reload, or of which nothing is known: these begin as down.
+#
+# While the API servers start after a power cut, each accepts before it is ready, and answers 403 until it knows its
+# roles. So as long as none has been ready, a connection is held: a kubelet that were refused would ask again ever more
+# seldom, one that is served would start all its pods while the API servers want the processors. Who was ready and is
+# not any more may only be late with its checks: then there is nothing to wait for.
 #
 # A server of `ready` is out of use when it is not ready, but its sessions are to end well: it drains. They are to be
 # cut when it is not even alive, which HAProxy's own `on-marked-down` cannot know, as that is another check.
 _LUA = f"""\
+local was_ready = false
+
+local function is_down(server)
+  return server:get_stats().status:sub(1, 4) == "DOWN"
+end
+
 core.register_init(function()
-  local file = io.open("{_MOUNTED}/in-use", "r")
-  if file == nil then return end
   local in_use = {{}}
-  for name in file:lines() do in_use[name] = true end
-  file:close()
+  local file = io.open("{_MOUNTED_RUN}/in-use", "r")
+  if file ~= nil then
+    for name in file:lines() do in_use[name] = true end
+    file:close()
+  end
   for backend, path in pairs({{ ready = "", alive = "alive/" }}) do
     for name, server in pairs(core.backends[backend].servers) do
       if not in_use[path .. name] then server:check_force_down() end
@@ -113,10 +129,27 @@ core.register_init(function()
 end)
 
 core.register_task(function()
+  while not was_ready do
+    for _, server in pairs(core.backends["ready"].servers) do
+      was_ready = was_ready or not is_down(server)
+    end
+    core.msleep({_LOOK_MILLISECONDS})
+  end
+end)
+
+core.register_action("hold", {{ "tcp-req" }}, function()
+  local held = 0
+  while not was_ready and held < {HELD_SECONDS * 1000} do
+    core.msleep({_LOOK_MILLISECONDS})
+    held = held + {_LOOK_MILLISECONDS}
+  end
+end)
+
+core.register_task(function()
   local down = {{}}
   while true do
     for name, server in pairs(core.backends["alive"].servers) do
-      local now = server:get_stats().status:sub(1, 4) == "DOWN"
+      local now = is_down(server)
       if now and not down[name] then
         core.backends["ready"].servers[name]:shut_sess()
       end
@@ -182,6 +215,8 @@ def _api_frontend(balancer: Balancer) -> str:
     return (
         "frontend api\n"
         f"    bind {address}:{ports.NLLB_API}\n"
+        f"    tcp-request inspect-delay {HELD_SECONDS + 1}s\n"
+        "    tcp-request content lua.hold\n"
         "    use_backend ready if { nbsrv(ready) ge 1 }\n"
         "    use_backend alive if { nbsrv(alive) ge 1 }\n"
         "    default_backend accepting\n"
