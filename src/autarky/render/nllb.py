@@ -65,8 +65,9 @@ MEMBER_FAILURES = 5
 make a pause of a second an outage. Whoever does not accept at all is passed over at once, whatever the checks say."""
 ONLY_MEMBER_RETRIES = 15
 """One a second: less than the 20 s after which a gRPC client gives an attempt to connect up."""
-HELD_SECONDS = 8
-"""For so long a new connection waits for the first API server of a boot: Go's clients give a TLS handshake 10 s."""
+HELD_SECONDS, HELD_FOR_ETCD_SECONDS = 8, 15
+"""For so long a new connection waits for the first API server of a boot, and for the first member of etcd: Go's HTTP
+clients give a TLS handshake 10 s, its gRPC clients 20 s."""
 _LOOK_MILLISECONDS = 50
 MOST_RELOADS = 100
 """A worker of an older configuration stays for the connections that it has, and a kubelet's lasts for weeks. One that
@@ -101,17 +102,27 @@ defaults
 # go to servers that were known to be down before a reload, or of which nothing is known: these begin as down.
 #
 # While the API servers start after a power cut, each accepts before it is ready, and answers 403 until it knows its
-# roles. So as long as none has been ready, a connection is held: a kubelet that were refused would ask again ever more
-# seldom, one that is served would start all its pods while the API servers want the processors. Who was ready and is
-# not any more may only be late with its checks: then there is nothing to wait for.
+# roles; before them the members of etcd start, and look for each other. So as long as no server has been up, a
+# connection is held. Whoever were refused would ask again ever more seldom, API servers (which ask etcd) and kubelets
+# alike; and a kubelet that is served too early starts all its pods while the API servers want the processors. A server
+# that was up and is not any more may only be late with its checks: then there is nothing to wait for.
 #
 # A server of `ready` is out of use when it is not ready, but its sessions are to end well: it drains. They are to be
 # cut when it is not even alive, which HAProxy's own `on-marked-down` cannot know, as that is another check.
 _LUA = f"""\
-local was_ready = false
+local paths = {{ ready = "", alive = "alive/", etcd = "etcd/" }}
+local was_up = {{}}
 
 local function is_down(server)
   return server:get_stats().status:sub(1, 4) == "DOWN"
+end
+
+local function look(backend)
+  if was_up[backend] then return true end
+  for _, server in pairs(core.backends[backend].servers) do
+    was_up[backend] = was_up[backend] or not is_down(server)
+  end
+  return was_up[backend]
 end
 
 core.register_init(function()
@@ -121,29 +132,22 @@ core.register_init(function()
     for name in file:lines() do in_use[name] = true end
     file:close()
   end
-  for backend, path in pairs({{ ready = "", alive = "alive/" }}) do
-    for name, server in pairs(core.backends[backend].servers) do
-      if not in_use[path .. name] then server:check_force_down() end
+  for backend, path in pairs(paths) do
+    if core.backends[backend] ~= nil then
+      for name, server in pairs(core.backends[backend].servers) do
+        if not in_use[path .. name] then server:check_force_down() end
+      end
     end
   end
 end)
 
-core.register_task(function()
-  while not was_ready do
-    for _, server in pairs(core.backends["ready"].servers) do
-      was_ready = was_ready or not is_down(server)
-    end
+core.register_action("hold", {{ "tcp-req" }}, function(_, backend, seconds)
+  local looks_left = tonumber(seconds) * 1000 / {_LOOK_MILLISECONDS}
+  while not look(backend) and looks_left > 0 do
     core.msleep({_LOOK_MILLISECONDS})
+    looks_left = looks_left - 1
   end
-end)
-
-core.register_action("hold", {{ "tcp-req" }}, function()
-  local held = 0
-  while not was_ready and held < {HELD_SECONDS * 1000} do
-    core.msleep({_LOOK_MILLISECONDS})
-    held = held + {_LOOK_MILLISECONDS}
-  end
-end)
+end, 2)
 
 core.register_task(function()
   local down = {{}}
@@ -215,12 +219,15 @@ def _api_frontend(balancer: Balancer) -> str:
     return (
         "frontend api\n"
         f"    bind {address}:{ports.NLLB_API}\n"
-        f"    tcp-request inspect-delay {HELD_SECONDS + 1}s\n"
-        "    tcp-request content lua.hold\n"
+        f"{_hold('ready', HELD_SECONDS)}"
         "    use_backend ready if { nbsrv(ready) ge 1 }\n"
         "    use_backend alive if { nbsrv(alive) ge 1 }\n"
         "    default_backend accepting\n"
     )
+
+
+def _hold(backend: str, seconds: int) -> str:
+    return f"    tcp-request inspect-delay {seconds + 1}s\n    tcp-request content lua.hold {backend} {seconds}\n"
 
 
 def _ready(balancer: Balancer) -> str:
@@ -276,8 +283,15 @@ def _retries(balancer: Balancer) -> int:
 
 def health_paths(balancer: Balancer) -> list[str]:
     """All that the health port tells of servers, without the leading slash."""
+    return [path for path, _ in _held_for_healthy(balancer)]
+
+
+def _held_for_healthy(balancer: Balancer) -> Iterable[tuple[str, str]]:
+    """(path of the health port, backend and server)."""
     servers = [server for server, _, _, _ in _api_servers(balancer)]
-    return [*servers, *(f"alive/{server}" for server in servers)]
+    yield from ((server, f"ready/{server}") for server in servers)
+    yield from ((f"alive/{server}", f"alive/{server}") for server in servers)
+    yield from ((f"etcd/{member.name}", f"etcd/{member.name}") for member in balancer.etcd)
 
 
 def _api_servers(balancer: Balancer) -> Iterable[tuple[str, str, bool, ApiNode]]:
@@ -294,13 +308,10 @@ def _api_servers(balancer: Balancer) -> Iterable[tuple[str, str, bool, ApiNode]]
 
 def _health_frontend(balancer: Balancer, name: str) -> str:
     """GET /SERVER answers 200 while that API server is ready and so takes new connections, else 503;
-    GET /alive/SERVER while it is alive, for whoever asks why."""
+    GET /alive/SERVER while it is alive, for whoever asks why; GET /etcd/NAME while that member serves."""
     lines = [f"frontend health\n    mode http\n    bind 127.0.0.1:{ports.NLLB_HEALTH}\n"]
-    for server, _, _, _ in _api_servers(balancer):
-        lines.append(f"    http-request return status 200 if {{ path /{server} }} {{ srv_is_up(ready/{server}) }}\n")
-        lines.append(
-            f"    http-request return status 200 if {{ path /alive/{server} }} {{ srv_is_up(alive/{server}) }}\n"
-        )
+    for path, server in _held_for_healthy(balancer):
+        lines.append(f"    http-request return status 200 if {{ path /{path} }} {{ srv_is_up({server}) }}\n")
     answer = f"status 200 content-type text/plain string {name}"
     lines.append(f"    http-request return {answer} if {{ path {CONFIGURATION_PATH} }}\n")
     lines.append("    http-request return status 200 if { path / }\n    http-request return status 503\n")
@@ -309,7 +320,10 @@ def _health_frontend(balancer: Balancer, name: str) -> str:
 
 def _etcd(balancer: Balancer) -> str:
     """The node's own member first, where it has one; else they share the load."""
-    lines = [f"frontend etcd\n    bind 127.0.0.1:{ports.NLLB_ETCD}\n    default_backend etcd\nbackend etcd\n"]
+    lines = [
+        f"frontend etcd\n    bind 127.0.0.1:{ports.NLLB_ETCD}\n",
+        f"{_hold('etcd', HELD_FOR_ETCD_SECONDS)}    default_backend etcd\nbackend etcd\n",
+    ]
     if len(balancer.etcd) == 1:
         # Nowhere else to go, so nothing to check and no session to cut. A refused connection is tried again every
         # second: whoever is turned away waits ever longer (gRPC: up to two minutes) before it comes again.

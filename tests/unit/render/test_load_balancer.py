@@ -64,7 +64,23 @@ def test_every_api_server_of_every_control_node_is_known_everywhere_in_both_slot
         assert len(listed) == len(expected)
         assert set(listed) == expected
     told = {line.split()[7].removeprefix("/") for line in found["frontend health"] if "srv_is_up" in line}
-    assert told == expected | {f"alive/{server}" for server in expected}
+    members = [server.split()[0] for server in servers(found.get("backend etcd", []))]
+    assert told == expected | {f"alive/{server}" for server in expected} | {f"etcd/{name}" for name in members}
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(some_inputs(), st.data())
+def test_at_boot_connections_wait_for_the_first_server_wherever_they_would_go_first(inputs, data):
+    node = data.draw(st.sampled_from(inputs.cluster.nodes))
+    found = sections(nllb.config(nllb.of_cluster(inputs.cluster, node)))
+    waited_for = {"frontend api": "ready", "frontend etcd": "etcd"}
+    held = {name: line for name, lines in found.items() for line in lines if line.startswith("tcp-request content")}
+    assert {name: line.split()[3] for name, line in held.items()} == {
+        name: backend for name, backend in waited_for.items() if name in found
+    }
+    for name, line in held.items():
+        (delay,) = (one.split()[-1] for one in found[name] if one.startswith("tcp-request inspect-delay"))
+        assert int(delay.removesuffix("s")) > int(line.split()[4]), "HAProxy would end the wait first"
 
 
 def test_a_control_node_prefers_its_own_servers_the_hosted_one_first():
