@@ -99,7 +99,8 @@ defaults
 """
 
 # HAProxy takes a server for healthy until its first check has failed. That would be a second in which new connections
-# go to servers that were known to be down before a reload, or of which nothing is known: these begin as down.
+# go to servers that were known to be down before a reload, or of which nothing is known: these begin as down. (An only
+# member of etcd is not checked: down, it would stay so.)
 #
 # While the API servers start after a power cut, each accepts before it is ready, and answers 403 until it knows its
 # roles; before them the members of etcd start, and look for each other. So as long as no server has been up, a
@@ -135,7 +136,8 @@ core.register_init(function()
   for backend, path in pairs(paths) do
     if core.backends[backend] ~= nil then
       for name, server in pairs(core.backends[backend].servers) do
-        if not in_use[path .. name] then server:check_force_down() end
+        local checked = server:get_stats().status ~= "no check"
+        if checked and not in_use[path .. name] then server:check_force_down() end
       end
     end
   end
