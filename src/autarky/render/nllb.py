@@ -128,7 +128,7 @@ end
 
 core.register_init(function()
   local in_use = {{}}
-  local file = io.open("{_MOUNTED_RUN}/in-use", "r")
+  local file = io.open("{IN_USE_PATH.replace(RUN, _MOUNTED_RUN)}", "r")
   if file ~= nil then
     for name in file:lines() do in_use[name] = true end
     file:close()
