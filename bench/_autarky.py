@@ -76,4 +76,4 @@ class AutarkyCluster:
         return seconds, time.monotonic() - begin
 
     def down(self) -> None:
-        subprocess.run([*COMMAND, "down", "-f", str(self.file)], check=False, **QUIET)
+        subprocess.run([*COMMAND, "down", "--yes", "-f", str(self.file)], check=False, **QUIET)

@@ -10,13 +10,31 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+NOT_UNDERSTOOD = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    IndexError,
+    OverflowError,
+    RecursionError,
+)
+"""What reading a file of our own may raise, whatever is in it by now. Who reads one takes all of these for "not
+known": a hand, a damaged disk or another release may have left any bytes there."""
 
-def write_private(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Replace the file in one rename; its directory is made 0700 where it is missing. Durable on return."""
+
+def write_private(path: Path, content: bytes, *, mode: int = 0o600, group: int | None = None) -> None:
+    """Replace the file in one rename; its directory is made 0700 where it is missing. Durable on return.
+
+    group: whose it becomes, before it is in place; the process must be in it.
+    """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
+            if group is not None:
+                os.fchown(file.fileno(), -1, group)
             os.fchmod(file.fileno(), mode)
             file.write(content)
             file.flush()

@@ -29,7 +29,9 @@ from autarky.pki import PkiStore
 START_LIMIT = 60.0
 """Seconds for a program to answer; 5 s are usual, a busy machine takes longer."""
 _SPECS = (
-    CertSpec("apiserver", "ca", "kube-apiserver", (), ("localhost",), ("127.0.0.1",), ("server",)),
+    CertSpec(
+        *("apiserver", "ca", "kube-apiserver", (), ("localhost", "kubernetes.default.svc"), ("127.0.0.1",), ("server",))
+    ),
     CertSpec("super-admin", "ca", "autarky:super-admin", ("system:masters",)),
     CertSpec("nobody", "ca", "nobody"),
     CertSpec("etcd/server", "etcd/ca", "etcd-server", (), ("localhost",), ("127.0.0.1",), ("server", "client")),
@@ -121,7 +123,7 @@ def running_member(
             await etcd.close()
         return None
 
-    with _running("etcd", arguments, directory, health):
+    with running("etcd", arguments, directory, health):
         yield server
 
 
@@ -146,6 +148,7 @@ def running_api_server(etcd: Server, directory: Path) -> Iterator[Server]:
         "service-account-signing-key-file": pki / "sa.key",
         "service-cluster-ip-range": "10.96.0.0/24",
         "authorization-mode": "RBAC",
+        "allow-privileged": "true",
         # No controller makes the ServiceAccounts that pods would need.
         "disable-admission-plugins": "ServiceAccount",
     }
@@ -158,12 +161,12 @@ def running_api_server(etcd: Server, directory: Path) -> Iterator[Server]:
         finally:
             await kube.close()
 
-    with _running("kube-apiserver", arguments, directory, health):
+    with running("kube-apiserver", arguments, directory, health):
         yield server
 
 
 @contextmanager
-def _running(
+def running(
     program: str, arguments: Mapping[str, object], directory: Path, health: Callable[[], Awaitable[str | None]]
 ) -> Iterator[None]:
     """The program, from when it is healthy to the end of the block."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from harness import STATE, TestCluster
@@ -88,6 +89,94 @@ def longest_outage(report: Mapping[str, Any]) -> float:
 def lab_hosts(cluster: TestCluster) -> set[str]:
     lab = json.loads((STATE / "autarky/labs" / cluster.name / "lab.json").read_text())
     return set(lab["hosts"])
+
+
+# --- API servers ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def api_servers_cut_off(cluster: TestCluster, *nodes: str) -> Iterator[None]:
+    """Nobody reaches the API servers of these nodes, in any slot, from anywhere."""
+    with _refused(cluster, ["--dport 7443:7445 -j REJECT --reject-with tcp-reset"], *nodes):
+        yield
+
+
+@contextmanager
+def member_cut_off(cluster: TestCluster, node: str) -> Iterator[None]:
+    """etcd runs there, and nobody reaches it: neither the other members nor the node itself, which
+    reaches the others as a client only."""
+    refused = "--dport 2379:2381 -j REJECT --reject-with tcp-reset"
+    with _refused(cluster, [refused, "--sport 2380 -j DROP"], node):
+        yield
+
+
+@contextmanager
+def _refused(cluster: TestCluster, rules: Sequence[str], *nodes: str) -> Iterator[None]:
+    """What these rules of iptables say of TCP that comes in."""
+
+    def write(verb: str) -> None:
+        for node in nodes:
+            cluster.shell(node, "; ".join(f"iptables -{verb} INPUT -p tcp {rule}" for rule in rules))
+
+    write("I")
+    try:
+        yield
+    finally:
+        write("D")
+
+
+def uses_its_own_servers(cluster: TestCluster, node: str) -> bool:
+    """Whether its load balancer goes to an API server of its own."""
+    ask = "curl -s -o /dev/null -w '%{http_code} ' http://127.0.0.1:6444/"
+    slots = ("hosted", "standby", "spare")
+    return "200" in cluster.shell(node, "; ".join(f"{ask}{node}-{slot}" for slot in slots))
+
+
+def node_ready(cluster: TestCluster, node: str) -> str:
+    path = "{.status.conditions[?(@.type=='Ready')].status}"
+    return cluster.kubectl("get", "node", node, "-o", f"jsonpath={path}")
+
+
+@contextmanager
+def hosted_server_killed_again_and_again(cluster: TestCluster, node: str) -> Iterator[Callable[[], None]]:
+    """Every second, so that it never serves; until what is yielded is called."""
+    unit = "kill-the-hosted-server"
+    loop = "while :; do pkill -KILL -f -- '[-]-secure-port=7443'; sleep 1; done"
+
+    def stop() -> None:
+        cluster.shell(node, f"systemctl stop {unit} 2>/dev/null || true")
+
+    cluster.shell(node, f'systemd-run --quiet --collect --unit={unit} sh -c "{loop}"')
+    try:
+        yield stop
+    finally:
+        stop()
+
+
+# --- a worker that lies -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def a_static_pod_that_passes_for_an_api_server(cluster: TestCluster, node: str, version: str) -> Iterator[None]:
+    """Ready, and with the labels and the image of a hosted one: its kubelet says whatever it likes."""
+    image, ours = f"registry.k8s.io/kube-apiserver:{version}", "registry.k8s.io/pause:3.10.2"
+    container = {"name": "kube-apiserver", "image": image}
+    labels = {"k8s-app": "kube-apiserver", "autarky.dev/slot": "hosted"}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "forged", "namespace": "kube-system", "labels": labels},
+        "spec": {"hostNetwork": True, "terminationGracePeriodSeconds": 0, "containers": [container]},
+    }
+    path = "/etc/kubernetes/manifests/forged.json"
+    cluster.shell(node, f"/var/lib/autarky/bin/ctr -n k8s.io images tag --force {ours} {image}")
+    cluster.shell(node, f"echo '{json.dumps(pod)}' > {path}")
+    try:
+        ready = ("wait", "--for=condition=Ready", f"pod/forged-{node}", "--timeout=5s")
+        cluster.wait("the forged pod is Ready", lambda: cluster.kubectl("-n", "kube-system", *ready, check=False))
+        yield
+    finally:
+        cluster.shell(node, f"rm -f {path}")
 
 
 # --- power -----------------------------------------------------------------------------------------------

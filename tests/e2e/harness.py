@@ -78,7 +78,7 @@ class TestCluster:
     def down(self) -> None:
         """Take it down, and whatever a killed run left of its lab."""
         if (self.directory / "cluster.json").exists():
-            self.autarky("down", "-f", str(self.file), "-o", "plain", timeout=120)
+            self.autarky("down", "-f", str(self.file), "--yes", "-o", "plain", timeout=120)
         if (STATE / "autarky/labs" / self.name / "lab.json").exists():
             self.autarky("lab", "down", self.name, timeout=120)
 
@@ -149,7 +149,7 @@ class TestCluster:
         return sorted(self.shell(host, "ls /etc/kubernetes/manifests").split())
 
     @contextmanager
-    def probed(self, seconds: float = 240, *, inside: str | None = None) -> Iterator[list[dict[str, Any]]]:
+    def probed(self, seconds: float = 1800, *, inside: str | None = None) -> Iterator[list[dict[str, Any]]]:
         """Probe the API during the block; the report is in the list afterwards. `inside`: from that host, through
         its own load balancer."""
         reports: list[dict[str, Any]] = []
@@ -165,6 +165,7 @@ class TestCluster:
             # The probe starts its command when all its streams run: on a busy machine that takes seconds.
             self.wait("the probe runs", lambda: _children(process.pid) or process.poll() is not None)
             yield reports
+            assert process.poll() is None, "the probe has ended before what it was to watch"
         finally:
             for child in _children(process.pid):
                 os.kill(child, signal.SIGTERM)  # ends the `sleep`, and so the probe

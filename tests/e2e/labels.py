@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from balancers import configuration
-from ha import etcd_members, member_phases
+from ha import CONTROL, etcd_members, member_objects, member_phases
 from harness import TestCluster
 
 SYSTEM = ("-n", "kube-system")
@@ -26,6 +26,11 @@ def label(cluster: TestCluster, *nodes: str) -> None:
 
 def unlabel(cluster: TestCluster, *nodes: str) -> None:
     cluster.kubectl("label", "node", *nodes, f"{WISH}-")
+
+
+def labelled_as_control_node(cluster: TestCluster) -> set[str]:
+    """The nodes with the fact label: those that workloads select."""
+    return {name.removeprefix("node/") for name in cluster.kubectl("get", "node", "-l", FACT, "-o", "name").split()}
 
 
 def metadata(cluster: TestCluster, node: str) -> Mapping[str, Any]:
@@ -127,3 +132,17 @@ def standbys_that_serve(cluster: TestCluster) -> list[str]:
     """Of the control plane, as "component on node"."""
     rows = [row for row in cluster.status()["rows"] if row["slot"] == "standby" and row["component"] in COMPONENTS]
     return [f"{row['component']} on {row['node']}" for row in rows if row["health"] != "dormant"]
+
+
+# --- three control nodes, each with a member ---
+
+
+def all_vote(cluster: TestCluster) -> None:
+    wanted = dict.fromkeys(CONTROL, "Member")
+    cluster.wait("the members are as they should be", lambda: member_phases(cluster) == wanted)
+
+
+def nothing_has_left(cluster: TestCluster) -> None:
+    assert {obj["spec"]["state"] for obj in member_objects(cluster).values()} == {"Member"}
+    assert etcd_members(cluster, "n1") == set(CONTROL)
+    assert labelled_as_control_node(cluster) == set(CONTROL)

@@ -56,6 +56,10 @@ def set_image(cluster: TestCluster, workload: str, version: str) -> None:
     cluster.kubectl(*SYSTEM, "set", "image", workload, f"{name}=registry.k8s.io/{name}:{version}")
 
 
+def scale(cluster: TestCluster, workload: str, replicas: int) -> None:
+    cluster.kubectl(*SYSTEM, "scale", workload, f"--replicas={replicas}")
+
+
 def rolled_out(cluster: TestCluster, workload: str) -> None:
     cluster.kubectl(*SYSTEM, "rollout", "status", workload, "--timeout=110s")
 
@@ -100,6 +104,34 @@ def ready(cluster: TestCluster, workload: str) -> bool:
     return bool(status.get(updated) == status.get(able) == status.get(wanted) != 0)
 
 
+def _ready_pods(cluster: TestCluster, workload: str) -> list[dict[str, Any]]:
+    selector = f"k8s-app={component(workload)},autarky.dev/slot=hosted"
+    pods = json.loads(cluster.kubectl(*SYSTEM, "get", "pods", "-l", selector, "-o", "json"))["items"]
+    return [pod for pod in pods if any(c["type"] == "Ready" and c["status"] == "True" for c in _conditions(pod))]
+
+
+def _conditions(obj: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = obj["status"].get("conditions", [])
+    return found
+
+
+def ready_on(cluster: TestCluster, workload: str) -> set[str]:
+    """The nodes on which a hosted pod of it is Ready."""
+    return {pod["spec"]["nodeName"] for pod in _ready_pods(cluster, workload)}
+
+
+def updated_on(cluster: TestCluster, workload: str) -> set[str]:
+    """The same for a pod of the template that is wanted now."""
+    wanted = template(cluster, workload)
+    return {pod["spec"]["nodeName"] for pod in _ready_pods(cluster, workload) if _is_made_of(pod, wanted)}
+
+
+def _is_made_of(pod: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    annotations = wanted["metadata"].get("annotations") or {}
+    same = annotations.items() <= (pod["metadata"].get("annotations") or {}).items()
+    return same and pod["spec"]["containers"][0]["command"] == wanted["spec"]["containers"][0]["command"]
+
+
 def explanations(cluster: TestCluster, workload: str) -> list[str]:
     """The messages of the events that say that it was rolled back, oldest first."""
     kept = ("--field-selector", f"reason=RolledBack,involvedObject.name={component(workload)}")
@@ -127,6 +159,17 @@ def quiet(cluster: TestCluster) -> None:
         "nothing is on trial", lambda: condition(cluster, "RolloutsSettled").get("status") == "True", seconds=150
     )
     cluster.wait("everything is settled", lambda: settled(cluster), seconds=150)
+
+
+def rolls_out_one_after_the_other(cluster: TestCluster, workload: str, nodes: set[str]) -> None:
+    """Until it has reached these nodes; all of them but one serve at any time."""
+
+    def done() -> bool:
+        serving = ready_on(cluster, workload)
+        assert len(nodes - serving) <= 1, f"{workload} serves on {sorted(serving)} only"
+        return updated_on(cluster, workload) >= nodes
+
+    cluster.wait(f"{workload} has the new revision on {sorted(nodes)}", done, seconds=300)
 
 
 @dataclass
@@ -192,6 +235,20 @@ class Renewals:
     def longest_gap(self) -> float:
         """Seconds between two renewals, whoever made them: for so long nobody led at most."""
         return max(after - before for before, after in pairwise(self.stamps))
+
+
+def leader(cluster: TestCluster, workload: str) -> str:
+    """The node whose process leads; "" while nobody does. (All of ours name themselves HOST_UUID.)"""
+    path = "jsonpath={.spec.holderIdentity}"
+    return cluster.kubectl(*SYSTEM, "get", "lease", component(workload), "-o", path).partition("_")[0]
+
+
+def led_by(cluster: TestCluster, workload: str) -> str:
+    """The slot that leads: "standby" while one is active on the holder's node, and "" while nobody does."""
+    node = leader(cluster, workload)
+    active = cluster.static_pods(node) if node else []
+    standby = any(name.startswith(f"standby-{component(workload)}-") for name in active)
+    return "" if not node else "standby" if standby else "hosted"
 
 
 @contextmanager

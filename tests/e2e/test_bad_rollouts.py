@@ -80,7 +80,7 @@ def _make_garbage(cluster: TestCluster) -> None:
     """A Secret as that of the API server's keys, with one certificate that is none."""
     secret = json.loads(cluster.kubectl(*SYSTEM, "get", "secret", _secret_of_keys(cluster), "-o", "json"))
     secret["metadata"] = {"name": "garbage", "namespace": "kube-system"}
-    secret["data"]["apiserver.crt"] = base64.b64encode(b"no certificate").decode()
+    secret["data"]["ca.crt"] = base64.b64encode(b"no certificate").decode()
     cluster.kubectl("apply", "-f", "-", stdin=json.dumps(secret))
 
 
@@ -119,7 +119,7 @@ def test_a_secret_whose_certificate_is_garbage_goes_back(cluster: TestCluster) -
     _make_garbage(cluster)
     with undisturbed(cluster):
         back = goes_back(cluster, API, lambda: edit(cluster, API, f"s#secretName: {good}#secretName: garbage#\n"))
-    assert "failed to find any PEM data in certificate input" in back.explanation
+    assert "client-ca" in back.explanation or "client CA" in back.explanation
 
 
 def test_a_deleted_secret_of_the_good_revision_is_restored_when_it_goes_back(cluster: TestCluster) -> None:
@@ -249,6 +249,45 @@ def test_the_same_again_goes_back_at_once_and_then_later_each_time(cluster: Test
     assert second < LIMIT / 2
     assert third >= 10 - 2
     assert renewals.longest_gap < LONGEST_GAP
+
+
+def test_what_went_back_has_its_whole_time_again_when_the_user_asks_for_it(cluster: TestCluster) -> None:
+    def applied() -> float:
+        return goes_back(cluster, SCHEDULER, lambda: edit(cluster, SCHEDULER, bad_flag(SCHEDULER))).template_seconds
+
+    applied()
+    said = _message_of_the_rollback(cluster, SCHEDULER)
+    assert "goes back" in said, said
+    asked = said.partition("first run `kubectl ")[2].partition("`")[0]
+    assert asked, said
+    cluster.kubectl(*asked.split())
+    cluster.wait("it is forgotten", lambda: "try-again" not in cluster.kubectl(*SYSTEM, "get", SCHEDULER, "-o", "yaml"))
+    assert applied() >= LIMIT - 1
+
+
+def test_an_image_that_was_not_to_be_had_is_tried_again_when_it_is_there(cluster: TestCluster) -> None:
+    """A registry that was away says nothing about the template."""
+    there, wanted = (f"registry.k8s.io/kube-scheduler:{tag}" for tag in ("v1.36.4", "v1.36.98"))
+    goes_back(cluster, SCHEDULER, lambda: set_image(cluster, SCHEDULER, "v1.36.98"))
+    assert "nothing of it ever ran: to try it again, apply it again" in _message_of_the_rollback(cluster, SCHEDULER)
+    for node in cluster.spec["nodes"]:
+        cluster.shell(node["name"], f"/var/lib/autarky/bin/ctr -n k8s.io images tag --force {there} {wanted}")
+    told, before = explanations(cluster, SCHEDULER), last_good(cluster, SCHEDULER)
+    set_image(cluster, SCHEDULER, "v1.36.98")
+    cluster.wait("it is good", lambda: last_good(cluster, SCHEDULER) != before, seconds=90)
+    assert template(cluster, SCHEDULER)["spec"]["containers"][0]["image"] == wanted
+    assert explanations(cluster, SCHEDULER) == told
+    set_image(cluster, SCHEDULER, "v1.36.4")
+    quiet(cluster)
+
+
+def _message_of_the_rollback(cluster: TestCluster, workload: str) -> str:
+    """Of this component, in the condition."""
+    cluster.wait(
+        "the condition says it", lambda: component(workload) in condition(cluster, "RolledBack").get("message", "")
+    )
+    message: str = condition(cluster, "RolledBack")["message"]
+    return message.partition(component(workload))[2]
 
 
 # --- rule 9 --------------------------------------------------------------------------------------------

@@ -7,30 +7,72 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 from ha import (
     CONTROL,
     EVERYBODY,
     WORKER,
+    a_static_pod_that_passes_for_an_api_server,
     cut,
     etcd_leader,
     etcd_members,
+    hosted_server_killed_again_and_again,
     lab_hosts,
     longest_outage,
+    member_phases,
     start,
     survived,
     three_and_one,
     wait_until_healthy,
 )
 from harness import AGNHOST, TestCluster, kill_at
-from labels import endpoints, is_worker, parts_of_a_control_node, standbys_that_serve, unlabel
+from intruder import (
+    FACT,
+    PUBLIC_IP,
+    REFUSED,
+    TUNNEL,
+    Attempt,
+    Worker,
+    ask_for_certificates,
+    everything_else,
+    foreign,
+    on_node,
+    orders,
+    static_pod,
+)
+from labels import (
+    WISH,
+    all_vote,
+    endpoints,
+    is_worker,
+    label,
+    nothing_has_left,
+    parts_of_a_control_node,
+    standbys_that_serve,
+    unlabel,
+)
 from power import Client, Writer
-from rollouts import API, rolled_out, set_image
+from rollouts import (
+    API,
+    PROXY,
+    SCHEDULER,
+    condition,
+    explanations,
+    last_good,
+    live,
+    patch_plane,
+    rolled_out,
+    rolls_out_one_after_the_other,
+    set_image,
+    updated_on,
+)
 from slots import SYSTEM, hosted_on
 from survival import schedules
 
@@ -65,6 +107,41 @@ def test_one_run_brings_up_three_control_nodes_and_a_worker(cluster: TestCluster
     assert "up: unchanged" in cluster.up().stderr
 
 
+def test_labels_that_go_from_all_control_nodes_at_once_cost_neither_a_control_node_nor_a_member(
+    cluster: TestCluster,
+) -> None:
+    all_vote(cluster)
+    with cluster.probed() as reports:
+        cluster.kubectl("label", "node", "--all", f"{WISH}-")
+        try:
+            said = "no control node would be left"
+            for node in CONTROL:
+                cluster.wait(f"{node} stays", lambda: said in condition(cluster, "NodesAsLabelled")["message"])
+                cluster.wait("it is said", lambda: said in cluster.kubectl("describe", "node", node))  # noqa: B023
+            time.sleep(5)  # two more rounds of the operator
+            nothing_has_left(cluster)
+        finally:
+            label(cluster, *CONTROL)
+    nothing_has_left(cluster)
+    assert reports[0]["failed"] == 0, reports[0]
+
+
+def test_a_typo_in_the_list_of_members_is_refused_and_all_deleted_etcdmembers_come_back(cluster: TestCluster) -> None:
+    with cluster.probed() as reports:
+        patch_plane(cluster, etcd={"members": ["n1", "n9"]})
+        try:
+            said = "n9 is no control node (did you mean"
+            cluster.wait("it is refused", lambda: said in condition(cluster, "SpecApplied")["message"])
+            cluster.kubectl("delete", "etcdmembers", "--all")
+            cluster.wait("they are written anew", lambda: set(member_phases(cluster)) == set(CONTROL))
+        finally:
+            patch_plane(cluster, etcd={"members": None})
+        cluster.wait("it is applied", lambda: condition(cluster, "SpecApplied")["status"] == "True")
+        all_vote(cluster)
+        nothing_has_left(cluster)
+    assert reports[0]["failed"] == 0, reports[0]
+
+
 def test_a_power_cut_of_etcds_leader_is_hardly_noticed_from_the_worker(cluster: TestCluster, show: Show) -> None:
     leader = etcd_leader(cluster)
     left = [node for node in CONTROL if node != leader]
@@ -97,6 +174,161 @@ def _is_named_while_it_is_gone(cluster: TestCluster, node: str) -> None:
     assert without.status == 3, without.stderr
     assert f"node {node}: its machine does not run" in without.stderr
     assert cluster.kubectl("get", "--raw", "/readyz") == "ok"
+
+
+def test_a_workers_static_pod_that_passes_for_an_old_api_server_vetoes_no_rollout(cluster: TestCluster) -> None:
+    """Beside an API server of 1.30 no scheduler of today could run: its rollout would go back at once."""
+    good, told = last_good(cluster, SCHEDULER), explanations(cluster, SCHEDULER)
+    with a_static_pod_that_passes_for_an_api_server(cluster, WORKER, "v1.30.0"):
+        cluster.kubectl(*SYSTEM, "rollout", "restart", SCHEDULER)
+        cluster.wait("it is good", lambda: last_good(cluster, SCHEDULER) not in {"", good}, seconds=100)
+        rows = cluster.status()["rows"]
+    assert explanations(cluster, SCHEDULER) == told
+    assert {row["node"] for row in rows if row["component"] == "kube-apiserver"} == set(CONTROL)
+
+
+@pytest.mark.slow
+def test_a_workers_agent_that_stands_still_is_ended_by_its_kubelet(cluster: TestCluster) -> None:
+    """No other one waits there."""
+    of_worker = ("-n", "kube-system", "get", "pods", "-l", "k8s-app=node-agent", "--field-selector=spec.nodeName=w1")
+    told = (*of_worker, "-o", "jsonpath={.items[*].status.containerStatuses[*].restartCount}")
+    before = cluster.kubectl(*told)
+    cluster.shell("w1", "pkill -STOP -f '[a]utarky.agents.node$'")
+    cluster.wait("it is started anew", lambda: cluster.kubectl(*told) != before, seconds=300)
+    wait_until_healthy(cluster)
+
+
+def test_the_token_of_a_workers_pod_network_makes_no_control_node_of_it(cluster: TestCluster) -> None:
+    """It once did: a label by way of the Node's status, and 4 s later the control plane's keys lay on the worker."""
+    worker = Worker(cluster, WORKER)
+    worker.collect()
+    flannel = worker.credential("kube-flannel")
+    answers = worker.tries(flannel, [*orders(WORKER), *orders("n1")])
+    assert {name: one for name, one in answers.items() if one.status not in REFUSED} == {}
+    labels = {"metadata": {"labels": {FACT: "", WISH: ""}}}
+    both = worker.tries(flannel, [Attempt("both", "PATCH", f"/api/v1/nodes/{WORKER}/status", labels)])
+    assert both["both"].status == 403, both
+    assert "autarky-" in both["both"].said or "flannel writes" in both["both"].said
+    time.sleep(5)
+    assert worker.keys_of_the_control_plane() == []
+    assert is_worker(cluster, WORKER)
+
+
+def test_no_credential_on_a_worker_does_more_than_report_of_it(cluster: TestCluster, show: Show) -> None:
+    began = time.monotonic()
+    worker = Worker(cluster, WORKER)
+    found = worker.collect()
+    names = {one.name.partition("-2")[0] for one in worker.credentials}
+    assert {"kube-flannel", "kube-proxy", "kubelet-client", "bootstrap-kubelet.conf"} <= names, found
+    cluster.wait("all members say how they are", lambda: set(member_phases(cluster).values()) == {"Member"})
+    before = _what_must_stay(cluster)
+    attempts = _what_must_be_refused(cluster)
+    usable = [one for one in worker.credentials if one.name not in _NOT_THE_APIS]
+    for credential in usable:
+        answers = worker.tries(credential, attempts)
+        let_through = {name: one for name, one in answers.items() if one.status not in REFUSED}
+        assert let_through == {}, f"{credential.name} may do {let_through}"
+    show(f"{', '.join(one.name for one in usable)}: {len(attempts)} attempts each: {time.monotonic() - began:.0f} s")
+    _its_requests_are_not_approved(cluster, worker)
+    _its_word_on_itself_changes_nothing(cluster, worker)
+    assert worker.keys_of_the_control_plane() == []
+    assert _what_must_stay(cluster) == before
+    wait_until_healthy(cluster)
+
+
+_NOT_THE_APIS = {"ssh_host_ed25519_key", "ssh_host_rsa_key", "ssh_host_ecdsa_key"}
+"""Keys of the machine, which no API server knows."""
+
+
+def _what_must_be_refused(cluster: TestCluster) -> list[Attempt]:
+    system = ("-n", "kube-system", "-o", "jsonpath={.items[*].metadata.name}")
+    secrets = cluster.kubectl("get", "secrets", *system)
+    pods = cluster.kubectl("get", "pods", *system, "-l", "k8s-app=kube-apiserver,autarky.dev/slot=hosted")
+    policies = cluster.kubectl("get", "validatingadmissionpolicies", "-o", "jsonpath={.items[*].metadata.name}")
+    token = {
+        "token-id": "abcdef",
+        "token-secret": "0123456789abcdef",
+        "usage-bootstrap-authentication": "true",
+        "auth-extra-groups": "system:bootstrappers:autarky",
+    }
+    live = {"secrets": secrets, "api-server": pods.split()[0], "policies": policies}
+    neighbour = cluster.kubectl("get", "node", "n1", "-o", "jsonpath={.metadata.annotations}")
+    told = {key: value for key, value in json.loads(neighbour).items() if key.startswith("flannel.")}
+    return [
+        *orders(WORKER),
+        *orders("n1"),
+        *foreign("n1"),
+        *on_node(WORKER, "the neighbour's public address", {"annotations": {PUBLIC_IP: told[PUBLIC_IP]}}),
+        *on_node(WORKER, "the neighbour's tunnel", {"annotations": {TUNNEL: told[TUNNEL]}}),
+        Attempt("its own end", "DELETE", f"/api/v1/nodes/{WORKER}"),
+        Attempt(
+            "another node", "POST", "/api/v1/nodes", {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "x"}}
+        ),
+        *everything_else(live, WORKER, token),
+    ]
+
+
+def _what_must_stay(cluster: TestCluster) -> dict[str, str]:
+    """What somebody on a worker would like to change."""
+    asked = {
+        "labels": ("nodes", "-o", "jsonpath={range .items[*]}{.metadata.name}{.metadata.labels}{end}"),
+        "endpoints": ("endpointslices", "kubernetes", "-o", "jsonpath={.endpoints[*].addresses}"),
+        "members": ("etcdmembers", "-o", "jsonpath={range .items[*]}{.metadata.name}{.spec}{.status.phase}{end}"),
+        "plane": ("controlplanes", "cluster", "-o", "jsonpath={.spec}"),
+        "inventory": ("-n", "kube-system", "configmap", "autarky-join-inventory", "-o", "jsonpath={.data}"),
+        "rights": ("clusterrolebindings,clusterroles", "-o", "name"),
+    }
+    return {what: cluster.kubectl("get", *argv) for what, argv in asked.items()}
+
+
+def _its_requests_are_not_approved(cluster: TestCluster, worker: Worker) -> None:
+    """Whoever may ask for certificates: only for what a node is."""
+    may_ask = [one for one in worker.credentials if one.name.startswith("kubelet-client") or one.name.endswith(".conf")]
+    for credential in may_ask:
+        names = ask_for_certificates(worker, credential)
+        cluster.wait("the operator has judged the requests of kubelets", partial(_judged, cluster, names))
+        for csr in _requests(cluster, names):
+            conditions = {one["type"] for one in csr["status"].get("conditions", [])}
+            assert "Approved" not in conditions, csr
+            assert "certificate" not in csr["status"], csr
+        cluster.kubectl("delete", "csr", *names)
+
+
+def _judged(cluster: TestCluster, names: list[str]) -> bool:
+    """Those of kubelets that the API took: of one node in another's name it takes none. Those of other signers nobody
+    approves."""
+    signers = {"kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"}
+    ours = [csr for csr in _requests(cluster, names) if csr["spec"]["signerName"] in signers]
+    return all(csr["status"].get("conditions") for csr in ours)
+
+
+def _requests(cluster: TestCluster, names: list[str]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(cluster.kubectl("get", "csr", "-o", "json"))["items"]
+    return [csr for csr in found if csr["metadata"]["name"] in names]
+
+
+def _its_word_on_itself_changes_nothing(cluster: TestCluster, worker: Worker) -> None:
+    """Its kubelet may say where it is and that it is ready to serve, and may show static pods: nothing follows."""
+    n1 = cluster.kubectl("get", "node", "n1", "-o", "jsonpath={.status.addresses[0].address}")
+    says = {"annotations": {"autarky.dev/control-node": "ready-intruder", "autarky.dev/withdrawn": "intruder"}}
+    lies = {"status": {"addresses": [{"type": "InternalIP", "address": n1}]}}
+    attempts = [
+        Attempt("says", "PATCH", f"/api/v1/nodes/{WORKER}", {"metadata": says}),
+        Attempt("lies", "PATCH", f"/api/v1/nodes/{WORKER}/status", lies),
+    ]
+    answers = worker.tries(worker.credential("kubelet-client"), attempts)
+    assert {name: one.status for name, one in answers.items()} == {"says": 200, "lies": 200}, answers
+    static = "/etc/kubernetes/manifests/intruder.json"
+    cluster.shell(WORKER, f"echo {shlex.quote(json.dumps(static_pod()))} > {static}")
+    try:
+        mirror = f"intruder-{WORKER}"
+        cluster.wait("the mirror pod shows", lambda: mirror in cluster.kubectl("get", "pods", *SYSTEM))
+        time.sleep(5)
+        assert worker.keys_of_the_control_plane() == []
+    finally:
+        cluster.shell(WORKER, f"rm -f {static}")
+        gone = [f"{key}-" for key in says["annotations"]]
+        cluster.kubectl("annotate", "node", WORKER, *gone)
 
 
 @pytest.mark.slow
@@ -270,6 +502,32 @@ def test_a_rolling_upgrade_of_three_api_servers_fails_no_request(cluster: TestCl
 
 
 @pytest.mark.slow
+def test_rollouts_of_daemon_sets_go_on_while_a_control_node_is_off(cluster: TestCluster, show: Show) -> None:
+    off, restarted = "n3", (API, PROXY)
+    left = {node for node in CONTROL if node != off}
+    wait_until_healthy(cluster)
+    cut(cluster, off)
+    cluster.kubectl("wait", "--for=condition=Ready=Unknown", f"node/{off}", "--timeout=120s")
+    with cluster.probed(900, inside=WORKER) as from_worker, cluster.probed(900, inside="n1") as from_control:
+        began = time.monotonic()
+        cluster.kubectl(*SYSTEM, "rollout", "restart", *restarted)
+        for workload, nodes in ((API, left), (PROXY, {*left, WORKER})):
+            rolls_out_one_after_the_other(cluster, workload, nodes)
+            show(
+                f"{off} is off: {workload} has the new revision everywhere else after {time.monotonic() - began:.0f} s"
+            )
+        start(cluster, off)
+        wait_until_healthy(cluster)
+        assert updated_on(cluster, API) == set(CONTROL)
+    for reports in (from_worker, from_control):
+        assert reports[0]["failed"] == 0, reports[0]
+    for workload in restarted:
+        assert live(cluster, workload)["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == 1
+    assert condition(cluster, "Drifted")["status"] == "False"
+    assert "up: unchanged" in cluster.up().stderr
+
+
+@pytest.mark.slow
 def test_a_control_node_that_is_added_later_joins_by_its_label_and_leaves_when_it_is_asked_for(
     cluster: TestCluster,
 ) -> None:
@@ -292,7 +550,7 @@ def test_a_control_node_that_is_added_later_joins_by_its_label_and_leaves_when_i
 def test_back_by_rollout_undo_while_only_a_standby_serves_on_one_node_fails_no_request(cluster: TestCluster) -> None:
     wait_until_healthy(cluster)
     before = _hosted_servers(cluster, "n3")
-    with _hosted_server_killed_again_and_again(cluster, "n3") as let_it_live:
+    with hosted_server_killed_again_and_again(cluster, "n3") as let_it_live:
         serves = "kube-apiserver on n3"
         cluster.wait("only the standby serves on n3", lambda: standbys_that_serve(cluster) == [serves], seconds=90)
         with cluster.probed(600, inside=WORKER) as from_worker, cluster.probed(600, inside="n3") as from_there:
@@ -304,22 +562,6 @@ def test_back_by_rollout_undo_while_only_a_standby_serves_on_one_node_fails_no_r
             wait_until_healthy(cluster)
     for reports in (from_worker, from_there):
         assert reports[0]["failed"] == 0, reports[0]
-
-
-@contextmanager
-def _hosted_server_killed_again_and_again(cluster: TestCluster, node: str) -> Iterator[Callable[[], None]]:
-    """Every second, so that it never serves; until what is yielded is called."""
-    unit = "kill-the-hosted-server"
-    loop = "while :; do pkill -KILL -f -- '[-]-secure-port=7443'; sleep 1; done"
-
-    def stop() -> None:
-        cluster.shell(node, f"systemctl stop {unit} 2>/dev/null || true")
-
-    cluster.shell(node, f'systemd-run --quiet --collect --unit={unit} sh -c "{loop}"')
-    try:
-        yield stop
-    finally:
-        stop()
 
 
 def _hosted_servers(cluster: TestCluster, node: str) -> set[str]:

@@ -91,7 +91,6 @@ def test_level_3_scales_onto_it(cluster: TestCluster) -> None:
 
 
 def test_up_again_changes_nothing(cluster: TestCluster) -> None:
-    # The rollout of the new serving certificate ends with a standby that stays a while.
     cluster.wait("no standby serves any more", lambda: not standbys_that_serve(cluster), seconds=120)
     ended = [json.loads(line) for line in cluster.up("-o", "json").stdout.splitlines()]
     assert ended[-1]["outcome"] == "unchanged", [event["sentence"] for event in ended if event["kind"] == "change"]

@@ -49,3 +49,13 @@ def test_etcd_on_a_host_of_its_own_serves_a_hosted_control_plane(make_cluster: C
     }
     assert cluster.shell("etcd1", "systemctl is-active etcd").strip() == "active"
     assert "up: unchanged" in cluster.up().stderr
+    assert _external_etcd(cluster) == "ready"
+    cluster.shell("etcd1", "systemctl stop etcd")
+    assert _external_etcd(cluster) == "not ready", "it was looked at"
+    cluster.shell("etcd1", "systemctl start etcd")
+    cluster.wait("it is well again", lambda: _external_etcd(cluster) == "ready")
+
+
+def _external_etcd(cluster: TestCluster) -> str:
+    [health] = [row["health"] for row in cluster.status()["rows"] if row["slot"] == "external"]
+    return str(health)

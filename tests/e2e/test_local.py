@@ -99,7 +99,7 @@ def test_again_it_changes_nothing(machine: TestCluster) -> None:
 
 
 def test_down_leaves_the_machine_clean_but_keeps_data_and_keys(machine: TestCluster) -> None:
-    machine.shell("n1", f"{AUTARKY} down -f /root/local.yaml -o plain 2>&1")
+    machine.shell("n1", f"{AUTARKY} down -f /root/local.yaml --yes -o plain 2>&1")
     assert machine.shell("n1", "ls -A /var/lib/autarky").strip() == ""
     # /var/lib/etcd is a mount point on a lab host, so what was in it is kept below it.
     kept = machine.shell("n1", "ls -d /var/lib/etcd/kept.*/member /etc/kubernetes/pki.*/ca.key /etc/kubernetes/*")

@@ -5,15 +5,19 @@ The tests of this module build on each other, in order. Nothing in here runs `up
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from threading import Event, Thread
 
 import httpx2
 import pytest
 from harness import AGNHOST, TestCluster, one_node
+from labels import standbys_that_serve
+from leaves import end_served, ends_on_disk, put_short_lived, restarts
 from slots import (
     API,
     SYSTEM,
@@ -145,3 +149,18 @@ def test_the_control_plane_moves_to_static_pods_and_back_under_load(cluster: Tes
         cluster.autarky("pivot", "--to", "1-4", "--cluster", cluster.name, "-o", "plain")
         cluster.wait("everything is hosted", lambda: settled(cluster), seconds=90)
     assert reports[0]["failed"] == 0, reports[0]
+
+
+def test_a_certificate_near_its_end_is_renewed_with_no_restart_and_no_failed_request(cluster: TestCluster) -> None:
+    """As it would be after eight months: one of a few minutes' life is put in the place of the API server's own."""
+    cluster.wait("no standby serves", lambda: not standbys_that_serve(cluster), seconds=120)
+    before = restarts(cluster)
+    put_short_lived(cluster, "n1", "apiserver", life=timedelta(minutes=5))
+    assert ends_on_disk(cluster, "n1") < datetime.now(UTC) + timedelta(minutes=6)
+    with cluster.probed() as reports:
+        cluster.kubectl(*SYSTEM, "annotate", "configmap", "autarky-leaves", "touched=now", "--overwrite")
+        later = datetime.now(UTC) + timedelta(days=300)
+        cluster.wait("it is renewed", lambda: ends_on_disk(cluster, "n1") > later, seconds=90)
+        cluster.wait("it is served", lambda: end_served(cluster, "n1") > later, seconds=90)
+    assert reports[0]["failed"] == 0, json.dumps(reports[0])
+    assert restarts(cluster) == before

@@ -21,10 +21,14 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 CTR = "ctr -n k8s.io"
 STANDBY = "/var/lib/autarky/standby"
 MANIFESTS = "/etc/kubernetes/manifests"
+STATE = "/var/lib/autarky/state"
 AGENT = "ds/node-agent"
+UIDS = "jsonpath={.items[*].metadata.uid}"
 FORGOTTEN_SECONDS = 200
 """A standby drains for 15 s; one that its kubelet has forgotten is ended by the agent after 150 s."""
-AGENTS = "[a]utarky.agents.node"
+HANG_SECONDS = 15
+"""So that a test need not wait for a minute; the usual limit differs in nothing else."""
+AGENTS = "[a]utarky.agents.node$"
 """For pgrep: a pattern that does not find the shell that it stands in."""
 
 
@@ -76,7 +80,7 @@ def test_an_image_of_a_standby_that_somebody_removes_comes_back_pinned(cluster: 
 
 def test_the_parked_agent_follows_what_users_edit_on_the_hosted_one(cluster: TestCluster) -> None:
     """After a minute, with one that runs beside it until then; `up` leaves it alone."""
-    cluster.kubectl(*SYSTEM, "set", "env", AGENT, "EDITED=yes")
+    cluster.kubectl(*SYSTEM, "set", "env", AGENT, "EDITED=yes", f"AUTARKY_HANG_SECONDS={HANG_SECONDS}")
     cluster.kubectl(*SYSTEM, "rollout", "status", AGENT, "--timeout=120s")
     cluster.wait("it is a copy", lambda: [edited for edited in parked(cluster) if edited], seconds=120)
     cluster.wait("it stands alone", lambda: parked(cluster) == [True], seconds=120)
@@ -86,6 +90,97 @@ def test_the_parked_agent_follows_what_users_edit_on_the_hosted_one(cluster: Tes
     cluster.wait("it acts", lambda: turns_of_the_parked_agent(cluster) - turns)
     run_anywhere(cluster, AGENT)
     cluster.wait("the hosted one acts", lambda: len(agents_that_run(cluster)) == 2)
+
+
+def holder(cluster: TestCluster) -> str:
+    """The process that acts on the node, as the host calls it; empty while none does."""
+    script = (
+        "uid=$(cut -d' ' -f2 /run/autarky/node-agent.lock);"
+        f" for p in $(pgrep -f '{AGENTS}'); do grep -q $uid /proc/$p/cgroup && echo $p; done; true"
+    )
+    return cluster.shell("n1", script).strip()
+
+
+def hosted_acts(cluster: TestCluster) -> bool:
+    uids = cluster.kubectl(*SYSTEM, "get", "pods", "-l", "k8s-app=node-agent,autarky.dev/slot=hosted", "-o", UIDS)
+    return cluster.shell("n1", "cut -d' ' -f2 /run/autarky/node-agent.lock").strip() in uids.split() and bool(
+        holder(cluster)
+    )
+
+
+def test_an_agent_that_stands_still_is_ended_by_the_parked_one_with_no_api_and_no_kubelet(
+    cluster: TestCluster,
+) -> None:
+    """It is the first process of its container, and stopped: no signal ends it from inside."""
+    cluster.wait("the hosted agent acts", lambda: hosted_acts(cluster))
+    turns, stopped = turns_of_the_parked_agent(cluster), holder(cluster)
+    cluster.shell("n1", "systemctl stop kubelet")
+    try:
+        cluster.shell("n1", f"kill -STOP {stopped}")
+        kill_api_servers(cluster)
+        cluster.wait("the parked agent acts", lambda: turns_of_the_parked_agent(cluster) - turns, HANG_SECONDS + 75)
+        assert stopped not in agents_that_run(cluster)
+        cluster.wait("the parked agent cares for the node", lambda: manifests_of(cluster, "kube-apiserver"))
+    finally:
+        cluster.shell("n1", "systemctl start kubelet")
+    cluster.wait("the API answers", cluster.api_answers, seconds=120)
+    cluster.wait("the hosted agent acts again", lambda: hosted_acts(cluster), seconds=120)
+    cluster.wait("the standby is dormant again", lambda: settled(cluster), seconds=150)
+
+
+@pytest.mark.slow
+def test_an_agent_whose_loop_is_blocked_is_ended_by_the_parked_one(cluster: TestCluster) -> None:
+    """In a system call: one of the files that it reads every round is a pipe that nobody writes into."""
+    cluster.wait("the hosted agent acts", lambda: hosted_acts(cluster))
+    turns, blocked = turns_of_the_parked_agent(cluster), holder(cluster)
+    cluster.shell("n1", f"cd {STATE} && mv wanted.json kept && mkfifo -m 600 wanted.json")
+    try:
+        cluster.wait("the parked agent acts", lambda: turns_of_the_parked_agent(cluster) - turns, HANG_SECONDS + 75)
+        assert blocked not in agents_that_run(cluster)
+    finally:
+        cluster.shell(
+            "n1", f"cd {STATE} && mv wanted.json pipe && mv kept wanted.json && sh -c 'exec 3<>pipe' && rm pipe"
+        )
+    cluster.wait("the hosted agent acts again", lambda: hosted_acts(cluster), seconds=120)
+    cluster.wait("all is as before", lambda: settled(cluster), seconds=120)
+
+
+@pytest.mark.slow
+def test_an_operator_that_stands_still_is_ended_by_its_kubelet(cluster: TestCluster) -> None:
+    restarts = ("-l", "k8s-app=autarky-operator", "-o", "jsonpath={.items[*].status.containerStatuses[*].restartCount}")
+    before = cluster.kubectl(*SYSTEM, "get", "pods", *restarts)
+    cluster.shell("n1", "pkill -STOP -f '[a]utarky.agents.operator'")
+    cluster.wait("it is restarted", lambda: cluster.kubectl(*SYSTEM, "get", "pods", *restarts) != before, seconds=240)
+    cluster.kubectl(*SYSTEM, "rollout", "status", "deploy/autarky-operator", "--timeout=60s")
+
+
+def test_a_clock_that_was_set_makes_no_container_one_of_the_last_boot(cluster: TestCluster) -> None:
+    """The boot is noted as if it had begun long after everything that runs: `up` would bring the standbys up again."""
+    cluster.shell("n1", "cp /run/autarky/boot /run/autarky/kept && sed -i 's/ .*/ 4102444800.0/' /run/autarky/boot")
+    try:
+        planned = cluster.autarky("plan", "-f", str(cluster.file), "-o", "plain").stdout
+        assert cluster.api_answers()
+        assert "pivot kube-" not in planned
+        assert "activate" not in planned
+        assert not standbys(cluster)
+    finally:
+        cluster.shell("n1", "mv /run/autarky/kept /run/autarky/boot")
+
+
+def test_bytes_that_mean_nothing_in_files_of_ours_end_no_agent(cluster: TestCluster) -> None:
+    """What is remembered is written anew; what is no checkpoint is made anew from what runs."""
+    cluster.wait("the hosted agent acts", lambda: hosted_acts(cluster))
+    acting = holder(cluster)
+    files = f"{STATE}/wanted.json {STATE}/lease-holders.json /run/autarky/untold-events.json"
+    cluster.shell("n1", f"for f in {files} {STANDBY}/*/previous/pod.json; do printf '\\377{{[' >$f; done")
+    cluster.wait(
+        "it remembers the level again", lambda: "lowestHosted" in cluster.shell("n1", f"cat {STATE}/wanted.json")
+    )
+    cluster.kubectl(*SYSTEM, "delete", "pod", "-l", "k8s-app=kube-scheduler,autarky.dev/slot=hosted", "--wait=false")
+    time.sleep(3)
+    assert holder(cluster) == acting
+    cluster.wait("all is well", lambda: settled(cluster), seconds=90)
+    assert holder(cluster) == acting
 
 
 def parked(cluster: TestCluster) -> list[bool]:

@@ -5,16 +5,20 @@ The lab's own ssh_config stands for the user's. The operator's machine is this o
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from harness import COMMAND, STATE, TestCluster, environment
 from machines import Machines
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+SECOND = STATE / "second"
 
 ONLY_HOSTS = [
     f"--skip={phase}"
@@ -63,6 +67,80 @@ def test_up_brings_a_cluster_up_on_a_machine_that_is_reached_by_ssh(cluster: Tes
 
 def test_again_it_changes_nothing(cluster: TestCluster) -> None:
     assert "up: unchanged" in cluster.up().stderr
+
+
+# --- another machine, with a state directory of its own ---------------------------------------------
+
+
+def on_the_machine(machines: Machines) -> str:
+    return machines.shell("n1", "find /etc/kubernetes /var/lib/autarky/state -type f | sort | xargs sha256sum")
+
+
+def test_up_from_a_second_state_directory_is_refused_and_changes_nothing(
+    machines: Machines, cluster: TestCluster
+) -> None:
+    shutil.rmtree(SECOND, ignore_errors=True)
+    before = on_the_machine(machines)
+    refused = second("up", "-f", str(cluster.file), "-o", "plain")
+    assert refused.returncode == 2
+    assert "host n1 belongs to a cluster t-ssh whose CA is " in refused.stderr
+    assert "of which this state directory has nothing" in refused.stderr
+    assert "`autarky login ssh://n1` fetches it" in refused.stderr
+    past_the_check = second("up", "-f", str(cluster.file), "-o", "plain", "--skip=check-file", "--skip=check-hosts")
+    assert past_the_check.returncode == 2
+    assert "of which this state directory has nothing" in past_the_check.stderr
+    assert on_the_machine(machines) == before
+    assert not (SECOND / "autarky/clusters/t-ssh/pki").exists()
+
+
+def test_down_from_a_second_state_directory_is_refused_and_changes_nothing(
+    machines: Machines, cluster: TestCluster
+) -> None:
+    before = on_the_machine(machines)
+    refused = second("down", "-f", str(cluster.file), "--yes", "-o", "plain")
+    assert refused.returncode == 2
+    assert "autarky login ssh://n1" in refused.stderr
+    assert on_the_machine(machines) == before
+
+
+def test_after_login_up_from_the_second_state_directory_changes_nothing(
+    machines: Machines, cluster: TestCluster
+) -> None:
+    logged_in = second("login", "n1", "--ssh-config", str(machines.ssh_config), "-o", "plain")
+    assert logged_in.returncode == 0, logged_in.stderr
+    ended = second("up", "-f", str(cluster.file), "-o", "plain")
+    assert "up: unchanged" in ended.stderr, ended.stderr
+
+
+def test_after_login_both_administrators_work_and_no_key_of_the_cluster_has_come(
+    machines: Machines, cluster: TestCluster
+) -> None:
+    theirs = second("kubectl", "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
+    assert theirs.stdout == cluster.kubectl("auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
+    assert second("kubectl", "auth", "can-i", "*", "*").stdout.strip() == "yes"
+    ours, came = (keys_below(state / "autarky/clusters/t-ssh/pki") for state in (STATE, SECOND))
+    assert came.keys() == {"admin.key", "super-admin.key"}
+    assert not set(came.values()) & set(ours.values())
+    assert second("status", "-o", "json").returncode == 0
+
+
+def keys_below(directory: Path) -> dict[str, str]:
+    return {str(path.relative_to(directory)): path.read_text() for path in directory.rglob("*.key")}
+
+
+def second(*argv: str) -> subprocess.CompletedProcess[str]:
+    """A command of another machine."""
+    environ = {**environment(), "XDG_STATE_HOME": str(SECOND)}
+    return subprocess.run([*COMMAND, *argv], env=environ, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_down_without_a_terminal_and_without_yes_takes_nothing_away(machines: Machines, cluster: TestCluster) -> None:
+    before = on_the_machine(machines)
+    asked = cluster.autarky("down", "-f", str(cluster.file), check=False)
+    assert asked.status == 2
+    assert "node n1 on ssh://n1: all of autarky goes; etcd's data and the CA keys are moved aside" in asked.stderr
+    assert "fix: say --yes" in asked.stderr
+    assert on_the_machine(machines) == before
 
 
 def test_down_leaves_the_machine_clean_but_keeps_data_and_keys(machines: Machines, cluster: TestCluster) -> None:

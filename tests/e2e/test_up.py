@@ -121,6 +121,101 @@ def test_a_second_up_changes_nothing(cluster: TestCluster) -> None:
     assert "up: unchanged" in cluster.up().stderr
 
 
+def test_another_version_in_the_file_is_refused_with_nothing_changed_whether_the_api_answers_or_not(
+    cluster: TestCluster,
+) -> None:
+    other = TestCluster(cluster.name, {**cluster.spec, "kubernetesVersion": "1.37.1"})
+    kept = (cluster.directory / "cluster.json").read_bytes()
+    before = {host: on_disk(cluster, host) for host in ("n1", "n2")}
+    by_the_api = other.up(check=False)
+    cluster.shell("n1", CUT)
+    by_the_markers = other.up(check=False)
+    cluster.shell("n1", "nft delete table inet cut")
+    assert (by_the_api.status, by_the_markers.status) == (2, 2)
+    assert "runs Kubernetes v1.36.4, as its ControlPlane object says" in by_the_api.stderr
+    assert "runs Kubernetes v1.36.4, as host n1 says" in by_the_markers.stderr
+    assert {host: on_disk(cluster, host) for host in ("n1", "n2")} == before
+    assert (cluster.directory / "cluster.json").read_bytes() == kept
+    assert "up: unchanged" in cluster.up().stderr
+
+
+CUT = (
+    "nft add table inet cut && nft add chain inet cut in '{ type filter hook input priority -10; }' &&"
+    " nft add rule inet cut in iifname != lo tcp dport 6443 reject with tcp reset"
+)
+"""The API is down for all but the host itself."""
+
+
+def on_disk(cluster: TestCluster, host: str) -> str:
+    """What `up` puts on a host, and where the links lead."""
+    files = "/var/lib/autarky/state/node.json /var/lib/kubelet/config.json /etc/systemd/system/*.service"
+    return cluster.shell(
+        host,
+        f"sha256sum {files}; readlink /var/lib/autarky/bin/*; ls -l /var/lib/autarky/store /etc/kubernetes/manifests",
+    )
+
+
+def test_changed_kubelet_settings_are_applied_with_no_container_restarted_and_no_request_failed(
+    cluster: TestCluster,
+) -> None:
+    """Also those that follow from the host: systemd-resolved is there from now on, and pods get its real servers."""
+    running = {host: containers(cluster, host) for host in ("n1", "n2")}
+    cluster.shell("n2", f"mkdir -p {RESOLVED} && echo 'nameserver {SERVER}' > {RESOLVED}/resolv.conf")
+    cluster.shell("n2", "echo 'nameserver 127.0.0.53' > /etc/resolv.conf")
+    cluster.spec = {**cluster.spec, "extraArgs": {"kubelet": {"max-pods": "64"}}}
+    plan = cluster.autarky("plan", "-f", str(cluster.file)).stdout
+    with cluster.probed() as reports:
+        cluster.up()
+    assert reports[0]["failed"] == 0, reports[0]
+    for host, paths in (("n1", UNIT), ("n2", f"{CONFIG}, {UNIT}")):
+        assert f"restart the kubelet of {host} with its new settings ({paths}); no pod is touched" in plan
+        assert containers(cluster, host) == running[host]
+        assert cluster.kubectl("get", "node", host, "-o", "jsonpath={.status.capacity.pods}") == "64"
+    cluster.kubectl("apply", "-f", "-", stdin=ASKING)
+    cluster.kubectl("wait", "--for=condition=Ready", "pod/asking", "--timeout=60s")
+    sandboxes = "/var/lib/containerd/io.containerd.grpc.v1.cri/sandboxes/*/resolv.conf"
+    assert SERVER in cluster.shell("n2", f"cat {sandboxes}")
+    cluster.kubectl("delete", "pod", "asking", "--wait=false")
+    assert "up: unchanged" in cluster.up().stderr
+
+
+RESOLVED, SERVER = "/run/systemd/resolve", "192.0.2.53"
+CONFIG, UNIT = "/var/lib/kubelet/config.json", "/etc/systemd/system/kubelet.service"
+ASKING = f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: asking}}
+spec:
+  nodeName: n2
+  dnsPolicy: Default
+  terminationGracePeriodSeconds: 0
+  containers: [{{name: asking, image: {AGNHOST}, args: [pause]}}]
+"""
+
+
+def containers(cluster: TestCluster, host: str) -> str:
+    """The processes that run in containers, with when they were started."""
+    pids = "$(/var/lib/autarky/bin/ctr -n k8s.io tasks ls | awk 'NR > 1 { print $2 }')"
+    return cluster.shell(host, f"ps -o pid=,lstart=,comm= -p $(echo {pids} | tr ' ' ,) | sort")
+
+
+def test_a_bad_flag_of_the_kubelet_is_taken_back_and_the_error_has_its_last_words(cluster: TestCluster) -> None:
+    running = {host: containers(cluster, host) for host in ("n1", "n2")}
+    on_disks = {host: on_disk(cluster, host) for host in ("n1", "n2")}
+    bad = TestCluster(cluster.name, {**cluster.spec, "extraArgs": {"kubelet": {"max-pods": "64", "nonsense": "1"}}})
+    with cluster.probed() as reports:
+        refused = bad.up(check=False)
+    assert reports[0]["failed"] == 0, reports[0]
+    assert refused.status == 2
+    assert "node n2: its kubelet is not well with the new settings" in refused.stderr
+    assert "unknown flag: --nonsense" in refused.stderr
+    assert {host: containers(cluster, host) for host in ("n1", "n2")} == running
+    assert {host: on_disk(cluster, host) for host in ("n1", "n2")} == on_disks
+    assert cluster.status()["healthy"]
+    assert "restart the kubelet" not in cluster.up().stderr
+    assert {host: containers(cluster, host) for host in ("n1", "n2")} == running
+
+
 def test_a_service_answers_by_name_across_nodes(cluster: TestCluster) -> None:
     cluster.kubectl("apply", "-f", "-", stdin=WEB)
     cluster.kubectl("rollout", "status", "deploy/web", "--timeout=90s")

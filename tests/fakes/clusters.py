@@ -9,6 +9,7 @@ from typing import Any
 from autarky.model.cluster import Cluster, HostRef, Level, Network, Node
 from autarky.model.facts import HostFacts
 from autarky.model.versions import Version
+from autarky.render import leaves
 from autarky.render.certificates import certificate_specs
 from autarky.render.values import Credentials, Inputs
 
@@ -79,7 +80,8 @@ def facts_of(cluster: Cluster, **changes: Any) -> dict[str, HostFacts]:
 
 def credentials_of(cluster: Cluster) -> Credentials:
     """Readable words where keys and certificates would be; a key is marked as PRIVATE."""
-    names = [spec.name for spec in certificate_specs(cluster)] + ["ca", "front-proxy-ca", "etcd/ca", "sa"]
+    first = [spec for spec, _ in leaves.first_specs(cluster, cluster.nodes)]
+    names = [spec.name for spec in [*certificate_specs(cluster), *first]] + ["ca", "front-proxy-ca", "etcd/ca", "sa"]
     files: dict[str, bytes] = {}
     for name in dict.fromkeys([*names, "apiserver-etcd-client"]):
         files[f"{name}.crt"] = f"certificate of {name}\n".encode()

@@ -13,7 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from autarky import places
-from autarky.errors import Unreachable
+from autarky.errors import CommandFailed, Unreachable
+from autarky.model import ports
 from autarky.model.facts import HostFacts
 from autarky.model.files import File
 from autarky.phases.prepare import CTR
@@ -34,7 +35,16 @@ class FakeHost:
     activations: dict[str, list[str]] = field(default_factory=dict)
     balanced: bool = True
     """Whether the load balancer says that it sends new connections to the hosted API server."""
+    tasks: dict[str, str] | None = field(default_factory=dict)
+    """Container → its state, as the container runtime says; None: it says nothing."""
+    balanced_paths: frozenset[str] | None = None
+    """Those of the API servers that the load balancer holds for ready, where they are asked for by name; None: as
+    `balanced` says."""
+    kubelet_version: str | None = None
+    """Of the binary on the disk; None: there is none."""
     log: list[str] = field(default_factory=list)
+    refusals: int = 0
+    """How often the standby's script will not get its lock."""
     fail_at: int | None = None
 
     # --- ports.Host ---
@@ -53,7 +63,9 @@ class FakeHost:
             case ["install", "-d", "-m", _, *directories]:
                 self._act(f"make {' '.join(directories)}")
             case ["sysctl", *_]:
-                pass
+                self._act("set sysctls")
+            case [_, "--version"]:
+                text = f"Kubernetes {self.kubelet_version}" if self.kubelet_version else ""
             case ["ls", directory]:
                 text = "\n".join(sorted(Path(path).name for path in self.files if str(Path(path).parent) == directory))
             case [standby.SCRIPT_PATH, *arguments]:
@@ -62,8 +74,8 @@ class FakeHost:
                 return self._script(script, paths, stdin or b"")
             case ["sh", "-c", script] if "kill -USR2" in script:
                 self._act("reload the load balancer")
-            case ["bash", "-c", _]:
-                return _said("HTTP/1.0 200 OK" if self.balanced else "HTTP/1.0 503 Service Unavailable")
+            case ["bash", "-c", script]:
+                return _said("HTTP/1.0 200 OK" if self._says_ok(script) else "HTTP/1.0 503 Service Unavailable")
             case _:
                 assert tuple(argv[: len(CTR)]) == CTR, f"the fake host does not know {argv}"
                 return self._ctr(list(argv[len(CTR) :]))
@@ -97,6 +109,11 @@ class FakeHost:
 
     # --- its programs ---
 
+    def _says_ok(self, script: str) -> bool:
+        if self.balanced_paths is None or f"/{ports.NLLB_HEALTH} " not in script:
+            return self.balanced
+        return any(f"GET {path} " in script for path in self.balanced_paths)
+
     def _act(self, what: str) -> None:
         if self.fail_at is not None and len(self.log) == self.fail_at:
             raise Unreachable(f"{self.name} did not answer")
@@ -110,6 +127,9 @@ class FakeHost:
                 lines.append(" ".join([component, current, *self.activations.get(component, [])]))
             return _said("\n".join(lines))
         verb, component, *rest = arguments
+        if self.refusals:
+            self.refusals -= 1
+            raise CommandFailed(self.name, [standby.SCRIPT_PATH, *arguments], standby.NO_LOCK, "nothing was done")
         self._act(" ".join(arguments))
         if verb == "switch":
             [revision] = rest
@@ -130,6 +150,12 @@ class FakeHost:
                 assert target in self.files, "a link to what is not there"
                 self.links[link] = target
             return _said("")
+        if "modprobe" in script:
+            self._act(f"load {' '.join(paths)}")
+            return _said("")
+        if places.LEAVES in script:
+            self._act(script.split(maxsplit=1)[0] + " leaves")
+            return _said("")
         assert "readlink" in script, f"the fake host does not know {script}"
         with_path = 'printf "%s %s' in script
         return _said("\n".join(f"{path} " * with_path + self.links.get(path, "-") for path in paths))
@@ -146,6 +172,12 @@ class FakeHost:
                 self.images[reference] = digest
             case ["images", "label", reference, _]:
                 assert reference in self.images
+            case ["tasks", "ls"] if self.tasks is None:
+                return Completed(1, b"", "ctr: connection refused")
+            case ["tasks", "ls"]:
+                return _said(
+                    "\n".join(["TASK PID STATUS", *(f"{name} 1 {state}" for name, state in self.tasks.items())])
+                )
         return _said("")
 
 

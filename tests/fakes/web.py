@@ -7,7 +7,7 @@ import ssl
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,16 +29,20 @@ class Certificates:
     client: Pair
 
 
+def certificates(years_ago: int = 0) -> Certificates:
+    """For 127.0.0.1; issued once per run. A CA lasts for ten years."""
+    return _issued(years_ago)
+
+
 @cache
-def certificates() -> Certificates:
-    """For 127.0.0.1; issued once per run."""
+def _issued(years_ago: int) -> Certificates:
     specs = (
         CertSpec("server", "ca", "server", (), (), ("127.0.0.1",), ("server",)),
         CertSpec("client", "ca", "client"),
     )
     with TemporaryDirectory() as directory:
         store = PkiStore(Path(directory))
-        store.ensure(specs, CertificateSettings(), datetime.now(UTC))
+        store.ensure(specs, CertificateSettings(), datetime.now(UTC) - timedelta(days=366 * years_ago))
         return Certificates(store.files()["ca.crt"], store.read("server"), store.read("client"))
 
 
@@ -82,6 +86,7 @@ class Web:
 
     script: Sequence[bytes] = ()
     demand_client_certificate: bool = False
+    issued_years_ago: int = 0
     heard: list[Heard] = field(default_factory=list)
     port: int = 0
     connections: int = 0
@@ -101,7 +106,8 @@ class Web:
     async def __aenter__(self) -> Web:
         self._left = deque(self.script)
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        load_identity(tls, certificates().server.certificate, certificates().server.key)
+        server = certificates(self.issued_years_ago).server
+        load_identity(tls, server.certificate, server.key)
         if self.demand_client_certificate:
             tls.verify_mode = ssl.CERT_REQUIRED
             tls.load_verify_locations(cadata=certificates().ca.decode())

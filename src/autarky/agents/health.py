@@ -1,4 +1,4 @@
-"""Health and metrics of an agent, as plain HTTP on loopback: /healthz, and the metrics on any other path.
+"""Health and metrics of an agent, as plain HTTP on loopback: /healthz, hooks, and the metrics on any other path.
 
 Two of one agent may share the port (SO_REUSEPORT, same user): in a rollout the new one starts beside the old.
 Whoever answers then has the lock or the lease and acts, or waits for it.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -16,24 +16,35 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 
 from prometheus_client import make_wsgi_app
 
+SILENCE_SECONDS = 10.0
+"""A connection that says nothing for so long is closed: any user of the host may open one."""
 Problem = Callable[[], str | None]
-NO_HOOKS: Mapping[str, Callable[[], None]] = {}
+Hook = Callable[[], None]
+HookOf = Callable[[str], Hook | None]
+"""Path → what must return before a request of it is answered; None where the path is no hook."""
 
 
 def _well() -> str | None:
     return None
 
 
-def serve(port: int, problem: Problem = _well, hooks: Mapping[str, Callable[[], None]] = NO_HOOKS) -> None:
-    """From now on, until the process ends. `problem` says in a sentence what is wrong, or None. `hooks`: path →
-    what must return before a request of it is answered. Both are called in other threads. OSError when somebody
-    else has the port."""
+def _no_hook(_path: str) -> Hook | None:
+    return None
+
+
+def serve(port: int, problem: Problem = _well, hook_of: HookOf = _no_hook) -> None:
+    """From now on, until the process ends. `problem` says in a sentence what is wrong, or None. Both are called in
+    other threads, and so are hooks. OSError when somebody else has the port.
+
+    Danger: any pod may have its kubelet ask here, by a probe. A hook that does something has a path that nobody else
+    knows."""
     metrics = make_wsgi_app()
 
     def answer(environment: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         path = environment.get("PATH_INFO", "")
-        if path in hooks:
-            hooks[path]()
+        hook = hook_of(path)
+        if hook is not None:
+            hook()
             start("200 OK", [("Content-Type", "text/plain")])
             return [b"ok\n"]
         if path != "/healthz":
@@ -56,5 +67,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 class _Quiet(WSGIRequestHandler):
+    timeout = SILENCE_SECONDS
+
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 # the name is the library's
         """A probe a second is not worth a line each."""

@@ -31,6 +31,7 @@ COMMANDS = {
         "pivot": LazyCommand("autarky.cli.pivot:pivot", "Change which levels are hosted, while the cluster serves."),
         "unpivot": LazyCommand("autarky.cli.pivot:unpivot", "Move the control plane back to static pods."),
         "node": LazyCommand("autarky.cli.node:node", "Add, remove and list nodes."),
+        "login": LazyCommand("autarky.cli.login:login", "Fetch a cluster's state from one of its control nodes."),
         "down": LazyCommand("autarky.cli.down:down", "Take a cluster away."),
         "kubeconfig": LazyCommand("autarky.cli.kube:kubeconfig", "Print the cluster's kubeconfig."),
         "kubectl": LazyCommand("autarky.cli.kube:kubectl", "Run the payload's kubectl on the cluster."),

@@ -61,7 +61,7 @@ def add(
         "labels": dict(_pair(label) for label in labels),
     }
     wanted = with_node(_cluster(file, cluster), entry)
-    run_async(lambda: bring_up(wanted, output, (), (), dry_run=dry_run))
+    run_async(lambda: bring_up(wanted, output, (), (), dry_run=dry_run, by_file=file is not None))
     if file is not None and not dry_run:
         click.echo(f"{file} does not have node {name}: add it, or the next `up -f` tells of a node too many", err=True)
 
@@ -167,6 +167,7 @@ async def _remove(
     found: Cluster, name: str, output: str, *, dead: bool, drain: bool, purge: bool, dry_run: bool
 ) -> None:
     from autarky.cli.wiring import build_context
+    from autarky.config import dump
     from autarky.phases.members import with_remembered
     from autarky.phases.removal import known_node
     from autarky.workflows.remove import phases
@@ -175,6 +176,7 @@ async def _remove(
     context = build_context(everything, gone=[name] if dead else [])
     try:
         gone = known_node(context, name)
+        context.document = dump(_without(found, gone))
         await run_phases(
             "node remove",
             f"node {name} of cluster {found.name}",
@@ -189,16 +191,20 @@ async def _remove(
         await context.close()
 
 
+def _without(found: Cluster, gone: Node) -> Cluster:
+    return without_node(found, gone.name) if any(node.name == gone.name for node in found.nodes) else found
+
+
 def _writer(found: Cluster, gone: Node, context: Context) -> Callable[[], None] | None:
     """What writes the cluster's own file without the node; None where it does not have it."""
     from autarky.config import dump
+    from autarky.phases import kept_file
     from autarky.render.values import pretty_json
-    from autarky.store import write_private
 
     if all(node.name != gone.name for node in found.nodes):
         return None
-    left = without_node(found, gone.name)
-    return lambda: write_private(context.directory / "cluster.json", pretty_json(dump(left)))
+    left = _without(found, gone)
+    return lambda: kept_file.write(context.directory, pretty_json(dump(left)))
 
 
 # --- list ----------------------------------------------------------------------------------------------------

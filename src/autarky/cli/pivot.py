@@ -43,7 +43,7 @@ def _change(file: Path | None, cluster: str | None, levels: str, output: str, *,
 
     found = load_cluster(file, cluster)
     wanted = replace(found, self_hosted=Level(int(levels[0])))
-    run_async(lambda: bring_up(wanted, output, (), (), dry_run=dry_run))
+    run_async(lambda: bring_up(wanted, output, (), (), dry_run=dry_run, by_file=file is not None))
     if file is not None and found.self_hosted_text != wanted.self_hosted_text:
         click.echo(
             f"{file} still says selfHosted: {found.self_hosted_text!r}; the next `up -f` goes back to it", err=True

@@ -1,125 +1,148 @@
-"""`autarky render`: everything that `up` would put on hosts and into the API, as files to read and to use."""
+"""`autarky render`: everything that `up` would put on hosts and into the API, as files to read and to use.
+
+Contract: nothing is written outside of DIRECTORY, and no host is changed. What is not known is a placeholder:
+addresses of hosts that were not asked, keys that were not asked for. CAs that a cluster has are never made anew.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from autarky import places
 from autarky.cli.options import cluster_options
+from autarky.cli.session import operation, run_async
 from autarky.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from autarky.model.cluster import Cluster
-    from autarky.model.files import File
+    from autarky.phases.context import Context
     from autarky.render.values import Inputs
 
 
 @click.command()
 @cluster_options
 @click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--ask-hosts", is_flag=True, help="With -f: take addresses, and what the hosts can do, from the hosts.")
 @click.option(
-    "--with-pki", is_flag=True, help="Issue keys and certificates too (0600); else placeholders stand for them."
+    "--with-pki",
+    is_flag=True,
+    help="With -f: put keys and certificates in, 0600: those that the cluster has here, else new ones.",
 )
-def render(file: Path | None, cluster: str | None, directory: Path, with_pki: bool) -> None:
+@click.option("--with-payload", is_flag=True, help="Put the binaries and images in as well (1 GB).")
+def render(
+    file: Path | None, cluster: str | None, directory: Path, ask_hosts: bool, with_pki: bool, with_payload: bool
+) -> None:
     """Write all manifests, static pods, unit files and certificate specifications into DIRECTORY.
 
-    The manifests are usable with `kubectl apply -f DIRECTORY/manifests`, the rest by hand. DIRECTORY must
-    be empty or absent. Nodes without an address in the file get one of a documentation network.
+    Of a cluster that is there (--cluster NAME, or the only one) with its own keys, addresses, and edits of the
+    ControlPlane. Of a file (-f FILE) with placeholders for what is not known, unless --ask-hosts and --with-pki are
+    given. DIRECTORY must be empty or absent; keep it to yourself where keys are in it. How to bring a cluster up from
+    it by hand is in docs/by-hand.md.
     """
-    from autarky.cli.wiring import load_cluster
-
     if directory.exists() and any(directory.iterdir()):
         raise UserError(f"{directory} is not empty", fix="name a directory that is empty or does not exist")
-    wanted = with_some_addresses(load_cluster(file, cluster))
-    inputs = make_inputs(wanted, directory / "pki", with_pki=with_pki)
-    written = [*write_manifests(inputs, directory / "manifests"), *write_hosts(inputs, directory / "hosts")]
-    written += write_certificates(wanted, directory)
+    run_async(lambda: _render(file, cluster, directory, ask_hosts, with_pki, with_payload))
+
+
+async def _render(
+    file: Path | None, name: str | None, directory: Path, ask_hosts: bool, with_pki: bool, with_payload: bool
+) -> None:
+    from autarky.cli import render_files
+    from autarky.cli.wiring import build_context, load_cluster
+
+    wanted = load_cluster(file, name)
+    context = build_context(wanted)
+    try:
+        if file is None:
+            inputs = await _live_inputs(context)
+        else:
+            inputs = await _inputs_of_file(context, directory, ask_hosts=ask_hosts, with_pki=with_pki)
+        written = render_files.write_all(inputs, directory, in_file=context.in_file)
+        if with_payload:
+            async with operation(
+                f"put the components of Kubernetes {wanted.kubernetes_version} in", "plain"
+            ) as progress:
+                written += await render_files.write_payload(context.release, directory, progress)
+    finally:
+        await context.close()
     click.echo(f"{len(written)} files in {directory}")
 
 
-def with_some_addresses(cluster: Cluster) -> Cluster:
-    """Addresses of 192.0.2.0/24 (RFC 5737) for nodes that have none yet."""
-    return cluster.with_addresses(
-        {node.name: node.address or f"192.0.2.{11 + number}" for number, node in enumerate(cluster.nodes)}
-    )
+# --- what there is to render ----------------------------------------------------------------------------------
 
 
-def make_inputs(cluster: Cluster, pki: Path, *, with_pki: bool) -> Inputs:
-    from datetime import UTC, datetime
+async def _live_inputs(context: Context) -> Inputs:
+    """Of the cluster as `up` would leave it now: its own keys, its hosts' addresses, edits of its ControlPlane. A host
+    that does not answer has the address that is remembered."""
+    from autarky.phases.hosts import look
+    from autarky.phases.ownership import FollowControlPlane
 
-    from autarky.payload import image_reference, load_release
+    await look(context)
+    if not context.addresses_known or not context.pki.complete():
+        raise UserError(
+            f"the addresses or keys of the cluster {context.cluster.name} are not known here",
+            fix="run `autarky up` from here, or render its file: -f FILE --ask-hosts --with-pki",
+        )
+    await FollowControlPlane().plan(context)
+    return context.inputs()
+
+
+async def _inputs_of_file(context: Context, directory: Path, *, ask_hosts: bool, with_pki: bool) -> Inputs:
+    from autarky.payload import image_reference
     from autarky.phases.context import IMAGE_COMPONENTS
-    from autarky.pki import PkiStore
-    from autarky.render.certificates import certificate_specs
+    from autarky.phases.hosts import look
     from autarky.render.values import Credentials, Inputs
 
-    release = load_release(cluster.kubernetes_version)
-    images = {component: image_reference(release, component) for component in IMAGE_COMPONENTS}
-    specs = certificate_specs(cluster)
-    if with_pki:
-        store = PkiStore(pki)
-        store.ensure(specs, cluster.certificates, datetime.now(UTC))
-        return Inputs(cluster, images, Credentials(store.files()))
-    names = [spec.name for spec in specs] + ["ca", "front-proxy-ca", "etcd/ca", "sa"]
-    files = {f"{name}.{end}": f"<{name}.{end}>\n".encode() for name in names for end in ("crt", "key", "pub")}
-    return Inputs(cluster, images, Credentials(files))
+    if ask_hosts:
+        await look(context)
+        if context.absent:
+            silent = "; ".join(f"node {name}: {why}" for name, why in context.absent.items())
+            raise UserError(f"not all hosts answer: {silent}", fix="power them on, or leave --ask-hosts out")
+    wanted = with_some_addresses(context.cluster)
+    images = {component: image_reference(context.release, component) for component in IMAGE_COMPONENTS}
+    credentials = _keys(wanted, directory / "pki") if with_pki else placeholders(wanted)
+    return Inputs(wanted, images, Credentials(credentials), context.facts)
 
 
-def write_manifests(inputs: Inputs, directory: Path) -> list[Path]:
-    """One file per part, numbered in the order in which they are applied."""
-    from autarky.render.objects import agent_parts, parts
-
-    written = []
-    for number, part in enumerate([*parts(inputs), *agent_parts(inputs)]):
-        path = directory / f"{number:02d}-{part.name}.yaml"
-        _write(path, "---\n".join(_yaml(obj) for obj in part.objects).encode(), 0o600)
-        written.append(path)
-    return written
+def with_some_addresses(cluster: Cluster) -> Cluster:
+    """Addresses of 192.0.2.0/24 (RFC 5737) for nodes that have none yet, and for an etcd host of ours."""
+    addresses = {node.name: node.address or f"192.0.2.{11 + number}" for number, node in enumerate(cluster.nodes)}
+    if cluster.etcd_host is not None:
+        addresses[cluster.etcd_host.name] = cluster.etcd_host.address or "192.0.2.10"
+    return cluster.with_addresses(addresses)
 
 
-def write_hosts(inputs: Inputs, directory: Path) -> list[Path]:
-    """Every node's files under its name, at the paths they have on the host."""
-    from autarky.render import node as render_node
-    from autarky.render import standby
-
-    written = []
-    for node in inputs.cluster.nodes:
-        files: list[File] = [*render_node.system_files(inputs, node), *render_node.kubelet_files(inputs, node)]
-        files += [*render_node.static_pods(inputs, node).values(), *render_node.agent_pod(inputs, node).values()]
-        if node.control_plane:
-            files.append(render_node.first_kubeconfig(inputs, node))
-            for component in standby.COMPONENTS:
-                files += standby.revision(inputs, component).files
-        for file in files:
-            path = directory / node.name / file.path.lstrip("/")
-            _write(path, file.content, file.mode)
-            written.append(path)
-    return written
-
-
-def write_certificates(cluster: Cluster, directory: Path) -> list[Path]:
-    from dataclasses import asdict
-
+def placeholders(cluster: Cluster) -> Mapping[str, bytes]:
+    """Words where keys and certificates would be."""
     from autarky.render.certificates import certificate_specs
+    from autarky.render.leaves import first_specs
 
-    path = directory / "certificates.yaml"
-    specs = [
-        {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(s).items()}
-        for s in certificate_specs(cluster)
-    ]
-    _write(path, _yaml(specs).encode(), 0o644)
-    return [path]
+    first = [spec for spec, _ in first_specs(cluster, cluster.control_nodes)]
+    names = [spec.name for spec in [*certificate_specs(cluster), *first]]
+    names += ["ca", "front-proxy-ca", "etcd/ca", "sa", "apiserver-etcd-client"]
+    return {f"{name}.{end}": f"<{name}.{end}>\n".encode() for name in names for end in ("crt", "key", "pub")}
 
 
-def _yaml(value: Any) -> str:
-    import yaml
+def _keys(cluster: Cluster, directory: Path) -> Mapping[str, bytes]:
+    """Keys and certificates, put into that directory: a copy of those that the cluster has on this machine, and new
+    ones for what it lacks. Its CAs are used on: what they sign is trusted by what runs."""
+    from datetime import UTC, datetime
 
-    return yaml.safe_dump(value, sort_keys=False, default_flow_style=False, allow_unicode=True)
-
-
-def _write(path: Path, content: bytes, mode: int) -> None:
+    from autarky.phases.context import external_etcd_files, with_first_leaves
+    from autarky.pki import PkiStore
+    from autarky.render.certificates import authorities, certificate_specs
     from autarky.store import write_private
 
-    write_private(path, content, mode=mode)
+    own = PkiStore(places.cluster_dir(cluster.name) / "pki")
+    with suppress(FileNotFoundError):
+        for name, content in own.files().items():
+            write_private(directory / name, content)
+    store = PkiStore(directory)
+    store.ensure(certificate_specs(cluster), cluster.certificates, datetime.now(UTC), authorities(cluster))
+    return with_first_leaves(cluster, {**store.files(), **external_etcd_files(cluster)})

@@ -106,14 +106,12 @@ async def run_phases(
     output: str = "auto",
     dry_run: bool = False,
     selection: Selection | None = None,
-    prepare: Callable[[], None] | None = None,
     hosts_locked: Callable[[str, Callable[[str], None]], AbstractAsyncContextManager[None]],
 ) -> Result:
     """Run an operation on the cluster whose directory this is, and show it.
 
-    Not in a dry run: the directory's lock and those on the hosts (ports.Machines.locked) are held,
-    the journal written, and `prepare` is called once under the locks before the first phase. A dry run prints
-    its plan on standard output.
+    Not in a dry run: the directory's lock and those on the hosts (ports.Machines.locked) are held, and the journal
+    written. A dry run prints its plan on standard output.
     Raises Conflict when another command works on this cluster, and what `run_operation` raises.
     """
     from autarky.clock import SystemClock
@@ -128,8 +126,6 @@ async def run_phases(
             held.enter_context(exclusive(directory / LOCK, f"autarky {name}", now=clock.time()))
             await held.enter_async_context(hosts_locked(f"autarky {name}", _tell))
             journal = held.enter_context(Journal(directory / JOURNAL))
-            if prepare is not None:
-                prepare()
         async with _shown(output, dry_run=dry_run) as events:
             return await run_operation(
                 name,

@@ -79,7 +79,18 @@ def table(found: Status) -> str:
     ]
     head = f"cluster {found.cluster}  Kubernetes {found.version}  self-hosted {found.self_hosted}  API: {found.api}"
     absent = [f"node {name} does not answer: {why}" for name, why in found.absent.items()]
-    return "\n".join([head, *absent, "", *(line.rstrip() for line in lines)])
+    return "\n".join([head, *absent, *_certificates(found), "", *(line.rstrip() for line in lines)])
+
+
+def _certificates(found: Status) -> list[str]:
+    """What is wrong with certificates; else which one ends first."""
+    if found.overdue:
+        return list(found.overdue)
+    ends = [(end, name, node) for node, told in found.certificates.items() for name, end in told.items()]
+    if not ends:
+        return []
+    end, name, node = min(ends)
+    return [f"certificates renew themselves; the first to end: {name} on {node}, {end}"]
 
 
 @click.command()

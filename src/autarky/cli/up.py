@@ -53,7 +53,10 @@ def up(
     until the file says something new about it.
     """
     wanted = _wanted(file, cluster)
-    run_async(lambda: bring_up(wanted, output, ignore, skip, dry_run=dry_run, take_ownership=take_ownership))
+    by_file = file is not None
+    run_async(
+        lambda: bring_up(wanted, output, ignore, skip, dry_run=dry_run, take_ownership=take_ownership, by_file=by_file)
+    )
 
 
 @click.command()
@@ -72,7 +75,10 @@ def plan(
 ) -> None:
     """Say what `autarky up` would change, and what of others' changes it would leave; change nothing."""
     wanted = _wanted(file, cluster)
-    run_async(lambda: bring_up(wanted, output, ignore, skip, dry_run=True, take_ownership=take_ownership))
+    by_file = file is not None
+    run_async(
+        lambda: bring_up(wanted, output, ignore, skip, dry_run=True, take_ownership=take_ownership, by_file=by_file)
+    )
 
 
 def _wanted(file: Path | None, name: str | None) -> Cluster:
@@ -94,18 +100,23 @@ async def bring_up(
     *,
     dry_run: bool,
     take_ownership: bool = False,
+    by_file: bool,
 ) -> None:
-    """Run the workflow for this very cluster, or only plan it."""
+    """Run the workflow for this very cluster, or only plan it. by_file: it is that of a FILE that was named, which
+    replaces whatever was applied before, and not that of the file that is kept here."""
     from autarky.cli.wiring import build_context, refuse_unfit_machine
     from autarky.config import dump
     from autarky.engine.selection import Selection
+    from autarky.phases import kept_file
     from autarky.render.values import pretty_json
-    from autarky.store import write_private
     from autarky.workflows.up import PHASES
 
     if not dry_run:
         await refuse_unfit_machine(wanted)
     context = build_context(wanted, demoted=ignore, take_ownership=take_ownership)
+    context.document = dump(wanted)
+    context.file_content = pretty_json(context.document)
+    context.known = None if by_file else kept_file.known(context)
     try:
         result = await run_phases(
             "plan" if dry_run else "up",
@@ -117,10 +128,11 @@ async def bring_up(
             selection=Selection(skip=skip),
             directory=context.directory,
             hosts_locked=context.machines.locked,
-            prepare=lambda: write_private(context.directory / "cluster.json", pretty_json(dump(wanted))),
         )
     finally:
         await context.close()
+    if not dry_run and not skip:
+        kept_file.settle(context.directory)
     _tell_of_absent(context.absent, dry_run=dry_run)
     if output != "json" and not dry_run:
         click.echo(_how_to_use(wanted.name, context.directory, changed=result.outcome != "unchanged"))

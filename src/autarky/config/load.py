@@ -119,9 +119,19 @@ def _to_model(file: schema.ClusterFile, version: Version, directory: Path) -> Cl
             spec.certificates.ca_days,
             spec.certificates.leaf_days,
             str(directory / ca_directory) if ca_directory is not None else None,
+            _seconds(spec.certificates.leaf_lifetime),
+            _seconds(spec.certificates.kubelet_lifetime),
         ),
         rollback=Rollback(spec.rollback.enabled, spec.rollback.limit_seconds),
     )
+
+
+def _seconds(lifetime: str | None) -> int | None:
+    return None if lifetime is None else rules.seconds(lifetime)
+
+
+def _lifetime(seconds: int | None) -> str | None:
+    return None if seconds is None else f"{seconds // 60}m"
 
 
 def _host(node: schema.NodePart) -> HostRef:
@@ -177,6 +187,8 @@ def dump(cluster: Cluster) -> dict[str, Any]:
                 "keyAlgorithm": cluster.certificates.key_algorithm,
                 "caDays": cluster.certificates.ca_days,
                 "leafDays": cluster.certificates.leaf_days,
+                "leafLifetime": _lifetime(cluster.certificates.leaf_seconds),
+                "kubeletLifetime": _lifetime(cluster.certificates.kubelet_seconds),
                 "caDirectory": cluster.certificates.ca_directory,
             },
             "rollback": {"enabled": cluster.rollback.enabled, "limitSeconds": cluster.rollback.limit_seconds},

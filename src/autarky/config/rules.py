@@ -113,6 +113,26 @@ def judge_certificates(certificates: CertificatesPart) -> Iterator[Wrong]:
     if certificates.ca_directory is None and certificates.leaf_days > certificates.ca_days:
         what = f"{certificates.leaf_days} days outlive the CA's {certificates.ca_days}"
         yield Wrong(("leafDays",), what, "use less than caDays")
+    for key, text, least in (
+        ("leafLifetime", certificates.leaf_lifetime, LEAST_LEAF_SECONDS),
+        ("kubeletLifetime", certificates.kubelet_lifetime, LEAST_KUBELET_SECONDS),
+    ):
+        if text is not None and seconds(text) < least:
+            yield Wrong((key,), f"{text} is too short", f"use {least // 60}m or more")
+        most = certificates.ca_days * 86400
+        if text is not None and certificates.ca_directory is None and seconds(text) > most:
+            yield Wrong((key,), f"{text} outlives the CA's {certificates.ca_days} days", "use less than caDays")
+
+
+LEAST_LEAF_SECONDS = 6 * 60
+"""A third of it, in which a leaf is renewed, must be longer than any part of Kubernetes takes to read it again."""
+LEAST_KUBELET_SECONDS = 10 * 60
+"""The API server refuses less (`expirationSeconds` of a CertificateSigningRequest)."""
+
+
+def seconds(lifetime: str) -> int:
+    """Of "90m" or "720h"."""
+    return int(lifetime[:-1]) * {"m": 60, "h": 3600}[lifetime[-1]]
 
 
 # --- etcd -----------------------------------------------------------------------------------------

@@ -141,7 +141,24 @@ class CertificatesPart(Part):
         default=3650, alias="caDays", ge=30, le=MOST_DAYS, description="Lifetime of new CAs, in days."
     )
     leaf_days: StrictInt = Field(
-        default=365, alias="leafDays", ge=1, le=MOST_DAYS, description="Lifetime of all other certificates, in days."
+        default=365,
+        alias="leafDays",
+        ge=1,
+        le=MOST_DAYS,
+        description="Lifetime of all other certificates that autarky issues, in days.",
+    )
+    leaf_lifetime: syntax.Lifetime | None = Field(
+        default=None,
+        alias="leafLifetime",
+        description="Lifetime of the certificates that the node agents keep and renew (of API servers, controllers and "
+        "etcd), such as `720h` or `90m`; at least `6m`, which is for tests: below an hour a node that is off for a "
+        "while comes back with certificates that have expired. Default: `leafDays`.",
+    )
+    kubelet_lifetime: syntax.Lifetime | None = Field(
+        default=None,
+        alias="kubeletLifetime",
+        description="Lifetime of kubelets' certificates, such as `720h`; at least `10m`, the least that Kubernetes "
+        "signs. Default: that of the controller-manager, a year.",
     )
     ca_directory: syntax.LocalPath | None = Field(
         default=None,

@@ -245,6 +245,13 @@ def _path(value: str) -> str:
     return _one_line(value)
 
 
+def _lifetime(value: str) -> str:
+    if re.fullmatch("[1-9][0-9]{0,6}[mh]", value) is None:
+        raise refused(f"{value!r} is not a lifetime", "write minutes or hours, such as 90m or 720h")
+    return value
+
+
 ArgumentName = Annotated[str, AfterValidator(_argument_name), _published("[A-Za-z][-A-Za-z0-9]*")]
 ArgumentValue = Annotated[StrictStr, AfterValidator(_one_line)]
+Lifetime = Annotated[StrictStr, AfterValidator(_lifetime), _published("[1-9][0-9]{0,6}[mh]")]
 LocalPath = Annotated[str, AfterValidator(_path), WithJsonSchema({"type": "string", "minLength": 1})]

@@ -30,7 +30,7 @@ def record_of(live: Object) -> Object | None:
     text = (live["metadata"].get("annotations") or {}).get(ANNOTATION)
     try:
         found: Object = json.loads(text) if text else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) and isinstance(found.get("spec"), dict) else None
 

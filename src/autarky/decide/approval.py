@@ -3,10 +3,13 @@
 Contract: pure. A request is denied only for what it says; a request that cannot be judged yet (its node
 is not in the inventory we could read) is left pending.
 
-The built-in approval does not compare names, so a token would be good for any node name; and it never
-approves serving certificates. Ours binds a token to the one node that it was made for, and a serving
-certificate to the addresses and the name of its node: loopback, service and foreign addresses are
-refused, because whoever holds such a certificate could stand in for another server.
+The built-in approval does not compare names, so a token would be good for any node name; it renews for ever,
+also for a node that was removed; and it never approves serving certificates. Ours
+- binds a token to the one node that it was made for, until that has joined: whoever makes one for a node that has
+  would become that node;
+- renews for nodes of the inventory only: one that was removed is a node no longer than its certificate lasts;
+- binds a serving certificate to the addresses and the name of its node: loopback, service and foreign addresses are
+  refused, because whoever holds such a certificate could stand in for another server.
 """
 
 from __future__ import annotations
@@ -21,6 +24,15 @@ _CLIENT_USAGES = ({"client auth", "digital signature"}, {"client auth", "digital
 _SERVING_USAGES = ({"server auth", "digital signature"}, {"server auth", "digital signature", "key encipherment"})
 
 
+RENEWERS = "autarky:kubelet-renewals"
+"""The group of the credentials by which a kubelet whose certificate has expired asks for another one."""
+
+
+def renewal_user(node: str) -> str:
+    """Whom that of a node is for. Short: X.509 allows 64 characters for the whole of it."""
+    return f"renew:node:{node}"
+
+
 class Verdict(Enum):
     APPROVE = "approve"
     DENY = "deny"
@@ -33,7 +45,8 @@ class Request:
     """What a CertificateSigningRequest asks for, and who asks.
 
     requestor: the authenticated user; token_node: the node that the requestor's bootstrap token was made
-    for, or None when the requestor is not a bootstrap token we made.
+    for, or None when the requestor is not a bootstrap token we made. joined: whether there is a Node of the name
+    that is asked for.
     """
 
     signer: str
@@ -46,6 +59,7 @@ class Request:
     ip_addresses: frozenset[str] = frozenset()
     other_names: bool = False
     token_node: str | None = None
+    joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +76,21 @@ def judge(request: Request, inventory: Mapping[str, frozenset[str]]) -> Decision
     if node == request.common_name or request.organizations != ("system:nodes",):
         return Decision(Verdict.DENY, f"{request.common_name!r} is not a node's identity")
     if node not in inventory:
-        return Decision(Verdict.WAIT, f"node {node} is not in the join inventory")
+        return _judge_unknown(request, node)
     if request.other_names:
         return Decision(Verdict.DENY, "it asks for e-mail or URI names")
     if request.signer == CLIENT_SIGNER:
         return _judge_client(request, node)
     return _judge_serving(request, node, inventory[node])
+
+
+def _judge_unknown(request: Request, node: str) -> Decision:
+    """A node, or what it comes back with, that asks in another's name waits for nothing: else one could fill the list
+    of what is looked at again and again."""
+    of_a_node = {"system:nodes", RENEWERS} & request.requestor_groups
+    if of_a_node and request.requestor not in (f"system:node:{node}", renewal_user(node)):
+        return Decision(Verdict.DENY, f"{request.requestor} may not ask for node {node}")
+    return Decision(Verdict.WAIT, f"node {node} is not in the join inventory")
 
 
 def _judge_client(request: Request, node: str) -> Decision:
@@ -77,11 +100,19 @@ def _judge_client(request: Request, node: str) -> Decision:
         return Decision(Verdict.DENY, f"usages {sorted(request.usages)} are not those of a client")
     if request.requestor == request.common_name:
         return Decision(Verdict.APPROVE, f"node {node} renews its own certificate")
-    if request.token_node == node:
-        return Decision(Verdict.APPROVE, f"node {node} joins with the token made for it")
+    if request.requestor == renewal_user(node) and RENEWERS in request.requestor_groups:
+        return Decision(Verdict.APPROVE, f"node {node} comes back with the credential that was made for it")
+    return _judge_joining(request, node)
+
+
+def _judge_joining(request: Request, node: str) -> Decision:
     if request.token_node is None:
         return Decision(Verdict.DENY, f"{request.requestor} may not ask for node {node}")
-    return Decision(Verdict.DENY, f"the token was made for node {request.token_node}, not for {node}")
+    if request.token_node != node:
+        return Decision(Verdict.DENY, f"the token was made for node {request.token_node}, not for {node}")
+    if request.joined:
+        return Decision(Verdict.DENY, f"node {node} has joined already, and a token makes no second one of it")
+    return Decision(Verdict.APPROVE, f"node {node} joins with the token made for it")
 
 
 def _judge_serving(request: Request, node: str, addresses: frozenset[str]) -> Decision:

@@ -26,7 +26,7 @@ class Seen:
 
     current: what the configuration has now. endpoints: where default/kubernetes leads to. control_node: whether the
     node has a standby, or is one by its label. etcd: the members that vote and stay. etcd_certificate: whether the
-    certificate for them lies on the node.
+    certificate for them lies on the node. certificate: a short name for that one.
     """
 
     node: str
@@ -35,6 +35,7 @@ class Seen:
     control_node: bool | None
     etcd: Sequence[EtcdNode] | None
     etcd_certificate: bool
+    certificate: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,9 @@ def decide(seen: Seen) -> Decision:
     if not servers:
         return Decision(None, "no API server is known yet")
     etcd = _etcd(seen) if control_node else ()
-    wanted = Balancer(seen.node, control_node, servers, etcd)
+    kept = current.certificate if current is not None else ""
+    certificate = (kept if seen.certificate is None else seen.certificate) if etcd else ""
+    wanted = Balancer(seen.node, control_node, servers, etcd, certificate)
     return Decision(current if wanted == current else wanted, _sentence(wanted))
 
 

@@ -245,11 +245,19 @@ def _taken(disk: Disk, candidate: str, memory: Memory) -> Decision:
 def _kept_tidy(disk: Disk, memory: Memory) -> Decision:
     """Only here, with the current revision known to be complete and the live pod healthy, is anything deleted."""
     if disk.previous == disk.current:
-        # A switch was cut after its first half: which revision was the previous one cannot be told any more.
         return Decision((), memory, "the checkpoint is that of the hosted pod; older ones are left alone", settled=True)
-    keep = {disk.current, disk.previous, *disk.in_use}
-    surplus = sorted((disk.complete | disk.incomplete) - keep)
-    if not surplus:
+    old = surplus(disk)
+    if not old:
         return Decision((), memory, "the checkpoint is that of the hosted pod", settled=True)
-    actions = tuple(Action(Verb.DELETE, revision) for revision in surplus)
-    return Decision(actions, memory, f"revisions that nothing uses are deleted: {', '.join(surplus)}")
+    actions = tuple(Action(Verb.DELETE, revision) for revision in old)
+    return Decision(actions, memory, f"revisions that nothing uses are deleted: {', '.join(old)}")
+
+
+def surplus(disk: Disk) -> list[str]:
+    """The revisions that nothing uses, where the current one is known to be complete and good.
+
+    None where a switch was cut after its first half: which revision was the previous one cannot be told any more.
+    """
+    if disk.previous == disk.current:
+        return []
+    return sorted((disk.complete | disk.incomplete) - {disk.current, disk.previous, *disk.in_use})

@@ -14,8 +14,10 @@ Ceasing:       no wish → its etcd member is removed → `leave` for the fact, 
 
 `decide` looks at all nodes at once and gives each its next step; carrying one out again is harmless. The rules it
 keeps, whatever order observations, failures and crashes come in:
-- the fact is never taken from the last control node, nor while it is not known that another one serves (rules 2, 10);
-- nothing is taken away before its etcd member is known to be gone, or never to have been one (rule 3);
+- the fact is never taken from the last control node, nor while no other one was seen to serve, for a while and lately
+  (`seen_to_serve`), by its own API servers: a Node is Ready through its neighbours' (rules 2, 10);
+- nothing is taken away before its etcd member is known to be gone, or never to have been one (rule 3): REMOVE_MEMBER is
+  the one decision by which a member goes because of its node, and `etcd_wanted` follows it;
 - one node leaves at a time;
 - what has been recorded of a control node is given back to its Node when that was deleted and made anew.
 """
@@ -62,9 +64,9 @@ class Step(Enum):
     """What the operator does next for a node; the record is written before anything else.
 
     REMEMBER: record that it is a control node. GRANT: record it (one that was made stays so), and let its agent read
-    what it needs. MARK: record it, and set the fact. RESTORE: set the wish again. REMOVE_MEMBER: ask for the removal
-    of its etcd member. DISMISS: record it, then take the fact away and write `leave`, at once. FORGET: take back what
-    was granted, and the record.
+    what it needs. MARK: record it, and set the fact. RESTORE: set the wish again. REMOVE_MEMBER: its etcd member is to
+    go (its EtcdMember follows). DISMISS: record it, then take the fact away and write `leave`, at once. FORGET: take
+    back what was granted, and the record.
     """
 
     NOTHING = "nothing"
@@ -84,7 +86,8 @@ class Node:
     """One Node object as it was seen.
 
     told: the annotation, None where there is none. ready: None when nobody knows. fits: whether its address is that
-    of the join inventory, None when that is not known. recorded: None when nothing was under this name.
+    of the join inventory, None when that is not known. recorded: None when nothing was under this name. obstacle: why
+    it does not count as serving, None when it was seen to serve.
     """
 
     name: str
@@ -96,6 +99,7 @@ class Node:
     fits: bool | None = True
     member: Member = Member.NONE
     recorded: Record | None = None
+    obstacle: str | None = "its API servers have not been asked"
 
     @property
     def is_recorded(self) -> bool:
@@ -107,6 +111,16 @@ class Node:
         """Whether its agent says that it has everything."""
         return self.told is not None and self.told.startswith(READY)
 
+    @property
+    def stays(self) -> bool:
+        """Whether it is a control node with everything, and is to remain one."""
+        return self.wish and self.fact and self.is_ready_to_serve
+
+    @property
+    def is_to_go(self) -> bool:
+        """Whether it has, or may have, something of a control node, and is to be none."""
+        return not self.wish and self.recorded is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -115,13 +129,25 @@ class Decision:
 
 
 def decide(nodes: Iterable[Node], *, unfit: str = "") -> dict[str, Decision]:
-    """Node name → its next step. `unfit`: why no node can become a control node now; empty when one can."""
-    all_of_them = sorted(nodes, key=lambda node: node.name)
+    """Node name → its next step. `unfit`: why no node can become a control node now; empty when one can.
+
+    Of several that are to go the first is one whose member is gone already, then one that is down: while it is, the
+    members of the others may be needed.
+    """
+    all_of_them = sorted(nodes, key=lambda node: (node.member is Member.THERE, node.ready is True, node.name))
     decisions: dict[str, Decision] = {}
     for node in all_of_them:
         someone_leaves = any(one.step in (Step.REMOVE_MEMBER, Step.DISMISS) for one in decisions.values())
         decisions[node.name] = _one(node, all_of_them, unfit, someone_leaves=someone_leaves)
     return decisions
+
+
+def asked_whether_they_serve(nodes: Iterable[Node]) -> frozenset[str]:
+    """The nodes whose API servers are to be asked now: those that stay and are Ready, while another one is to go."""
+    all_of_them = list(nodes)
+    if not any(node.is_to_go for node in all_of_them):
+        return frozenset()
+    return frozenset(node.name for node in all_of_them if node.stays and node.ready)
 
 
 def forgotten(recorded: Iterable[str], live: Collection[str], inventory: Collection[str]) -> frozenset[str]:
@@ -183,7 +209,7 @@ def _what_the_agent_does(node: Node) -> str:
 
 
 def _leaves(node: Node, nodes: list[Node], *, someone_leaves: bool) -> Decision:
-    stay = [one for one in nodes if one.name != node.name and one.wish and one.fact and one.is_ready_to_serve]
+    stay = [one for one in nodes if one.name != node.name and one.stays]
     if not stay and node.fact:
         return Decision(Step.REFUSE, "no control node would be left: it stays one")
     if not stay and node.recorded is not None and node.recorded.state is not State.JOINING:
@@ -198,9 +224,14 @@ def _leaves(node: Node, nodes: list[Node], *, someone_leaves: bool) -> Decision:
 def _what_it_waits_for(node: Node, stay: list[Node], *, someone_leaves: bool) -> str:
     if someone_leaves:
         return "another control node leaves first"
-    if stay and not any(one.ready for one in stay):
-        return "no other control node is known to be Ready"
+    if stay and not any(one.ready and one.obstacle is None for one in stay):
+        seen = "; ".join(f"{one.name}: {_why_not(one)}" for one in sorted(stay, key=lambda one: one.name))
+        return f"no other control node has been seen to serve, for a while and lately: {seen}"
     return "whether it has an etcd member is not known" if node.member is Member.UNKNOWN else ""
+
+
+def _why_not(node: Node) -> str:
+    return "its Node is not known to be Ready" if not node.ready else node.obstacle or ""
 
 
 # --- the node's own side -----------------------------------------------------------------------------------

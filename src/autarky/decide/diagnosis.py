@@ -78,6 +78,8 @@ class ClusterEvidence:
     withdrawn: Mapping[str, str] = field(default_factory=dict)
     conditions: Mapping[str, str] = field(default_factory=dict)
     """Those of CONDITIONS of which the ControlPlane says that something is wrong: type → message."""
+    admin: str = ""
+    """Why the administrator's certificate is to be renewed, a sentence; empty while it is good for long enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ class Finding:
 LEASE_IDLE_SECONDS = 20.0
 CONDITIONS = {
     "RolloutFailed": ("True", "a rollout failed and is still in place, or went back to what is not whole"),
+    "CertificatesCurrent": ("False", "a certificate has ended, or is not renewed as it should be"),
     "StandbysCurrent": ("False", "a standby is older than what runs, and stays so"),
 }
 """Those of the ControlPlane that tell what nothing else here tells: type → status when something is wrong, and what."""
@@ -263,6 +266,8 @@ def _covered(cluster: ClusterEvidence) -> Iterator[Finding]:
 
 
 def _told_by_the_operator(cluster: ClusterEvidence) -> Iterator[Finding]:
+    if cluster.admin:
+        yield Finding("your kubeconfig", "its certificate is to be renewed", cluster.admin, "autarky up")
     for condition, (_, what) in CONDITIONS.items():
         if condition in cluster.conditions:
             go_on = "autarky kubectl describe controlplane cluster"

@@ -7,7 +7,7 @@ Invariants (design §4), whatever the order of wishes, crashes, lost nodes and o
 - rule 5: nothing here depends on what was remembered: a new leader's agent goes on from what etcd itself says.
   The memory only measures patience.
 - rule 10: a member is removed because somebody asked for it by name, or because its own node says that this very
-  member's data is gone. No other absence means anything.
+  member's data is gone. No other absence means anything. Where all are asked to go at once none goes: it is a mistake.
 
 The order of work: the learner that is there, members that do not serve and are to go, joins in the order in which
 they were asked for, members that serve and are to go. So a machine is replaced without being one member short.
@@ -295,6 +295,8 @@ def _indispensable(one: _Round, member: Member) -> str | None:
     rest = [voter for voter in one.voters if voter.id != member.id]
     if not rest:
         return "the last member of etcd is never removed"
+    if not any(wish.present for wish in one.wishes):
+        return "every EtcdMember says Removed, and etcd does not end: say Member on those that are to stay"
     serve = sum(voter.serves is True for voter in rest)
     if serve < quorum(len(rest)):
         return f"without it {serve} of {len(rest)} members would serve, and etcd needs {quorum(len(rest))}"

@@ -1,36 +1,68 @@
 """Which nodes are to have a member of etcd, and when an EtcdMember's wish is to be written. Pure.
 
 Contract: the operator's own idea of a node (Member or Removed) is remembered on the object, and reaches
-`spec.state` only when that idea itself has changed: what a user sets there stands (design §10). A node that is not
-seen, or that the operator has not made a control node, is left alone: absence means nothing (rule 10).
+`spec.state` only when that idea itself has changed: what a user sets there stands (design §10).
+
+Invariants, whatever is done to all labels, lists and objects at once:
+- a member is asked to go because its node leaves by the decision of `control_nodes`, or because a list that names
+  control nodes only does not name it. A label that is gone from a node that stays, a node that is not seen and an
+  object that is absent ask for nothing (rules 2, 10);
+- the next one is asked for when etcd has confirmed the one before (rule 3), and never the last one;
+- a list with a name that is no control node is refused as a whole, and the list before stays in force.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
+from autarky.decide.control_nodes import Step
 from autarky.decide.etcd_members import MOST_MEMBERS
+
+
+class Standing(Enum):
+    """STAYS: it is a control node and remains one. LEAVES: it is to be none, and its member goes first. HELD: whether
+    it leaves is not decided now: its member stays as it is."""
+
+    STAYS = "stays"
+    HELD = "held"
+    LEAVES = "leaves"
 
 
 @dataclass(frozen=True, slots=True)
 class ControlNode:
-    """A Node that carries the fact label. wished: whether it carries the user's label too."""
+    """A Node that carries the fact label."""
 
     name: str
     address: str
-    wished: bool
+    standing: Standing
 
 
 @dataclass(frozen=True, slots=True)
 class Existing:
     """An EtcdMember. idea: what the operator wanted of it last; None where nobody wrote that down. gone: its status
-    says Removed."""
+    says Removed; blocked: that what is asked for is refused; votes: that it is a member, and no learner any more."""
 
     name: str
     present: bool
     idea: bool | None
     gone: bool = False
+    blocked: bool = False
+    votes: bool = True
+
+    @property
+    def is_asked_to_go(self) -> bool:
+        """By the operator, and etcd has not confirmed it yet."""
+        return self.idea is False and not self.present and not self.gone
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """The list of names that is followed; None: every control node, at most MOST_MEMBERS."""
+
+    names: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,38 +78,127 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """forget: EtcdMembers that have done their work and whose node is no control node (any more)."""
+    """forget: EtcdMembers that have done their work and whose node is no control node (any more). in_force: None where
+    no list was ever followed and the one that is asked for is refused. refused: why it is; empty when it is not."""
 
     writes: tuple[Write, ...]
     forget: tuple[str, ...]
+    in_force: InForce | None
+    refused: str = ""
 
 
-def wanted(nodes: Sequence[ControlNode], objects: Sequence[Existing], chosen: Collection[str] | None) -> Wanted:
-    """chosen: the names that ControlPlane.spec.etcd.members lists; None: every control node, at most MOST_MEMBERS."""
+def standing(step: Step | None, *, wished: bool) -> Standing:
+    """step: what was decided for the node just now; None where nothing was. wished: whether it carries the label."""
+    if wished or step in (Step.REFUSE, Step.RESTORE):
+        return Standing.STAYS
+    return Standing.LEAVES if step is Step.REMOVE_MEMBER else Standing.HELD
+
+
+def wanted(
+    nodes: Sequence[ControlNode],
+    objects: Sequence[Existing],
+    asked: Collection[str] | None,
+    before: InForce | None,
+) -> Wanted:
+    """asked: the names that ControlPlane.spec.etcd.members lists; None: every control node. before: what was in force
+    until now; None where that is not known."""
+    force, refused = _judged(nodes, asked, before)
     known = {existing.name: existing for existing in objects}
-    members = _members(nodes, known, chosen)
-    writes = []
-    for node in sorted(nodes, key=lambda one: one.name):
-        existing, idea = known.get(node.name), node.name in members
-        if existing is None and idea:
-            writes.append(Write(node.name, idea=True, present=True, address=node.address, create=True))
-        elif existing is not None and existing.idea != idea:
-            writes.append(Write(node.name, idea, idea if existing.present != idea else None))
+    members = _members(nodes, known, force) | _taken_back(nodes, objects)
     control = {node.name for node in nodes}
     done = [e.name for e in objects if not e.present and e.gone and e.name not in control]
-    return Wanted(tuple(writes), tuple(sorted(done)))
+    return Wanted(_writes(nodes, known, members), tuple(sorted(done)), force, refused)
 
 
-def _members(
-    nodes: Sequence[ControlNode], known: Mapping[str, Existing], chosen: Collection[str] | None
-) -> frozenset[str]:
+# --- the list --------------------------------------------------------------------------------------
+
+
+def _judged(
+    nodes: Sequence[ControlNode], asked: Collection[str] | None, before: InForce | None
+) -> tuple[InForce | None, str]:
+    """What is in force now, and why what is asked for is not. A list that was good stays good: nodes come and go."""
+    if asked is None:
+        return InForce(None), ""
+    new = InForce(tuple(sorted(asked)))
+    control = sorted(node.name for node in nodes)
+    unknown = sorted(set(asked) - set(control))
+    if new == before or not unknown:
+        return new, ""
+    what = "; ".join(_unknown(name, [one for one in control if one not in asked] or control) for name in unknown)
+    return before, (
+        f"spec.etcd.members is not followed: {what}; the control nodes are {', '.join(control) or 'not known'}."
+        f" {_until_mended(before)}"
+    )
+
+
+def _unknown(name: str, candidates: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, candidates, n=1, cutoff=0.5)
+    return f"{name} is no control node{f' (did you mean {near[0]}?)' if near else ''}"
+
+
+def _until_mended(before: InForce | None) -> str:
+    if before is None:
+        return "Until it is mended the members stay as they are"
+    if before.names is None:
+        return "Until it is mended every control node has a member, as before"
+    return f"Until it is mended the list before is followed: {', '.join(before.names)}"
+
+
+# --- who is to have a member -----------------------------------------------------------------------
+
+
+def _members(nodes: Sequence[ControlNode], known: Mapping[str, Existing], force: InForce | None) -> frozenset[str]:
     """Those that are members by now stay; the free places go by name."""
-    able = sorted(node.name for node in nodes if node.wished)
-    if chosen is not None:
-        return frozenset(name for name in able if name in chosen)
-    stay = [name for name in able if name in known and known[name].idea is not False]
-    free = [name for name in able if name not in stay]
-    return frozenset((stay + free)[:MOST_MEMBERS])
+    there = {name for name, existing in known.items() if existing.idea is not False}
+    stay = {node.name for node in nodes if node.standing is Standing.STAYS}
+    kept = {node.name for node in nodes if node.standing is not Standing.LEAVES} & there
+    if force is None:
+        return frozenset(kept)
+    if force.names is not None:
+        return frozenset((stay | kept) & set(force.names))
+    free = sorted(stay - kept)[: max(0, MOST_MEMBERS - len(kept))]
+    return frozenset({*kept, *free})
+
+
+def _taken_back(nodes: Sequence[ControlNode], objects: Sequence[Existing]) -> frozenset[str]:
+    """One whose removal is refused now gives way to a node that leaves: that may be the very one that is down, and
+    for which it is needed. It is asked to go again later."""
+    leaving = {node.name for node in nodes if node.standing is Standing.LEAVES}
+    return frozenset(e.name for e in objects if e.is_asked_to_go and e.blocked and leaving - {e.name})
+
+
+# --- what is written -------------------------------------------------------------------------------
+
+
+def _writes(nodes: Sequence[ControlNode], known: Mapping[str, Existing], members: frozenset[str]) -> tuple[Write, ...]:
+    """Of members that go one alone: the one whose node leaves, else the first by name. One that goes because of a list
+    goes when all that the list names vote: else names of machines that are off would take etcd's redundancy."""
+    writes = []
+    busy = any(existing.is_asked_to_go for existing in known.values())
+    left = {name for name, existing in known.items() if existing.present}
+    left |= {node.name for node in nodes if node.name in members and node.name not in known}
+    all_vote = all(name in known and known[name].votes for name in members)
+    for node in sorted(nodes, key=lambda one: (one.standing is not Standing.LEAVES, one.name)):
+        write = _write(node, known.get(node.name), idea=node.name in members)
+        if write is not None and write.present is False:
+            for_a_list = node.standing is not Standing.LEAVES
+            if busy or not left - {node.name} or (for_a_list and not all_vote):
+                continue
+            busy = True
+        if write is not None:
+            writes.append(write)
+    return tuple(sorted(writes, key=lambda one: one.name))
+
+
+def _write(node: ControlNode, existing: Existing | None, *, idea: bool) -> Write | None:
+    if existing is None:
+        if not idea and node.standing is not Standing.LEAVES:
+            return None
+        return Write(node.name, idea, idea, address=node.address, create=True)
+    insists = node.standing is Standing.LEAVES and existing.present
+    if existing.idea == idea and not insists:
+        return None
+    return Write(node.name, idea, idea if existing.present != idea else None)
 
 
 def even_count(members: Collection[str]) -> str | None:

@@ -66,9 +66,21 @@ def read(node: Object) -> Object:
     value = (node["metadata"].get("annotations") or {}).get(ANNOTATION, "{}")
     try:
         found = json.loads(value)
-    except ValueError:
+    except (ValueError, TypeError, RecursionError):
         return {}
-    return found if isinstance(found, dict) and isinstance(found.get("slots", {}), dict) else {}
+    return found if isinstance(found, dict) and _is_told(found) else {}
+
+
+def _is_told(found: Object) -> bool:
+    """Of the form that `text` gives it. Others than the agent can write it."""
+    slots = found.get("slots", {})
+    return (
+        type(found.get("level", 0)) is int
+        and isinstance(slots, dict)
+        and all(
+            isinstance(one, dict) and all(isinstance(v, str | bool) for v in one.values()) for one in slots.values()
+        )
+    )
 
 
 def standby_serves(node: Object, component: str, level: int) -> bool | None:

@@ -58,11 +58,23 @@ class Unapplied:
 
 @dataclass(frozen=True, slots=True)
 class EtcdMembers:
-    """The EtcdMembers there are. moving: a sentence for each that is not as it is to be; even: a warning, or None."""
+    """The EtcdMembers there are. moving: a sentence for each that is not as it is to be; even: a warning, or None.
+    refused: why the list in the spec is not followed; in_force: what is, None while that is not known."""
 
     count: int
     moving: tuple[str, ...] = ()
     even: str | None = None
+    refused: str = ""
+    in_force: Object | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """What nodes tell of theirs. first: the one that ends first, a clause; wrong: a sentence for each that has ended,
+    or is not renewed."""
+
+    first: str
+    wrong: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +94,31 @@ def status(
     spec: Sequence[Unapplied],
     etcd: EtcdMembers | None = None,
     labels: Sequence[str] = (),
+    expiry: Certificates | None = None,
     *,
+    controllers: Mapping[str, Any] | None = None,
     generation: int,
     before: Mapping[str, Any],
     now: str,
 ) -> Object:
     """The whole status. `on_trial`: the components whose revision is not known to be healthy yet; `drift`: a sentence
     for each edit by others; `etcd`: None where its members are not described by EtcdMembers; `labels`: a sentence for
-    each node that is not yet what its labels say; `generation`: of the spec that was looked at; `now`: RFC 3339."""
+    each node that is not yet what its labels say; `expiry`: None where no node tells anything; `controllers`: what the
+    node agents are told of level 3 (`level_3_told`); `generation`: of the spec that was looked at; `now`: RFC 3339."""
     found = [_ready(layers, nodes), _settled(on_trial), _rolled_back(rollouts), _failed(rollouts), _drifted(drift)]
-    found += [_applied(spec), _as_labelled(labels), _current(nodes)]
+    refused = [Unapplied("EtcdMembersRefused", etcd.refused, refused=True)] if etcd is not None and etcd.refused else []
+    found += [_applied([*spec, *refused]), _as_labelled(labels), _current(nodes)]
     if etcd is not None:
         found += [_members(etcd), _even(etcd)]
+    if expiry is not None:
+        found.append(_certificates(expiry))
+    followed = {"etcd": etcd.in_force} if etcd is not None and etcd.in_force is not None else {}
     return {
         "observedGeneration": generation,
+        **followed,
         "layers": [_layer(layer) for layer in sorted(layers, key=lambda one: (one.level, one.component, one.slot))],
         "nodes": [_node(node) for node in sorted(nodes, key=lambda one: one.node)],
+        "controllers": dict(controllers or {}),
         "conditions": [_stamped(condition, generation, before, now) for condition in found],
     }
 
@@ -172,6 +193,14 @@ def _even(etcd: EtcdMembers) -> Condition:
     if etcd.even is not None:
         return Condition("EtcdEvenCount", True, "OneMoreOrLess", etcd.even)
     return Condition("EtcdEvenCount", False, NOTHING, "the number of etcd members is odd")
+
+
+def _certificates(expiry: Certificates) -> Condition:
+    if expiry.wrong:
+        return Condition("CertificatesCurrent", False, "NotRenewed", _bounded(expiry.wrong))
+    return Condition(
+        "CertificatesCurrent", True, "Renewed", f"all renew themselves; the first to end is {expiry.first}"
+    )
 
 
 def _as_labelled(labels: Sequence[str]) -> Condition:

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections.abc import Collection
 from typing import Any
 
 from autarky.decide.slots import Health
 
 Object = dict[str, Any]
-STAMPS = timedelta(seconds=1)
-"""The API's stamps are whole seconds, cut off."""
+MIRROR = "kubernetes.io/config.mirror"
+
+
+def is_mirror(pod: Object) -> bool:
+    """Whether a kubelet made it, of a static pod: then all that it says (labels, images, readiness) is the word of that
+    node, which may be a worker's. (Such a pod has its own Node for its only owner: the API admits no other.)"""
+    meta = pod["metadata"]
+    owners = {owner.get("kind") for owner in meta.get("ownerReferences") or ()}
+    return MIRROR in (meta.get("annotations") or {}) or "Node" in owners
+
+
+def is_what_it_says(pod: Object, control_nodes: Collection[str]) -> bool:
+    """Whether the slot that the pod's labels name is its own: hosted is what a controller made, and a standby is a
+    static pod of a control node."""
+    if not is_mirror(pod):
+        return True
+    hosted = (pod["metadata"].get("labels") or {}).get("autarky.dev/slot") == "hosted"
+    return not hosted and pod["spec"].get("nodeName") in control_nodes
 
 
 def is_ready(obj: Object) -> bool:
@@ -28,21 +44,22 @@ def pressure(node: Object) -> str:
     return ", ".join(f"{c['type']} ({c.get('message') or 'no message'})" for c in pressing)
 
 
-def pod_health(pod: Object, booted: datetime | None = None) -> Health:
+def pod_health(pod: Object, *, runs: bool | None = True) -> Health:
     """As its kubelet saw it on its own port.
 
-    booted: when this boot of the pod's node began, where that is known. Until the kubelet has looked at a pod
-    anew the API shows what it saw before the power went: a Ready pod of which nothing runs.
+    runs: whether what the status says to run is what the container runtime of its node runs; None when that could not
+    be asked. Until the kubelet has looked at a pod anew the API shows what it saw before the power went: a Ready pod
+    of which nothing runs. No clock tells that: one that was set, back or forth, makes old of new.
     """
     if "deletionTimestamp" in pod["metadata"]:
         return Health.TERMINATING
-    if booted is not None and _is_of_an_earlier_boot(pod, booted):
+    if not is_ready(pod) or runs is False:
         return Health.NOT_READY
-    return Health.READY if is_ready(pod) else Health.NOT_READY
+    return Health.READY if runs else Health.UNKNOWN
 
 
-def _is_of_an_earlier_boot(pod: Object, booted: datetime) -> bool:
-    """Whether a container that is said to run was started before the node was."""
-    runs = [state.get("state", {}).get("running") for state in pod.get("status", {}).get("containerStatuses") or ()]
-    starts = [datetime.fromisoformat(run["startedAt"]) for run in runs if run and run.get("startedAt")]
-    return any(start + STAMPS <= booted for start in starts)
+def said_to_run(pod: Object) -> frozenset[str]:
+    """The ids of its containers that run, as the API shows it, as the container runtime calls them."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    running = [one.get("containerID") or "" for one in statuses if (one.get("state") or {}).get("running") is not None]
+    return frozenset(found.rpartition("//")[2] for found in running if found)

@@ -3,8 +3,8 @@
 Contract: pure. `refuse` says which safety rule forbids it, what was seen and what goes on; None where nothing does.
 What is not known to be well counts as down: a removal can wait, a lost quorum cannot be taken back.
 
-Invariant: after a removal that was not refused a control node is left, and of etcd's members those that were
-healthy still are a majority.
+Invariant: after a removal that was not refused a control node is left, which was seen to serve, and of etcd's members
+those that were healthy still are a majority.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 LAST_CONTROL_NODE = "the last control node stays"
+SERVES = "the last control node that serves stays"
 QUORUM = "etcd keeps its quorum"
 UNKNOWN_IS_NOT_DOWN = "unknown is not down"
 
@@ -38,8 +39,18 @@ class Refusal:
 
 
 def refuse(seen: Seen) -> Refusal | None:
-    """See the module's contract."""
+    """See the module's contract. Of a control node, `refuse_unserved` has to be asked as well."""
     return _life(seen) or _last(seen) or _quorum(seen)
+
+
+def refuse_unserved(node: str, others: Mapping[str, str | None]) -> Refusal | None:
+    """others: the control nodes that stay, and what stands against it that each serves; None where it was seen to, by
+    its own API servers, for a while and lately (`seen_to_serve`)."""
+    if None in others.values():
+        return None
+    seen = "; ".join(f"{name}: {obstacle}" for name, obstacle in sorted(others.items()))
+    what = f"without node {node} no control node is left that was seen to serve ({seen or 'there is no other one'})"
+    return Refusal(SERVES, what, "bring their API servers back first: autarky doctor")
 
 
 def _life(seen: Seen) -> Refusal | None:

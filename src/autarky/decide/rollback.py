@@ -11,13 +11,16 @@ The rules (docs, «Safety rules»):
 - Clocks stand still while etcd is down (rule 9) or while what is seen may be old (rule 2).
 - DaemonSets (API servers and kube-proxy) succeed when a pod has been Ready without a break for PROVEN_SECONDS on
   every Ready node that wants one (for SETTLE_SECONDS while there is nothing to go back to). Scheduler and
-  controller-manager succeed when a pod of the new revision has led: their readiness lies.
+  controller-manager succeed when a pod of the new revision has led: their readiness lies. A Ready pod of theirs is
+  judged from when it had the lease within reach, free, for REACH_SECONDS: not while an old pod or a standby leads that
+  did not give way to it. One that let it pass is judged from then on, whoever leads.
 - An API server that has served does not go back for a blip: only when it has been away for BLIP_SECONDS in all.
 - A version that breaks the skew rules (rule 4) goes back at once.
 - The target is the last revision that was healthy. A revision that was healthy once never goes back for later
   trouble, and without a target nothing goes back.
 - A revision that went back goes back at once when it is applied again, later each time (GitOps loops); any
-  other revision is given its chance.
+  other revision is given its chance. So is one of which nothing ever ran (no image, no volume), since that may be the
+  fault of what is around it; and any whose verdict has expired (`decide.failures`).
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
+
+from autarky.decide.failures import EXPIRES_SECONDS, Record
 
 PROVEN_SECONDS = 60.0
 """How long an API server must have been Ready without a break, as with a checkpoint: what ends half a minute after
@@ -40,41 +45,44 @@ LONGEST_STEP = 5.0
 """Seconds that one round adds to a clock at most: an operator that was stopped for a while has not watched."""
 LEASE_IS_OLD = 20.0
 """Seconds without a renewal after which a holder counts as gone: the leases of level 3 last for 15 s."""
-FIRST_DELAY, LONGEST_DELAY = 10.0, 300.0
-"""Seconds until a bad revision that was applied once more goes back: none at first, then this and twice as
-much each time."""
-KEPT_FAILURES = 8
+REACH_SECONDS = 5.0
+"""How long a lease must have been free for a Ready pod to be blamed that it did not take it: it tries every 1.8 s at
+least. As long as the node agents wait before they bring a standby up."""
 
 
 class Leader(Enum):
     """Who renews the lease of a level 3 component, as far as its holder's host and the pods there tell.
 
     OLD: it may be a pod of the old revision, for which a Ready new one cannot be blamed.
-    OTHER: nobody, or a standby: then nothing keeps a good new pod from leading but the standby's priority,
-    which the node agent takes away.
+    STANDBY: it may be a standby. The node agents make it give way to a pod that they trust.
+    OTHER: nobody that is known.
     """
 
     NEW = "new"
     OLD = "old"
+    STANDBY = "standby"
     OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """version: changes with each renewal."""
+    """version: changes with each renewal. free: it was released, and nobody has taken it."""
 
     leader: Leader
     version: str
+    free: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod of the new revision that is not terminating. trouble: what its container met last, as a clause."""
+    """A pod of the new revision that is not terminating. trouble: what its container met last, as a clause.
+    never_ran: whether its kubelet says that no container of it was ever made."""
 
     name: str
     node: str
     ready: bool
     trouble: str = ""
+    never_ran: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,38 +108,6 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """A revision that went back: how often, and why the last time."""
-
-    revision: str
-    count: int
-    sentence: str
-    by_skew: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What is stored. current: the failure that the user has not answered yet by a revision that is healthy."""
-
-    good: str | None = None
-    failures: tuple[Failure, ...] = ()
-    current: str | None = None
-
-    def failure(self, revision: str | None) -> Failure | None:
-        return next((failure for failure in self.failures if failure.revision == revision), None)
-
-    def with_good(self, revision: str) -> Record:
-        """The revision is healthy; that it went back before is forgotten."""
-        return Record(revision, tuple(failure for failure in self.failures if failure.revision != revision), None)
-
-    def with_failure(self, revision: str, sentence: str, *, by_skew: bool) -> Record:
-        before = self.failure(revision)
-        failure = Failure(revision, before.count + 1 if before else 1, sentence, by_skew)
-        others = tuple(other for other in self.failures if other.revision != revision)
-        return replace(self, failures=(*others, failure)[-KEPT_FAILURES:], current=revision)
-
-
-@dataclass(frozen=True, slots=True)
 class Policy:
     """`limit` in seconds, of ControlPlane.spec.rollback."""
 
@@ -153,6 +129,7 @@ class Clock:
 
 
 NO_CLOCKS: Mapping[str, Clock] = MappingProxyType({})
+NO_TIMES: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +138,10 @@ class Memory:
 
     since: when the revision was seen first. lease, renewed: the lease's version and when it changed last.
     new_leads_from: the version at which only pods of the new revision were left that could hold the lease.
+    reach: pod that has been Ready → seconds for which it has had the lease within reach. missed: those that let it
+    pass.
+    gone: revision that went back → since when it is not wanted. expired: the verdict on this one had expired when it
+    was applied again.
     """
 
     revision: str | None = None
@@ -170,6 +151,10 @@ class Memory:
     lease: str | None = None
     renewed: float = 0.0
     new_leads_from: str | None = None
+    reach: Mapping[str, float] = field(default_factory=lambda: NO_TIMES)
+    missed: frozenset[str] = frozenset()
+    gone: Mapping[str, float] = field(default_factory=lambda: NO_TIMES)
+    expired: bool = False
 
 
 class Verdict(Enum):
@@ -197,12 +182,12 @@ class Decision:
 
 def decide(observed: Observed, memory: Memory, record: Record, policy: Policy, now: float) -> Decision:
     """See the module's contract. `now`: monotonic seconds."""
-    if memory.revision != observed.revision:
-        memory = Memory(observed.revision, since=now)
+    memory = _met(observed.revision, memory, record, now)
+    if memory.expired:
+        record = record.without(observed.revision)
     if observed.revision == record.good:
-        return Decision(
-            Verdict.HEALTHY, Memory(observed.revision, now), record, "this revision is the last good one", settled=True
-        )
+        memory = Memory(observed.revision, now, gone=memory.gone)
+        return Decision(Verdict.HEALTHY, memory, record, "this revision is the last good one", settled=True)
     if not observed.etcd_up or not observed.known:
         why = "what is seen may be old" if observed.etcd_up else "etcd is down"
         return Decision(Verdict.WAIT, replace(memory, looked=None), record, f"{why}: nothing is judged")
@@ -212,16 +197,26 @@ def decide(observed: Observed, memory: Memory, record: Record, policy: Policy, n
     return _judge(observed, _advanced(observed, memory, settle, now), record, policy, now)
 
 
+def _met(revision: str, memory: Memory, record: Record, now: float) -> Memory:
+    """The memory for this revision: a new one where another was wanted before."""
+    gone = {one.revision: memory.gone.get(one.revision, now) for one in record.failures if one.revision != revision}
+    if memory.revision == revision:
+        return replace(memory, gone=gone)
+    expired = now - memory.gone.get(revision, now) >= EXPIRES_SECONDS
+    return Memory(revision, since=now, gone=gone, expired=expired)
+
+
 def _judge(observed: Observed, memory: Memory, record: Record, policy: Policy, now: float) -> Decision:
     if _has_succeeded(observed, memory):
         sentence = f"revision {observed.revision} is healthy: it is the one to go back to"
         return Decision(Verdict.KEEP_AS_GOOD, memory, record.with_good(observed.revision), sentence)
     before = record.failure(observed.revision)
-    if before is not None and not before.by_skew:
+    if before is not None and before.condemns:
         return _failed(before.sentence, None, memory, record, policy, now)
     late = _late(observed, memory, policy)
     if late is not None:
-        return _failed(_blame(late, policy), late, memory, record, policy, now)
+        never_ran = _never_ran(observed, memory)
+        return _failed(_blame(late, policy), late, memory, record, policy, now, never_ran=never_ran)
     settled = not observed.pods and not observed.nodes & observed.ending
     return Decision(Verdict.WAIT, memory, record, _progress(observed, memory, policy), settled=settled)
 
@@ -240,7 +235,7 @@ def _advanced(observed: Observed, memory: Memory, settle: float, now: float) -> 
     """The clocks of the nodes that count, run on by the time since the last look. `settle`: seconds of being Ready
     that prove a revision."""
     step = min(now - memory.looked, LONGEST_STEP) if memory.looked is not None else 0.0
-    memory = _lease_followed(observed, memory, now)
+    memory = _reach_counted(observed, _lease_followed(observed, memory, now), step, now)
     kept = {node: replace(clock, ready=0.0) for node, clock in memory.clocks.items() if node in observed.nodes}
     for node in (observed.nodes & observed.ending) - {pod.node for pod in observed.pods}:
         clock = memory.clocks.get(node, Clock())
@@ -248,7 +243,7 @@ def _advanced(observed: Observed, memory: Memory, settle: float, now: float) -> 
     for pod in observed.pods:
         if pod.node in observed.nodes:
             clock = _run_on(memory.clocks.get(pod.node, Clock()), pod, step, settle)
-            blameless = pod.ready and _old_leads(observed, memory, now)
+            blameless = pod.ready and _cannot_lead(pod, observed, memory, now)
             kept[pod.node] = clock if blameless else replace(clock, judged=clock.judged + step)
     return replace(memory, looked=now, clocks=kept)
 
@@ -271,9 +266,27 @@ def _lease_followed(observed: Observed, memory: Memory, now: float) -> Memory:
     return memory if memory.new_leads_from is not None else replace(memory, new_leads_from=lease.version)
 
 
-def _old_leads(observed: Observed, memory: Memory, now: float) -> bool:
-    lease = observed.lease
-    return lease is not None and lease.leader is Leader.OLD and now - memory.renewed <= LEASE_IS_OLD
+def _reach_counted(observed: Observed, memory: Memory, step: float, now: float) -> Memory:
+    """For how long each pod that has been Ready could have had the lease, without a break. (Some are Ready as long as
+    another one leads, and not when they should.)"""
+    if observed.lease is None:
+        return memory
+    free = _is_free(observed.lease, memory, now)
+    names = {pod.name for pod in observed.pods if pod.ready or pod.name in memory.reach}
+    reach = {name: memory.reach.get(name, 0.0) + step if free else 0.0 for name in names}
+    missed = {name for name, seconds in reach.items() if seconds >= REACH_SECONDS} | (memory.missed & names)
+    return replace(memory, reach=reach, missed=frozenset(missed))
+
+
+def _is_free(lease: Lease, memory: Memory, now: float) -> bool:
+    return lease.free or now - memory.renewed > LEASE_IS_OLD
+
+
+def _cannot_lead(pod: Pod, observed: Observed, memory: Memory, now: float) -> bool:
+    """Whether that it does not lead says nothing about a pod that is Ready."""
+    if observed.lease is None or _is_free(observed.lease, memory, now):
+        return False
+    return observed.lease.leader is Leader.OLD or pod.name not in memory.missed
 
 
 # --- verdicts ----------------------------------------------------------------------------------------
@@ -292,9 +305,21 @@ def _late(observed: Observed, memory: Memory, policy: Policy) -> Pod | None:
         clock = memory.clocks.get(pod.node, Clock())
         settles = observed.lease is None and _settles(pod, clock)
         had_its_time = clock.judged >= min(policy.limit, OWN_SECONDS) and clock.waited + clock.judged >= policy.limit
-        if had_its_time and not settles:
+        if had_its_time and not settles and _may_be_blamed(pod, observed, memory):
             return pod
     return None
+
+
+def _may_be_blamed(pod: Pod, observed: Observed, memory: Memory) -> bool:
+    """Of scheduler and controller-manager one that is Ready only when it let the lease pass."""
+    return not pod.ready or observed.lease is None or pod.name in memory.missed
+
+
+def _never_ran(observed: Observed, memory: Memory) -> bool:
+    """Whether nothing of what is not well has ever run, so that it says nothing about the revision."""
+    ill = [pod for pod in observed.pods if not pod.ready]
+    served = any(memory.clocks.get(pod.node, Clock()).served for pod in ill)
+    return bool(ill) and all(pod.never_ran for pod in ill) and not served
 
 
 def _settles(pod: Pod, clock: Clock) -> bool:
@@ -319,6 +344,7 @@ def _failed(
     now: float,
     *,
     by_skew: bool = False,
+    never_ran: bool = False,
 ) -> Decision:
     if not policy.enabled:
         return Decision(Verdict.FAILED, memory, record, f"{sentence}; rolling back is switched off", pod, settled=True)
@@ -326,25 +352,19 @@ def _failed(
         told = f"{sentence}; no revision is known to have been healthy"
         return Decision(Verdict.FAILED, memory, record, told, pod)
     before = record.failure(memory.revision)
-    left = _delay(before) - (now - memory.since)
-    if before is not None and left > 0:
+    if before is not None and now - memory.since < before.delay:
         told = f"applied again after it went back {before.count} times, goes back in a moment: {sentence}"
         return Decision(Verdict.WAIT, memory, record, told, pod)
-    after = record.with_failure(memory.revision, sentence, by_skew=by_skew)
+    after = record.with_failure(memory.revision, sentence, by_skew=by_skew, never_ran=never_ran)
     told = sentence if before is None else f"applied again although it went back before: {sentence}"
     return Decision(Verdict.ROLL_BACK, memory, after, told, pod)
-
-
-def _delay(before: Failure | None) -> float:
-    """Seconds for which a revision stays in place although it is known to be bad."""
-    if before is None or before.count <= 1:
-        return 0.0
-    return float(min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(before.count - 2, 10)))
 
 
 def _progress(observed: Observed, memory: Memory, policy: Policy) -> str:
     if not observed.pods:
         return "no pod of this revision is on a Ready node yet"
+    if observed.lease is not None and observed.lease.leader is Leader.STANDBY and not memory.missed:
+        return "a standby leads: no Ready pod of this revision is blamed before it has given way"
     clocks = [memory.clocks.get(pod.node, Clock()) for pod in observed.pods]
     slowest = max(clock.waited + clock.judged for clock in clocks)
     what = "to lead" if observed.lease is not None else "to be healthy"

@@ -47,9 +47,20 @@ async def judge(kube: Kube, csr: Object, inventory: Mapping[str, frozenset[str]]
 
 
 def inventory_of(config_map: Object | None) -> dict[str, frozenset[str]]:
-    """Node → addresses; empty without the ConfigMap, so that everybody waits."""
+    """Node → addresses; empty without the ConfigMap, so that everybody waits. So does a node whose entry cannot be
+    understood: it is as if it were not there, and the others are not held up by it."""
     data = (config_map or {}).get("data") or {}
-    return {node: frozenset(json.loads(entry)["addresses"]) for node, entry in data.items()}
+    read = {node: _addresses(entry) for node, entry in data.items()}
+    return {node: addresses for node, addresses in read.items() if addresses is not None}
+
+
+def _addresses(entry: object) -> frozenset[str] | None:
+    try:
+        found = json.loads(str(entry))["addresses"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    whole = isinstance(found, list) and all(isinstance(one, str) for one in found)
+    return frozenset(found) if whole else None
 
 
 async def read_inventory(kube: Kube) -> dict[str, frozenset[str]]:
@@ -60,6 +71,7 @@ async def asked_of(kube: Kube, csr: Object) -> approval.Request:
     """What a request asks for, and who asks. UserError where it cannot be read."""
     spec = csr["spec"]
     asked = read_request(base64.b64decode(spec["request"]))
+    token_node = await _token_node(kube, spec["username"])
     return approval.Request(
         signer=spec["signerName"],
         requestor=spec["username"],
@@ -70,7 +82,8 @@ async def asked_of(kube: Kube, csr: Object) -> approval.Request:
         dns_names=asked.dns_names,
         ip_addresses=asked.ip_addresses,
         other_names=asked.other_names,
-        token_node=await _token_node(kube, spec["username"]),
+        token_node=token_node,
+        joined=token_node is not None and await kube.get("v1", "Node", token_node) is not None,
     )
 
 

@@ -90,7 +90,9 @@ class KeyValue:
 
 
 class EtcdClient:
-    """endpoints: base URLs of members ("https://10.0.0.1:2379"); the first that answers is used."""
+    """endpoints: base URLs of members ("https://10.0.0.1:2379"); the first that answers is used. timeout: seconds for
+    one request; change_timeout: for what changes something and so waits for a majority of the disks, where that is
+    another time."""
 
     def __init__(
         self,
@@ -100,9 +102,11 @@ class EtcdClient:
         client_cert_pem: bytes,
         client_key_pem: bytes,
         timeout: float = REQUEST_TIMEOUT,
+        change_timeout: float | None = None,
     ) -> None:
         self._http = Endpoints(endpoints, client_context(ca_pem, client_cert_pem, client_key_pem))
         self._timeout = timeout
+        self._change_timeout = timeout if change_timeout is None else change_timeout
 
     async def close(self) -> None:
         await self._http.close()
@@ -197,15 +201,15 @@ class EtcdClient:
     # --- requests ---
 
     async def _read(self, path: str, wanted: Mapping[str, object] | None = None) -> dict[str, Any]:
-        return await self._call(path, wanted or {}, resend=True)
+        return await self._call(path, wanted or {}, self._timeout, resend=True)
 
     async def _write(self, path: str, wanted: Mapping[str, object]) -> dict[str, Any]:
-        return await self._call(path, wanted, resend=False)
+        return await self._call(path, wanted, self._change_timeout, resend=False)
 
-    async def _call(self, path: str, wanted: Mapping[str, object], *, resend: bool) -> dict[str, Any]:
+    async def _call(self, path: str, wanted: Mapping[str, object], timeout: float, *, resend: bool) -> dict[str, Any]:
         headers = {"content-type": "application/json"}
         request = Request("POST", path, headers=headers, body=json.dumps(wanted).encode(), resend=resend)
-        answer = await self._http.request(request, timeout=self._timeout)
+        answer = await self._http.request(request, timeout=timeout)
         found = _json(answer)
         if answer.status != 200:
             raise ApiError(

@@ -44,6 +44,11 @@ if ! has vxlan; then
   else say missing_feature vxlan; fi
 fi
 grep -q '^Seccomp:' /proc/self/status || say missing_feature seccomp
+# systemd-resolved listens on 127.0.0.53, and keeps the servers that it asks in a file of the same form.
+resolved=/run/systemd/resolve/resolv.conf
+if [ -f "$resolved" ] && grep -Eq '^[[:space:]]*nameserver[[:space:]]+127[.]' /etc/resolv.conf; then
+  say upstream_resolv_conf "$resolved"
+fi
 say effective "$(sed -n 's/^CapEff:[[:space:]]*//p' /proc/1/status)"
 """
 _CAP_SYS_RESOURCE = 24
@@ -90,5 +95,6 @@ def parse_facts(text: str) -> HostFacts:
         missing_programs=tuple(many["missing_program"]),
         init=single.get("init", ""),
         addresses=tuple(many["own_address"]),
+        upstream_resolv_conf=single.get("upstream_resolv_conf"),
         may_lower_oom_score=bool(capabilities >> _CAP_SYS_RESOURCE & 1),
     )

@@ -29,10 +29,11 @@ _IN_USE = 75  # EX_TEMPFAIL
 # that others would find. `dd` reads one byte of the pipe, and what it does not read within the time is no beat.
 _SCRIPT = f"""\
 set -u
-umask 022
+umask 077 # who may open the file may hold the lock
 IFS= read -r holder
 while :; do
   exec 9>>"$1"
+  chmod 600 "$1" # an earlier release has left it open to all
   flock -n 9 || {{ cat "$1"; exit {_IN_USE}; }}
   [ "$(stat -L -c %d:%i "/proc/$$/fd/9")" = "$(stat -c %d:%i "$1" 2>/dev/null)" ] && break
 done

@@ -61,8 +61,9 @@ class KubeClient:
         server_name: str | None = None,
         timeout: float = REQUEST_TIMEOUT,
         patience: float = 0.0,
+        check_dates: bool = True,
     ) -> None:
-        tls = client_context(ca_pem, client_cert_pem, client_key_pem)
+        tls = client_context(ca_pem, client_cert_pem, client_key_pem, check_dates=check_dates)
         self._http = Endpoints(servers, tls, server_name=server_name, patience=patience)
         self._token = token
         self._timeout = timeout

@@ -41,11 +41,16 @@ Key = tuple[str | None, str]
 def _nothing() -> None: ...
 
 
+def _anything(_: Object) -> bool:
+    return True
+
+
 @dataclass(slots=True)
 class Reflector:
     """Run it as a task; read `items`, `synced`, `age` and `error` at any time.
 
     on_change: called in the event loop after each change; typically the `set` of an asyncio.Event.
+    accepts: whether an object can be understood; one that cannot counts as absent.
     jitter: a factor for each pause, from the range [0.5, 1].
     """
 
@@ -57,6 +62,7 @@ class Reflector:
     labels: str | None = None
     fields: str | None = None
     on_change: Callable[[], None] = _nothing
+    accepts: Callable[[Object], bool] = _anything
     watch_seconds: int = WATCH_SECONDS
     jitter: Callable[[], float] = lambda: random.uniform(0.5, 1)  # noqa: S311 # spreads load, guards nothing
     error: str | None = None
@@ -107,7 +113,7 @@ class Reflector:
         listing = await self.kube.list_at(
             self.api_version, self.kind, namespace=self.namespace, labels=self.labels, fields=self.fields
         )
-        self._items = {_key(item): item for item in listing.items}
+        self._items = {_key(item): item for item in listing.items if self.accepts(item)}
         self._version = listing.resource_version
         self._hear()  # no success yet: a list that is forgotten at once must not be repeated without end
         self.on_change()
@@ -142,7 +148,7 @@ class Reflector:
             self._succeed()
         if event.type == "BOOKMARK":
             return
-        if event.type == "DELETED":
+        if event.type == "DELETED" or not self.accepts(event.object):
             self._items.pop(_key(event.object), None)
         else:
             self._items[_key(event.object)] = event.object

@@ -30,6 +30,8 @@ class EtcdNode:
 @dataclass(frozen=True, slots=True)
 class Balancer:
     """The load balancer of `node`. etcd: empty where the node serves no etcd port, which is so on every worker.
+    certificate: a short name for the one that etcd's members are asked for their health with, "" before it is known:
+    HAProxy reads it only when it reads its configuration.
 
     Raises ValueError for a worker with etcd: there its port would be root over all Secrets.
     """
@@ -38,6 +40,7 @@ class Balancer:
     control_node: bool
     servers: tuple[ApiNode, ...]
     etcd: tuple[EtcdNode, ...] = ()
+    certificate: str = ""
 
     def __post_init__(self) -> None:
         if self.etcd and not self.control_node:

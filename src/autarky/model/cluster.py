@@ -124,12 +124,23 @@ class ExternalEtcd:
 
 @dataclass(frozen=True, slots=True)
 class CertificateSettings:
-    """Key type, lifetimes in days, and a directory with the user's own CA pairs (or None)."""
+    """Key type, lifetimes in days, and a directory with the user's own CA pairs (or None).
+
+    leaf_seconds: how long what the node agents keep is good for, when that is not `leaf_days`. kubelet_seconds: the
+    same of kubelets' certificates, which the controller-manager signs; None leaves it to that.
+    """
 
     key_algorithm: Literal["EC", "RSA"] = "EC"
     ca_days: int = 3650
     leaf_days: int = 365
     ca_directory: str | None = None
+    leaf_seconds: int | None = None
+    kubelet_seconds: int | None = None
+
+    @property
+    def kept_seconds(self) -> int:
+        """The life of the leaves that the node agents keep."""
+        return self.leaf_days * 86400 if self.leaf_seconds is None else self.leaf_seconds
 
 
 @dataclass(frozen=True, slots=True)

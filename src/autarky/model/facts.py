@@ -30,5 +30,7 @@ class HostFacts:
     """Whether root may make a process less likely to be killed (CAP_SYS_RESOURCE); test hosts may not."""
     addresses: tuple[str, ...] = ()
     """All its IPv4 addresses of global scope; `address` is that of the default route."""
+    upstream_resolv_conf: str | None = None
+    """The file with the real name servers, where /etc/resolv.conf names a stub on the host's loopback; else None."""
     disk_total: int = 0
     """Bytes, as `disk_free`; 0 where it is not known."""

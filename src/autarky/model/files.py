@@ -27,6 +27,7 @@ class CertSpec:
 
     name: its file stem in the cluster's pki directory, e.g. "apiserver" or "etcd/server-n1".
     ca:   the name of the CA that signs it: "ca", "front-proxy-ca" or "etcd/ca".
+    lasting: it is good for as long as its CA.
     """
 
     name: str
@@ -36,3 +37,4 @@ class CertSpec:
     dns_names: tuple[str, ...] = ()
     ip_addresses: tuple[str, ...] = ()
     usages: tuple[Usage, ...] = ("client",)
+    lasting: bool = False

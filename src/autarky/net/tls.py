@@ -7,11 +7,20 @@ import ssl
 
 from autarky.errors import UserError
 
+_NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
+"""X509_V_FLAG_NO_CHECK_TIME of OpenSSL, for which Python has no name."""
+
 
 def client_context(
-    ca_pem: bytes | None, certificate_pem: bytes | None = None, key_pem: bytes | None = None
+    ca_pem: bytes | None,
+    certificate_pem: bytes | None = None,
+    key_pem: bytes | None = None,
+    *,
+    check_dates: bool = True,
 ) -> ssl.SSLContext:
     """A context that trusts only the given CAs (None: those of this machine) and acts as the given certificate.
+
+    check_dates: False for who does not trust the own clock. Names, key and chain are verified all the same.
 
     Raises UserError when OpenSSL cannot use what is given, without showing any of it.
     """
@@ -19,6 +28,8 @@ def client_context(
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A user's own CA may be an intermediate one, given without its root: trusting it is what was asked for.
     context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+    if not check_dates:
+        context.verify_flags |= _NO_CHECK_TIME
     if ca_pem is None:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     else:

@@ -12,11 +12,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from autarky.errors import UserError
 from autarky.payload.disk import full_disk_explained, remove_tree
 from autarky.payload.layers import keep_layer, stored_layer
 from autarky.payload.oci import Layer, write_tree_layer
@@ -91,8 +89,6 @@ async def debian_layer(store: Store, release: Release, layer: DebianLayer, progr
     found = stored_layer(store, key)
     if found is not None:
         return found
-    if shutil.which("mmdebstrap") is None:
-        raise UserError("mmdebstrap is needed to make image layers", fix="apt-get install mmdebstrap")
     lower = [await debian_layer(store, release, release.layer(name), progress) for name in layer.below]
     lower_packages = [package for name in layer.below for package in release.layer(name).packages]
     with store.scratch(f"debian-{layer.name}") as scratch, full_disk_explained(store.root):

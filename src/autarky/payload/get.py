@@ -7,14 +7,15 @@ once; what is handed out was verified by digest. With a warm store it needs neit
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from autarky.errors import UserError
 from autarky.payload import gobuild
 from autarky.payload.artefacts import Payload, missing, stored_binary, stored_image
-from autarky.payload.images import build_images
+from autarky.payload.build_tools import Needs, refuse_missing_tools
+from autarky.payload.images import build_images, missing_layers
 from autarky.payload.programs import side_by_side
-from autarky.payload.release import BinarySpec, Release, wanted_binaries, wanted_images
+from autarky.payload.release import BinarySpec, Component, Release, wanted_binaries, wanted_images
 from autarky.payload.store import Store
 from autarky.ports import Progress
 from autarky.store import waiting_lock
@@ -57,18 +58,29 @@ async def _build(release: Release, groups: Collection[str], progress: Progress) 
     await asyncio.to_thread(missing, store, release, groups)
     for digest in sorted(store.damaged):
         progress.note(f"blob {digest[:16]} of the store was changed or cut short; it is made again")
-    await _build_binaries(store, release, groups, progress)
+    lacking = _lacking_binaries(store, release, groups)
+    components = {component.name: component for component in release.components}
+    lacks_layers, lacks_python = missing_layers(store, release, groups)
+    compiled = [name for name in lacking if components[name].cgo]
+    lacks_go = bool(lacking) and not await gobuild.go_is_there()
+    await refuse_missing_tools(Needs(compiled, layers=lacks_layers, pip=lacks_python or lacks_go))
+    if lacking:
+        await _build_binaries(store, components, lacking, progress)
     await build_images(store, release, groups, progress)
 
 
-async def _build_binaries(store: Store, release: Release, groups: Collection[str], progress: Progress) -> None:
+def _lacking_binaries(store: Store, release: Release, groups: Collection[str]) -> dict[str, list[BinarySpec]]:
+    """Component → its binaries that are not in the store."""
     lacking: dict[str, list[BinarySpec]] = {}
-    components = {component.name: component for component in release.components}
     for component, binary in wanted_binaries(release, groups):
         if stored_binary(store, component, binary) is None:
             lacking.setdefault(component.name, []).append(binary)
-    if not lacking:
-        return
+    return lacking
+
+
+async def _build_binaries(
+    store: Store, components: Mapping[str, Component], lacking: Mapping[str, Sequence[BinarySpec]], progress: Progress
+) -> None:
     go = await gobuild.find_go(progress)
     await side_by_side(
         gobuild.build_binaries(go, store, components[name], binaries, progress) for name, binaries in lacking.items()

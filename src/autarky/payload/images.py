@@ -8,9 +8,9 @@ from collections.abc import Collection
 from autarky.errors import UserError
 from autarky.payload import agent
 from autarky.payload.artefacts import find_binary, image_key, image_layers, stored_image
-from autarky.payload.debian import debian_layer
+from autarky.payload.debian import debian_key, debian_layer
 from autarky.payload.disk import full_disk_explained
-from autarky.payload.layers import binary_layer
+from autarky.payload.layers import binary_layer, stored_layer
 from autarky.payload.oci import ImageConfig, write_archive
 from autarky.payload.programs import in_thread, side_by_side
 from autarky.payload.release import ImageSpec, Release, wanted_images
@@ -28,6 +28,15 @@ async def build_images(store: Store, release: Release, groups: Collection[str], 
     if missing:
         progress.progress("images", len(missing), len(missing))
         progress.note(f"built images: {', '.join(image.name for image in missing)}")
+
+
+def missing_layers(store: Store, release: Release, groups: Collection[str]) -> tuple[bool, bool]:
+    """Whether layers of Debian packages, and one of Python packages, are to be made for images that are missing."""
+    missing = [image for image in wanted_images(release, groups) if stored_image(store, release, image) is None]
+    names = {name for image in missing for name in image_layers(release, image)}
+    debian = any(stored_layer(store, debian_key(release, release.layer(name))) is None for name in names)
+    agents = any(image.base == "agent" for image in missing)
+    return debian, agents and stored_layer(store, agent.dependencies_key(release)) is None
 
 
 async def _build_layers(store: Store, release: Release, images: Collection[ImageSpec], progress: Progress) -> None:

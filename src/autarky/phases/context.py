@@ -7,11 +7,13 @@ What must survive lies on the hosts, in the API, or in the cluster's directory (
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from autarky.decide.belonging import Ours, Said
 from autarky.decide.founders import Memory
 from autarky.errors import UserError
 from autarky.model import ports
@@ -19,8 +21,10 @@ from autarky.model.cluster import Cluster, Node
 from autarky.model.facts import HostFacts
 from autarky.payload import Payload, Release, image_reference
 from autarky.pki import PkiStore
+from autarky.pki.fresh import Fresh, IssuingFiles
 from autarky.ports import Clock, Host, Kube, Machines, Progress
-from autarky.render.values import Credentials, Inputs
+from autarky.render import cluster_record, leaves
+from autarky.render.values import Credentials, Inputs, pretty_json
 
 Connect = Callable[[Sequence[str], str], Kube]
 """(URLs of equal servers, certificate name in the pki directory) → a client that uses one that answers."""
@@ -52,21 +56,31 @@ class Context:
     clock: Clock
     directory: Path
     silence: Progress
+    file_content: bytes = b""
+    """The cluster file as the cluster's directory is to keep it; empty where nothing is to be kept."""
+    file_waits: bool = False
+    """Whether that waits until hosts have been asked that did not run."""
     demoted: frozenset[str] = frozenset()
+    document: Mapping[str, Any] | None = None
+    """The cluster file that is applied, as `config.dump` has it; None for what applies none."""
+    known: Sequence[Mapping[str, Any]] | None = None
+    """The files that this machine knows the cluster by; None for what replaces whatever was applied before."""
     take_ownership: bool = False
     """Whether edits by others are taken back (`up --take-ownership`)."""
     in_file: Cluster | None = None
     """The cluster as its file has it, once `cluster` follows edits of the ControlPlane object."""
-    adopted: dict[str, bytes] = field(default_factory=dict, repr=False)
-    """Credentials that the cluster has issued itself, in place of those of the same names in the pki directory."""
     payload: Payload | None = None
     facts: dict[str, HostFacts] = field(default_factory=dict)
-    owners: dict[str, str] = field(default_factory=dict)
-    """Node → the cluster whose marker lies on its host."""
+    owners: dict[str, Said] = field(default_factory=dict)
+    """Node → whose its host says it is; hosts without a marker are not in it."""
+    versions: dict[str, str | None] = field(default_factory=dict)
+    """Node → the version of Kubernetes in that marker; None in one of a release that noted none."""
     memories: dict[str, Memory] = field(default_factory=dict)
     """Node → what its host remembers of the cluster's beginning."""
     absent: dict[str, str] = field(default_factory=dict)
     """Node → why its host could not be asked."""
+    lender: str | None = None
+    """The control node that lends what this state directory has not (`borrow`), and signs."""
     surplus: tuple[Node, ...] = ()
     """Nodes that are in the cluster and not in its file."""
     labelled: frozenset[str] = frozenset()
@@ -82,6 +96,11 @@ class Context:
         the join inventory must fit. A node goes by `autarky node remove`, not by a line that is missing."""
         known = tuple(node for node in self.surplus if node.address is not None)
         return replace(self.cluster, nodes=(*self.cluster.nodes, *known)) if known else self.cluster
+
+    @property
+    def ours(self) -> Ours:
+        """The cluster that this state directory has: by its CA, if it has one yet."""
+        return Ours(self.cluster.name, self.pki.fingerprint())
 
     @property
     def founded(self) -> bool:
@@ -131,8 +150,17 @@ class Context:
     def inputs(self) -> Inputs:
         """What the renderers need; the addresses must be known and the certificates issued."""
         images = {component: image_reference(self.release, component) for component in IMAGE_COMPONENTS}
-        credentials = Credentials({**self.pki.files(), **external_etcd_files(self.cluster), **self.adopted})
-        return Inputs(self.whole, images, credentials, self.facts)
+        files = {**self.pki.files(), **external_etcd_files(self.cluster)}
+        credentials = Credentials(with_first_leaves(self.whole, files))
+        return Inputs(self.whole, images, credentials, self.facts, self._record())
+
+    def _record(self) -> bytes:
+        """What control nodes keep of the cluster; nothing while it is not known who is in it."""
+        return self.record_of(self.whole.nodes) if self.addresses_known else b""
+
+    def record_of(self, nodes: Sequence[Node]) -> bytes:
+        """What control nodes keep of a cluster of these nodes; nothing where no file is applied."""
+        return b"" if self.document is None else cluster_record.record(self.document, memory_of(nodes))
 
     # --- the API ---
 
@@ -159,6 +187,28 @@ class Context:
         if self._kube is not None:
             await self._kube.close()
         await self.machines.close()
+
+
+def memory_of(nodes: Sequence[Node]) -> bytes:
+    """What is to be remembered of these nodes, whose addresses are known."""
+    return pretty_json(
+        {
+            node.name: {
+                "host": str(node.host),
+                "address": node.known_address(),
+                "controlPlane": node.control_plane,
+                "founder": node.founder,
+            }
+            for node in nodes
+        }
+    )
+
+
+def with_first_leaves(cluster: Cluster, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    """The files, and what hosts begin with, issued when it is asked for: agents and kubelets renew it from then on."""
+    # A label makes any node a control node. Nothing is issued that nobody asks for.
+    specs = [(spec, timedelta(seconds=life)) for spec, life in leaves.first_specs(cluster, cluster.nodes)]
+    return IssuingFiles(files, Fresh(specs, cluster.certificates.key_algorithm, datetime.now(UTC)))
 
 
 def external_etcd_files(cluster: Cluster) -> dict[str, bytes]:

@@ -20,7 +20,7 @@ from autarky.phases.context import Context
 from autarky.phases.hosts import observe
 from autarky.phases.labelled import find_labelled
 from autarky.phases.pivot import LEVELS
-from autarky.phases.status import gather
+from autarky.phases.status import ADMINISTRATOR, gather
 from autarky.ports import Host
 from autarky.render import controllers, nllb, standby
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
@@ -92,6 +92,7 @@ async def evidence(context: Context) -> ClusterEvidence:
         hosted=hosted,
         withdrawn=withdrawn,
         conditions=conditions,
+        admin=next((one for one in status.overdue if ADMINISTRATOR in one), ""),
     )
 
 

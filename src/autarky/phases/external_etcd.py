@@ -3,13 +3,14 @@ any external etcd answers with the certificates given, before anything is built 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autarky import places
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
-from autarky.errors import TimedOut, UserError
+from autarky.errors import AutarkyError, TimedOut, UserError
 from autarky.phases.context import Context
 from autarky.phases.prepare import changed_files, install_binaries, missing_binaries
 from autarky.ports import Host, Progress
@@ -17,6 +18,13 @@ from autarky.render import api_server, etcd
 from autarky.render import node as render_node
 
 START_TIMEOUT = 60.0
+LOOK = (
+    'etcdctl="$1"; root="$2"; shift 2; ca=$(find -L "$root" -name etcd-ca.crt | head -n1); files=$(dirname "$ca")\n'
+    '[ -x "$etcdctl" ] && [ -n "$ca" ] || exit 64\n'
+    'exec "$etcdctl" --endpoints="$1" --command-timeout=3s --cacert="$ca"'
+    ' --cert="$files/etcd-client.crt" --key="$files/etcd-client.key" endpoint health -w json'
+)
+"""Where the files of the API server's standby lie depends on what it was made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +108,33 @@ class CheckExternalEtcd:
                 fix="see that the endpoints in spec.etcd.external can be reached from the control nodes, that "
                 "caFile signed its server certificate, and that it accepts certFile and keyFile",
             ) from error
+
+
+async def seen_health(context: Context) -> Mapping[str, str]:
+    """Endpoint → what is wrong with it, "" when it is well: as the first control node that can look sees it, with the
+    API servers' own client certificate. Empty when none can; never fails."""
+    external = context.cluster.external_etcd
+    for node in context.present(context.control_nodes) if external is not None else ():
+        host = context.machines.host(node.name)
+        if host is None or external is None:
+            continue
+        root = f"{places.STANDBY}/{api_server.COMPONENT}/current/files"
+        argv = ["bash", "-c", LOOK, "bash", f"{places.BIN}/etcdctl", root, ",".join(external.endpoints)]
+        try:
+            if found := _healths((await host.run(argv, check=False)).text):
+                return found
+        except AutarkyError:
+            continue
+    return {}
+
+
+def _healths(said: str) -> dict[str, str]:
+    """Of what etcdctl prints; empty when it does not say."""
+    try:
+        return {one["endpoint"]: "" if one["health"] else _why(one) for one in json.loads(said)}
+    except (ValueError, KeyError, TypeError):
+        return {}
+
+
+def _why(one: Mapping[str, object]) -> str:
+    return str(one.get("error") or "it is not healthy")[:200]

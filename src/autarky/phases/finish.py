@@ -10,7 +10,7 @@ from autarky.decide.pods import is_ready, pressure
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
 from autarky.phases import members
-from autarky.phases.context import Context
+from autarky.phases.context import Context, memory_of
 from autarky.phases.pivot import withdrawn_pods
 from autarky.ports import Object, Progress
 from autarky.render.kubeconfig import client_kubeconfig
@@ -111,5 +111,5 @@ class WriteKubeconfig:
             client_kubeconfig(context.inputs(), "kubernetes-admin", "admin", server=server, servers=sorted(servers))
             for server in servers
         ]
-        nodes = members.memory_of(context.whole.nodes)
+        nodes = memory_of(context.whole.nodes)
         return {context.directory / "kubeconfig": kubeconfigs, members.path_of(context.directory): [nodes]}

@@ -12,8 +12,10 @@ from autarky.decide.founders import Memory
 from autarky.engine.phase import Change, Kept
 from autarky.errors import Problems, Unreachable, UserError
 from autarky.model.cluster import Node
-from autarky.phases import members
+from autarky.phases import belonging, kept_file, members
+from autarky.phases.borrow import borrow, refuse_old_file
 from autarky.phases.context import Context, for_each
+from autarky.phases.version_check import refuse_another_version
 from autarky.ports import Host, Progress
 
 FOUNDED = f"{places.HOST_STATE}/founded"
@@ -50,15 +52,15 @@ class CheckHosts:
     timeout: float = 60
 
     async def plan(self, context: Context) -> Sequence[Change | Kept]:
-        await observe(context)
-        refuse_foreign_hosts(context)
+        await look(context)
         context.warnings = refuse_errors(context)
         await self._refuse_silence(context)
         changes = [Change(f"check host {name} once it runs") for name, why in context.absent.items() if why == _OFF]
+        changes += kept_file.changes(context, all_seen=not context.absent) if context.file_waits else []
         return [*changes, *(_taken_out(node) for node in context.surplus)]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        """Only reached where a host did not run when its plan was made."""
+        """Only reached where a host did not run when its plan was made, or the cluster's file was not kept before."""
         await self.plan(context)
         for warning in context.warnings:
             progress.note(warning)
@@ -67,6 +69,7 @@ class CheckHosts:
         if context.absent and not await context.api_answers():
             missing = [UserError(f"host {name}: {why}", fix="power it on") for name, why in context.absent.items()]
             raise Problems("some hosts are not there", missing)
+        kept_file.keep(context, all_seen=not context.absent)
 
     async def _refuse_silence(self, context: Context) -> None:
         """A cluster that serves is worked on without the host that does not answer; one that is not up needs all
@@ -79,6 +82,16 @@ class CheckHosts:
 def _taken_out(node: Node) -> Kept:
     kept = f"kept (`autarky node remove {node.name}` ends it)"
     return Kept(f"node {node.name}", "membership", "none, since the file does not have it", kept)
+
+
+async def look(context: Context, *, passed_over: str | None = None) -> None:
+    """Observe, refuse what cannot become of what was seen, and borrow what this machine has not. passed_over: a node
+    whose machine is said to be gone; what answers in its place may be anybody's."""
+    await observe(context)
+    await refuse_foreign_hosts(context, passed_over=passed_over)
+    await refuse_another_version(context)
+    await borrow(context)
+    await refuse_old_file(context)
 
 
 async def observe(context: Context) -> None:
@@ -113,35 +126,44 @@ async def observe(context: Context) -> None:
 async def _look_at(context: Context, node: Node, host: Host) -> None:
     context.facts[node.name] = await host.facts()
     marker = await host.read(places.NODE_MARKER)
-    context.memories[node.name] = Memory()
     if marker is None:
+        context.memories[node.name] = Memory()
         return
-    said = json.loads(marker)
-    context.owners[node.name] = said["cluster"]
-    if "founders" in said:
+    said = await belonging.said_by(host, marker)
+    context.owners[node.name] = said
+    context.versions[node.name] = said.version
+    if said.cluster is None:
+        return  # it is damaged: what the others remember of the node counts
+    context.memories[node.name] = Memory()
+    founders = _founders(marker)
+    if founders is not None:
         founded = await host.read(FOUNDED) is not None
-        context.memories[node.name] = Memory(frozenset(said["founders"]), founded)
+        context.memories[node.name] = Memory(founders, founded)
     elif await host.read(_OLD_FOUNDER) is not None:
         context.memories[node.name] = Memory(frozenset({node.name}), founded=True)
 
 
-def refuse_foreign_hosts(context: Context) -> None:
-    """A host of another cluster is never touched."""
-    foreign = [
-        UserError(
-            f"host {name} belongs to the cluster {owner}",
-            fix=f"take that cluster down first (`autarky down --cluster {owner}`), or name another host",
-        )
-        for name, owner in context.owners.items()
-        if owner != context.cluster.name
-    ]
+def _founders(marker: bytes) -> frozenset[str] | None:
+    """None where the marker has no word on them, or cannot be read."""
+    try:
+        return frozenset(json.loads(marker)["founders"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+async def refuse_foreign_hosts(context: Context, *, passed_over: str | None = None) -> None:
+    """A host that is not proven to be of our own cluster is never touched, and nothing is written here either: what
+    would be issued in place of a cluster's own CA is the end of that cluster."""
+    said_by = {name: said for name, said in context.owners.items() if name != passed_over}
+    refusals = {name: await belonging.refusal(context, name, said) for name, said in said_by.items()}
+    foreign = [UserError(f"host {name} {r.seen}", fix=r.go_on) for name, r in refusals.items() if r is not None]
     if foreign:
         raise Problems("some hosts are not free", foreign)
 
 
 def refuse_errors(context: Context) -> list[str]:
     """Judge what was seen; raise all errors at once, return the warnings as sentences."""
-    ours = frozenset(name for name, owner in context.owners.items() if owner == context.cluster.name)
+    ours = frozenset(context.owners)  # all others have been refused
     findings = preflight.checks(context.cluster, context.facts, ours=ours, demoted=context.demoted)
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:

@@ -8,6 +8,7 @@ from autarky import places
 from autarky.errors import AutarkyError
 from autarky.model.cluster import Node
 from autarky.phases.context import Context
+from autarky.ports import Host
 from autarky.render.values import CONTROL_PLANE_FACT
 
 
@@ -35,7 +36,12 @@ async def _is_control_node(context: Context, node: Node) -> bool:
     if host is None:
         return False
     try:
-        noted = await host.read(places.CONTROL_NODE_STATE)
+        return await is_labelled(host)
     except AutarkyError:
         return False
+
+
+async def is_labelled(host: Host) -> bool:
+    """Whether its agent has noted that a label has made it a control node."""
+    noted = await host.read(places.CONTROL_NODE_STATE)
     return noted is not None and b'"ready"' in noted

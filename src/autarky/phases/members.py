@@ -8,16 +8,17 @@ node that is not in the file any more still has a host.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from autarky.decide.founders import founders
+from autarky.duties.certificates import read_inventory
 from autarky.errors import ApiError, Unreachable
 from autarky.model.cluster import Cluster, HostRef, Node
 from autarky.phases.context import Context
 from autarky.ports import Object
-from autarky.render.values import CONTROL_PLANE_FACT, pretty_json
+from autarky.render.values import CONTROL_PLANE_FACT
 
 _FILE = "nodes.json"
 
@@ -28,10 +29,14 @@ _FILE = "nodes.json"
 def remembered(directory: Path) -> dict[str, Node]:
     """The nodes as the last `up` knew them; none where that is not known."""
     try:
-        content: Mapping[str, Mapping[str, str | bool]] = json.loads((directory / _FILE).read_text())
-        return {name: _node(name, said) for name, said in content.items()}
+        return nodes_of(json.loads((directory / _FILE).read_text()))
     except (OSError, ValueError, KeyError):
         return {}
+
+
+def nodes_of(memory: Mapping[str, Mapping[str, str | bool]]) -> dict[str, Node]:
+    """The nodes that `memory_of` remembers. ValueError, KeyError."""
+    return {name: _node(name, said) for name, said in memory.items()}
 
 
 def _node(name: str, said: Mapping[str, str | bool]) -> Node:
@@ -51,21 +56,6 @@ def path_of(directory: Path) -> Path:
     return directory / _FILE
 
 
-def memory_of(nodes: Sequence[Node]) -> bytes:
-    """What is to be remembered of these nodes, whose addresses are known."""
-    return pretty_json(
-        {
-            node.name: {
-                "host": str(node.host),
-                "address": node.known_address(),
-                "controlPlane": node.control_plane,
-                "founder": node.founder,
-            }
-            for node in nodes
-        }
-    )
-
-
 # --- putting it together ------------------------------------------------------------------------------------
 
 
@@ -79,7 +69,8 @@ async def learn(context: Context) -> None:
     context.cluster = replace(context.cluster, nodes=nodes)
     context.surplus = tuple(known.values())
     live = {name: obj for name, obj in (await _live_nodes(context)).items() if name not in _in_file(context)}
-    joined = {name: _surplus(name, obj, known) for name, obj in live.items()}
+    inventory = await read_inventory(context.kube()) if live else {}
+    joined = {name: _surplus(name, obj, known, inventory) for name, obj in live.items()}
     context.surplus = tuple({**known, **joined}.values())
 
 
@@ -97,12 +88,15 @@ async def _live_nodes(context: Context) -> dict[str, Object]:
         return {}
 
 
-def _surplus(name: str, obj: Object, known: Mapping[str, Node]) -> Node:
-    """A node as the API has it: somebody may have joined it with another file, or made a control node of it."""
+def _surplus(name: str, obj: Object, known: Mapping[str, Node], inventory: Mapping[str, frozenset[str]]) -> Node:
+    """A node as the API has it: somebody may have joined it with another file, or made a control node of it. Its
+    address is that of the join inventory, which is written anew with it: what its kubelet says counts only where
+    there is no inventory at all."""
     control = CONTROL_PLANE_FACT in (obj["metadata"].get("labels") or {})
+    address = min(inventory.get(name, ()), default=None) if inventory else _address(obj)
     if name in known:
-        return replace(known[name], control_plane=control, address=_address(obj) or known[name].address)
-    return Node(name, HostRef("ssh", name), control, address=_address(obj), founder=False)
+        return replace(known[name], control_plane=control, address=address or known[name].address)
+    return Node(name, HostRef("ssh", name), control, address=address, founder=False)
 
 
 def _address(obj: Object) -> str | None:

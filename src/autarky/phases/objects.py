@@ -18,8 +18,9 @@ from autarky.phases.admit import judging
 from autarky.phases.context import Context
 from autarky.phases.ownership import Look
 from autarky.ports import Object, Progress
+from autarky.render import access
 from autarky.render.objects import Part, parts
-from autarky.render.values import Inputs
+from autarky.render.values import MANAGED_BY, Inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +30,30 @@ class ApplyObjects:
     timeout: float = 180
 
     async def plan(self, context: Context) -> Sequence[Change | Kept]:
-        return await _all(context).plan(context)
+        former = [Change(f"delete {name}, which an earlier release made") for name in await _former(context)]
+        return [*await _all(context).plan(context), *former]
 
     async def run(self, context: Context, progress: Progress) -> None:
         async with judging(context, context.present(context.cluster.nodes), progress):
             await _all(context).run(context, progress)
+            for name in await _former(context):
+                await context.kube().delete(*_FORMER[name])
+                progress.note(f"{name} is deleted, which an earlier release made")
+
+
+_FORMER = {f"{kind} {name}": (api_version, kind, name) for api_version, kind, name in access.FORMER}
+
+
+async def _former(context: Context) -> list[str]:
+    """Those of ours that are still there; one that somebody else made under such a name is theirs."""
+    if not await context.api_answers():
+        return []
+    found = []
+    for description, reference in _FORMER.items():
+        live = await context.kube().get(*reference)
+        if live is not None and MANAGED_BY.items() <= (live["metadata"].get("labels") or {}).items():
+            found.append(description)
+    return found
 
 
 def _all(context: Context) -> ApplyParts:

@@ -10,22 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from autarky.decide import applied
 from autarky.decide.drift import ABSENT, Comparison, Path, compare, without
 from autarky.decide.field_owners import Edit, edits
-from autarky.duties import hosting, serving
+from autarky.decide.running_version import by_the_api
+from autarky.duties import hosting
 from autarky.engine.phase import Change, Kept
-from autarky.errors import ApiError, Conflict, UserError
+from autarky.errors import Conflict
 from autarky.model.cluster import Cluster, Level, Rollback
 from autarky.phases.context import Context
-from autarky.pki.check import why_unfit
+from autarky.phases.version_check import live_control_plane, refuse_other_than
 from autarky.ports import Kube, Object, Progress
-from autarky.render import api_server, standby
-from autarky.render.certificates import certificate_specs
-from autarky.render.crds import API_VERSION, CONTROL_PLANE, control_plane
-from autarky.render.values import RENDERED_HASH, SYSTEM
+from autarky.render import standby
+from autarky.render.crds import control_plane
+from autarky.render.values import RENDERED_HASH
 
 EXCHANGE_TRIES = 5
 
@@ -160,7 +159,8 @@ def _kept(edit: Edit) -> Kept:
 class FollowControlPlane:
     """From here on, `context.cluster` has the edits of the ControlPlane object that the file does not contradict.
 
-    The version is not followed: an upgrade is more than applying other images, and another one in the file is refused.
+    The version is not followed: an upgrade is more than applying other images. Another one in the file was refused
+    before the first write (`version_check`), and is here where the API answers for the first time.
     """
 
     name: str = "follow-control-plane"
@@ -171,9 +171,8 @@ class FollowControlPlane:
         if not await context.api_answers():
             return []
         record = await follow(context)
-        await adopt_serving_certificate(context)
         if record is not None:
-            _refuse_another_version(record, control_plane(context.cluster))
+            refuse_other_than(by_the_api(record["spec"].get("version")), context.cluster.kubernetes_version)
         return []
 
     async def run(self, context: Context, progress: Progress) -> None:
@@ -184,7 +183,7 @@ async def follow(context: Context) -> Object | None:
     """Look at the ControlPlane and, unless ownership is taken back, follow its edits. What was applied to it last;
     None where that is not known."""
     wanted = control_plane(context.cluster)
-    live = await _control_plane(context.kube())
+    live = await live_control_plane(context.kube())
     record = None if live is None else applied.record_of(live)
     if live is None or record is None or context.take_ownership:
         return record
@@ -192,38 +191,6 @@ async def follow(context: Context) -> Object | None:
     context.in_file = context.cluster
     context.cluster = with_spec(context.cluster, comparison.merged["spec"])
     return record
-
-
-async def adopt_serving_certificate(context: Context) -> None:
-    """The API servers' certificate that the operator has issued for control nodes that a label made is ours as well,
-    as long as it is good for all that the file wants."""
-    live = await context.kube().get(hosting.APPS, hosting.kind_of(api_server.COMPONENT), api_server.COMPONENT, SYSTEM)
-    secret = None if live is None else serving.secret_of(live["spec"]["template"])
-    pair = None if secret is None else await serving.read_pair(context.kube(), secret)
-    if pair is None or not context.pki.complete("ca"):
-        return
-    wanted = next(spec for spec in certificate_specs(context.whole) if spec.name == api_server.SERVING)
-    ca_pem = context.pki.read("ca").certificate
-    if why_unfit(pair, wanted, ca_pem, datetime.now(UTC), may_name_more=True) is None:
-        context.adopted = {serving.CERTIFICATE: pair.certificate, serving.KEY: pair.key}
-
-
-async def _control_plane(kube: Kube) -> Object | None:
-    try:
-        return await kube.get(API_VERSION, "ControlPlane", CONTROL_PLANE)
-    except ApiError as error:
-        if error.status == 404:  # its definition is not there yet
-            return None
-        raise
-
-
-def _refuse_another_version(record: Object, wanted: Object) -> None:
-    runs, asked = record["spec"]["version"], wanted["spec"]["version"]
-    if runs != asked:
-        raise UserError(
-            f"the cluster runs Kubernetes {runs} and the file says {asked}: upgrades are not built yet",
-            fix=f'set kubernetesVersion: "{runs.removeprefix("v")}" in the file',
-        )
 
 
 def with_spec(cluster: Cluster, spec: Object) -> Cluster:

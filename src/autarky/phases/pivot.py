@@ -1,30 +1,33 @@
-"""The pivot: the hosted slots take over from the standbys. `decide/slots.py` decides; this only looks and acts.
+"""The pivot: the hosted slots take over from the standbys. `decide/slots.py` decides for the API server and
+`decide/leadership.py` for level 3, as in the node agents; this only looks and acts.
 
-Look: the hosted pods' readiness as their kubelet saw it on their own port, whether the load balancer
-holds the hosted API server for healthy, which standbys are active. Act: activate, withdraw, and wait for
-the pods of a withdrawn standby to end.
+Look: the hosted pods' readiness as their kubelet saw it on their own port, whether the load balancer holds the hosted
+API server for healthy, who renews the leases of level 3, which standbys are active. Act: activate, withdraw, and wait
+for the pods of a withdrawn standby to end.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 
-from autarky.decide import slots
-from autarky.decide.pods import pod_health
+from autarky.decide import leadership, level_3_told, slots
+from autarky.decide.pods import is_mirror, is_ready, pod_health, said_to_run
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
-from autarky.errors import ApiError, Unreachable
+from autarky.errors import ApiError, CommandFailed, Unreachable
 from autarky.model import ports
 from autarky.model.cluster import Level, Node
 from autarky.phases.context import Context, for_each
+from autarky.phases.prepare import CTR
 from autarky.ports import Host, Kube, Object, Progress
-from autarky.render import api_server, standby
-from autarky.render.values import SYSTEM
+from autarky.render import api_server, controllers, standby
+from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
 
 LEVELS = dict.fromkeys(standby.COMPONENTS, Level.CONTROLLERS) | {api_server.COMPONENT: Level.API_SERVER}
+LEASE = ("coordination.k8s.io/v1", "Lease")
 PIVOT_TIMEOUT = 240.0
 POLL_SECONDS = 0.5
 """Each look runs three commands on every control node, while all of them start API servers."""
@@ -43,7 +46,7 @@ class Pivot:
             Change(f"pivot {component} on {name} to its {_wanted(context, component)} slot")
             for name, seen in (await look_everywhere(context)).items()
             for component, view in seen.items()
-            if not slots.decide(wanted_slot(context, component), view, slots.Memory(), 0.0).settled
+            if not Judge().judge(wanted_slot(context, component), view, 0.0).settled
         ]
 
     async def run(self, context: Context, progress: Progress) -> None:
@@ -72,13 +75,43 @@ def _wanted(context: Context, component: str) -> str:
     return wanted_slot(context, component).value
 
 
+View = slots.Seen | leadership.Seen
+"""One observation of a component on a node: of the API server, or of what leads by a lease."""
+
+
+@dataclass(slots=True)
+class Judge:
+    """What one component on one node needs, look after look. first: the lease as it was at the first look."""
+
+    _slot: slots.Memory = field(default_factory=slots.Memory)
+    _lease: leadership.LeaseMemory = field(default_factory=leadership.LeaseMemory)
+    first: leadership.Lease | None = None
+
+    def judge(self, wanted: slots.Slot, view: View, now: float) -> slots.Decision:
+        """As the node's own agent does; but a second of being Ready is enough. What ends some time after its start is
+        covered by the agents, and the next of these looks brings back a standby whose lease nobody takes."""
+        if isinstance(view, slots.Seen):
+            decision = slots.decide(wanted, view, self._slot, now)
+            self._slot = decision.memory
+            return decision
+        found = leadership.decide(wanted, view, self._lease, now, settle=slots.SETTLE_SECONDS)
+        self._lease, self.first = found.memory, self.first or view.lease
+        return found.decision
+
+    def has_settled(self, wanted: slots.Slot, view: View, decision: slots.Decision) -> bool:
+        """Where a lease decides, only when it was seen to be renewed: one that is held may be a dead one's."""
+        if isinstance(view, slots.Seen) or wanted is slots.Slot.STANDBY or not decision.settled:
+            return decision.settled
+        return view.lease is not None and bool(view.lease.holder) and view.lease != self.first
+
+
 @dataclass(slots=True)
 class Driver:
     """Observe → decide → act for all nodes, until every component has settled on each."""
 
     context: Context
     progress: Progress
-    memory: dict[tuple[str, str], slots.Memory] = field(default_factory=dict)
+    judges: dict[tuple[str, str], Judge] = field(default_factory=lambda: defaultdict(Judge))
 
     async def step(self) -> str | None:
         """One round; None when all have settled, else what is still open."""
@@ -87,80 +120,131 @@ class Driver:
         open_ = await for_each(pivoting(self.context), lambda node: self._node(node, seen[node.name], now))
         return "; ".join(sentence for sentence in open_.values() if sentence) or None
 
-    async def _node(self, node: Node, seen: Mapping[str, slots.Seen], now: float) -> str:
+    async def _node(self, node: Node, seen: Mapping[str, View], now: float) -> str:
         open_ = []
         for component, view in seen.items():
-            key = (node.name, component)
-            wanted = wanted_slot(self.context, component)
-            decision = slots.decide(wanted, view, self.memory.get(key, slots.Memory()), now)
-            self.memory[key] = decision.memory
+            judge, wanted = self.judges[node.name, component], wanted_slot(self.context, component)
+            decision = judge.judge(wanted, view, now)
             for action in decision.actions:
                 await self._act(node, component, action, decision.sentence)
-            if not decision.settled:
+            if not judge.has_settled(wanted, view, decision):
                 open_.append(f"{component} on {node.name}: {decision.sentence}")
         return "; ".join(open_)
 
     async def _act(self, node: Node, component: str, action: slots.Action, why: str) -> None:
         verb = {slots.Action.ACTIVATE_STANDBY: "activate", slots.Action.WITHDRAW_STANDBY: "withdraw"}[action]
         self.progress.note(f"{component} on {node.name}: {why}")
-        await self.context.host(node).run([standby.SCRIPT_PATH, verb, component])
+        try:
+            await self.context.host(node).run([standby.SCRIPT_PATH, verb, component])
+        except CommandFailed as error:
+            if error.status != standby.NO_LOCK:
+                raise
+            self.progress.note(f"{component} on {node.name}: tried again, since {error.stderr.strip()}")
 
 
 # --- looking ---------------------------------------------------------------------------------------
 
 
-async def look_everywhere(context: Context) -> dict[str, dict[str, slots.Seen]]:
-    """One observation of every component on every node: node → component → what was seen. A component is covered
+@dataclass(frozen=True, slots=True)
+class ApiSeen:
+    """What the API said: the hosted pods, the nodes that could lead level 3, and component → its lease."""
+
+    pods: list[Object]
+    ready_control_nodes: frozenset[str]
+    leases: Mapping[str, Object | None]
+
+
+async def look_everywhere(context: Context) -> dict[str, dict[str, View]]:
+    """One observation of every component on every node: node → component → what was seen. The API server is covered
     where another node has it: hosted, or as its standby."""
-    pods = await _hosted_pods(context.kube())
-    seen = await for_each(pivoting(context), lambda node: look(context, node, pods))
+    api = await _api_seen(context.kube())
+    seen = await for_each(pivoting(context), lambda node: look(context, node, api))
     return {
         name: {
-            component: replace(view, covered=_is_elsewhere(seen, name, component)) for component, view in views.items()
+            component: replace(view, covered=_is_elsewhere(seen, name, component))
+            if isinstance(view, slots.Seen)
+            else view
+            for component, view in views.items()
         }
         for name, views in seen.items()
     }
 
 
-def _is_elsewhere(seen: Mapping[str, Mapping[str, slots.Seen]], node: str, component: str) -> bool:
+def _is_elsewhere(seen: Mapping[str, Mapping[str, View]], node: str, component: str) -> bool:
     others = [views[component] for name, views in seen.items() if name != node]
     return any(view.standby_active or view.hosted is slots.Health.READY for view in others)
 
 
-async def look(context: Context, node: Node, pods: list[Object] | None) -> dict[str, slots.Seen]:
-    """One observation of every component on one control node; `pods`: the hosted ones, None where unknown."""
+async def look(context: Context, node: Node, api: ApiSeen | None) -> dict[str, View]:
+    """One observation of every component on one control node; `api`: None where it is not known what it shows."""
     host = context.host(node)
-    listing, balanced, booted = await asyncio.gather(
+    listing, balanced, running = await asyncio.gather(
         host.run([standby.SCRIPT_PATH, "list"]),
         is_balanced(context, node, f"{node.name}-hosted"),
-        _booted(host),
+        _running(host),
     )
     active = {component: bool(a) for component, (_, a) in standby.parse_list(listing.text).items()}
-    return {
-        component: slots.Seen(
-            hosted=_health(pods, component, node, booted),
-            standby_active=active.get(component),
-            balanced=balanced,
-            balancer_applies=component == api_server.COMPONENT,
-        )
-        for component in standby.COMPONENTS
-    }
+    pods = None if api is None else api.pods
+    seen: dict[str, View] = {}
+    for component in standby.COMPONENTS:
+        hosted = _health(pods, component, node, running)
+        if component == api_server.COMPONENT:
+            seen[component] = slots.Seen(hosted, active.get(component), balanced, balancer_applies=True)
+        else:
+            hostname = context.facts[node.name].hostname if node.name in context.facts else node.name
+            seen[component] = _led(component, node.name, hostname, hosted, active.get(component), api)
+    return seen
 
 
-async def _hosted_pods(kube: Kube) -> list[Object] | None:
+def _led(
+    component: str,
+    node: str,
+    hostname: str,
+    hosted: slots.Health,
+    standby_active: bool | None,  # as it was seen
+    api: ApiSeen | None,
+) -> leadership.Seen:
+    """What the node's own agent would see of it."""
+    if api is None:
+        return leadership.Seen(hosted, None, standby_active, None, readable=False)
+    found = api.leases[component]
+    lease = None if found is None else leadership.lease_of(found)
+    told = level_3_told.Told(level_3_told.candidates(api.pods, api.ready_control_nodes, component))
+    own = _own_pods(api.pods, component, node)
+    newest = max(own, key=lambda pod: (is_ready(pod), pod["metadata"].get("creationTimestamp", "")), default=None)
+    return leadership.Seen(
+        hosted=hosted,
+        hosted_pod=None if newest is None else newest["metadata"].get("uid"),
+        standby_active=standby_active,
+        lease=lease,
+        readable=True,
+        elsewhere=leadership.is_held_elsewhere(lease, hostname),
+        candidates=told.elsewhere(node),
+    )
+
+
+async def _api_seen(kube: Kube) -> ApiSeen | None:
     try:
-        return await kube.list("v1", "Pod", namespace=SYSTEM, labels="autarky.dev/slot=hosted")
+        pods = await hosted_pods(kube)
+        nodes = await kube.list("v1", "Node")
+        leases = {name: await kube.get(*LEASE, name, SYSTEM) for name in controllers.CONTROLLERS}
     except (Unreachable, ApiError):
         return None
+    of_control = [node for node in nodes if CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {})]
+    return ApiSeen(pods, frozenset(node["metadata"]["name"] for node in of_control if is_ready(node)), leases)
 
 
-async def _booted(host: Host) -> datetime | None:
-    """When this boot of the node began, as its standby script noted; None when it did not."""
-    noted = await host.read(standby.BOOT_FILE)
-    try:
-        return None if noted is None else standby.parse_boot(noted.decode())[1]
-    except ValueError:
-        return None
+async def _running(host: Host) -> frozenset[str] | None:
+    """The ids of the containers that run on the host; None when its container runtime does not say."""
+    listed = await host.run([*CTR, "tasks", "ls"], check=False)
+    rows = [line.split() for line in listed.text.splitlines()]
+    return frozenset(row[0] for row in rows if row[-1:] == ["RUNNING"]) if listed.status == 0 else None
+
+
+async def hosted_pods(kube: Kube, component: str = "") -> list[Object]:
+    """Those that a controller made, not what a kubelet passes off as one; of all components where none is named."""
+    labels = "autarky.dev/slot=hosted" + (f",k8s-app={component}" if component else "")
+    return [pod for pod in await kube.list("v1", "Pod", namespace=SYSTEM, labels=labels) if not is_mirror(pod)]
 
 
 async def is_balanced(context: Context, node: Node, server: str) -> bool | None:
@@ -174,21 +258,22 @@ async def is_balanced(context: Context, node: Node, server: str) -> bool | None:
     return " 200 " in answer.text if answer.status == 0 else None
 
 
-def _health(pods: list[Object] | None, component: str, node: Node, booted: datetime | None) -> slots.Health:
-    """The best pod of the component: on this node for the API server; for level 3 any node's pod will do,
-    since the lease and not the place decides who acts."""
+def _health(pods: list[Object] | None, component: str, node: Node, running: frozenset[str] | None) -> slots.Health:
+    """The best pod of the component on this node."""
     if pods is None:
         return slots.Health.UNKNOWN
-    anywhere = LEVELS[component] is Level.CONTROLLERS
-    mine = [
-        pod
-        for pod in pods
-        if pod["metadata"]["labels"].get("k8s-app") == component
-        and (anywhere or pod["spec"].get("nodeName") == node.name)
-    ]
-    healths = {pod_health(pod, booted if pod["spec"].get("nodeName") == node.name else None) for pod in mine}
-    order = (slots.Health.READY, slots.Health.NOT_READY, slots.Health.TERMINATING)
+    healths = {pod_health(pod, runs=_runs(pod, running)) for pod in _own_pods(pods, component, node.name)}
+    order = (slots.Health.READY, slots.Health.UNKNOWN, slots.Health.NOT_READY, slots.Health.TERMINATING)
     return next((health for health in order if health in healths), slots.Health.ABSENT)
+
+
+def _own_pods(pods: list[Object], component: str, node: str) -> list[Object]:
+    of_component = [pod for pod in pods if pod["metadata"]["labels"].get("k8s-app") == component]
+    return [pod for pod in of_component if pod["spec"].get("nodeName") == node]
+
+
+def _runs(pod: Object, running: frozenset[str] | None) -> bool | None:
+    return None if running is None else said_to_run(pod) <= running
 
 
 # --- after ------------------------------------------------------------------------------------------
@@ -197,14 +282,20 @@ def _health(pods: list[Object] | None, component: str, node: Node, booted: datet
 async def withdrawn_pods(context: Context) -> list[str]:
     """The pods of standbys that were withdrawn and have not ended: an API server drains for a few seconds."""
     pods = await context.kube().list("v1", "Pod", namespace=SYSTEM, labels="autarky.dev/slot=standby")
-    left = [pod for pod in pods if pod["metadata"]["labels"]["k8s-app"] in standby.COMPONENTS]
+    left = [pod for pod in pods if _component_of(pod) in standby.COMPONENTS]
     nodes = [node for node in pivoting(context) if any(pod["spec"].get("nodeName") == node.name for pod in left)]
     active = await for_each(nodes, lambda node: _active(context, node))
     return sorted(
         pod["metadata"]["name"]
         for pod in left
-        if pod["metadata"]["labels"]["k8s-app"] not in active.get(pod["spec"].get("nodeName"), standby.COMPONENTS)
+        if _component_of(pod) not in active.get(pod["spec"].get("nodeName"), standby.COMPONENTS)
     )
+
+
+def _component_of(pod: Object) -> str:
+    """By its label; "" for a stranger's that has none."""
+    component: str = pod["metadata"]["labels"].get("k8s-app", "")
+    return component
 
 
 async def _active(context: Context, node: Node) -> set[str]:

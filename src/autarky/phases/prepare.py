@@ -19,11 +19,13 @@ from autarky.engine.phase import Change
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.payload import Binary, Image, Payload
-from autarky.phases import balancer, members
+from autarky.phases import balancer, kubelets, members
 from autarky.phases.context import Context, for_each
+from autarky.phases.labelled import is_labelled
 from autarky.ports import Host, Progress
+from autarky.render import cluster_record, leaves, standby
 from autarky.render import node as render_node
-from autarky.render import standby
+from autarky.render.certificates import certificate_specs
 from autarky.render.checkpoint import is_checkpoint
 from autarky.render.node_marker import node_marker
 
@@ -38,18 +40,20 @@ class NodeWork:
 
     binaries: dict[str, Binary] = field(default_factory=dict)
     files: list[File] = field(default_factory=list)
+    leaves: list[File] = field(default_factory=list)
     images: list[Image] = field(default_factory=list)
     revisions: list[standby.Revision] = field(default_factory=list)
     start_runtime: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.binaries or self.files or self.images or self.revisions or self.start_runtime)
+        return bool(self.binaries or self.files or self.leaves or self.images or self.revisions or self.start_runtime)
 
     def sentences(self, node: Node) -> list[str]:
         result = []
         if self.binaries:
             result.append(f"install {len(self.binaries)} binaries on {node.name}")
         result += [f"write {file.path} on {node.name}" for file in self.files]
+        result += [f"write {file.path} on {node.name}" for file in self.leaves]
         if self.start_runtime:
             result.append(f"start containerd on {node.name}")
         if self.images:
@@ -94,13 +98,16 @@ async def look(context: Context, node: Node) -> NodeWork:
     payload = context.have_payload()
     host = context.host(node)
     inputs = context.inputs()
-    files = [_marker(context, node), *render_node.system_files(inputs, node), *render_node.kubelet_files(inputs, node)]
+    files = [_marker(context, node), *render_node.system_files(inputs, node), *await _kubelet_files(context, node)]
+    if node.control_plane:
+        files += cluster_record.files(inputs, certificate_specs(context.whole))
     revisions = wanted_revisions(context, node)
     if not context.founded and node.name != context.first.name:
         files += [file for revision in revisions for file in revision.files]
         revisions = []
     work = NodeWork(binaries=await missing_binaries(host, payload, render_node.BINARIES))
     work.files = await changed_files(host, await balancer.without_kept(host, context.cluster, files))
+    work.leaves = await missing_leaves(context, host, node)
     work.revisions = await missing_revisions(host, revisions)
     runtime = await host.run(["systemctl", "is-active", "containerd"], check=False)
     work.start_runtime = runtime.text != "active" or any(f.path in _RUNTIME_FILES for f in work.files)
@@ -127,8 +134,10 @@ async def carry_out(host: Host, work: NodeWork, progress: Progress) -> None:
     for file in work.files:
         if file.path == places.NODE_MARKER:
             await host.write_files([file])
+    await settle_kernel(host, work.files)
     await install_binaries(host, work.binaries, progress)
     await host.write_files([file for file in work.files if file.path != places.NODE_MARKER])
+    await write_leaves(host, work.leaves)
     await balancer.reload_after(host, work.files)
     if work.start_runtime:
         await _start_runtime(host)
@@ -144,13 +153,78 @@ async def carry_out(host: Host, work: NodeWork, progress: Progress) -> None:
 
 def _marker(context: Context, node: Node) -> File:
     founders = [each.name for each in context.whole.founders] if node.control_plane else []
-    return node_marker(context.cluster.name, node.name, founders)
+    version = str(context.cluster.kubernetes_version)
+    return node_marker(context.cluster.name, node.name, founders, version=version, ca=context.ours.ca)
+
+
+async def _kubelet_files(context: Context, node: Node) -> list[File]:
+    """A kubelet that runs gets new settings, and is started anew for them, when the cluster serves."""
+    files = render_node.kubelet_files(context.inputs(), node)
+    if await kubelets.kubelet_runs(context.host(node)):
+        return [file for file in files if file.path not in kubelets.PATHS]
+    return [*files, kubelets.settled(kubelets.settings(context.inputs(), node))]
 
 
 async def changed_files(host: Host, files: Sequence[File]) -> list[File]:
     """Those whose content or mode differs on the host."""
     seen = await host.digests([file.path for file in files])
     return [file for file in files if seen.get(file.path) != (sha256(file.content).hexdigest(), file.mode)]
+
+
+async def settle_kernel(host: Host, files: Sequence[File]) -> None:
+    """Have the kernel follow those of these files that are its, before they are written: a run that is killed in
+    between finds them missing. Modules come first: settings of theirs are not there without them.
+
+    That a module cannot be loaded (in a container, with a kernel that has it built in) is no failure: preflight has
+    seen to it that the kernel has what is needed.
+    """
+    for file in files:
+        if file.path == render_node.MODULES_FILE:
+            await host.run(["sh", "-c", _LOAD_MODULES, "sh", *render_node.MODULES], timeout=60)
+    for file in files:
+        if file.path in (render_node.MODULES_FILE, render_node.SYSCTLS):
+            settings = render_node.SYSCTL_SETTINGS.encode()
+            await host.run(["sysctl", "--quiet", "--load=-"], stdin=settings, check=False)
+            return
+
+
+_LOAD_MODULES = 'for m; do [ -d "/sys/module/$m" ] || modprobe -q "$m" 2>/dev/null || :; done'
+
+# --- leaf certificates -----------------------------------------------------------------------------
+
+# The components' group may read what is theirs; nobody else may even look for it.
+_MAKE_LEAF_DIRECTORIES = f"""\
+install -d -m 700 {places.LEAVES} && cd {places.LEAVES} && install -d -m 750 -g {leaves.GROUP} -- "$@"
+"""
+_SHARE_LEAVES = f"""\
+cd {places.LEAVES} && for name; do chgrp {leaves.GROUP} -- "$name"/* || exit 1; done
+"""
+
+
+async def missing_leaves(context: Context, host: Host, node: Node) -> list[File]:
+    """What a control node begins with and has not: what is there is its agent's to renew. One that a label makes gets
+    its own from its agent, unless a release before this one has made it: then its agent knows nothing of them yet."""
+    if not node.control_plane and not await is_labelled(host):
+        return []
+    paths = render_node.leaf_paths(context.whole, node)
+    seen = await host.digests(paths)
+    if seen.keys() >= set(paths):
+        return []
+    *wanted, plan = render_node.leaf_files(context.inputs(), node)
+    # A certificate and its key are written together: each run issues others.
+    absent = {PurePosixPath(file.path).with_suffix("") for file in wanted if seen.get(file.path) is None}
+    missing = [file for file in wanted if PurePosixPath(file.path).with_suffix("") in absent]
+    return [*missing, plan]
+
+
+async def write_leaves(host: Host, files: Sequence[File]) -> None:
+    """The plan is the last of them: what is there without it is looked for again."""
+    if files:
+        *first, plan = files
+        await host.run(["sh", "-c", _MAKE_LEAF_DIRECTORIES, "sh", *leaves.COMPONENTS])
+        await host.write_files(first)
+        await host.run(["sh", "-c", _SHARE_LEAVES, "sh", *leaves.COMPONENTS])
+        await host.write_files([plan])
 
 
 # --- binaries --------------------------------------------------------------------------------------
@@ -177,8 +251,13 @@ async def install_binaries(host: Host, binaries: Mapping[str, Binary], progress:
     for number, binary in enumerate(binaries.values()):
         progress.progress(f"{host.name}: binaries", number, len(binaries))
         await host.push(binary.path, _stored(binary), mode=0o755)
-    links = [f"{_stored(binary)} {path}" for path, binary in binaries.items()]
-    directories = sorted({str(PurePosixPath(path).parent) for path in binaries})
+    await point_links(host, {path: _stored(binary) for path, binary in binaries.items()})
+
+
+async def point_links(host: Host, targets: Mapping[str, str]) -> None:
+    """Link → where it is to point to, each in one rename."""
+    links = [f"{target} {path}" for path, target in targets.items()]
+    directories = sorted({str(PurePosixPath(path).parent) for path in targets})
     script = (
         'mkdir -p "$@" && while read -r target link; do'
         ' ln -sfn "$target" "$link.new" && mv -T "$link.new" "$link" || exit 1; done'
@@ -190,7 +269,6 @@ async def install_binaries(host: Host, binaries: Mapping[str, Binary], progress:
 
 
 async def _start_runtime(host: Host) -> None:
-    await host.run(["sysctl", "--quiet", "--load", render_node.SYSCTLS], check=False)
     await host.run(["systemctl", "daemon-reload"])
     await host.run(["systemctl", "enable", "containerd"])
     await host.run(["systemctl", "restart", "containerd"], timeout=60)

@@ -15,10 +15,11 @@ from autarky.engine.phase import Change
 from autarky.errors import ApiError
 from autarky.model.cluster import Level, Node
 from autarky.phases.context import Context, for_each
+from autarky.phases.pivot import hosted_pods
 from autarky.ports import Kube, Object, Progress
 from autarky.render import api_server
 from autarky.render.crds import API_VERSION
-from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, SYSTEM
+from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
 
 ETCD_MEMBER = "EtcdMember"
 WISH_MANAGER = "autarky-control-nodes"
@@ -84,8 +85,7 @@ async def look(context: Context, node: Node) -> promotion.Seen:
 
 
 async def _serves(context: Context, node: Node) -> bool:
-    labels = f"autarky.dev/slot=hosted,k8s-app={api_server.COMPONENT}"
-    pods = await context.kube().list("v1", "Pod", namespace=SYSTEM, labels=labels)
+    pods = await hosted_pods(context.kube(), api_server.COMPONENT)
     return any(pod["spec"].get("nodeName") == node.name and is_ready(pod) for pod in pods)
 
 

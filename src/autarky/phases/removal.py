@@ -15,17 +15,21 @@ from datetime import UTC, datetime
 
 from autarky import places
 from autarky.decide import removal
+from autarky.decide.seen_to_serve import STEADY_SECONDS
+from autarky.duties.seen_to_serve import ANSWER_SECONDS, SeenToServe, ask_address
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
 from autarky.errors import ApiError, Refused, Unreachable, UserError
 from autarky.model import ports
 from autarky.model.cluster import Node
-from autarky.phases import forget, members
-from autarky.phases.context import Context, for_each
-from autarky.phases.hosts import observe
+from autarky.phases import belonging, forget, members
+from autarky.phases.context import Context, for_each, memory_of
+from autarky.phases.hosts import look
 from autarky.phases.promote import ETCD_MEMBER, etcd_members
 from autarky.phases.teardown import clean
-from autarky.ports import Object, Progress
+from autarky.ports import Host, Object, Progress
+from autarky.render import nllb
+from autarky.render.api_server import READY_PATH
 from autarky.render.certificates import certificates_of
 from autarky.render.crds import API_VERSION
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
@@ -35,6 +39,8 @@ LEAVE_TIMEOUT = 180.0
 DRAIN_TIMEOUT = 600.0
 SILENCE_SECONDS = 25.0
 """A kubelet renews its lease every 10 s: one that has missed two renewals while we watched is taken for silent."""
+WATCH_SECONDS = 2 * STEADY_SECONDS
+"""For which it is watched whether another control node serves: one that has just come has its time, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,7 @@ class CheckRemoval:
     timeout: float = 90
 
     async def plan(self, context: Context) -> Sequence[Change]:
-        await observe(context)
+        await look(context, passed_over=self.node.name if self.dead else None)
         await self._refuse(context)
         return []
 
@@ -71,16 +77,61 @@ class CheckRemoval:
 
 async def refuse_removal(context: Context, node: Node, *, answers: bool, dead: bool) -> None:
     """Raises Refused where a safety rule forbids that the node goes."""
-    control_nodes, members_seen = await asyncio.gather(_control_nodes(context), _healthy_members(context))
+    nodes, members_seen = await asyncio.gather(context.kube().list("v1", "Node"), _healthy_members(context))
+    control_nodes = frozenset(_name(found) for found in nodes if _ROLE & _labels(found))
     refusal = removal.refuse(removal.Seen(node.name, control_nodes, members_seen, answers, dead))
+    if refusal is None and node.name in control_nodes:
+        stay = [found for found in nodes if _labels(found) >= _ROLE and _name(found) != node.name]
+        refusal = removal.refuse_unserved(node.name, await _what_stands_against_serving(context, stay))
     if refusal is not None:
         raise Refused(refusal.rule, refusal.seen, refusal.go_on)
 
 
-async def _control_nodes(context: Context) -> frozenset[str]:
-    nodes = await context.kube().list("v1", "Node")
-    wanted = {CONTROL_PLANE_FACT, CONTROL_PLANE_WISH}
-    return frozenset(n["metadata"]["name"] for n in nodes if wanted & set(n["metadata"].get("labels") or {}))
+_ROLE = {CONTROL_PLANE_FACT, CONTROL_PLANE_WISH}
+
+
+def _name(node: Object) -> str:
+    return str(node["metadata"]["name"])
+
+
+def _labels(node: Object) -> set[str]:
+    return set(node["metadata"].get("labels") or {})
+
+
+async def _what_stands_against_serving(context: Context, nodes: Sequence[Object]) -> dict[str, str | None]:
+    """Watched until one of them has been seen to serve for a while, or none can be."""
+    by_name = {_name(node): node for node in nodes}
+    seen = SeenToServe(lambda name: _ask_whether_it_serves(context, by_name[name]), context.clock)
+    end = context.clock.monotonic() + WATCH_SECONDS
+    while True:
+        found = await seen.look(sorted(by_name))
+        if not found or None in found.values() or context.clock.monotonic() > end:
+            return found
+        await context.clock.sleep(1)
+
+
+async def _ask_whether_it_serves(context: Context, node: Object) -> str | None:
+    """At its address; where that cannot be reached from here, by what its own load balancer says of its servers."""
+    addresses = (node.get("status") or {}).get("addresses") or ()
+    address = next((one["address"] for one in addresses if one["type"] == "InternalIP"), None)
+
+    async def ask(url: str) -> str | None:
+        client = context.connect([url], "super-admin")
+        try:
+            return await client.healthy(READY_PATH, timeout=ANSWER_SECONDS)
+        finally:
+            await client.close()
+
+    seen = "its address is not known" if address is None else await ask_address(ask, address)
+    return None if seen is None or await _is_balanced(context, _name(node)) else seen
+
+
+async def _is_balanced(context: Context, name: str) -> bool:
+    host = context.machines.host(name) if name not in context.absent else None
+    if host is None:
+        return False
+    answers = [await _says_ok(host, ports.NLLB_HEALTH, f"/{name}-{slot}") for slot in nllb.SLOTS]
+    return any(answers)
 
 
 async def _healthy_members(context: Context) -> dict[str, bool]:
@@ -96,10 +147,13 @@ async def _healthy_members(context: Context) -> dict[str, bool]:
 
 async def _is_healthy(context: Context, node: Node) -> bool:
     host = context.machines.host(node.name) if node.name not in context.absent else None
-    if host is None:
-        return False
+    return host is not None and await _says_ok(host, ports.ETCD_HEALTH, "/readyz")
+
+
+async def _says_ok(host: Host, port: int, path: str) -> bool:
+    """Whether plain HTTP on the host's loopback answers 200."""
     script = (
-        f"exec 3<>/dev/tcp/127.0.0.1/{ports.ETCD_HEALTH} && printf 'GET /readyz HTTP/1.0\\r\\n\\r\\n' >&3 && "
+        f"exec 3<>/dev/tcp/127.0.0.1/{port} && printf 'GET {path} HTTP/1.0\\r\\n\\r\\n' >&3 && "
         'read -t 5 -r line <&3 && echo "$line"'
     )
     try:
@@ -288,8 +342,10 @@ class CleanNode:
         host = context.machines.host(self.node.name)
         if host is None or self.node.name in context.absent:
             return False
-        is_ours = context.owners.get(self.node.name) == context.cluster.name
-        return is_ours and await host.read(places.NODE_MARKER) is not None
+        marker = await host.read(places.NODE_MARKER)
+        if marker is None:
+            return False
+        return await belonging.refusal(context, self.node.name, await belonging.said_by(host, marker)) is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +368,7 @@ class ForgetNode:
         await context.machines.discard(self.node.name, progress)
         nodes = [node for name, node in members.remembered(context.directory).items() if name != self.node.name]
         await asyncio.to_thread(context.pki.forget, certificates_of(self.node.name))
-        await asyncio.to_thread(write_private, members.path_of(context.directory), members.memory_of(nodes))
+        await asyncio.to_thread(write_private, members.path_of(context.directory), memory_of(nodes))
         progress.note(f"node {self.node.name} is out of the cluster")
 
 

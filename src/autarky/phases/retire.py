@@ -18,7 +18,7 @@ from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
 from autarky.model.cluster import Node
 from autarky.phases.context import Context
-from autarky.phases.pivot import LEVELS, is_balanced
+from autarky.phases.pivot import LEVELS, hosted_pods, is_balanced
 from autarky.ports import Progress
 from autarky.render import api_server, standby
 from autarky.render.values import SYSTEM
@@ -84,8 +84,7 @@ async def _serves(context: Context, node: Node, component: str) -> bool:
 
 async def _until_hosted_pods_ended(context: Context, component: str, progress: Progress) -> None:
     async def ended() -> str | None:
-        labels = f"autarky.dev/slot=hosted,k8s-app={component}"
-        pods = await context.kube().list("v1", "Pod", namespace=SYSTEM, labels=labels)
+        pods = await hosted_pods(context.kube(), component)
         return f"still there: {', '.join(pod['metadata']['name'] for pod in pods)}" if pods else None
 
     what = f"the hosted pods of {component} have ended"

@@ -23,10 +23,12 @@ from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.phases.context import Context, for_each
 from autarky.phases.hosts import FOUNDED
-from autarky.phases.prepare import changed_files, missing_revisions, put_revision, wanted_revisions
+from autarky.phases.kubelets import kubelet_runs
+from autarky.phases.prepare import changed_files, missing_revisions, point_links, put_revision, wanted_revisions
 from autarky.ports import Host, Object, Progress
 from autarky.render import etcd, standby
 from autarky.render import node as render_node
+from autarky.render.kubeconfig import embeds_certificate
 
 API_TIMEOUT = 180.0
 """Seconds from the kubelet's start to a ready API; 5 s were measured, a loaded machine takes longer."""
@@ -56,6 +58,8 @@ class StartControlPlane:
         sentences = []
         if await host.read(render_node.KUBELET_KUBECONFIG) is None:
             sentences.append(f"write the kubelet's first credentials on {node.name}")
+        if await _will_end(host):
+            sentences.append(f"let the kubelet of {node.name} renew its certificate with the newest one that it has")
         stale, missing = await static_pod_changes(context, host, node, founding=founding)
         sentences += [f"remove the static pod {path} on {node.name}" for path in stale]
         sentences += [f"write the static pod {file.path} on {node.name}" for file in missing]
@@ -82,7 +86,13 @@ class StartControlPlane:
     ) -> None:
         host = context.host(node)
         if await host.read(render_node.KUBELET_KUBECONFIG) is None:
-            await host.write_files([render_node.first_kubeconfig(context.inputs(), node)])
+            first, kubeconfig = render_node.first_credentials(context.inputs(), node)
+            await host.write_files([first])
+            await point_links(host, render_node.FIRST_LINK)
+            await host.write_files([kubeconfig])
+        if await _will_end(host):
+            await host.write_files([render_node.kubelet_kubeconfig(context.inputs(), node)])
+            await host.run(["systemctl", "restart", "kubelet"], timeout=60)
         stale, missing = await static_pod_changes(context, host, node, founding=founding)
         await host.remove(stale)
         if founding and render_node.has_etcd(context.inputs(), node):
@@ -94,6 +104,15 @@ class StartControlPlane:
                 await host.run([standby.SCRIPT_PATH, "activate", component])
         await start_kubelet(host)
         progress.note(f"the kubelet of {node.name} runs")
+
+
+async def _will_end(host: Host) -> bool:
+    """Whether its kubelet would one day ask in vain: earlier releases wrote its first certificate into its kubeconfig,
+    and that is what it asks with. Only where it has rotated its own since."""
+    kubeconfig = await host.read(render_node.KUBELET_KUBECONFIG)
+    if kubeconfig is None or not embeds_certificate(kubeconfig):
+        return False
+    return all([await host.read(path) is not None for path in render_node.FIRST_LINK])
 
 
 async def _note_founded(context: Context, node: Node) -> None:
@@ -168,10 +187,6 @@ async def etcd_exists(context: Context) -> bool:
     founders = context.present(context.cluster.founders)
     remembered = await for_each(founders, lambda node: context.host(node).read(places.MEMBERS_FILE))
     return any(content is not None for content in remembered.values())
-
-
-async def kubelet_runs(host: Host) -> bool:
-    return (await host.run(["systemctl", "is-active", "kubelet"], check=False)).text == "active"
 
 
 async def start_kubelet(host: Host) -> None:

@@ -7,21 +7,26 @@ and manifests still do. Nothing here fails for one source that is silent: what i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from autarky.decide.pods import pressure
+from autarky.decide import certificates
+from autarky.decide.pods import is_what_it_says, pressure
 from autarky.errors import AutarkyError
 from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.phases.context import Context
+from autarky.phases.external_etcd import seen_health
 from autarky.phases.hosts import observe
 from autarky.phases.labelled import find_labelled
 from autarky.phases.ownership import follow
+from autarky.pki.check import is_due
+from autarky.pki.kept import end_of
 from autarky.ports import Object
 from autarky.render import standby
-from autarky.render.values import SYSTEM
+from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
 
 LEVELS = {
     "kubelet": 0,
@@ -37,7 +42,13 @@ LEVELS = {
     "coredns": 4,
 }
 _ALIASES = {"kube-dns": "coredns"}
-_STATIC = {"etcd": ports.ETCD_CLIENT, "node-load-balancer": ports.NLLB_API}
+LOAD_BALANCER = "node-load-balancer"
+"""The only static pod of workers."""
+_STATIC = {"etcd": ports.ETCD_CLIENT, LOAD_BALANCER: ports.NLLB_API}
+
+
+ADMINISTRATOR = "your kubeconfig"
+"""Where the administrator's certificate is. `autarky up` renews it, at two thirds of its life like all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +73,15 @@ class Status:
     rows: tuple[Row, ...]
     absent: Mapping[str, str] = field(default_factory=dict)
     """Node → why its host does not answer."""
+    certificates: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Node → certificate → when it ends. The administrator's own under ADMINISTRATOR."""
+    overdue: tuple[str, ...] = ()
+    """A sentence for each certificate that has ended, or is not renewed."""
 
     @property
     def healthy(self) -> bool:
-        return self.api == "ready" and not self.absent and all(row.health in {"ready", "dormant"} for row in self.rows)
+        served = self.api == "ready" and not self.absent
+        return served and not self.overdue and all(row.health in {"ready", "dormant"} for row in self.rows)
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "healthy": self.healthy}
@@ -76,14 +92,16 @@ async def gather(context: Context) -> Status:
     problem = await _observed(context)
     why_down = await _why_down(context, problem)
     rows: list[Row] = []
+    told: dict[str, certificates.Told] = {}
     if why_down is None:
         try:
-            rows = await _from_api(context)
+            rows, told = await _from_api(context), await _certificates(context)
         except AutarkyError as error:
             why_down = str(error)
     if why_down is not None:
         rows = await _from_hosts(context)
     rows = [_as_known(context, row) for row in rows]
+    told |= _administrators(context)
     return Status(
         cluster=context.cluster.name,
         version=str(context.cluster.kubernetes_version),
@@ -91,7 +109,27 @@ async def gather(context: Context) -> Status:
         api="ready" if why_down is None else why_down,
         rows=tuple(sorted(rows, key=lambda row: (row.level, row.component, row.node, row.slot))),
         absent=dict(context.absent),
+        certificates={
+            node: {name: certificates.stamp(end) for name, end in one.ends.items()} for node, one in told.items()
+        },
+        overdue=tuple(certificates.wrong(told, datetime.now(UTC))),
     )
+
+
+async def _certificates(context: Context) -> dict[str, certificates.Told]:
+    """What the nodes tell of theirs; nothing of a node of an earlier release."""
+    nodes = await context.kube().list("v1", "Node")
+    read = {node["metadata"]["name"]: certificates.read(node["metadata"]) for node in nodes}
+    return {name: told for name, told in read.items() if told is not None}
+
+
+def _administrators(context: Context) -> dict[str, certificates.Told]:
+    """It is the user's: nobody renews it but `up`, so it is told when that is due."""
+    end = end_of(context.pki.directory / "admin.crt")
+    if end is None:
+        return {}
+    due = is_due(end, timedelta(days=context.cluster.certificates.leaf_days), datetime.now(UTC))
+    return {ADMINISTRATOR: certificates.Told({"admin": end}, {"admin": "run `autarky up`"} if due else {})}
 
 
 def _as_known(context: Context, row: Row) -> Row:
@@ -131,13 +169,15 @@ async def _from_api(context: Context) -> list[Row]:
     nodes, pods, dormant = await asyncio.gather(
         kube.list("v1", "Node"), kube.list("v1", "Pod", namespace=SYSTEM), _standbys(context)
     )
-    running = [row for pod in pods if (row := _pod_row(pod)) is not None]
+    where = {node.name for node in context.cluster.control_nodes}  # before they are labelled so, too
+    where |= {n["metadata"]["name"] for n in nodes if CONTROL_PLANE_FACT in (n["metadata"].get("labels") or {})}
+    running = [row for pod in pods if (row := _pod_row(pod, where)) is not None]
     active = {(row.component, row.node) for row in running if row.slot == "standby"}
     return [
         *(_kubelet_row(node) for node in nodes),
         *running,
         *(row for row in dormant if (row.component, row.node) not in active),
-        *_external_etcd_row(context),
+        *await external_etcd_rows(context),
     ]
 
 
@@ -149,10 +189,13 @@ def _kubelet_row(node: Object) -> Row:
     return Row(0, "kubelet", node["metadata"]["name"], "host", version, "ready" if ready else "not ready", detail)
 
 
-def _pod_row(pod: Object) -> Row | None:
+def _pod_row(pod: Object, control_nodes: Collection[str]) -> Row | None:
+    """None for what is not ours, or is a worker's static pod that only looks so."""
     labels = pod["metadata"].get("labels", {})
     component = _ALIASES.get(labels.get("k8s-app", ""), labels.get("k8s-app", ""))
     if component not in LEVELS or pod["status"].get("phase") in {"Succeeded", "Failed"}:
+        return None
+    if component != LOAD_BALANCER and not is_what_it_says(pod, control_nodes):
         return None
     ready = _condition(pod, "Ready").get("status") == "True"
     image = pod["spec"]["containers"][0]["image"].rpartition(":")[2]
@@ -185,7 +228,8 @@ async def _from_hosts(context: Context) -> list[Row]:
     rows = [row for node in context.cluster.nodes for row in _port_rows(context, node)]
     standbys = await _standbys(context)
     shown = {(row.component, row.node, row.slot) for row in rows}
-    return [*rows, *(row for row in standbys if (row.component, row.node, row.slot) not in shown)]
+    left = [row for row in standbys if (row.component, row.node, row.slot) not in shown]
+    return [*rows, *left, *await external_etcd_rows(context)]
 
 
 def _port_rows(context: Context, node: Node) -> Iterable[Row]:
@@ -229,8 +273,19 @@ async def _standbys(context: Context) -> list[Row]:
     return rows
 
 
-def _external_etcd_row(context: Context) -> Sequence[Row]:
+async def external_etcd_rows(context: Context) -> Sequence[Row]:
+    """One of each endpoint of an etcd that others run, as a control node sees it."""
     external = context.cluster.external_etcd
     if external is None:
         return ()
-    return (Row(1, "etcd", "-", "external", "-", "ready", ", ".join(external.endpoints)),)
+    seen = await seen_health(context)
+    return [_endpoint_row(one, seen.get(one)) for one in external.endpoints]
+
+
+def _endpoint_row(endpoint: str, wrong: str | None) -> Row:
+    """wrong: what is wrong with it, "" when it is well, None when nobody could look."""
+    if wrong is None:
+        unseen = "no control node that answers has etcdctl and the client certificate to look with"
+        return Row(1, "etcd", "-", "external", "-", "unknown", f"{endpoint}: {unseen}")
+    health = "not ready" if wrong else "ready"
+    return Row(1, "etcd", "-", "external", "-", health, f"{endpoint}: {wrong}" if wrong else endpoint)

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from autarky.engine.phase import Change
+from autarky.errors import UserError
+from autarky.model.files import CertSpec
 from autarky.payload import get_payload, needs
+from autarky.phases import belonging, signing
 from autarky.phases.context import Context
+from autarky.phases.hosts import look, refuse_foreign_hosts
 from autarky.ports import Progress
-from autarky.render.certificates import certificate_specs
+from autarky.render.certificates import authorities, certificate_specs
 
 GROUPS = ("cluster",)
 
@@ -36,21 +40,41 @@ class GetPayload:
 
 @dataclass(frozen=True, slots=True)
 class IssueCertificates:
-    """CAs (own or given), leafs and the service account key, in the cluster's directory, 0600."""
+    """CAs (own or given), administrators' certificates and the service account key, in the cluster's directory."""
 
     name: str = "issue-certificates"
     title: str = "Issue certificates"
     timeout: float = 60
 
     async def plan(self, context: Context) -> Sequence[Change]:
+        if not context.facts:  # the check of the hosts was left out
+            await look(context)
+        await refuse_foreign_hosts(context)
         if not context.addresses_known:
             return [Change("issue the certificates of the control plane")]
-        specs = certificate_specs(context.whole)
-        reasons = context.pki.plan(specs, context.cluster.certificates, datetime.now(UTC))
+        specs, cas = certificate_specs(context.whole), authorities(context.whole)
+        self._refuse_to_begin_anew(context, specs, cas)
+        reasons = context.pki.plan(specs, context.cluster.certificates, datetime.now(UTC), cas)
         return [Change(f"issue {reason}") for reason in reasons]
 
+    def _refuse_to_begin_anew(self, context: Context, specs: Sequence[CertSpec], cas: Sequence[str]) -> None:
+        """All CAs are issued before the first host gets its marker: one that is missing later was lost here, and the
+        cluster has it. Another in its place would be trusted by nobody."""
+        lost = context.pki.missing_roots(specs, cas)
+        if context.owners and lost:
+            raise UserError(
+                f"{context.pki.directory} lacks {', '.join(lost)}, which the cluster has already",
+                fix=f"move {context.directory} away, and fetch the cluster's state with "
+                + belonging.login_command(context, next(iter(context.owners))),
+            )
+
     async def run(self, context: Context, progress: Progress) -> None:
-        specs = certificate_specs(context.whole)
+        specs, cas = certificate_specs(context.whole), authorities(context.whole)
+        settings = context.cluster.certificates
+        if context.pki.borrows:
+            issued = await signing.issue(context, specs)
+            progress.note(f"{context.lender} has signed {len(issued)} certificates")
+            return
         # In a thread: RSA keys take long enough to stall everything else.
-        issued = await asyncio.to_thread(context.pki.ensure, specs, context.cluster.certificates, datetime.now(UTC))
+        issued = await asyncio.to_thread(context.pki.ensure, specs, settings, datetime.now(UTC), cas)
         progress.note(f"issued {len(issued)} keys and certificates in {context.pki.directory}")

@@ -15,7 +15,9 @@ from datetime import UTC, datetime
 
 from autarky import places
 from autarky.engine.phase import Change
+from autarky.errors import Problems, UserError
 from autarky.model.cluster import Node
+from autarky.phases import belonging
 from autarky.phases.context import Context, for_each
 from autarky.ports import Host, Progress
 from autarky.render import node as render_node
@@ -45,8 +47,10 @@ for family in iptables ip6tables; do # what the kubelet and the portmap plugin l
 done
 rm -rf {places.MANIFESTS} {places.RUN} /run/flannel /var/lib/cni /var/lib/kubelet \\
   {render_node.CNI_CONF}/10-flannel.conflist {render_node.CONTAINERD_CONFIG} {render_node.SYSCTLS} \\
+  {render_node.MODULES_FILE} \\
   {render_node.CONTAINERD_UNIT} {render_node.KUBELET_UNIT} {render_node.KUBELET_KUBECONFIG} \\
-  {render_node.BOOTSTRAP_KUBECONFIG} {places.STANDBY} {places.CHECKPOINTS} {places.HOST_ROOT}/nllb
+  {render_node.BOOTSTRAP_KUBECONFIG} {places.STANDBY} {places.CHECKPOINTS} {places.HOST_ROOT}/nllb \\
+  {places.LEAVES}
 for plugin in bridge loopback host-local portmap; do
   case "$(readlink {render_node.CNI_BIN}/$plugin)" in {places.HOST_ROOT}/*) rm -f {render_node.CNI_BIN}/$plugin ;; esac
 done
@@ -93,15 +97,48 @@ class CleanHosts:
         async def one(node: Node) -> None:
             await clean(context.host(node), stamp, progress, purge=self.purge)
 
-        await for_each(await self._ours(context), one)
+        ours, foreign = await hosts_to_clean(context)
+        for sentence in foreign:
+            progress.note(sentence)
+        await for_each(ours, one)
 
     async def _ours(self, context: Context) -> list[Node]:
-        ours = []
-        for node in context.cluster.nodes:
-            host = context.machines.host(node.name) if node.host.driver != "lab" else None
-            if host is not None and await host.read(places.NODE_MARKER) is not None:
-                ours.append(node)
-        return ours
+        return (await hosts_to_clean(context))[0]
+
+
+async def hosts_to_clean(context: Context) -> tuple[list[Node], list[str]]:
+    """(the nodes whose hosts are ours and have something on them, why others are left alone, as sentences).
+
+    Problems where this state directory has no CA to tell its own hosts by. A host that was given to another cluster
+    meanwhile is left alone, and does not keep the rest from being taken away.
+    """
+    ours, foreign = [], {}
+    for node in context.cluster.nodes:
+        host = context.machines.host(node.name) if node.host.driver != "lab" else None
+        marker = await host.read(places.NODE_MARKER) if host is not None else None
+        if host is None or marker is None:
+            continue
+        refused = await belonging.refusal(context, node.name, await belonging.said_by(host, marker), by_name=True)
+        if refused is None:
+            ours.append(node)
+        else:
+            foreign[node.name] = refused
+    if foreign and context.ours.ca is None:
+        problems = [UserError(f"host {name} {refused.seen}", fix=refused.go_on) for name, refused in foreign.items()]
+        raise Problems("these hosts are not known to be ours, and stay as they are", problems)
+    return ours, [f"host {name} {refused.seen}: it is left alone" for name, refused in foreign.items()]
+
+
+async def doomed(context: Context, *, purge: bool) -> list[str]:
+    """What `down` would take away, as sentences for whoever is asked: hosts, and what becomes of their
+    data. Problems as `hosts_to_clean`."""
+    ours, foreign = await hosts_to_clean(context)
+    data = "are deleted" if purge else "are moved aside"
+    lines = [f"node {n.name} on {n.host}: all of autarky goes; etcd's data and the CA keys {data}" for n in ours]
+    lines += [f"{sentence}, with its disk" for sentence in await context.machines.removable()]
+    for change in await ForgetCluster(purge=purge).plan(context):
+        lines.append(f"{change.sentence}: the keys, kubeconfig and journal of the cluster {context.cluster.name} here")
+    return [*lines, *foreign]
 
 
 async def clean(host: Host, stamp: str, progress: Progress, *, purge: bool) -> None:

@@ -13,11 +13,16 @@ from autarky.model.files import CertSpec
 from autarky.pki.issue import USAGES, Authority, Pair, alternative_names, read_pair, wanted_names
 from autarky.pki.keys import Algorithm, algorithm_of
 
-RENEW_BEFORE = timedelta(days=30)
-"""A leaf is issued anew when less than this, or than a third of its life, is left: whichever is shorter."""
+
+def is_due(end: datetime, life: timedelta, now: datetime) -> bool:
+    """The one rule for renewing: two thirds of its life are over. A leaf begins with its CA, so what its life is must
+    be said."""
+    return end - now < life / 3
 
 
-def why_renew(pair: Pair, spec: CertSpec, authority: Authority, algorithm: Algorithm, now: datetime) -> str | None:
+def why_renew(
+    pair: Pair, spec: CertSpec, authority: Authority, algorithm: Algorithm, now: datetime, life: timedelta
+) -> str | None:
     """Why a leaf must be issued anew, as a clause; None when it is as specified and good for a while."""
     try:
         certificate, key = read_pair(pair)
@@ -28,45 +33,39 @@ def why_renew(pair: Pair, spec: CertSpec, authority: Authority, algorithm: Algor
     return (
         _difference(certificate, spec)
         or (None if algorithm_of(key) == algorithm else f"its key is not {algorithm}")
-        or _age(certificate, authority.certificate, now)
+        or _age(certificate, authority.certificate, now, life)
     )
 
 
-def why_unfit(pair: Pair, spec: CertSpec, ca_pem: bytes, now: datetime, *, may_name_more: bool = False) -> str | None:
-    """Why a leaf that somebody else has signed is not to be used, or is to be renewed; None when it is as specified.
-    Its key may be of either kind. `may_name_more`: it may be good for other names as well."""
-    try:
-        issuer = x509.load_pem_x509_certificate(ca_pem)
-        certificate, _ = read_pair(pair)
-    except ValueError as error:
-        return f"unreadable: {error}"
-    if not is_signed_by(certificate, issuer):
-        return "signed by another CA"
-    return _difference(certificate, spec, may_name_more=may_name_more) or _age(certificate, issuer, now)
-
-
-def _difference(certificate: x509.Certificate, spec: CertSpec, *, may_name_more: bool = False) -> str | None:
+def _difference(certificate: x509.Certificate, spec: CertSpec) -> str | None:
     subject = certificate.subject
     names = [str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     groups = [str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
     if names != [spec.common_name] or sorted(groups) != sorted(spec.organizations):
         return "its subject differs"
-    named, wanted = alternative_names(certificate), wanted_names(spec)
-    if not named >= wanted if may_name_more else named != wanted:
+    if alternative_names(certificate) != wanted_names(spec):
         return "its host names or addresses differ"
     if _usages(certificate) != {USAGES[usage] for usage in spec.usages}:
         return "its usages differ"
     return None
 
 
-def _age(certificate: x509.Certificate, issuer: x509.Certificate, now: datetime) -> str | None:
+def _age(certificate: x509.Certificate, issuer: x509.Certificate, now: datetime, life: timedelta) -> str | None:
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now < begin:
         return f"not valid before {begin:%Y-%m-%d %H:%M}"
     # A leaf that ends with its CA gains nothing by being issued anew: that would repeat in every run.
-    if end - now < min(RENEW_BEFORE, (end - begin) / 3) and end < issuer.not_valid_after_utc:
-        return f"expires {end:%Y-%m-%d}"
+    if is_due(end, life, now) and end < issuer.not_valid_after_utc:
+        return f"expires {end:%Y-%m-%d %H:%M}"
     return None
+
+
+def expiry(pair: Pair | None) -> float:
+    """Seconds since the epoch until which a pair is good; 0 for what is none."""
+    try:
+        return read_pair(pair)[0].not_valid_after_utc.timestamp() if pair is not None else 0.0
+    except ValueError:
+        return 0.0
 
 
 def authority_of(pair: Pair, certificate_file: str, key_file: str, now: datetime) -> Authority:

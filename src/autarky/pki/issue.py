@@ -67,17 +67,26 @@ def issue_ca(common_name: str, key: PrivateKey, now: datetime, days: int) -> Pai
     return Pair(_pem(certificate), key_pem(key))
 
 
-def issue_leaf(spec: CertSpec, authority: Authority, algorithm: Algorithm, now: datetime, days: int) -> Pair:
+def issue_leaf(spec: CertSpec, authority: Authority, algorithm: Algorithm, now: datetime, life: timedelta) -> Pair:
     """A leaf as specified, with a key of its own. Raises UserError for names that X.509 cannot hold."""
-    key = new_key(algorithm)
-    return Pair(sign_leaf(spec, authority, key.public_key(), now, timedelta(days=days)), key_pem(key))
+    return renewed_leaf(spec, authority, new_key(algorithm), now, life)
+
+
+def renewed_leaf(spec: CertSpec, authority: Authority, key: PrivateKey, now: datetime, life: timedelta) -> Pair:
+    """The same with a key that is there. Whoever reads both files, at whatever moment, has a pair that belongs
+    together."""
+    return Pair(sign_leaf(spec, authority, key.public_key(), now, life), key_pem(key))
 
 
 def sign_leaf(spec: CertSpec, authority: Authority, key: PublicKey, now: datetime, life: timedelta) -> bytes:
-    """A leaf as specified for somebody else's key, as PEM. Raises UserError for names that X.509 cannot hold."""
+    """A leaf as specified for somebody else's key, as PEM. Raises UserError for names that X.509 cannot hold.
+
+    It is valid from the beginning of its CA, as with kubeadm: a host whose clock is behind accepts it, and one that
+    was issued by a clock that went ahead is good when the clock has come back.
+    """
     issuer = authority.certificate
-    begin = max(now - BACKDATED, issuer.not_valid_before_utc)
-    end = min(now + life, issuer.not_valid_after_utc)
+    begin = issuer.not_valid_before_utc
+    end = issuer.not_valid_after_utc if spec.lasting else min(now + life, issuer.not_valid_after_utc)
     builder = (
         _certificate(_subject(spec), issuer.subject, key, begin, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

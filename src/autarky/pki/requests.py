@@ -28,12 +28,22 @@ def read_request(pem: bytes) -> Asked:
     """Parse a request and check its signature; raises UserError when it is not a valid one, or for a key that is
     neither EC nor RSA."""
     try:
-        request = x509.load_pem_x509_csr(pem)
-        valid = request.is_signature_valid
-        names = _alternative_names(request)
-    except (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension) as error:
+        return _read(x509.load_pem_x509_csr(pem))
+    except _UNREADABLE as error:
         raise UserError(f"not a certificate request: {error}") from error
-    if not valid:
+
+
+_UNREADABLE = (
+    *(ValueError, TypeError, UnsupportedAlgorithm),
+    *(x509.DuplicateExtension, x509.UnsupportedGeneralNameType, x509.InvalidVersion),
+)
+"""What a request that somebody has made up raises wherever it is read: who may ask for certificates decides what is
+in it, and one that cannot be read must not be in the way of the others."""
+
+
+def _read(request: x509.CertificateSigningRequest) -> Asked:
+    names = _alternative_names(request)
+    if not request.is_signature_valid:
         raise UserError("the request is not signed by the key it is for")
     key = request.public_key()
     if not isinstance(key, PublicKey):

@@ -10,22 +10,25 @@ Danger: a leaf that nobody asks for any more (of a node that was removed) stays 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from autarky.errors import UserError
 from autarky.model.cluster import CertificateSettings
 from autarky.model.files import CertSpec
+from autarky.model.fingerprint import fingerprint
 from autarky.pki.authorities import COMMON_NAMES, PairFiles, Plan, plan_authority
-from autarky.pki.check import why_renew
+from autarky.pki.check import authority_of, expiry, why_renew
 from autarky.pki.issue import Authority, Pair, issue_leaf, read_pair
 from autarky.pki.keys import key_pem, load_key, new_key, public_pem
+from autarky.pki.signing import Request
 from autarky.store import write_private
 
 SERVICE_ACCOUNT = "sa"
 ADMIN = "super-admin"
+_ENDS = ("crt", "key", "pub")
 _SUFFIXES = frozenset({".crt", ".key", ".pub"})
 
 
@@ -34,6 +37,8 @@ class PkiStore:
     """See the module's contract."""
 
     directory: Path
+    lent: dict[str, bytes] = field(default_factory=dict, repr=False)
+    """By file name, what a control node lends for this run: used as if it lay here, and never written here."""
     _settled: bool | None = field(default=None, repr=False)
     """Whether the last `plan` or `ensure` left nothing to issue; None before either."""
 
@@ -41,17 +46,36 @@ class PkiStore:
 
     def files(self) -> dict[str, bytes]:
         """Everything in the directory by relative name ("etcd/ca.crt"). Holds private keys: do not log."""
-        return {str(path.relative_to(self.directory)): path.read_bytes() for path in self._paths()}
+        own = {str(path.relative_to(self.directory)): path.read_bytes() for path in self._paths()}
+        return own | self.lent
 
     def read(self, name: str) -> Pair:
         """The certificate and the key of that name; UserError where one of them is missing."""
-        files = self._files(name)
-        pair = files.read()
+        pair = self._pair(name)
         if pair is None:
             raise UserError(
-                f"{files.certificate} or its key has not been issued", fix="run `autarky up` to issue certificates"
+                f"{self._files(name).certificate} or its key has not been issued",
+                fix="run `autarky up` to issue certificates",
             )
         return pair
+
+    def fingerprint(self) -> str | None:
+        """That of the cluster's CA; None where there is none yet."""
+        try:
+            return fingerprint(self._files("ca").certificate.read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def missing_roots(self, specs: Sequence[CertSpec], cas: Collection[str] = ()) -> list[str]:
+        """Which CAs of these leafs, of `cas`, and whether the service account key, are not here: `ensure` would make
+        them."""
+        needed = {spec.ca for spec in specs} | set(cas)
+        missing = [name for name in COMMON_NAMES if name in needed and not self._has_ca(name)]
+        has_sa = f"{SERVICE_ACCOUNT}.key" in self.lent or self._service_account_paths()[0].exists()
+        return [*missing, *([] if has_sa else [SERVICE_ACCOUNT])]
+
+    def _has_ca(self, name: str) -> bool:
+        return f"{name}.crt" in self.lent or self._files(name).certificate.exists()
 
     def complete(self, *names: str) -> bool:
         """Whether the named pairs are there and whole; without names, whether everything is.
@@ -63,13 +87,61 @@ class PkiStore:
             return all(self._whole(name) for name in names)
         if self._settled is not None:
             return self._settled
-        return all(self._whole(name) for name in {ADMIN, *self._names()})
+        not_here = set(COMMON_NAMES) if self.borrows else set()
+        return all(self._whole(name) for name in {ADMIN, *self._names()} - not_here)
+
+    # --- borrowing ---
+
+    @property
+    def borrows(self) -> bool:
+        """Whether the cluster's CA is here without its key, as `autarky login` leaves it: a control node signs."""
+        ca = self._files("ca")
+        return ca.certificate.exists() and not ca.key.exists()
+
+    def lend(self, files: Mapping[str, bytes]) -> None:
+        """Use these files of a control node for this run. What is here counts, but for leafs that are good for longer
+        there: somebody else has issued them anew since."""
+        self.lent = {}
+        for name in sorted({name.rpartition(".")[0] for name in files}):
+            if self._is_better(name, files):
+                self.lent |= {f"{name}.{end}": files[f"{name}.{end}"] for end in _ENDS if f"{name}.{end}" in files}
+
+    def _is_better(self, name: str, files: Mapping[str, bytes]) -> bool:
+        own = self._files(name)
+        if name in (*COMMON_NAMES, SERVICE_ACCOUNT):
+            return not own.key.exists()
+        theirs = _pair_in(files, name)
+        return theirs is not None and expiry(theirs) > expiry(own.read())
+
+    def requests(self, specs: Sequence[CertSpec], settings: CertificateSettings, now: datetime) -> list[Request]:
+        """For each leaf that is to be issued anew, a key made here and the request to have it signed."""
+        authorities = self._authorities(specs, settings, now, ())
+        due = [spec for spec in specs if self._why(spec, authorities[spec.ca].authority, settings, now) is not None]
+        return [Request.new(spec, settings.key_algorithm) for spec in due]
+
+    def accept(self, request: Request, certificate: bytes, *, keep: bool) -> None:
+        """What was signed. `keep`: in this directory; else it is lent, and lies where it is written to on the hosts.
+
+        UserError where it is no answer to the request.
+        """
+        pair = Pair(certificate, key_pem(request.key))
+        try:
+            read_pair(pair)
+        except ValueError as error:
+            raise UserError(f"what was signed for {request.spec.name} cannot be used: {error}") from error
+        if keep:
+            self._write(request.spec.name, pair)
+        else:
+            self.lent |= {f"{request.spec.name}.crt": pair.certificate, f"{request.spec.name}.key": pair.key}
+        self._settled = None
 
     # --- issuing ---
 
-    def plan(self, specs: Sequence[CertSpec], settings: CertificateSettings, now: datetime) -> list[str]:
+    def plan(
+        self, specs: Sequence[CertSpec], settings: CertificateSettings, now: datetime, cas: Collection[str] = ()
+    ) -> list[str]:
         """What `ensure` would issue and why, as "NAME (reason)". Raises UserError as `ensure` does."""
-        authorities = self._authorities(specs, settings, now)
+        authorities = self._authorities(specs, settings, now, cas)
         reasons = [f"{name} ({plan.reason})" for name, plan in authorities.items() if plan.new is not None]
         if self._service_account_is_missing():
             reasons.append(f"{SERVICE_ACCOUNT} (missing)")
@@ -81,13 +153,26 @@ class PkiStore:
         self._settled = not reasons
         return reasons
 
-    def ensure(self, specs: Sequence[CertSpec], settings: CertificateSettings, now: datetime) -> list[str]:
-        """Issue everything that is missing or no longer right; returns the names of what was issued.
+    def refuse_unusable(self, settings: CertificateSettings, now: datetime, *, etcd: bool) -> None:
+        """Raises what `ensure` would of CAs, given or kept, and of the service account key, before it is known which
+        certificates are wanted. `etcd`: whether a CA of etcd is among them."""
+        for name in () if self.borrows else COMMON_NAMES:
+            files = self._files(name)
+            known = settings.ca_directory is not None or files.certificate.exists() or files.key.exists()
+            if known and (etcd or name != "etcd/ca"):
+                plan_authority(files, settings, now)
+        self._service_account_is_missing()
+
+    def ensure(
+        self, specs: Sequence[CertSpec], settings: CertificateSettings, now: datetime, cas: Collection[str] = ()
+    ) -> list[str]:
+        """Issue everything that is missing or no longer right; returns the names of what was issued. `cas`: those that
+        are needed besides those that sign these leafs.
 
         Raises UserError, before anything is written, when a CA or the service account key, given or kept,
         cannot be used.
         """
-        authorities = self._authorities(specs, settings, now)
+        authorities = self._authorities(specs, settings, now, cas)
         service_account_is_missing = self._service_account_is_missing()
         self._tidy()
         issued = []
@@ -101,7 +186,7 @@ class PkiStore:
         for spec in specs:
             authority = authorities[spec.ca].authority
             if self._why(spec, authority, settings, now) is not None:
-                self._write(spec.name, issue_leaf(spec, authority, settings.key_algorithm, now, settings.leaf_days))
+                self._write(spec.name, issue_leaf(spec, authority, settings.key_algorithm, now, _life(settings)))
                 issued.append(spec.name)
         self._settled = True
         return issued
@@ -113,25 +198,40 @@ class PkiStore:
             for path in (files.key, files.certificate):
                 path.unlink(missing_ok=True)
 
-    def _authorities(self, specs: Sequence[CertSpec], settings: CertificateSettings, now: datetime) -> dict[str, Plan]:
-        """The CAs that sign these leafs: an etcd that somebody else runs needs none of ours."""
-        needed = {spec.ca for spec in specs}
-        return {name: plan_authority(self._files(name), settings, now) for name in COMMON_NAMES if name in needed}
+    def _authorities(
+        self, specs: Sequence[CertSpec], settings: CertificateSettings, now: datetime, cas: Collection[str]
+    ) -> dict[str, Plan]:
+        """Of an etcd that somebody else runs none is ours."""
+        needed = {spec.ca for spec in specs} | set(cas)
+        return {name: self._plan_authority(name, settings, now) for name in COMMON_NAMES if name in needed}
+
+    def _plan_authority(self, name: str, settings: CertificateSettings, now: datetime) -> Plan:
+        lent = _pair_in(self.lent, name)
+        if lent is not None:
+            where = f"{name} of a control node"
+            return Plan(authority_of(lent, where, where, now))
+        return plan_authority(self._files(name), settings, now)
 
     def _why(self, spec: CertSpec, authority: Authority, settings: CertificateSettings, now: datetime) -> str | None:
-        pair = self._files(spec.name).read()
-        return why_renew(pair, spec, authority, settings.key_algorithm, now) if pair is not None else "missing"
+        pair = self._pair(spec.name)
+        if pair is None:
+            return "missing"
+        return why_renew(pair, spec, authority, settings.key_algorithm, now, _life(settings))
 
     def _write(self, name: str, pair: Pair) -> None:
         files = self._files(name)
         self._make_directory(files.key.parent)
         write_private(files.key, pair.key)
         write_private(files.certificate, pair.certificate)
+        for end in _ENDS:  # what is issued here counts from now on
+            self.lent.pop(f"{name}.{end}", None)
 
     # --- the keys that sign service account tokens ---
 
     def _service_account_is_missing(self) -> bool:
         """Whether the pair is absent or torn; UserError when it is wrong in a way that no kill explains."""
+        if f"{SERVICE_ACCOUNT}.key" in self.lent:
+            return False
         key, public = self._service_account_paths()
         if not key.exists():
             if public.exists():
@@ -168,8 +268,12 @@ class PkiStore:
     def _files(self, name: str) -> PairFiles:
         return PairFiles(self.directory, name)
 
+    def _pair(self, name: str) -> Pair | None:
+        """What is lent, else what is here."""
+        return _pair_in(self.lent, name) or self._files(name).read()
+
     def _whole(self, name: str) -> bool:
-        pair = self._files(name).read()
+        pair = self._pair(name)
         if pair is None:
             return False
         try:
@@ -202,3 +306,12 @@ class PkiStore:
         for suffix in _SUFFIXES:
             for path in self.directory.rglob(f".*{suffix}.*"):
                 path.unlink(missing_ok=True)
+
+
+def _pair_in(files: Mapping[str, bytes], name: str) -> Pair | None:
+    certificate, key = files.get(f"{name}.crt"), files.get(f"{name}.key")
+    return None if certificate is None or key is None else Pair(certificate, key)
+
+
+def _life(settings: CertificateSettings) -> timedelta:
+    return timedelta(days=settings.leaf_days)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from autarky.decide.approval import RENEWERS
 from autarky.model.cluster import Cluster, Node
+from autarky.render import leaves
 from autarky.render.certificates import CLUSTER_ADMINS, KUBELET_CLIENT
 from autarky.render.values import SYSTEM, Object, metadata
 
@@ -16,6 +18,9 @@ against the inventory, because the built-in approval does not look at names."""
 TOKEN_NODE = "autarky.dev/node"  # noqa: S105 # a name, not a token
 """Annotation on a join token's Secret: the one node name that it is good for."""
 _RBAC = "rbac.authorization.k8s.io"
+FORMER = ((f"{_RBAC}/v1", "ClusterRoleBinding", "autarky:node-renewal"),)
+"""What an earlier release applied and no release should have: by that binding the built-in approval renewed the
+certificate of every node for ever, also of one that was removed."""
 
 
 def objects(cluster: Cluster) -> list[Object]:
@@ -24,13 +29,10 @@ def objects(cluster: Cluster) -> list[Object]:
         _bind_group("autarky:cluster-admins", "cluster-admin", CLUSTER_ADMINS),
         _bind_user("autarky:kubelet-api", "system:kubelet-api-admin", KUBELET_CLIENT),
         _bind_group("autarky:node-bootstrapper", "system:node-bootstrapper", BOOTSTRAPPERS),
-        # A kubelet may renew its own certificate; the built-in check compares it with the requestor.
-        _bind_group(
-            "autarky:node-renewal",
-            "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
-            "system:nodes",
-        ),
+        # One whose certificate has expired may ask for another one, and nothing else; judged as all such requests are.
+        _bind_group("autarky:kubelet-renewal", "system:node-bootstrapper", RENEWERS),
         inventory(cluster),
+        leaves.config_map(cluster),
     ]
 
 

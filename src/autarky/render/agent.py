@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from autarky import places
 from autarky.model import ports
-from autarky.model.cluster import Cluster, Level, Node
+from autarky.model.cluster import Cluster, Node
 from autarky.render import pods
 from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER
 from autarky.render.crds import GROUP
 from autarky.render.endpoints import KIND, NAME, NAMESPACE
+from autarky.render.leaves import CONFIG_MAP
 from autarky.render.values import SYSTEM, Inputs, Object, metadata
 
 COMPONENT = "node-agent"
@@ -24,10 +25,12 @@ STANDBY_POD = f"{COMPONENT}-standby"
 IMAGE = "agent"
 SLOT = "AUTARKY_SLOT"
 """The variable that tells an agent which slot it runs in: "hosted" or "standby"."""
+POD_UID = "POD_UID"
+"""The variable that tells an agent the uid of its pod, by which whoever waits for the lock has a hung holder ended."""
 KUBELET_PKI = "/var/lib/kubelet/pki"
 CONTAINERD_RUN = "/run/containerd"
 LEASES = "autarky:node-agent-leases"
-"""The role that lets an agent read the two leases of level 3."""
+"""The role that lets the agent of a control node read the two leases of level 3, and the plan of its certificates."""
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -73,12 +76,17 @@ def _spec(inputs: Inputs, slot: str) -> Object:
         ["/usr/bin/python3", "-m", "autarky.agents.node"],
         env=[
             {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            {"name": POD_UID, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
             {"name": SLOT, "value": slot},
             {"name": "PYTHONUNBUFFERED", "value": "1"},
         ],
         resources=pods.requests("20m", "64Mi"),
-        # Answered by whichever agent of the node acts. None for liveness: the agent's own watchdog ends it when
-        # it hangs, and a parked one cannot answer.
+        # Answered by whichever agent of the node acts, so that these tell of the node and not of the container. Whoever
+        # waits for the lock has a holder that hangs ended much sooner; this is for where nobody waits. Then the kubelet
+        # ends all agents of the node: the one that hangs is among them.
+        livenessProbe=pods.http_probe("/healthz", ports.NODE_AGENT, period=10, failures=9, timeout=10),
+        # Until it listens a slow machine may need minutes.
+        startupProbe=pods.http_probe("/healthz", ports.NODE_AGENT, period=2, failures=150),
         readinessProbe=pods.http_probe("/healthz", ports.NODE_AGENT, period=2, failures=5),
         volumeMounts=[
             pods.mount("state", places.HOST_ROOT, read_only=False),
@@ -87,7 +95,8 @@ def _spec(inputs: Inputs, slot: str) -> Object:
             # A node that a label makes a control node gets its etcd certificates by its agent, and one that ceases to
             # be one loses its keys by it.
             pods.mount("pki", places.PKI, read_only=False),
-            pods.mount("kubelet-pki", KUBELET_PKI),
+            # A control node's kubelet whose certificate has expired gets another one by its agent.
+            pods.mount("kubelet-pki", KUBELET_PKI, read_only=False),
             pods.mount("run", places.RUN, read_only=False),
             pods.mount("containerd", CONTAINERD_RUN, read_only=False),
             pods.mount("etcd", places.ETCD_DATA, read_only=False),
@@ -97,7 +106,8 @@ def _spec(inputs: Inputs, slot: str) -> Object:
     )
     return {
         "terminationGracePeriodSeconds": 10,
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        # The group of the hosted components, for which it keeps certificates: who is in a group may give it files.
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}, "supplementalGroups": [pods.NONROOT]},
         "containers": [container],
         "volumes": [
             pods.host_volume("state", places.HOST_ROOT, "DirectoryOrCreate"),
@@ -110,11 +120,6 @@ def _spec(inputs: Inputs, slot: str) -> Object:
             pods.host_volume("etcd", places.ETCD_DATA, "DirectoryOrCreate"),
         ],
     }
-
-
-def acts_on(cluster: Cluster, node: Node) -> bool:
-    """Whether the agent has slots to care for on that node."""
-    return node.control_plane and cluster.hosts_level(Level.CONTROLLERS)
 
 
 # --- rights ------------------------------------------------------------------------------------------
@@ -135,6 +140,13 @@ def _rights(cluster: Cluster) -> list[Object]:
         "resourceNames": [NAME],
         "verbs": ["get", "list", "watch"],
     }
+    # What the certificates that it keeps must name.
+    plan = {
+        "apiGroups": [""],
+        "resources": ["configmaps"],
+        "resourceNames": [CONFIG_MAP],
+        "verbs": ["get", "list", "watch"],
+    }
     users = [_subject("User", f"system:node:{node.name}") for node in cluster.control_nodes]
     return [
         _object("Role", "autarky:node-agent-endpoints", NAMESPACE, rules=[endpoints]),
@@ -152,7 +164,7 @@ def _rights(cluster: Cluster) -> list[Object]:
             roleRef=_role("ClusterRole", "autarky:node-agent"),
             subjects=[_subject("Group", "system:nodes")],
         ),
-        _object("Role", LEASES, SYSTEM, rules=[leases]),
+        _object("Role", LEASES, SYSTEM, rules=[leases, plan]),
         _object(
             "RoleBinding",
             LEASES,

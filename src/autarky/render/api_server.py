@@ -7,10 +7,11 @@ other slot. Probes leave etcd out (rule 9): a lost quorum must not get API serve
 
 from __future__ import annotations
 
+import hmac
 import json
 
 from autarky.model import ports
-from autarky.render import pods
+from autarky.render import leaves, pods
 from autarky.render.values import (
     CONTROL_PLANE_FACT,
     Inputs,
@@ -22,8 +23,8 @@ from autarky.render.values import (
 )
 
 COMPONENT = "kube-apiserver"
-SERVING = "apiserver"
-"""The name of its serving certificate in the pki directory."""
+LEAVES = leaves.directory_of(COMPONENT)
+"""In the pod as on the host: the leaf certificates that the node's agent keeps, read again when they change."""
 SECRETS = "/etc/kubernetes/secrets"
 CONFIG = "/etc/kubernetes/config"
 HOSTED_DRAIN_SECONDS = 15
@@ -32,8 +33,9 @@ standby needs to start (5 s), so that a bare `kubectl set image` on one node los
 STANDBY_DRAIN_SECONDS = 3
 """The standby goes only when the hosted one answers, so this covers no more than the load balancers'
 check (1 s, with a handshake) with a wide margin."""
-BEFORE_STOP = "/before-stop/kube-apiserver"
-"""Of the node agent: it answers when the standby serves. Where nobody answers, the kubelet goes on."""
+BEFORE_STOP = "/before-stop/"
+"""Of the node agent, and what follows is in the template only: it answers when the standby serves. Where nobody
+answers, the kubelet goes on."""
 READY_PATH = "/readyz?exclude=etcd&exclude=etcd-readiness"
 LIVE_PATH = "/livez?exclude=etcd&exclude=etcd-readiness"
 
@@ -48,22 +50,13 @@ _AUTHENTICATION = {
 
 
 def secret_files(inputs: Inputs) -> dict[str, str]:
-    """The files of its Secret (and of its standby's directory)."""
+    """The files of its Secret (and of its standby's directory): CAs and keys that stay. Its leaf certificates are each
+    node's own, in files that its agent keeps; that for an etcd of somebody else is yours to renew."""
     credentials = inputs.credentials
-    files = credentials.pick(
-        ca_crt="ca.crt",
-        apiserver_crt="apiserver.crt",
-        apiserver_key="apiserver.key",
-        sa_pub="sa.pub",
-        sa_key="sa.key",
-    )
-    for stem, source in (
-        ("kubelet-client", "apiserver-kubelet-client"),
-        ("front-proxy-client", "front-proxy-client"),
-        ("etcd-client", "apiserver-etcd-client"),
-    ):
-        files[f"{stem}.crt"] = credentials.text(f"{source}.crt")
-        files[f"{stem}.key"] = credentials.text(f"{source}.key")
+    files = credentials.pick(ca_crt="ca.crt", sa_pub="sa.pub", sa_key="sa.key")
+    if inputs.cluster.external_etcd is not None:
+        for end in ("crt", "key"):
+            files[f"etcd-client.{end}"] = credentials.text(f"apiserver-etcd-client.{end}")
     files["front-proxy-ca.crt"] = credentials.text("front-proxy-ca.crt")
     files["etcd-ca.crt"] = credentials.text("etcd/ca.crt")
     return files
@@ -82,27 +75,28 @@ def arguments(inputs: Inputs, *, port: int, drain: int, secrets: str, config: st
 def own_arguments(inputs: Inputs, *, port: int, drain: int, secrets: str, config: str) -> dict[str, str]:
     """What we set, the user's extra arguments aside."""
     cluster = inputs.cluster
+    etcd_client = f"{LEAVES if cluster.external_etcd is None else secrets}/etcd-client"
     return {
         "advertise-address": "$(HOST_IP)",
         "secure-port": str(port),
         "etcd-servers": ",".join(_etcd_servers(inputs)),
         "etcd-cafile": f"{secrets}/etcd-ca.crt",
-        "etcd-certfile": f"{secrets}/etcd-client.crt",
-        "etcd-keyfile": f"{secrets}/etcd-client.key",
+        "etcd-certfile": f"{etcd_client}.crt",
+        "etcd-keyfile": f"{etcd_client}.key",
         "client-ca-file": f"{secrets}/ca.crt",
-        "tls-cert-file": f"{secrets}/apiserver.crt",
-        "tls-private-key-file": f"{secrets}/apiserver.key",
+        "tls-cert-file": f"{LEAVES}/apiserver.crt",
+        "tls-private-key-file": f"{LEAVES}/apiserver.key",
         "kubelet-certificate-authority": f"{secrets}/ca.crt",
-        "kubelet-client-certificate": f"{secrets}/kubelet-client.crt",
-        "kubelet-client-key": f"{secrets}/kubelet-client.key",
+        "kubelet-client-certificate": f"{LEAVES}/kubelet-client.crt",
+        "kubelet-client-key": f"{LEAVES}/kubelet-client.key",
         "kubelet-preferred-address-types": "InternalIP,Hostname",
         "requestheader-client-ca-file": f"{secrets}/front-proxy-ca.crt",
         "requestheader-allowed-names": "front-proxy-client",
         "requestheader-username-headers": "X-Remote-User",
         "requestheader-group-headers": "X-Remote-Group",
         "requestheader-extra-headers-prefix": "X-Remote-Extra-",
-        "proxy-client-cert-file": f"{secrets}/front-proxy-client.crt",
-        "proxy-client-key-file": f"{secrets}/front-proxy-client.key",
+        "proxy-client-cert-file": f"{LEAVES}/front-proxy-client.crt",
+        "proxy-client-key-file": f"{LEAVES}/front-proxy-client.key",
         "service-account-issuer": f"https://kubernetes.default.svc.{cluster.network.dns_domain}",
         "service-account-key-file": f"{secrets}/sa.pub",
         "service-account-signing-key-file": f"{secrets}/sa.key",
@@ -145,14 +139,22 @@ def _container(inputs: Inputs, *, port: int, drain: int, secrets: str, config: s
     )
 
 
+def before_stop_path(inputs: Inputs) -> str:
+    """Every pod may have the kubelet ask 127.0.0.1 for a path, by a probe: so it is one that nobody guesses. It is made
+    of a key that stays, since another path is another template, and a rollout."""
+    secret = hmac.digest(inputs.credentials["sa.key"], BEFORE_STOP.encode(), "sha256").hex()
+    return f"{BEFORE_STOP}{secret[:32]}"
+
+
 def hosted(inputs: Inputs) -> list[Object]:
     """Secret, ConfigMap and DaemonSet."""
     secret = immutable_secret(COMPONENT, secret_files(inputs))
     config = immutable_config_map(COMPONENT, config_files())
     own = own_arguments(inputs, port=ports.API_HOSTED, drain=HOSTED_DRAIN_SECONDS, secrets=SECRETS, config=CONFIG)
     container = _container(inputs, port=ports.API_HOSTED, drain=HOSTED_DRAIN_SECONDS, secrets=SECRETS, config=CONFIG)
-    container["volumeMounts"] = [pods.mount("secrets", SECRETS), pods.mount("config", CONFIG)]
-    before_stop = {"host": "127.0.0.1", "port": ports.NODE_AGENT, "path": BEFORE_STOP, "scheme": "HTTP"}
+    places = {"secrets": SECRETS, "config": CONFIG, "leaves": LEAVES}
+    container["volumeMounts"] = [pods.mount(name, path) for name, path in places.items()]
+    before_stop = {"host": "127.0.0.1", "port": ports.NODE_AGENT, "path": before_stop_path(inputs), "scheme": "HTTP"}
     container["lifecycle"] = {"preStop": {"httpGet": before_stop}}
     pod: Object = {
         "hostNetwork": True,
@@ -167,6 +169,7 @@ def hosted(inputs: Inputs) -> list[Object]:
         "volumes": [
             pods.secret_volume("secrets", secret["metadata"]["name"]),
             pods.config_volume("config", config["metadata"]["name"]),
+            pods.host_volume("leaves", LEAVES, "Directory"),
         ],
     }
     # One at a time, the old one first: two hosted servers cannot share the port. The standby covers the gap.
@@ -177,12 +180,12 @@ def hosted(inputs: Inputs) -> list[Object]:
 def standby_spec(inputs: Inputs, directory: str) -> Object:
     """The pod spec of the standby whose files lie in `directory` on the host (root only)."""
     container = _container(inputs, port=ports.API_STANDBY, drain=STANDBY_DRAIN_SECONDS, secrets=SECRETS, config=SECRETS)
-    container["volumeMounts"] = [pods.mount("files", SECRETS)]
+    container["volumeMounts"] = [pods.mount("files", SECRETS), pods.mount("leaves", LEAVES)]
     container["resources"] = pods.standby_share(COMPONENT)
     return {
         "terminationGracePeriodSeconds": STANDBY_DRAIN_SECONDS + 60,
         "containers": [container],
-        "volumes": [pods.host_volume("files", directory, "Directory")],
+        "volumes": [pods.host_volume("files", directory, "Directory"), pods.host_volume("leaves", LEAVES, "Directory")],
     }
 
 

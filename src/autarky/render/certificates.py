@@ -3,71 +3,89 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 
+from autarky.decide.approval import RENEWERS, renewal_user
 from autarky.model.cluster import Cluster
 from autarky.model.files import CertSpec
 
 CLUSTER_ADMINS = "autarky:cluster-admins"
 """The group of the user's kubeconfig, bound to cluster-admin by RBAC, so that it can be withdrawn;
 `super-admin` (system:masters, which RBAC cannot withdraw) stays on the machine that ran `up`."""
+ADMINISTRATORS = ("admin", "super-admin")
+"""Certificates of people: each state directory has its own, and no machine of the cluster has any."""
 KUBELET_CLIENT = "autarky:kube-apiserver-kubelet-client"
 
 
 def certificate_specs(cluster: Cluster) -> list[CertSpec]:
-    """All leafs, for nodes whose addresses are known by now."""
-    return [*_cluster_specs(cluster), *_front_proxy_specs(), *_etcd_specs(cluster)]
+    """The leafs that are kept in the cluster's directory, for nodes whose addresses are known by now: administrators',
+    and those of an etcd that runs on a test host of its own, where no agent runs."""
+    return [
+        *(administrator(name) for name in ADMINISTRATORS),
+        *_external_etcd_specs(cluster),
+    ]
+
+
+def authorities(cluster: Cluster) -> tuple[str, ...]:
+    """The CAs that the cluster needs: an etcd that somebody else runs has one of its own."""
+    ours = cluster.external_etcd is None or cluster.etcd_host is not None
+    return ("ca", "front-proxy-ca", "etcd/ca") if ours else ("ca", "front-proxy-ca")
+
+
+def kubelet_specs(cluster: Cluster) -> list[CertSpec]:
+    """What kubelets begin with: a founder's first certificate, which it renews by itself, and what each can come back
+    with when its certificate has expired."""
+    first = [
+        CertSpec(f"kubelet-{node.name}", "ca", f"system:node:{node.name}", ("system:nodes",))
+        for node in cluster.founders
+    ]
+    return [*first, *(renewal_certificate(node.name) for node in cluster.nodes)]
+
+
+def renewal_certificate(node: str) -> CertSpec:
+    return CertSpec(f"kubelet-renewal-{node}", "ca", renewal_user(node), (RENEWERS,), lasting=True)
+
+
+def administrator(name: str) -> CertSpec:
+    """One of ADMINISTRATORS."""
+    if name == "admin":
+        return CertSpec("admin", "ca", "kubernetes-admin", (CLUSTER_ADMINS,))
+    return CertSpec("super-admin", "ca", "autarky:super-admin", ("system:masters",))
 
 
 def certificates_of(node: str) -> list[str]:
-    """The names of the leafs that are one control node's own."""
+    """The names that leafs of one control node's own have, or had, in the cluster's directory."""
     return [f"kubelet-{node}", f"etcd/server-{node}", f"etcd/peer-{node}"]
 
 
-def _cluster_specs(cluster: Cluster) -> list[CertSpec]:
-    return [
-        _api_server(cluster),
-        CertSpec("apiserver-kubelet-client", "ca", KUBELET_CLIENT),
-        CertSpec("controller-manager", "ca", "system:kube-controller-manager"),
-        CertSpec("scheduler", "ca", "system:kube-scheduler"),
-        CertSpec("admin", "ca", "kubernetes-admin", (CLUSTER_ADMINS,)),
-        CertSpec("super-admin", "ca", "autarky:super-admin", ("system:masters",)),
-        *(
-            CertSpec(f"kubelet-{node.name}", "ca", f"system:node:{node.name}", ("system:nodes",))
-            for node in cluster.founders
-        ),
-    ]
-
-
-def _api_server(cluster: Cluster) -> CertSpec:
-    """One serving certificate covers all control nodes; it is issued anew when they change."""
+def serving_names(cluster: Cluster) -> list[str]:
+    """What the API servers are reached at. One certificate covers all control nodes, since any load balancer leads to
+    any of them."""
     names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"]
     names += [f"kubernetes.default.svc.{cluster.network.dns_domain}", "localhost"]
-    addresses = ["127.0.0.1", cluster.network.kubernetes_service_ip]
+    names += ["127.0.0.1", cluster.network.kubernetes_service_ip]
     for node in cluster.control_nodes:
-        names.append(node.name)
-        addresses.append(node.known_address())
+        names += [node.name, node.known_address()]
     if cluster.control_plane_endpoint is not None:
-        host = cluster.control_plane_endpoint.rpartition(":")[0]
-        (addresses if _is_address(host) else names).append(host)
-    return CertSpec("apiserver", "ca", "kube-apiserver", (), _unique(names), _unique(addresses), usages=("server",))
+        names.append(cluster.control_plane_endpoint.rpartition(":")[0])
+    return list(_unique(names))
 
 
-def _front_proxy_specs() -> list[CertSpec]:
-    return [CertSpec("front-proxy-client", "front-proxy-ca", "front-proxy-client")]
+def serving_certificate(node: str, names: Sequence[str]) -> CertSpec:
+    """The API server's, on one node."""
+    addresses = [name for name in names if _is_address(name)]
+    hosts = tuple(name for name in names if not _is_address(name))
+    return CertSpec(f"apiserver-{node}", "ca", "kube-apiserver", (), hosts, tuple(addresses), usages=("server",))
 
 
-def _etcd_specs(cluster: Cluster) -> list[CertSpec]:
+def _external_etcd_specs(cluster: Cluster) -> list[CertSpec]:
     own_host = cluster.etcd_host
-    if cluster.external_etcd is not None and own_host is None:
-        return []  # the user's own etcd: the file names the certificates
-    members = cluster.founders if own_host is None else (own_host,)
-    specs = [
+    if own_host is None:
+        return []
+    return [
         CertSpec("apiserver-etcd-client", "etcd/ca", "kube-apiserver-etcd-client"),
-        CertSpec("etcd/healthcheck-client", "etcd/ca", "etcd-healthcheck-client"),
+        *(etcd_certificate(role, own_host.name, own_host.known_address()) for role in ("server", "peer")),
     ]
-    for node in members:
-        specs += [etcd_certificate(role, node.name, node.known_address()) for role in ("server", "peer")]
-    return specs
 
 
 def etcd_certificate(role: str, node: str, address: str) -> CertSpec:

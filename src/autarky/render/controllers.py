@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autarky.model import ports
-from autarky.render import pods
-from autarky.render.kubeconfig import client_kubeconfig
+from autarky.render import leaves, pods
+from autarky.render.kubeconfig import file_kubeconfig
 from autarky.render.values import CONTROL_PLANE_FACT, Inputs, Object, flags, immutable_secret, with_given
 
 CONTROLLER_MANAGER = "kube-controller-manager"
@@ -48,12 +48,18 @@ def _controller_manager_files(inputs: Inputs) -> dict[str, str]:
     files = inputs.credentials.pick(
         ca_crt="ca.crt", ca_key="ca.key", sa_key="sa.key", **{"front-proxy-ca_crt": "front-proxy-ca.crt"}
     )
-    kubeconfig = client_kubeconfig(inputs, "system:kube-controller-manager", "controller-manager")
-    return {**files, "kubeconfig": kubeconfig.decode()}
+    return {**files, "kubeconfig": _kubeconfig(inputs, CONTROLLER_MANAGER)}
+
+
+def _kubeconfig(inputs: Inputs, component: str) -> str:
+    """Its certificate is the node's own, in files that the node's agent keeps."""
+    certificate = f"{leaves.directory_of(component)}/client"
+    return file_kubeconfig(inputs, f"system:{component}", f"{certificate}.crt", f"{certificate}.key").decode()
 
 
 def _controller_manager_arguments(inputs: Inputs) -> dict[str, str]:
-    network = inputs.cluster.network
+    network, kubelets = inputs.cluster.network, inputs.cluster.certificates.kubelet_seconds
+    signing = {} if kubelets is None else {"cluster-signing-duration": f"{kubelets}s"}
     return {
         "kubeconfig": f"{FILES}/kubeconfig",
         "authentication-kubeconfig": f"{FILES}/kubeconfig",
@@ -63,6 +69,7 @@ def _controller_manager_arguments(inputs: Inputs) -> dict[str, str]:
         "root-ca-file": f"{FILES}/ca.crt",
         "cluster-signing-cert-file": f"{FILES}/ca.crt",
         "cluster-signing-key-file": f"{FILES}/ca.key",
+        **signing,
         "service-account-private-key-file": f"{FILES}/sa.key",
         "use-service-account-credentials": "true",
         "allocate-node-cidrs": "true",
@@ -82,7 +89,7 @@ def _controller_manager_arguments(inputs: Inputs) -> dict[str, str]:
 
 def _scheduler_files(inputs: Inputs) -> dict[str, str]:
     files = inputs.credentials.pick(ca_crt="ca.crt", **{"front-proxy-ca_crt": "front-proxy-ca.crt"})
-    return {**files, "kubeconfig": client_kubeconfig(inputs, "system:kube-scheduler", "scheduler").decode()}
+    return {**files, "kubeconfig": _kubeconfig(inputs, SCHEDULER)}
 
 
 def _scheduler_arguments(_inputs: Inputs) -> dict[str, str]:
@@ -138,7 +145,7 @@ def _container(inputs: Inputs, controller: Controller, *, port: int, hosted: boo
         startupProbe=pods.https_probe(controller.live_path, port, period=1, failures=120),
         livenessProbe=pods.https_probe(controller.live_path, port, period=10, failures=8, timeout=15),
         readinessProbe=pods.https_probe(controller.ready_path, port, period=1, failures=5),
-        volumeMounts=[pods.mount("files", FILES)],
+        volumeMounts=[pods.mount("files", FILES), pods.mount("leaves", leaves.directory_of(controller.name))],
         securityContext=pods.restricted_container(),
     )
     asked = pods.requests(controller.cpu, controller.memory)
@@ -161,7 +168,7 @@ def hosted(inputs: Inputs, name: str) -> list[Object]:
         "securityContext": pods.nonroot_pod(),
         "affinity": {"podAntiAffinity": one_per_node(labels)},
         "containers": [_container(inputs, controller, port=controller.hosted_port, hosted=True)],
-        "volumes": [pods.secret_volume("files", secret["metadata"]["name"])],
+        "volumes": [pods.secret_volume("files", secret["metadata"]["name"]), _leaves_volume(name)],
     }
     deployment = pods.deployment(
         name,
@@ -193,8 +200,12 @@ def standby_spec(inputs: Inputs, name: str, directory: str) -> Object:
     controller = CONTROLLERS[name]
     return {
         "containers": [_container(inputs, controller, port=controller.standby_port, hosted=False)],
-        "volumes": [pods.host_volume("files", directory, "Directory")],
+        "volumes": [pods.host_volume("files", directory, "Directory"), _leaves_volume(name)],
     }
+
+
+def _leaves_volume(name: str) -> Object:
+    return pods.host_volume("leaves", leaves.directory_of(name), "Directory")
 
 
 def standby_files(inputs: Inputs, name: str) -> dict[str, str]:

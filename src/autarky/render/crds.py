@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 from autarky.decide.etcd_members import MOST_MEMBERS
+from autarky.decide.understood import LEVELS
+from autarky.decide.understood import VERSION as VERSION_PATTERN
 from autarky.model.cluster import Cluster
 from autarky.render.values import Object, metadata
 
@@ -13,6 +15,7 @@ GROUP = "autarky.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 CONTROL_PLANE = "cluster"
+NODE_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 
 
 def control_plane_crd() -> Object:
@@ -49,23 +52,35 @@ def control_plane_crd() -> Object:
 
 
 def _schema() -> Object:
-    arguments = {"type": "object", "additionalProperties": {"type": "string"}}
+    arguments = {
+        "type": "object",
+        "maxProperties": 200,
+        "additionalProperties": {"type": "string", "maxLength": 4096},
+        "x-kubernetes-validations": [
+            {
+                "rule": "self.all(name, name.matches('^[a-zA-Z0-9][a-zA-Z0-9._-]*$'))",
+                "message": 'an argument is named without its leading dashes, as in "v"',
+            }
+        ],
+    }
     spec: Object = {
         "type": "object",
         "required": ["version", "selfHosted"],
         "properties": {
             "version": {
                 "type": "string",
-                "pattern": r"^v\d+\.\d+\.\d+$",
+                "pattern": VERSION_PATTERN,
+                "maxLength": 32,
                 "description": "The Kubernetes version of the control plane.",
             },
             "selfHosted": {
                 "type": "string",
-                "enum": ["0-4", "1-4", "2-4", "3-4", "4"],
+                "enum": list(LEVELS),
                 "description": "The levels that run from API objects; those below run as static pods.",
             },
             "componentArguments": {
                 "type": "object",
+                "maxProperties": 20,
                 "additionalProperties": arguments,
                 "description": "Extra command-line arguments, by component.",
             },
@@ -73,7 +88,7 @@ def _schema() -> Object:
                 "type": "object",
                 "properties": {
                     "enabled": {"type": "boolean", "default": True},
-                    "limitSeconds": {"type": "integer", "minimum": 10, "default": 90},
+                    "limitSeconds": {"type": "integer", "minimum": 10, "maximum": 86400, "default": 90},
                 },
                 "description": "When a rollout of a control plane component goes back by itself.",
             },
@@ -82,7 +97,7 @@ def _schema() -> Object:
                 "properties": {
                     "members": {
                         "type": "array",
-                        "items": {"type": "string", "minLength": 1, "maxLength": 253},
+                        "items": {"type": "string", "minLength": 1, "maxLength": 253, "pattern": NODE_NAME},
                         "minItems": 1,
                         "maxItems": 7,
                         "x-kubernetes-list-type": "set",
@@ -94,7 +109,18 @@ def _schema() -> Object:
             },
         },
     }
-    status: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    texts = ("type", "status", "reason", "message", "lastTransitionTime")
+    condition: Object = {
+        "type": "object",
+        "required": ["type", "status"],
+        "properties": {name: {"type": "string"} for name in texts},
+        "x-kubernetes-preserve-unknown-fields": True,
+    }
+    status: Object = {
+        "type": "object",
+        "properties": {"conditions": {"type": "array", "items": condition}},
+        "x-kubernetes-preserve-unknown-fields": True,
+    }
     only_one = {"rule": f"self.metadata.name == '{CONTROL_PLANE}'", "message": f"the only name is {CONTROL_PLANE}"}
     return {
         "type": "object",

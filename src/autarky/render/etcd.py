@@ -30,17 +30,21 @@ PKI_FILES = tuple(f"{PKI}/{name}" for name in ("ca.crt", "server.crt", "server.k
 """What a member needs before it starts."""
 
 
+def ca_file(inputs: Inputs) -> File:
+    """What a member trusts its clients and its peers by."""
+    return File(f"{PKI}/ca.crt", inputs.credentials["etcd/ca.crt"], 0o600)
+
+
 def pki_files(inputs: Inputs, node: Node) -> list[File]:
-    """The member's own certificates, root only."""
+    """All certificates of a member that no node agent keeps, root only."""
     credentials = inputs.credentials
     names = {
-        "ca.crt": "etcd/ca.crt",
         "server.crt": f"etcd/server-{node.name}.crt",
         "server.key": f"etcd/server-{node.name}.key",
         "peer.crt": f"etcd/peer-{node.name}.crt",
         "peer.key": f"etcd/peer-{node.name}.key",
     }
-    return [File(f"{PKI}/{name}", credentials[source], 0o600) for name, source in names.items()]
+    return [ca_file(inputs), *(File(f"{PKI}/{name}", credentials[source], 0o600) for name, source in names.items())]
 
 
 @dataclass(frozen=True, slots=True)

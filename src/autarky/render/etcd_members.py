@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from autarky.decide.understood import MEMBER_ID
 from autarky.model import ports
 from autarky.render import etcd, pods
-from autarky.render.crds import API_VERSION, GROUP, VERSION
+from autarky.render.crds import API_VERSION, GROUP, NODE_NAME, VERSION
 from autarky.render.values import MANAGED_BY, SYSTEM, Inputs, Object, metadata
 
 KIND = "EtcdMember"
@@ -65,7 +66,13 @@ def _schema() -> Object:
         "type": "object",
         "required": ["nodeName", "address"],
         "properties": {
-            "nodeName": {"type": "string", "minLength": 1, "maxLength": 253, "x-kubernetes-validations": [fixed]},
+            "nodeName": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 253,
+                "pattern": NODE_NAME,
+                "x-kubernetes-validations": [fixed],
+            },
             "address": {
                 "type": "string",
                 "format": "ipv4",
@@ -87,18 +94,25 @@ def _schema() -> Object:
                 "type": "string",
                 "enum": ["Pending", "Joining", "Learner", "Member", "Leaving", "Removed", "Blocked"],
             },
-            "memberID": {"type": "string", "description": "Of etcd, in hex, as etcdctl prints it."},
+            "memberID": {
+                "type": "string",
+                "pattern": MEMBER_ID,
+                "description": "Of etcd, in hex, as etcdctl prints it.",
+            },
             "message": {"type": "string"},
             "lostMemberID": {
                 "type": "string",
+                "pattern": MEMBER_ID,
                 "description": "The member whose data is not on its node any more, as its node's agent found.",
             },
             "vacating": {
                 "type": "string",
+                "pattern": "^([0-9a-f]{1,16}/.+)?$",
                 "description": "Member and pod: the API server beside a member that leaves, which makes way.",
             },
             "vacatedMemberID": {
                 "type": "string",
+                "pattern": MEMBER_ID,
                 "description": "The member that nobody is connected to any more, so that it may be removed.",
             },
         },

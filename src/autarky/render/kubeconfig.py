@@ -23,6 +23,19 @@ def client_kubeconfig(
     return _kubeconfig(inputs, server, user, _certificate_user(inputs.credentials, certificate), servers)
 
 
+def file_kubeconfig(inputs: Inputs, user: str, certificate: str, key: str) -> bytes:
+    """A kubeconfig that reads its certificate from these files, and again when they have changed."""
+    return _kubeconfig(inputs, LOCAL_SERVER, user, {"client-certificate": certificate, "client-key": key})
+
+
+def embeds_certificate(kubeconfig: bytes) -> bool:
+    """Whether its certificate stands in it, and ends there. What cannot be read (as YAML, of kubelets) embeds none."""
+    try:
+        return any("client-certificate-data" in one["user"] for one in json.loads(kubeconfig)["users"])
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
 def token_file_kubeconfig(inputs: Inputs, user: str, token_file: str) -> bytes:
     """A kubeconfig that reads a (rotating) service account token from a file."""
     return _kubeconfig(inputs, LOCAL_SERVER, user, {"tokenFile": token_file})
@@ -33,9 +46,10 @@ def bootstrap_kubeconfig(ca_pem: bytes, cluster: str, token: str) -> bytes:
     return _document(ca_pem, cluster, LOCAL_SERVER, "kubelet-bootstrap", {"token": token})
 
 
-def bootstrap_token(kubeconfig: bytes) -> str:
-    """The token in what `bootstrap_kubeconfig` made."""
-    return str(json.loads(kubeconfig)["users"][0]["user"]["token"])
+def bootstrap_token(kubeconfig: bytes) -> str | None:
+    """The token in what `bootstrap_kubeconfig` made; None in what has a certificate instead."""
+    token = json.loads(kubeconfig)["users"][0]["user"].get("token")
+    return None if token is None else str(token)
 
 
 def _certificate_user(credentials: Credentials, certificate: str) -> dict[str, str]:

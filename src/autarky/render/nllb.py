@@ -187,7 +187,10 @@ def config(balancer: Balancer) -> str:
     sections = [_HEAD, _api_frontend(balancer), _ready(balancer), _alive(balancer), _last_resort(balancer)]
     if balancer.etcd:
         sections.append(_etcd(balancer))
-    inputs = json.dumps(asdict(balancer), sort_keys=True)
+    made_of = asdict(balancer)
+    if not balancer.certificate:
+        del made_of["certificate"]
+    inputs = json.dumps(made_of, sort_keys=True)
     body = f"{_INPUTS}{inputs}\n{''.join(sections)}"
     unnamed = body + _health_frontend(balancer, "") + _LUA
     return body + _health_frontend(balancer, hashlib.sha256(unnamed.encode()).hexdigest()[:16])
@@ -206,13 +209,20 @@ def parse(text: str) -> Balancer | None:
     first = text.partition("\n")[0]
     try:
         found = json.loads(first.removeprefix(_INPUTS))
+        names = [
+            found["node"],
+            *(one[key] for one in (*found["servers"], *found["etcd"]) for key in ("name", "address")),
+        ]
+        if not all(isinstance(name, str) for name in names):
+            return None
         return Balancer(
             found["node"],
-            found["control_node"],
+            bool(found["control_node"]),
             tuple(ApiNode(s["name"], s["address"], s["withdrawn"]) for s in found["servers"]),
             tuple(EtcdNode(m["name"], m["address"]) for m in found["etcd"]),
+            str(found.get("certificate", "")),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -355,19 +365,12 @@ def configuration_files(balancer: Balancer) -> list[File]:
     return [File(LUA_PATH, _LUA.encode(), 0o600), File(CONFIG_PATH, config(balancer).encode(), 0o600)]
 
 
-def credential_files(ca: bytes, certificate: bytes, key: bytes) -> list[File]:
-    """What the etcd port of a control node needs; to be written before a configuration that has one."""
-    return [File(ETCD_CA_PATH, ca, 0o600), File(ETCD_CLIENT_PATH, certificate + key, 0o600)]
-
-
 def files(inputs: Inputs, node: Node) -> list[File]:
-    """What the pod mounts. The directory is mounted, not the files, so that a rename is seen."""
+    """What the pod mounts, but for its certificate (`leaves`), which the etcd port of a control node needs as well. The
+    directory is mounted, not the files, so that a rename is seen."""
     balancer = of_cluster(inputs.cluster, node)
-    result = []
-    if balancer.etcd:
-        pair = (inputs.credentials[f"etcd/healthcheck-client.{end}"] for end in ("crt", "key"))
-        result += credential_files(inputs.credentials["etcd/ca.crt"], *pair)
-    return [*result, *configuration_files(balancer)]
+    ca = [File(ETCD_CA_PATH, inputs.credentials["etcd/ca.crt"], 0o600)] if balancer.etcd else []
+    return [*ca, *configuration_files(balancer)]
 
 
 def pod(inputs: Inputs, node: Node) -> Object:

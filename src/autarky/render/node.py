@@ -10,19 +10,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autarky import places
-from autarky.model.cluster import Node
+from autarky.model.cluster import Cluster, Node
 from autarky.model.files import File
-from autarky.render import agent, etcd, nllb, standby
-from autarky.render.kubeconfig import client_kubeconfig
+from autarky.render import agent, etcd, leaves, nllb, standby
+from autarky.render.certificates import renewal_certificate
+from autarky.render.kubeconfig import client_kubeconfig, file_kubeconfig
 from autarky.render.values import Inputs, Object, flags, pretty_json
 
 KUBELET_CONFIG = "/var/lib/kubelet/config.json"
 KUBELET_KUBECONFIG = f"{places.KUBERNETES}/kubelet.conf"
 BOOTSTRAP_KUBECONFIG = f"{places.KUBERNETES}/bootstrap-kubelet.conf"
+CURRENT = "kubelet-client-current.pem"
+"""The kubelet's link to its newest certificate and key."""
+FIRST_CERTIFICATE = f"{agent.KUBELET_PKI}/kubelet-client-first.pem"
+FIRST_LINK = {f"{agent.KUBELET_PKI}/{CURRENT}": FIRST_CERTIFICATE}
 CONTAINERD_CONFIG = "/etc/containerd/config.toml"
 CNI_BIN = "/opt/cni/bin"
 CNI_CONF = "/etc/cni/net.d"
 SYSCTLS = "/etc/sysctl.d/90-autarky.conf"
+MODULES_FILE = "/etc/modules-load.d/autarky.conf"
+MODULES = ("overlay", "br_netfilter", "vxlan", "nf_conntrack", "nf_tables")
+"""What the kernel must have; preflight refuses a host that can have it in no way. Nothing loads br_netfilter by itself,
+and its sysctl is not there without it; the rest would come when it is first used, if that is allowed then."""
 CONTAINERD_UNIT = "/etc/systemd/system/containerd.service"
 KUBELET_UNIT = "/etc/systemd/system/kubelet.service"
 
@@ -56,7 +65,7 @@ asks for that only with the feature PodAndContainerStatsFromCRI, and then every 
 second takes 2 % of a core on a node with ten pods."""
 
 # tcp_migrate_req: a closing listener hands its queued connections to its SO_REUSEPORT sibling (Linux 5.14).
-_SYSCTLS = """\
+SYSCTL_SETTINGS = """\
 net.ipv4.ip_forward = 1
 net.ipv4.tcp_migrate_req = 1
 -net.bridge.bridge-nf-call-iptables = 1
@@ -130,7 +139,8 @@ def system_files(inputs: Inputs, node: Node) -> list[File]:
     """What must be there before containerd starts."""
     unit = _CONTAINERD_UNIT.format(bin=places.BIN, config=CONTAINERD_CONFIG)
     return [
-        File(SYSCTLS, _SYSCTLS.encode()),
+        File(MODULES_FILE, "".join(f"{name}\n" for name in MODULES).encode()),
+        File(SYSCTLS, SYSCTL_SETTINGS.encode()),
         File(CONTAINERD_CONFIG, containerd_config(inputs, node).encode()),
         File(CONTAINERD_UNIT, unit.encode()),
     ]
@@ -146,18 +156,51 @@ def kubelet_files(inputs: Inputs, node: Node) -> list[File]:
         *nllb.files(inputs, node),
     ]
     if node.control_plane:
-        files += _ca_files(inputs)
-        if inputs.cluster.external_etcd is None:
-            files += etcd.pki_files(inputs, node)
+        files += _recovery_files(inputs)
     return files
 
 
-def first_kubeconfig(inputs: Inputs, node: Node) -> File:
+def leaf_paths(cluster: Cluster, node: Node) -> list[str]:
+    """Where the files of `leaf_files` lie; no key is needed to know."""
+    found = leaves.leaves_of(node.name, leaves.plan_of(cluster).at(node.known_address()))
+    return [*dict.fromkeys(path for leaf in found for path in (leaf.key, leaf.certificate)), places.LEAVES_PLAN]
+
+
+def leaf_files(inputs: Inputs, node: Node) -> list[File]:
+    """The first leaf certificates of a control node: written where there are none, and its agent's matter from then
+    on. The plan that the agent issues the next ones by comes last."""
+    plan = leaves.plan_of(inputs.cluster).at(node.known_address())
+    files = []
+    for leaf in leaves.leaves_of(node.name, plan):
+        certificate, key = (inputs.credentials[f"{leaf.spec.name}.{end}"] for end in ("crt", "key"))
+        mode = 0o640 if leaf.shared else 0o600
+        if leaf.key == leaf.certificate:
+            files.append(File(leaf.certificate, certificate + key, mode))
+        else:
+            files += [File(leaf.key, key, mode), File(leaf.certificate, certificate, mode)]
+    return [*files, File(places.LEAVES_PLAN, leaves.written(plan).encode(), 0o600)]
+
+
+def renewal_kubeconfig(inputs: Inputs, node: Node) -> File:
+    """What a kubelet whose certificate has expired asks for another one with."""
+    name = renewal_certificate(node.name).name
+    return File(BOOTSTRAP_KUBECONFIG, client_kubeconfig(inputs, "kubelet-renewal", name), 0o600)
+
+
+def first_credentials(inputs: Inputs, node: Node) -> list[File]:
     """A control node's kubelet starts with a certificate of its own; it rotates it by itself later.
 
-    Written only where there is none: the kubelet's rotated certificate lies beside it and stays valid.
+    Written only where there is none. The kubeconfig names the file that the kubelet keeps its newest certificate in (a
+    link, FIRST_LINK to begin with): it asks for the next one with what the kubeconfig has, and one that stood in it
+    would end one day, however often the kubelet has rotated its own.
     """
-    content = client_kubeconfig(inputs, f"system:node:{node.name}", f"kubelet-{node.name}")
+    pair = b"".join(inputs.credentials[f"kubelet-{node.name}.{end}"] for end in ("crt", "key"))
+    return [File(FIRST_CERTIFICATE, pair, 0o600), kubelet_kubeconfig(inputs, node)]
+
+
+def kubelet_kubeconfig(inputs: Inputs, node: Node) -> File:
+    current = f"{agent.KUBELET_PKI}/{CURRENT}"
+    content = file_kubeconfig(inputs, f"system:node:{node.name}", current, current)
     return File(KUBELET_KUBECONFIG, content, 0o600)
 
 
@@ -183,12 +226,23 @@ def manifest(pod: Object) -> File:
     return File(f"{places.MANIFESTS}/{pod['metadata']['name']}.json", pretty_json(pod), 0o600)
 
 
-def _ca_files(inputs: Inputs) -> list[File]:
-    """CA and service account keys, root only, on control nodes: what a recovery starts from."""
-    names = ["ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.pub", "sa.key"]
-    if inputs.cluster.external_etcd is None:
-        names.append("etcd/ca.key")
-    return [File(f"{places.PKI}/{name}", inputs.credentials[name], 0o600) for name in names]
+RECOVERY = (
+    *("ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.pub", "sa.key"),
+    *("etcd/ca.crt", "etcd/ca.key"),
+)
+"""Below /etc/kubernetes/pki of every control node: CAs and service account keys. What a recovery starts from, and what
+a control node signs its certificates with. (An etcd that somebody else runs has a CA of its own.)"""
+
+
+def recovery_files(inputs: Inputs) -> dict[str, bytes]:
+    ours = inputs.cluster.external_etcd is None
+    return {name: inputs.credentials[name] for name in RECOVERY if ours or not name.startswith("etcd/")}
+
+
+def _recovery_files(inputs: Inputs) -> list[File]:
+    """Root only; the cluster's CA itself is on every node, for all to read."""
+    found = recovery_files(inputs).items()
+    return [File(f"{places.PKI}/{name}", content, 0o600) for name, content in found if name != "ca.crt"]
 
 
 def containerd_config(inputs: Inputs, node: Node) -> str:
@@ -255,6 +309,9 @@ def kubelet_config(inputs: Inputs, node: Node) -> Object:
         config |= {"cgroupDriver": "cgroupfs", "failCgroupV1": False}
     if _cannot_lower_oom_score(inputs, node):
         config["oomScoreAdj"] = 0
+    if facts is not None and facts.upstream_resolv_conf is not None:
+        # Pods would be given the host's stub: no pod reaches it, and CoreDNS would ask itself.
+        config["resolvConf"] = facts.upstream_resolv_conf
     if node.control_plane:
         config["crashLoopBackOff"] = {"maxContainerRestartPeriod": RESTART_PERIOD}
     if node.taints:

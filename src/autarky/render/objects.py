@@ -8,15 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autarky.model.cluster import Cluster, Level
+from autarky.model.fingerprint import fingerprint
 from autarky.render import (
     access,
     addons,
     agent,
     api_server,
+    cluster_record,
     controllers,
     crds,
     etcd,
     etcd_members,
+    guards,
     operator,
     protection,
 )
@@ -47,18 +50,25 @@ def parts(inputs: Inputs, wanted: Cluster | None = None) -> list[Part]:
     result = [
         _access(cluster),
         Part("definitions", (crds.control_plane_crd(), etcd_members.crd())),
-        Part("protection", tuple(protection.objects())),
+        Part("protection", (*protection.objects(), *guards.objects())),
         Part("kube-proxy", tuple(addons.kube_proxy(inputs))),
         Part("flannel", tuple(addons.flannel(inputs))),
         Part("coredns", tuple(addons.coredns(inputs))),
         Part("endpoints", (kubernetes_endpoints(cluster),)),
         Part("control-plane", (crds.control_plane(wanted or cluster),)),
     ]
+    if inputs.record:
+        result.append(_record(inputs.record, fingerprint(inputs.credentials["ca.crt"])))
     if cluster.hosts_level(Level.API_SERVER):
         result.append(Part(api_server.COMPONENT, tuple(api_server.hosted(inputs))))
     if cluster.hosts_level(Level.CONTROLLERS):
         result += [Part(name, tuple(controllers.hosted(inputs, name))) for name in controllers.CONTROLLERS]
     return [_hashed(part) for part in result]
+
+
+def record_part(record: bytes, ca: str | None) -> Part:
+    """What the API keeps of the cluster file, as it is among `parts`."""
+    return _hashed(_record(record, ca))
 
 
 def access_part(inputs: Inputs) -> list[Part]:
@@ -74,6 +84,10 @@ def agent_parts(inputs: Inputs) -> list[Part]:
         Part("operator", tuple(operator.objects(inputs))),
     ]
     return [_hashed(part) for part in result]
+
+
+def _record(record: bytes, ca: str | None) -> Part:
+    return Part("record", (cluster_record.config_map(record, ca),))
 
 
 def _access(cluster: Cluster) -> Part:

@@ -6,24 +6,24 @@ acts, and both share the port. It needs the host's network, since it must work w
 
 from __future__ import annotations
 
-from autarky.decide import etcd_approval
+import base64
+
 from autarky.decide.approval import CLIENT_SIGNER, SERVING_SIGNER
 from autarky.model import ports
-from autarky.render import pods
+from autarky.render import node, pods
 from autarky.render.access import INVENTORY
 from autarky.render.addons import KUBE_PROXY
 from autarky.render.api_server import COMPONENT as API_SERVER
-from autarky.render.control_nodes import RECORD
+from autarky.render.control_nodes import AUTHORITIES, RECORD, authority_key
 from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER, one_per_node
 from autarky.render.crds import CONTROL_PLANE, GROUP
 from autarky.render.etcd_members import AGENTS_ROLE, GUARD, PLURAL
-from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, Inputs, Object, immutable_secret, metadata
+from autarky.render.leaves import CONFIG_MAP
+from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, Inputs, Object, metadata
 
 COMPONENT = "autarky-operator"
 IMAGE = "agent"
 WATCH = ["get", "list", "watch"]
-AUTHORITIES = "/etc/autarky/authorities"
-"""Where the operator finds the CAs that it signs with: ca.crt, ca.key, etcd-ca.crt, etcd-ca.key."""
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -35,42 +35,36 @@ def retired_name(component: str) -> str:
 def objects(inputs: Inputs) -> list[Object]:
     """Everything of the operator."""
     labels = {"k8s-app": COMPONENT, "tier": "control-plane"}
-    authorities = immutable_secret(COMPONENT, _authority_files(inputs))
     deployment = pods.deployment(
         COMPONENT,
-        _pod(inputs, labels, authorities["metadata"]["name"]),
+        _pod(inputs, labels),
         replicas=min(2, len(inputs.cluster.control_nodes)),
         strategy=pods.rolling(surge=1, unavailable=0),
         labels=labels,
     )
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(COMPONENT, SYSTEM)}
-    return [account, *_rights(), authorities, deployment, pods.disruption_budget(COMPONENT, labels)]
+    return [account, *_rights(), _authorities(inputs), deployment, pods.disruption_budget(COMPONENT, labels)]
 
 
-def _authority_files(inputs: Inputs) -> dict[str, str]:
-    """The CAs of what it issues: the API servers' serving certificate, and etcd certificates for control nodes that
-    a label makes. An etcd that somebody else runs has a CA of its own, and no member on our nodes."""
-    files = inputs.credentials.pick(ca_crt="ca.crt", ca_key="ca.key")
-    if inputs.cluster.external_etcd is None:
-        files |= inputs.credentials.pick(**{"etcd-ca_crt": "etcd/ca.crt", "etcd-ca_key": "etcd/ca.key"})
-    return files
+def _authorities(inputs: Inputs) -> Object:
+    """The keys that every control node has on its disk. Nothing mounts them: a node that a label makes a control node
+    reads them once, by a right of its own, for as long as it becomes one."""
+    files = node.recovery_files(inputs)
+    data = {authority_key(name): base64.b64encode(content).decode() for name, content in files.items()}
+    meta = metadata(AUTHORITIES, SYSTEM, {"k8s-app": COMPONENT})
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": "Opaque", "data": data}
 
 
-def _pod(inputs: Inputs, labels: dict[str, str], authorities: str) -> Object:
+def _pod(inputs: Inputs, labels: dict[str, str]) -> Object:
     container = pods.command_container(
         COMPONENT,
         inputs.image(IMAGE),
-        [
-            *("/usr/bin/python3", "-m", "autarky.agents.operator"),
-            f"--authorities={AUTHORITIES}",
-            f"--leaf-days={inputs.cluster.certificates.leaf_days}",
-        ],
+        ["/usr/bin/python3", "-m", "autarky.agents.operator"],
         env=[{"name": "PYTHONUNBUFFERED", "value": "1"}],
         resources=pods.requests("20m", "64Mi"),
         startupProbe=pods.http_probe("/healthz", ports.OPERATOR, period=1, failures=120),
         livenessProbe=pods.http_probe("/healthz", ports.OPERATOR, period=10, failures=6, timeout=15),
         readinessProbe=pods.http_probe("/healthz", ports.OPERATOR, period=2, failures=5),
-        volumeMounts=[pods.mount("authorities", AUTHORITIES)],
         securityContext=pods.restricted_container(),
     )
     return {
@@ -84,7 +78,6 @@ def _pod(inputs: Inputs, labels: dict[str, str], authorities: str) -> Object:
         "securityContext": pods.nonroot_pod(),
         "affinity": {"podAntiAffinity": one_per_node(labels)},
         "containers": [container],
-        "volumes": [pods.secret_volume("authorities", authorities)],
     }
 
 
@@ -117,9 +110,12 @@ def _in_the_cluster() -> list[Object]:
         _rule("certificates.k8s.io", ["certificatesigningrequests"], WATCH),
         _rule("certificates.k8s.io", ["certificatesigningrequests/approval"], ["update"]),
         _rule("certificates.k8s.io", ["signers"], ["approve"], [CLIENT_SIGNER, SERVING_SIGNER]),
-        # Etcd certificates of control nodes that a label makes: approved and signed by it alone.
-        _rule("certificates.k8s.io", ["signers"], ["approve", "sign"], sorted(etcd_approval.SIGNERS)),
-        _rule("certificates.k8s.io", ["certificatesigningrequests/status"], ["update"]),
+        # The policies that hold nodes to reports: put back when they are deleted.
+        _rule(
+            "admissionregistration.k8s.io",
+            ["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
+            [*WATCH, "create"],
+        ),
     ]
 
 
@@ -137,7 +133,8 @@ def _in_the_system_namespace() -> list[Object]:
         _rule("", ["pods"], WATCH),
         _rule("", ["pods/log"], ["get"]),
         _rule("", ["events"], ["list", "create"]),
-        # Ending a failed API server that never served: the good one waits for it.
+        # Ending a failed API server that never served: the good one waits for it. Going on with a rollout that stands
+        # still for a node that is off.
         _rule("", ["pods"], ["delete"]),
         # The workloads and their revisions; rolling back replaces the template of these, and so does a change of the
         # arguments of all but kube-proxy.
@@ -160,6 +157,8 @@ def _in_the_system_namespace() -> list[Object]:
         # (Nobody can give rights here that they have not themselves.)
         _rule("", ["configmaps"], ["list", "watch", "update"], [RECORD]),
         _rule(_RBAC, ["roles", "rolebindings"], ["get", "create", "patch", "delete"]),
+        # What the certificates of the API servers must name (`create` knows no names, and is below).
+        _rule("", ["configmaps"], ["list", "watch", "patch"], [CONFIG_MAP]),
         # Copies of what the last good templates name, whose names are hashes of their content; and the node
         # that a join token is for. Never listed. Created again where one is missing.
         _rule("", ["secrets", "configmaps"], ["get", "create"]),

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from autarky import places
 from autarky.model import ports
@@ -33,7 +32,8 @@ from autarky.render.values import Inputs, Object, content_hash, pretty_json
 
 SCRIPT_PATH = f"{places.BIN}/standby"
 BOOT_FILE = f"{places.RUN}/boot"
-"""Boot id and start of this boot (seconds since the epoch, before any control plane process), on a tmpfs."""
+"""Boot id and start of this boot (seconds since the epoch, before any control plane process), on a tmpfs. The time is
+for people: clocks are set."""
 HOSTED_PORTS = {
     api_server.COMPONENT: ports.API_HOSTED,
     controllers.CONTROLLER_MANAGER: ports.CONTROLLER_MANAGER_HOSTED,
@@ -48,6 +48,10 @@ COMPONENTS = tuple(HOSTED_PORTS)
 REST_SECONDS = 60
 """Hosted pods of level 3 answer 10 to 30 s after the kubelet has started, and the agent that reads a stale lease does
 not wait for the script."""
+LOCK_SECONDS = 20
+"""For how long the script waits for its lock: each writer is done within a second, on a slow disk within some."""
+NO_LOCK = 75
+"""The script's exit status when it did nothing, since it did not get its lock (EX_TEMPFAIL: try again)."""
 ACTIVATION_NAME = "[0-9a-f]" * 8
 """The pattern of what an activation is called: the beginning of its uid."""
 
@@ -201,15 +205,23 @@ list() {
 \tdone
 }
 
-# One writer at a time: the node agent, up, and the kubelet's start may meet.
+# One writer at a time: the node agent, up, and the kubelet's start may meet. Who may open the file may hold the lock,
+# to read is enough: so nobody but root may.
 lock() {
-\tmkdir -p "$run" && exec 9>"$run/standby.lock" && flock -w 20 9 || echo "going on without the lock" >&2
+\t( umask 077; mkdir -p "$run" && chmod 700 "$run" && : >>"$run/standby.lock" && chmod 600 "$run/standby.lock" ) ||
+\t\treturn 1
+\texec 9>>"$run/standby.lock" && flock -w @LOCK_SECONDS@ 9
 }
 
-# Written before any control plane process of this boot runs: older leases of this host are of the dead.
+# What is done without the lock may undo what another does at the same time.
+need_lock() {
+\tlock || { echo "standby: nothing was done: $run/standby.lock is held or cannot be made" >&2; exit @NO_LOCK@; }
+}
+
+# Written before any control plane process of this boot runs: who held a lease in another boot is dead.
 note_boot() {
 \t[ ! -f "$run/boot" ] || return 0
-\tmkdir -p "$run" && echo "$(cat /proc/sys/kernel/random/boot_id) $(date +%s.%N)" >"$run/.boot" &&
+\t( umask 077; mkdir -p "$run" ) && echo "$(cat /proc/sys/kernel/random/boot_id) $(date +%s.%N)" >"$run/.boot" &&
 \t\tmv "$run/.boot" "$run/boot"
 }
 
@@ -219,7 +231,7 @@ boot_rest() {
 \twaiting=$(resting)
 \tattempts=@REST_SECONDS@
 \tuntil all_answer $waiting || [ "$attempts" -eq 0 ]; do sleep 1; attempts=$((attempts - 1)); done
-\tlock
+\tneed_lock
 \tfor component in $waiting; do activate_silent "$component"; done
 }
 
@@ -238,10 +250,10 @@ activate_silent() { answers "$(hosted_port "$1")" || activate "$1"; }
 
 case "${1-}" in
 list) list ;;
-boot) lock; boot ;;
+boot) lock || echo "going on without the lock: the kubelet waits" >&2; boot ;;
 boot-rest) boot_rest ;;
-activate | renew | withdraw) lock; "$1" "$2" ;;
-switch) lock; switch "$2" "$3" ;;
+activate | renew | withdraw) need_lock; "$1" "$2" ;;
+switch) need_lock; switch "$2" "$3" ;;
 *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
 esac
 """
@@ -252,6 +264,8 @@ _SCRIPT = (
     .replace("@API@", api_server.COMPONENT)
     .replace("@REST@", " ".join(name for name in COMPONENTS if name != api_server.COMPONENT))
     .replace("@REST_SECONDS@", str(REST_SECONDS))
+    .replace("@LOCK_SECONDS@", str(LOCK_SECONDS))
+    .replace("@NO_LOCK@", str(NO_LOCK))
     .replace("@API_PORT@", str(ports.API_STANDBY))
     .replace("@SPARE@", str(ports.API_STANDBY_SPARE))
     .replace("@ACTIVATION_NAME@", ACTIVATION_NAME)
@@ -274,10 +288,10 @@ def parse_list(text: str) -> dict[str, tuple[str | None, tuple[str, ...]]]:
     return result
 
 
-def parse_boot(text: str) -> tuple[str, datetime]:
-    """What BOOT_FILE says: the boot's id, and when it began by that host's clock. ValueError."""
-    boot_id, began = text.split()
-    return boot_id, datetime.fromtimestamp(float(began), UTC)
+def parse_boot(text: str) -> str:
+    """The boot's id, of what BOOT_FILE says. ValueError."""
+    boot_id, _ = text.split()  # the time beside it is for people
+    return boot_id
 
 
 def pod_of(revision_: Revision) -> Object:

@@ -57,6 +57,8 @@ class Inputs:
     images: Mapping[str, str]
     credentials: Credentials
     facts: Mapping[str, HostFacts] = field(default_factory=dict)
+    record: bytes = b""
+    """What control nodes keep of the cluster (`cluster_record`); empty where that is not known."""
 
     def image(self, component: str) -> str:
         return self.images[component]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from autarky.engine.phase import Phase
 from autarky.model.cluster import Node
 from autarky.phases.context import Context
+from autarky.phases.record import KeepRecord
 from autarky.phases.removal import CheckRemoval, CleanNode, DrainNode, ForgetNode, TakeLabelAway, TakeOutOfTheFile
 
 
@@ -22,4 +23,5 @@ def phases(
         TakeLabelAway(node),
         CleanNode(node, purge=purge),
         ForgetNode(node),
+        KeepRecord(node),
     )

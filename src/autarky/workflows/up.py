@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from autarky.engine.phase import Phase
 from autarky.phases.agents import StartAgents
+from autarky.phases.check_file import CheckFile
 from autarky.phases.context import Context
 from autarky.phases.external_etcd import CheckExternalEtcd, PrepareExternalEtcd
 from autarky.phases.finish import AwaitWorkloads, WriteKubeconfig
 from autarky.phases.hosts import CheckHosts, CreateHosts
 from autarky.phases.images import BringImages
 from autarky.phases.join import JoinNodes, StartJoining
+from autarky.phases.kubelets import ConfigureKubelets
 from autarky.phases.objects import ApplyObjects
 from autarky.phases.ownership import FollowControlPlane
 from autarky.phases.pivot import Pivot
@@ -21,17 +23,18 @@ from autarky.phases.start import StartControlPlane
 from autarky.phases.supply import GetPayload, IssueCertificates
 
 PHASES: tuple[Phase[Context], ...] = (
+    CheckFile(),
     GetPayload(),
     CreateHosts(),
     CheckHosts(),
     IssueCertificates(),
     WriteKubeconfig(),
+    ForgetReplaced(),
     PrepareExternalEtcd(),
     PrepareHosts(),
     CheckExternalEtcd(),
     StartControlPlane(),
     FollowControlPlane(),
-    ForgetReplaced(),
     BringImages(),
     StartJoining(),
     ApplyObjects(),
@@ -40,5 +43,6 @@ PHASES: tuple[Phase[Context], ...] = (
     RetireHosted(),
     StartAgents(),
     MakeControlNodes(),
+    ConfigureKubelets(),
     AwaitWorkloads(),
 )

@@ -8,9 +8,11 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import pytest
 
+from autarky.agents.node.etcd_quorum import EtcdQuorum, Way
 from autarky.errors import ApiError, AutarkyError
 from autarky.etcd import EtcdClient, MemberStatus, read_identity
 from autarky.net.http import REQUEST_TIMEOUT
@@ -211,3 +213,30 @@ def test_a_log_that_cannot_be_read_is_not_nobodys(tmp_path: Path, content: bytes
     (tmp_path / "member/wal/0000000000000000-0000000000000000.wal").write_bytes(content)
     with pytest.raises(ValueError, match=r"."):
         read_identity(tmp_path)
+
+
+async def test_only_a_member_with_a_quorum_answers_the_node_agents_question(cluster: Cluster, tmp_path: Path) -> None:
+    """Asked of each alone, and of both as of an external etcd: a member that runs is not a quorum."""
+    one, two = a_member("one"), a_member("two")
+    first = await cluster.start(one, [one])
+    added = await in_time(lambda: first.add_learner(two.peer), "Unavailable")
+    await cluster.start(two, [one, two], joins=True)
+    await in_time(lambda: first.promote(added.id), "FailedPrecondition", "Unavailable")
+    alone, both = _quorum(cluster, one), _quorum(cluster, two, one)
+    try:
+        assert await alone.is_up()
+        assert await both.is_up()
+        cluster.running["two"].close()
+        assert not await alone.is_up()
+        assert not await both.is_up()
+        assert (await first.status()).member != added.id  # it runs, and answers
+    finally:
+        await alone.close()
+        await both.close()
+
+
+def _quorum(cluster: Cluster, *members: Member) -> EtcdQuorum:
+    pki = cluster.pki.directory / "etcd"
+    servers = tuple((urlsplit(member.client).hostname or "", urlsplit(member.client).port or 0) for member in members)
+    way = Way(servers, pki / "ca.crt", pki / "client.crt", pki / "client.key", ())
+    return EtcdQuorum(lambda *_: None, lambda: way)

@@ -212,6 +212,14 @@ asyncio.run(main(*json.loads(sys.argv[1])))
 """
 
 
+async def test_a_lock_is_open_to_root_alone(driver, directory):
+    """Who may read it may hold it, and so keep everybody out. One that an earlier release left open is closed."""
+    host, path = driver(), f"{directory}/lock"
+    await host.run(["sh", "-c", f"umask 022; : >{path}"])
+    async with host.hold(path, "somebody"):
+        assert (await host.run(["stat", "-c", "%a", path])).text.strip() == "600"
+
+
 async def test_the_lock_of_a_killed_operator_is_free(driver, directory, tmp_path):
     path = f"{directory}/lock"
     killed = await asyncio.create_subprocess_exec(

@@ -1,13 +1,23 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from autarky.kube import Lister
-from contract.servers import Server
+from contract.servers import Server, running_api_server, running_etcd
 from fakes.kube import FakeKube
+
+
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Of one module only: for rights and policies that others would meet."""
+    with (
+        running_etcd(tmp_path_factory.mktemp("etcd")) as etcd,
+        running_api_server(etcd, tmp_path_factory.mktemp("kube-apiserver")) as api,
+    ):
+        yield api
 
 
 @pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.contract)])

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from email.utils import formatdate
 
 import pytest
 
 from autarky.agents.node.clock_watch import ClockWatch
 from autarky.model.endpoint import Endpoint
+from autarky.net.tls import client_context
 from autarky.render.values import WITHDRAWN
 from fakes.kube import FakeKube
-from fakes.web import HANG, Web, answer, trusting_context
+from fakes.web import HANG, Web, answer, certificates
 from unit.agents.disks import HandClock
 
 NOW = float(int(time.time()))
+
+
+class OtherServer(FakeKube):
+    """Another control node's API server, of the same cluster."""
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
 
 class Scene:
@@ -23,6 +32,13 @@ class Scene:
         self.kube.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
         self.clock = HandClock(NOW)
         self.said: list[str] = []
+        self.seen = True
+        self.elsewhere = OtherServer()
+        self.elsewhere.outage = "connection refused"
+
+    def _through(self, servers: Sequence[str]) -> OtherServer:
+        assert all(server.startswith("https://127.0.0.1:") for server in servers)
+        return self.elsewhere
 
     @property
     def node(self):
@@ -32,18 +48,20 @@ class Scene:
     def withdrawn(self) -> str | None:
         return (self.node["metadata"].get("annotations") or {}).get(WITHDRAWN)
 
-    async def look(self, said: bytes) -> None:
-        """One round, with another control node that answers so."""
-        async with Web([said]) as web:
+    async def look(self, said: bytes, *, issued_years_ago: int = 0, ca: bytes | None = None) -> None:
+        """One round, with another control node that answers so. `ca`: the one that is trusted."""
+        trusted = ca or certificates(issued_years_ago).ca
+        async with Web([said], issued_years_ago=issued_years_ago) as web:
             others = [Endpoint("n1", "192.0.2.11", ready=True), Endpoint("n2", "127.0.0.1", ready=True)]
             watch = ClockWatch(
                 "n1",
                 self.kube,
                 self.clock,
                 lambda _, sentence: self.said.append(sentence),
-                trusting_context(),
+                client_context(trusted, check_dates=False),
                 lambda: others,
-                lambda: self.node,
+                lambda: self.node if self.seen else None,
+                self._through,
                 port=web.port,
             )
             await watch.round()
@@ -101,3 +119,25 @@ async def test_an_api_that_does_not_take_the_verdict_is_told(scene: Scene) -> No
     await scene.look(telling(NOW))
     assert scene.withdrawn is None
     assert "no route to host" in scene.said[-1]
+
+
+async def test_a_clock_for_which_every_certificate_has_expired_is_noticed_and_told_through_the_others(
+    scene: Scene,
+) -> None:
+    """Here it is the certificates that are of another time."""
+    scene.clock.now = NOW + 93
+    scene.seen = False
+    scene.kube.outage = "certificate has expired"
+    scene.elsewhere.outage = None
+    scene.elsewhere.put(scene.node)
+    await scene.look(telling(NOW), issued_years_ago=30)
+    told = scene.elsewhere._objects["v1", "Node", None, "n1"]["metadata"]["annotations"][WITHDRAWN]
+    assert told == "the clock is 93 s ahead of those of n2"
+
+
+@pytest.mark.parametrize("years", [0, 30])
+async def test_a_peer_that_another_ca_vouches_for_is_not_believed(scene: Scene, years: int) -> None:
+    scene.clock.now = NOW + 93
+    await scene.look(telling(NOW), issued_years_ago=years, ca=certificates(29).ca)
+    assert scene.withdrawn is None
+    assert scene.said == ["no other control node tells its time"]

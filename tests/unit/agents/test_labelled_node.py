@@ -6,32 +6,34 @@ The operator's duties and the agent's are the real ones, as are certificates, fi
 from __future__ import annotations
 
 import asyncio
+import os
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
 
 from autarky import places
 from autarky.agents.node import control_parts, ports_seen, role_on_disk, slots_on_disk
 from autarky.agents.node.control_node import ControlNode
 from autarky.agents.node.control_parts import ControlParts
 from autarky.agents.node.role_on_disk import State
-from autarky.agents.operator.authorities import Authorities
 from autarky.agents.operator.control_nodes import ControlNodes
-from autarky.agents.operator.etcd_certificates import EtcdCertificates
+from autarky.agents.operator.serving import Serving
 from autarky.agents.operator.view import View
 from autarky.decide.control_nodes import ANNOTATION, JOINING, LEAVE, READY
 from autarky.errors import ApiError
 from autarky.model.cluster import CertificateSettings
+from autarky.phases.context import with_first_leaves
 from autarky.pki import PkiStore
-from autarky.pki.names import names_of
+from autarky.pki.issue import alternative_names
 from autarky.ports import Object
-from autarky.render import standby
+from autarky.render import leaves, nllb, standby
 from autarky.render.agent import COMPONENT as NODE_AGENT
 from autarky.render.certificates import certificate_specs
 from autarky.render.crds import control_plane_crd
@@ -44,7 +46,7 @@ from fakes.kube import FakeKube
 from unit.agents.operator.world import LoopClock
 
 NODE = "n2"
-CSR = "certificates.k8s.io/v1", "CertificateSigningRequest"
+CAS = ("ca", "front-proxy-ca", "etcd/ca")
 RBAC = "rbac.authorization.k8s.io/v1"
 GUARDED = {"Secret": "secrets", "ConfigMap": "configmaps", "DaemonSet": "daemonsets", "Deployment": "deployments"}
 
@@ -78,6 +80,15 @@ class AsKubelet:
         return await self.kube.patch(*args, **kwargs)
 
 
+class LongRounds(LoopClock):
+    """Of an operator whose rounds are six seconds apart."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead
+
+
 @dataclass
 class Scene:
     root: Path
@@ -88,13 +99,16 @@ class Scene:
     pki: dict[str, bytes] = field(default_factory=dict)
     phases: dict[str, str] = field(default_factory=dict)
     """Node → the phase of its EtcdMember."""
+    trouble: str | None = None
+    """What API servers answer that are asked directly; None where they are ready."""
+    asked: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         cluster = a_cluster(controls=1, workers=1)
         store = PkiStore(self.root / "pki")
-        store.ensure(certificate_specs(cluster), CertificateSettings(), datetime.now(UTC))
+        store.ensure(certificate_specs(cluster), CertificateSettings(), datetime.now(UTC), CAS)
         self.pki = store.files()
-        inputs = Inputs(cluster, IMAGES, Credentials(self.pki))
+        inputs = Inputs(cluster, IMAGES, Credentials(with_first_leaves(cluster, self.pki)))
         self.kube.put(control_plane_crd())
         for part in [*parts(inputs), *agent_parts(inputs)]:
             for obj in part.objects:
@@ -103,12 +117,13 @@ class Scene:
         self.put_node(NODE)
         for image in IMAGES.values():
             self.cri.put_image(image)
-        self.write_authorities()
         clock = LoopClock()
         self.view = View(self.kube, clock, lambda: None)
-        authorities = Authorities(self.root / "authorities", timedelta(days=30))
-        self.control_nodes = ControlNodes(self.say, self.view, self.kube, clock, lambda: self.phases)
-        self.certificates = EtcdCertificates(self.say, self.view, self.kube, authorities, lambda _: None)
+        self.operator_clock = LongRounds()
+        self.control_nodes = ControlNodes(
+            self.say, self.view, self.kube, self.operator_clock, lambda: self.phases, self.ask
+        )
+        self.serving = Serving(self.say, self.view, self.kube)
         self.agent = ControlNode(
             NODE,
             AsKubelet(self.kube),  # type: ignore[arg-type]
@@ -122,15 +137,12 @@ class Scene:
     def say(self, sentence: str, **_: Any) -> None:
         self.said.append(sentence)
 
+    async def ask(self, url: str) -> str | None:
+        self.asked.append(url)
+        return self.trouble
+
     async def balance(self) -> None:
         self.balanced.append(role_on_disk.balances_as_control_node())
-
-    def write_authorities(self) -> None:
-        directory = self.root / "authorities"
-        directory.mkdir()
-        for name, source in (("ca", "ca"), ("etcd-ca", "etcd/ca")):
-            for suffix in ("crt", "key"):
-                (directory / f"{name}.{suffix}").write_bytes(self.pki[f"{source}.{suffix}"])
 
     # --- the API ---
 
@@ -182,8 +194,8 @@ class Scene:
     async def rounds(self, number: int = 1) -> None:
         for _ in range(number):
             await _a_moment()
-            await self.control_nodes.round()
-            await self.certificates.round()
+            await self._operate()
+            await self.serving.round()
             await _a_moment()
             await self.agent._safe_round()
 
@@ -191,7 +203,11 @@ class Scene:
         """While the node's agent is dead."""
         for _ in range(number):
             await _a_moment()
-            await self.control_nodes.round()
+            await self._operate()
+
+    async def _operate(self) -> None:
+        self.operator_clock.ahead += 6
+        await self.control_nodes.round()
 
     async def become(self) -> None:
         await self.label(NODE)
@@ -227,6 +243,13 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     monkeypatch.setattr(control_parts, "PKI", tmp_path / "node-pki")
     monkeypatch.setattr(control_parts, "ETCD_PKI", tmp_path / "node-pki/etcd")
     monkeypatch.setattr(control_parts, "BALANCER", tmp_path / "nllb")
+    monkeypatch.setattr(places, "PKI", str(tmp_path / "node-pki"))
+    monkeypatch.setattr(places, "ETCD_PKI", str(tmp_path / "node-pki/etcd"))
+    monkeypatch.setattr(places, "LEAVES", str(tmp_path / "leaves"))
+    monkeypatch.setattr(places, "LEAVES_PLAN", str(tmp_path / "leaves.json"))
+    monkeypatch.setattr(nllb, "ETCD_CLIENT_PATH", str(tmp_path / "nllb/etcd-client.pem"))
+    monkeypatch.setattr(nllb, "ETCD_CA_PATH", str(tmp_path / "nllb/etcd-ca.crt"))
+    monkeypatch.setattr(leaves, "GROUP", os.getgid())
     script = standby.script().content.decode()
     for place in (("/var/lib/autarky/standby", "standby"), ("/etc/kubernetes/manifests", "manifests")):
         script = script.replace(place[0], str(tmp_path / place[1]))
@@ -258,15 +281,32 @@ async def test_a_label_gives_a_worker_all_that_a_control_node_has(scene: Scene):
         assert (Path(places.STANDBY) / component / "current" / "pod.json").exists(), component
     files = [*control_parts.ETCD_PKI.iterdir(), *control_parts.BALANCER.iterdir()]
     assert all(_is_root_only(path) for path in files)
-    names = {"ca.crt", *(f"{role}.{kind}" for role in ("server", "peer", "client") for kind in ("crt", "key"))}
+    names = {*(f"{role}.{kind}" for role in ("ca", "server", "peer") for kind in ("crt", "key"))}
     assert {path.name for path in control_parts.ETCD_PKI.iterdir()} == names
+    for name, content in scene.pki.items():
+        if name.startswith(("ca.", "front-proxy-ca.", "etcd/ca.", "sa.")):
+            assert (control_parts.PKI / name).read_bytes() == content
+    assert {path.parent.name for path in Path(places.LEAVES).glob("*/*.key")} == set(standby.COMPONENTS)
     assert slots_on_disk.wanted_level() == 2
 
 
 async def test_its_etcd_certificate_names_it_and_nobody_else(scene: Scene):
     await scene.become()
-    named = names_of((control_parts.ETCD_PKI / "peer.crt").read_bytes())
-    assert named.all == {"localhost", "127.0.0.1", NODE, "192.0.2.12"}
+    assert names_in(control_parts.ETCD_PKI / "peer.crt") == {"localhost", "127.0.0.1", NODE, "192.0.2.12"}
+
+
+async def test_its_api_server_is_named_by_the_certificates_of_all_before_it_is_one(scene: Scene):
+    await scene.become()
+    plan = await scene.kube.get("v1", "ConfigMap", leaves.CONFIG_MAP, SYSTEM)
+    assert plan is not None
+    assert {"n1", "192.0.2.11", NODE, "192.0.2.12"} <= set(leaves.told(plan).names)
+    served = names_in(Path(places.LEAVES) / "kube-apiserver/apiserver.crt")
+    assert {"n1", NODE, "192.0.2.11", "192.0.2.12", "127.0.0.1", "kubernetes"} <= served
+
+
+def names_in(path: Path) -> set[str]:
+    found = alternative_names(x509.load_pem_x509_certificate(path.read_bytes()))
+    return {str(name.value) for name in found}
 
 
 async def test_what_its_agent_might_read_is_taken_back_once_it_has(scene: Scene):
@@ -335,28 +375,21 @@ async def test_a_node_that_lies_about_its_address_gets_nothing(scene: Scene):
     assert "join inventory" in events[0]["message"]
 
 
-async def test_a_node_that_nobody_has_labelled_gets_no_certificate(scene: Scene):
+async def test_a_node_that_nobody_has_labelled_may_read_no_key(scene: Scene):
     parts_ = ControlParts(NODE, AsKubelet(scene.kube), scene.cri)  # type: ignore[arg-type]
-    with pytest.raises(control_parts.NotYet):
-        await parts_.etcd_credentials(scene.pki["etcd/ca.crt"], "192.0.2.12")
     await scene.rounds(3)
-    conditions = [csr["status"]["conditions"][0] for csr in await scene.kube.list(*CSR)]
-    assert {(one["type"], one["message"]) for one in conditions} == {
-        ("Denied", f"node {NODE} is not labelled as control node")
-    }
+    with pytest.raises(control_parts.NotYet, match="leave"):
+        await parts_.authorities()
+    assert not control_parts.PKI.exists()
 
 
-async def test_a_request_that_an_administrator_approves_is_judged_all_the_same(scene: Scene):
-    """And one that is turned down is asked for again with another key, once the node is labelled."""
-    parts_ = ControlParts(NODE, AsKubelet(scene.kube), scene.cri)  # type: ignore[arg-type]
-    with pytest.raises(control_parts.NotYet):
-        await parts_.etcd_credentials(scene.pki["etcd/ca.crt"], "192.0.2.12")
-    csr = (await scene.kube.list(*CSR))[0]
-    csr["status"] = {"conditions": [{"type": "Approved", "status": "True"}]}
-    await scene.kube.replace(csr, subresource="approval")
-    await scene.rounds(3)
-    assert "certificate" not in (await scene.kube.list(*CSR))[0]["status"]
+async def test_a_control_node_of_an_earlier_release_gets_the_keys_that_it_lacks(scene: Scene):
     await scene.become()
+    (control_parts.PKI / "front-proxy-ca.key").unlink()
+    for _ in range(6):
+        await scene.rounds()
+    assert (control_parts.PKI / "front-proxy-ca.key").exists()
+    assert str(await scene.told()).startswith(READY)
 
 
 # --- ceasing -----------------------------------------------------------------------------------------
@@ -369,9 +402,31 @@ async def test_without_the_label_everything_is_taken_away_again(scene: Scene):
     assert not Path(places.STANDBY).exists()
     assert not list(control_parts.ETCD_PKI.iterdir())
     assert not list(control_parts.BALANCER.iterdir())
+    assert not Path(places.LEAVES).exists()
+    assert not Path(places.LEAVES_PLAN).exists()
     assert role_on_disk.state() is None
     assert await scene.rights() == []
     assert scene.balanced[-1] is False
+
+
+async def test_nobody_ceases_while_the_other_api_server_does_not_answer_though_its_node_is_ready(scene: Scene):
+    await scene.become()
+    scene.trouble = "nothing accepts connections"
+    await scene.label(NODE, None)
+    await scene.rounds(6)
+    assert await scene.has_fact()
+    assert "n1: nothing accepts connections" in scene.control_nodes.unsettled[0]
+    assert {url.partition("//")[2].partition(":")[0] for url in scene.asked} == {"192.0.2.11"}
+    scene.trouble = None
+    await scene.rounds(2)
+    assert await scene.has_fact()
+    await scene.cease()
+
+
+async def test_api_servers_are_asked_only_while_a_control_node_is_to_go(scene: Scene):
+    await scene.become()
+    await scene.rounds(3)
+    assert scene.asked == []
 
 
 async def test_a_node_that_up_has_made_keeps_no_ca_key_when_it_ceases(scene: Scene):
@@ -379,15 +434,15 @@ async def test_a_node_that_up_has_made_keeps_no_ca_key_when_it_ceases(scene: Sce
     for name in ("ca.key", "front-proxy-ca.key", "sa.key", "etcd/ca.key", "ca.crt"):
         (control_parts.PKI / name).write_text("from up")
     await scene.cease()
-    assert [path.name for path in control_parts.PKI.rglob("*") if path.is_file()] == ["ca.crt"]
+    assert not list(control_parts.PKI.rglob("*.key"))
 
 
 async def test_a_founder_that_ceases_is_a_founder_no_more(scene: Scene):
-    role_on_disk.MARKER.write_bytes(node_marker("c", NODE, ("n1", NODE)).content)
+    role_on_disk.MARKER.write_bytes(node_marker("c", NODE, ("n1", NODE), version="v1.36.4").content)
     await scene.become()
     assert "n1" in role_on_disk.MARKER.read_text()
     await scene.cease()
-    assert role_on_disk.MARKER.read_bytes() == node_marker("c", NODE, ()).content
+    assert role_on_disk.MARKER.read_bytes() == node_marker("c", NODE, (), version="v1.36.4").content
 
 
 async def test_of_a_dead_machine_a_removed_member_counts_as_gone_though_its_pod_stays(scene: Scene):
@@ -397,7 +452,7 @@ async def test_of_a_dead_machine_a_removed_member_counts_as_gone_though_its_pod_
     scene.kube.put({"apiVersion": "v1", "kind": "Pod", **pod})
     scene.phases[NODE] = "Leaving"
     await scene.label(NODE, None)
-    await scene.operator_rounds(3)
+    await scene.operator_rounds(5)
     assert await scene.has_fact()
     scene.phases[NODE] = "Removed"
     await scene.operator_rounds(3)
@@ -419,11 +474,24 @@ async def test_a_label_that_goes_before_the_node_is_ready_leaves_nothing(scene: 
     assert not Path(places.STANDBY).exists()
 
 
+async def test_the_right_to_read_keys_ends_with_the_label_and_not_when_the_node_says_that_it_has_left(scene: Scene):
+    """A node that somebody has broken into need never say so."""
+    scene.agent.parts.cri = FakeCri()  # which has no image
+    await scene.label(NODE)
+    await scene.rounds(3)
+    joining = f"autarky:joining:{NODE}"
+    assert joining in await scene.rights()
+    await scene.label(NODE, None)
+    await scene.operator_rounds(4)
+    assert await scene.told() == LEAVE
+    assert joining not in await scene.rights()
+
+
 async def test_its_parts_stay_while_something_of_it_runs(scene: Scene):
     await scene.become()
     (Path(places.MANIFESTS) / "etcd-0123abcd.json").write_text("{}")
     await scene.label(NODE, None)
-    await scene.rounds(6)
+    await scene.rounds(8)
     assert await scene.told() == LEAVE
     assert role_on_disk.state() is State.LEAVING
     assert control_parts.whole() is not None
@@ -436,7 +504,7 @@ async def test_a_label_that_comes_back_on_the_way_out_keeps_what_is_there(scene:
     await scene.become()
     (Path(places.MANIFESTS) / "etcd-0123abcd.json").write_text("{}")
     await scene.label(NODE, None)
-    await scene.rounds(4)
+    await scene.rounds(6)
     await scene.label(NODE)
     await scene.rounds(6)
     assert role_on_disk.state() is State.READY

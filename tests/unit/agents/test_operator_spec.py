@@ -11,7 +11,7 @@ from autarky.agents.operator.rollouts import Rollouts
 from autarky.agents.operator.spec import Spec
 from autarky.agents.operator.view import View
 from autarky.decide import applied, levels, node_slots
-from autarky.decide.rollback import Record
+from autarky.decide.failures import Record
 from autarky.duties import hosting
 from autarky.ports import Object
 from autarky.render.crds import control_plane_crd
@@ -70,17 +70,18 @@ class Scene:
             }
         )
 
-    def pod(self, component: str, slot: str) -> None:
+    def pod(self, component: str, slot: str, node: str = "n1", **annotations: str) -> None:
         self.kube.put(
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
                 "metadata": {
-                    "name": f"{component}-{slot}",
+                    "name": f"{component}-{slot}" if node == "n1" else f"{component}-{slot}-{node}",
+                    "annotations": annotations,
                     "namespace": SYSTEM,
                     "labels": {"k8s-app": component, "autarky.dev/slot": slot},
                 },
-                "spec": {"nodeName": "n1"},
+                "spec": {"nodeName": node},
                 "status": {"conditions": READY},
             }
         )
@@ -174,6 +175,22 @@ async def test_a_level_that_is_not_built_brings_no_workload_back(scene):
     await scene.plane(selfHosted="0-4")
     await scene.rounds(LONG_ENOUGH)
     assert [await scene.workload(name) for name in levels_of()] == [None, None, None]
+
+
+@pytest.mark.looptime
+async def test_a_workers_static_pods_hold_up_no_level_that_moves(scene):
+    """They pass for hosted pods that have not ended yet."""
+    scene.node(level=4, serves=True)
+    for name in levels_of():
+        scene.pod(name, "standby")
+        scene.pod(name, "hosted", "w1", **{"kubernetes.io/config.mirror": "0f3a"})
+    await scene.plane(selfHosted="4")
+    await scene.rounds(3 * LONG_ENOUGH)
+    assert [await scene.workload(name) for name in levels_of()] == [None, None, None]
+    await scene.plane(selfHosted="2-4")
+    await scene.rounds(3)
+    assert await scene.workload() is not None
+    assert await scene.workload("kube-scheduler") is None, "no API server serves yet, whatever the worker says"
 
 
 @pytest.mark.looptime

@@ -43,7 +43,7 @@ class CountedRounds(NodeAgent):
 def node_agent():
     clock = SetClock()
     told = Told(lambda *_sentence, **_values: None)
-    return CountedRounds("n1", None, SimpleNamespace(), Port(), clock, told, lambda: True, None, True, HandOver(clock))
+    return CountedRounds("n1", None, SimpleNamespace(), Port(), clock, told, None, None, True, HandOver(clock), None)
 
 
 async def looks(node_agent: CountedRounds, *, seconds: float, every: float = 0.5) -> int:

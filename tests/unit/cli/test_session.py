@@ -224,7 +224,7 @@ async def test_an_operation_goes_on_when_nobody_reads_its_narration(tmp_path, mo
 
 async def test_a_dry_run_prints_its_plan_and_touches_nothing(tmp_path, capsys):
     world: set[str] = set()
-    result = await up(tmp_path, world=world, dry_run=True, prepare=lambda: pytest.fail("prepared"))
+    result = await up(tmp_path, world=world, dry_run=True)
     assert result.outcome == "planned"
     assert world == set()
     assert not (tmp_path / "one").exists()
@@ -242,21 +242,8 @@ async def test_a_second_command_on_the_same_cluster_is_told_who_is_at_work(tmp_p
         exclusive(tmp_path / "one" / "lock", "autarky down", now=0.0),
         pytest.raises(Conflict, match="in use by `autarky down`"),
     ):
-        await up(tmp_path, prepare=lambda: pytest.fail("prepared without the lock"))
-
-
-async def test_preparation_happens_under_the_lock_before_the_first_phase(tmp_path):
-    seen = []
-
-    def prepare() -> None:
-        with pytest.raises(Conflict), exclusive(tmp_path / "one" / "lock", "another", now=0.0):
-            pass
-        seen.append("prepared")
-
-    world: set[str] = set()
-    await up(tmp_path, world=world, prepare=prepare)
-    assert seen == ["prepared"]
-    assert world == {"it"}
+        await up(tmp_path, world=(world := set()))
+    assert world == set()
 
 
 async def test_a_look_does_not_wait_for_the_lock(tmp_path):

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autarky.decide.approval import CLIENT_SIGNER, SERVING_SIGNER, Decision, Request, Verdict, judge
+from autarky.decide.approval import (
+    CLIENT_SIGNER,
+    RENEWERS,
+    SERVING_SIGNER,
+    Decision,
+    Request,
+    Verdict,
+    judge,
+    renewal_user,
+)
 
 INVENTORY = {"n1": frozenset({"10.0.0.1"}), "n2": frozenset({"10.0.0.2", "192.0.2.2"})}
 CLIENT = frozenset({"client auth", "digital signature"})
@@ -65,9 +74,45 @@ def test_a_token_that_is_not_ours_is_good_for_no_node():
     assert verdict(joining(token_node=None)) is Verdict.DENY
 
 
+def test_a_token_for_a_node_that_has_joined_makes_no_second_one_of_it():
+    """Whoever may make tokens would be any node otherwise."""
+    assert judge(joining("n1", joined=True), INVENTORY) == Decision(
+        Verdict.DENY, "node n1 has joined already, and a token makes no second one of it"
+    )
+
+
+def test_a_node_that_was_taken_out_of_the_inventory_renews_nothing_and_an_empty_one_denies_nobody():
+    renewal = joining("n1", requestor="system:node:n1", token_node=None)
+    for request in (renewal, serving("n1")):
+        assert judge(request, {"n2": INVENTORY["n2"]}).verdict is Verdict.WAIT
+        assert judge(request, {}).verdict is Verdict.WAIT
+
+
 def test_a_node_renews_its_own_certificate_and_nobody_elses():
     assert verdict(joining(requestor="system:node:n1", token_node=None)) is Verdict.APPROVE
     assert verdict(joining(requestor="system:node:n2", token_node=None)) is Verdict.DENY
+
+
+def coming_back(node: str = "n1", by: str | None = None, groups: frozenset[str] = frozenset({RENEWERS})) -> Request:
+    """A kubelet whose certificate has expired asks for another one with what it was given for that."""
+    return joining(node, requestor=renewal_user(by or node), requestor_groups=groups, token_node=None)
+
+
+def test_a_node_whose_certificate_has_expired_comes_back_with_the_credential_made_for_it_and_as_no_other_node():
+    assert judge(coming_back(), INVENTORY) == Decision(
+        Verdict.APPROVE, "node n1 comes back with the credential that was made for it"
+    )
+    assert verdict(coming_back("n1", by="n2")) is Verdict.DENY
+    assert verdict(coming_back(groups=frozenset({"system:authenticated"}))) is Verdict.DENY
+
+
+def test_the_credential_of_a_node_that_was_removed_is_worthless():
+    assert verdict(coming_back("n9")) is Verdict.WAIT
+
+
+def test_with_that_credential_nobody_gets_a_serving_certificate():
+    request = serving(requestor=renewal_user("n1"), requestor_groups=frozenset({RENEWERS}))
+    assert verdict(request) is Verdict.DENY
 
 
 def test_a_client_certificate_names_no_hosts():
@@ -183,3 +228,13 @@ def test_nothing_is_approved_unless_everything_in_it_matches_the_inventory(reque
     else:
         assert request_.usages - ENCIPHER == SERVER
         assert request_.requestor == request_.common_name
+
+
+@pytest.mark.parametrize("who", [("system:node:w1", NODES), (renewal_user("w1"), frozenset({RENEWERS}))])
+def test_a_node_that_asks_in_an_unknown_ones_name_is_denied_and_one_that_asks_in_its_own_waits(who):
+    """What waits is looked at again and again: one node could fill the list."""
+    user, groups = who
+    asked = joining("nobody", token_node=None, requestor=user, requestor_groups=groups)
+    assert verdict(asked) is Verdict.DENY
+    own = joining("w1", token_node=None, requestor=user, requestor_groups=groups)
+    assert verdict(own) is Verdict.WAIT

@@ -21,6 +21,7 @@ from autarky.decide.control_nodes import (
     Record,
     State,
     Step,
+    asked_whether_they_serve,
     decide,
     forgotten,
     labels_and_told,
@@ -31,7 +32,9 @@ TOLD = f"{READY}0123456789"
 
 
 def control(name: str = "n1", **changes: object) -> Node:
-    return replace(Node(name, f"uid-{name}", True, True, TOLD, recorded=Record(f"uid-{name}")), **changes)
+    """One that was seen to serve."""
+    serving = Node(name, f"uid-{name}", True, True, TOLD, recorded=Record(f"uid-{name}"), obstacle=None)
+    return replace(serving, **changes)
 
 
 def worker(name: str = "n2", **changes: object) -> Node:
@@ -118,6 +121,37 @@ def test_nobody_leaves_while_no_other_is_known_to_be_ready(ready: bool | None):
     assert of(control("n2", wish=False), control(ready=ready)).step is Step.WAIT
 
 
+def test_nobody_leaves_while_no_other_was_seen_to_serve_and_what_was_seen_is_said():
+    """Ready is not serving: a Node stays Ready through its neighbours' API servers."""
+    leaves = control("n2", wish=False, member=Member.THERE)
+    found = of(leaves, control(obstacle="port 7443: connection refused"), control("n3", ready=None))
+    assert found.step is Step.WAIT
+    assert "n1: port 7443: connection refused; n3: its Node is not known to be Ready" in found.sentence
+    assert of(leaves, control(obstacle="port 7443: connection refused"), control("n3")).step is Step.REMOVE_MEMBER
+
+
+def test_unless_somebody_asked_nobody_counts_as_serving():
+    asked = control()
+    unasked = Node(asked.name, asked.uid, True, True, TOLD, recorded=asked.recorded)
+    assert of(control("n2", wish=False), unasked).step is Step.WAIT
+
+
+def test_those_that_stay_are_asked_whether_they_serve_only_while_another_is_to_go():
+    assert asked_whether_they_serve([control(), control("n2"), worker("n4")]) == frozenset()
+    nodes = [control(), control("n2", wish=False), control("n3", ready=None), worker("n4"), control("n5", told=None)]
+    assert asked_whether_they_serve(nodes) == {"n1"}
+
+
+def test_of_several_that_are_to_go_one_without_a_member_is_first_and_then_one_that_is_down():
+    leaving = {name: control(name, wish=False, member=Member.THERE) for name in ("n2", "n3", "n4")}
+    leaving["n3"] = replace(leaving["n3"], ready=None)
+    found = decide([control(), *leaving.values()])
+    assert [found[name].step for name in leaving] == [Step.WAIT, Step.REMOVE_MEMBER, Step.WAIT]
+    leaving["n4"] = replace(leaving["n4"], member=Member.NONE)
+    found = decide([control(), *leaving.values()])
+    assert [found[name].step for name in leaving] == [Step.WAIT, Step.WAIT, Step.DISMISS]
+
+
 def test_one_whose_agent_has_said_nothing_is_not_relied_on():
     assert of(control("n2", wish=False), control(told=None)).step is Step.REFUSE
 
@@ -192,9 +226,10 @@ NAMES = ("n1", "n2", "n3", "n4")
 
 @dataclass
 class Machine:
-    """A node as it really is; `node` as the API shows it."""
+    """A node as it really is; `node` as the API shows it. serves: as whoever asked it has seen."""
 
     node: Node
+    serves: bool = True
     parts: bool = False
     granted: bool = False
     member: Member = Member.NONE
@@ -206,10 +241,15 @@ class World:
     uids: int = 0
 
     def nodes(self) -> list[Node]:
-        return [replace(machine.node, member=machine.member) for machine in self.machines.values()]
+        nodes = [replace(machine.node, member=machine.member) for machine in self.machines.values()]
+        asked = asked_whether_they_serve(nodes)
+        return [
+            replace(node, obstacle=None) if node.name in asked and self.machines[node.name].serves else node
+            for node in nodes
+        ]
 
     def serving(self) -> set[str]:
-        return {name for name, one in self.machines.items() if one.node.fact and one.parts}
+        return {name for name, one in self.machines.items() if one.node.fact and one.parts and one.serves}
 
 
 class Labels(RuleBasedStateMachine):
@@ -241,6 +281,16 @@ class Labels(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES), ready=st.sampled_from([True, False, None]))
     def be_seen(self, name: str, ready: bool | None) -> None:
         self.change(name, ready=ready)
+
+    @rule(name=st.sampled_from(NAMES), serves=st.booleans())
+    def serve(self, name: str, serves: bool) -> None:
+        """Its API servers answer, or do so no more; its Node stays Ready."""
+        self.world.machines[name].serves = serves
+
+    @rule(wish=st.booleans())
+    def label_all(self, wish: bool) -> None:
+        for name in NAMES:
+            self.change(name, wish=wish)
 
     @rule(name=st.sampled_from(NAMES))
     def join_etcd(self, name: str) -> None:
@@ -322,6 +372,7 @@ class Labels(RuleBasedStateMachine):
             return
         for name in NAMES:
             self.change(name, ready=True)
+            self.world.machines[name].serves = True
         for _ in range(40):
             self.operate()
             for name in NAMES:

@@ -1,41 +1,46 @@
-"""A lease is freed only where its holder cannot live."""
+"""Whose lease may be freed after a reboot: nobody's who may live."""
 
 from __future__ import annotations
-
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autarky.decide.dead_leases import SILENT_SECONDS, Boot, holder_is_dead, holder_may_be_dead
+from autarky.decide.dead_leases import Noted, holder_is_dead, is_of, to_note
 
-BEGAN = datetime(2026, 11, 21, 12, tzinfo=UTC)
-BOOT = Boot("this", BEGAN, "the last")
-LONG_BEFORE = BEGAN - timedelta(minutes=1)
-
-
-def test_a_holder_of_the_last_boot_that_is_silent_is_dead():
-    """A clock that was set back meanwhile makes any renewal look old: only silence tells."""
-    assert not holder_is_dead("n1_a-b-c", LONG_BEFORE, "n1", BOOT, silent=SILENT_SECONDS - 0.1)
-    assert holder_is_dead("n1_a-b-c", LONG_BEFORE, "n1", BOOT, silent=SILENT_SECONDS)
+BOOTS = st.sampled_from(["boot 1", "boot 2", "boot 3"])
+HOLDERS = st.sampled_from(["n1_a", "n1_b", "n2_a", "n1", "", "n1_x_a", "_a"])
 
 
-@pytest.mark.parametrize("holder", ["n2_a", "n11_a", "n1.example.org_a", "n1", "", "_n1", "n1_a_b"])
-def test_a_holder_on_another_host_may_live(holder):
-    assert not holder_is_dead(holder, LONG_BEFORE, "n1", BOOT, silent=1000)
+@given(st.lists(st.tuples(st.booleans(), HOLDERS), max_size=20))
+def test_no_history_of_boots_and_holders_makes_a_living_process_dead(events: list[tuple[bool, str]]) -> None:
+    """A process lives in one boot, and a cut begins another."""
+    boot, noted, born = 0, None, {}
+    for cut, name in events:
+        boot += cut
+        holder = f"{name}{boot}" if name else ""  # no identity comes back in another boot
+        born.setdefault(holder, boot)
+        assert not holder_is_dead(holder, noted, "n1", f"boot {boot}")
+        noted = to_note(holder, noted, "n1", f"boot {boot}") or noted
+        assert noted is None or noted.boot == f"boot {born[noted.holder]}"
+        if noted is not None:
+            assert holder_is_dead(noted.holder, noted, "n1", f"boot {boot + 1}")
 
 
-@pytest.mark.parametrize("last", [None, "this"])
-def test_within_one_boot_every_holder_may_live(last):
-    assert not holder_is_dead("n1_a", LONG_BEFORE, "n1", replace(BOOT, last_id=last), silent=1000)
+@given(HOLDERS, BOOTS, BOOTS)
+def test_only_the_very_holder_that_was_noted_in_another_boot_is_dead(holder: str, noted: str, boot: str) -> None:
+    dead = holder_is_dead(holder, Noted("n1_a", noted), "n1", boot)
+    assert dead == (holder == "n1_a" and noted != boot)
+    assert not holder_is_dead(holder, None, "n1", boot)
 
 
-@given(st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=1)), st.floats(0, 1000))
-def test_a_holder_that_renewed_in_this_boot_lives(later, silent):
-    assert not holder_is_dead("n1_a", BEGAN + later, "n1", BOOT, silent)
+@pytest.mark.parametrize(
+    ("holder", "own"), [("n1_a", True), ("n1_x_a", False), ("n11_a", False), ("n1", False), ("", False)]
+)
+def test_the_host_part_is_compared_exactly(holder: str, own: bool) -> None:
+    assert is_of(holder, "n1") is own
 
 
-def test_a_lease_that_was_never_renewed_says_nothing():
-    assert not holder_may_be_dead("n1_a", None, "n1", BOOT)
+def test_a_holder_that_is_noted_keeps_the_boot_that_it_was_seen_in_first() -> None:
+    assert to_note("n1_a", Noted("n1_a", "boot 1"), "n1", "boot 2") is None
+    assert to_note("n1_b", Noted("n1_a", "boot 1"), "n1", "boot 2") == Noted("n1_b", "boot 2")

@@ -2,41 +2,50 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from autarky.decide.pods import pod_health
+from autarky.decide.pods import pod_health, said_to_run
 from autarky.decide.slots import Health
 
-BOOTED = datetime(2026, 11, 21, 12, 29, 31, 820_000, UTC)
 
-
-def running_since(*starts: datetime) -> dict[str, Any]:
-    runs = [{"state": {"running": {"startedAt": start.strftime("%Y-%m-%dT%H:%M:%SZ")}}} for start in starts]
+def a_pod(*containers: str, started: str = "2026-11-21T12:29:31Z") -> dict[str, Any]:
+    statuses = [
+        {"containerID": f"containerd://{name}", "state": {"running": {"startedAt": started}}} for name in containers
+    ]
     return {
         "metadata": {},
-        "status": {"conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": runs},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": statuses},
     }
 
 
-@pytest.mark.parametrize(
-    ("seconds", "health"), [(-3600, Health.NOT_READY), (-2, Health.NOT_READY), (0, Health.READY), (9, Health.READY)]
-)
-def test_a_ready_pod_from_before_the_power_cut_is_not_ready(seconds: int, health: Health) -> None:
-    pod = running_since(BOOTED + timedelta(seconds=seconds))
-    assert pod_health(pod, BOOTED) is health
-    assert pod_health(pod) is Health.READY, "nothing is known of a boot"
+@pytest.mark.parametrize(("runs", "health"), [(True, Health.READY), (False, Health.NOT_READY), (None, Health.UNKNOWN)])
+def test_a_ready_pod_is_ready_when_the_runtime_runs_it(runs: bool | None, health: Health) -> None:
+    assert pod_health(a_pod("a"), runs=runs) is health
 
 
-def test_one_container_that_cannot_run_any_more_is_enough() -> None:
-    assert pod_health(running_since(BOOTED + timedelta(seconds=9), BOOTED - timedelta(days=1)), BOOTED) is (
-        Health.NOT_READY
-    )
+def test_what_is_not_ready_needs_no_word_of_the_runtime() -> None:
+    pod = a_pod("a")
+    pod["status"]["conditions"][0]["status"] = "False"
+    assert pod_health(pod, runs=None) is Health.NOT_READY
+    pod["metadata"]["deletionTimestamp"] = "2026-11-21T12:29:31Z"
+    assert pod_health(pod, runs=False) is Health.TERMINATING
 
 
-def test_a_container_that_has_ended_says_nothing_about_the_boot() -> None:
-    pod = running_since(BOOTED)
-    pod["status"]["containerStatuses"].append({"state": {"terminated": {"exitCode": 0}}})
-    assert pod_health(pod, BOOTED) is Health.READY
+@given(st.datetimes().map(lambda moment: moment.strftime("%Y-%m-%dT%H:%M:%SZ")), st.sampled_from([True, False, None]))
+def test_no_clock_decides(started: str, runs: bool | None) -> None:
+    assert pod_health(a_pod("a", started=started), runs=runs) is pod_health(a_pod("a"), runs=runs)
+
+
+def test_only_containers_that_run_count() -> None:
+    pod = a_pod("a", "b")
+    pod["status"]["containerStatuses"] += [
+        {"containerID": "containerd://c", "state": {"terminated": {"exitCode": 0}}},
+        {"state": {"waiting": {}}},
+        {},
+    ]
+    assert said_to_run(pod) == {"a", "b"}
+    assert said_to_run({"metadata": {}}) == frozenset()

@@ -5,7 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autarky.decide.removal import LAST_CONTROL_NODE, QUORUM, UNKNOWN_IS_NOT_DOWN, Seen, majority, refuse
+from autarky.decide.removal import (
+    LAST_CONTROL_NODE,
+    QUORUM,
+    SERVES,
+    UNKNOWN_IS_NOT_DOWN,
+    Seen,
+    majority,
+    refuse,
+    refuse_unserved,
+)
 
 THREE = frozenset({"n1", "n2", "n3"})
 ALL_WELL = dict.fromkeys(THREE, True)
@@ -81,3 +90,12 @@ def test_a_refusal_names_what_was_seen_and_what_goes_on(members, node):
     if refusal is not None:
         assert node in refusal.seen
         assert refusal.go_on
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), st.none() | st.just("port 7443: connection refused")))
+def test_a_control_node_goes_only_while_another_was_seen_to_serve(others):
+    refusal = refuse_unserved("n9", others)
+    assert (refusal is None) == any(obstacle is None for obstacle in others.values())
+    if refusal is not None:
+        assert refusal.rule == SERVES
+        assert all(f"{name}: port 7443: connection refused" in refusal.seen for name in others)

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from autarky.decide.failures import EXPIRES_SECONDS, LONGEST_DELAY, TRY_AGAIN, Record
 from autarky.decide.rollback import (
     BLIP_SECONDS,
     LEASE_IS_OLD,
-    LONGEST_DELAY,
     LONGEST_STEP,
     OWN_SECONDS,
     PROVEN_SECONDS,
@@ -28,7 +28,6 @@ from autarky.decide.rollback import (
     Observed,
     Pod,
     Policy,
-    Record,
     Verdict,
     decide,
 )
@@ -70,8 +69,8 @@ def api(revision: str = "new", *, nodes: tuple[str, ...] = ("n1",), **ready: boo
     return Observed(revision, known=True, etcd_up=True, nodes=frozenset(nodes), pods=pods)
 
 
-def level_3(leader: Leader, version: str, revision: str = "new", *, ready: bool = True) -> Observed:
-    return replace(api(revision, n1=ready), lease=Lease(leader, version))
+def level_3(leader: Leader, version: str, revision: str = "new", *, ready: bool = True, free: bool = False) -> Observed:
+    return replace(api(revision, n1=ready), lease=Lease(leader, version, free))
 
 
 # --- API servers -------------------------------------------------------------------------------------
@@ -262,6 +261,104 @@ def test_another_edit_is_given_its_chance_and_a_healthy_one_ends_the_matter():
     assert watch.look(api(n1=False)).verdict is Verdict.ROLL_BACK, "that it is bad is not forgotten"
 
 
+# --- what never ran ----------------------------------------------------------------------------------
+
+
+def pulling(revision: str = "new") -> Observed:
+    """Its image cannot be had."""
+    pod = Pod("pod-n1", "n1", ready=False, trouble="waits: ImagePullBackOff", never_ran=True)
+    return replace(api(revision), pods=(pod,))
+
+
+def test_what_never_ran_is_tried_again_when_its_image_is_there():
+    watch = Watch()
+    for _ in range(3):
+        assert watch.until(pulling(), Verdict.ROLL_BACK) >= 89, "it is given its whole time"
+        watch.look(api("good", n1=True))
+    assert watch.record.failure("new").count == 3
+    assert watch.for_seconds(pulling(), 20) == {Verdict.WAIT}
+    assert watch.until(api(n1=True), Verdict.KEEP_AS_GOOD) <= PROVEN_SECONDS + 1
+    assert watch.record == Record("new")
+
+
+def test_what_never_ran_and_is_applied_again_and_again_stays_longer_each_time_before_it_goes_back():
+    watch, stays = Watch(), []
+    for _ in range(9):
+        stays.append(watch.until(pulling(), Verdict.ROLL_BACK))
+        watch.look(api("good", n1=True))
+    assert all(seconds >= 89 for seconds in stays)
+    assert stays == sorted(stays)
+    assert stays[-1] >= LONGEST_DELAY
+
+
+def test_what_has_run_once_is_condemned_however_it_failed_before():
+    watch = Watch()
+    watch.until(pulling(), Verdict.ROLL_BACK)
+    watch.look(api("good", n1=True))
+    watch.until(api(n1=False), Verdict.ROLL_BACK)
+    watch.look(api("good", n1=True))
+    assert watch.until(pulling(), Verdict.ROLL_BACK) <= 11
+
+
+def test_one_pod_that_ran_and_failed_speaks_for_those_that_never_ran():
+    watch = Watch()
+    failed = replace(pulling(), nodes=frozenset({"n1", "n2"}), pods=(*pulling().pods, Pod("pod-n2", "n2", ready=False)))
+    watch.until(failed, Verdict.ROLL_BACK)
+    assert watch.record.failure("new").condemns
+
+
+# --- verdicts that end -------------------------------------------------------------------------------
+
+
+def test_a_verdict_expires_when_the_revision_was_not_wanted_for_long():
+    watch = Watch()
+    for _ in range(3):
+        watch.until(api(n1=False), Verdict.ROLL_BACK)
+        watch.look(api("good", n1=True))
+    watch.look(api("good", n1=True), after=EXPIRES_SECONDS)
+    assert watch.for_seconds(api(n1=False), 80) == {Verdict.WAIT}
+    assert watch.until(api(n1=False), Verdict.ROLL_BACK) <= 11
+    assert watch.record.failure("new").count == 1
+
+
+def test_one_that_is_applied_again_before_that_begins_its_hour_anew():
+    watch = Watch()
+    watch.until(api(n1=False), Verdict.ROLL_BACK)
+    for _ in range(3):
+        watch.look(api("good", n1=True), after=EXPIRES_SECONDS / 2)
+        assert watch.until(api(n1=False), Verdict.ROLL_BACK) <= LONGEST_DELAY
+    assert watch.record.failure("new").count == 4
+
+
+def test_a_new_leader_forgives_later_and_never_sooner():
+    watch = Watch()
+    watch.until(api(n1=False), Verdict.ROLL_BACK)
+    watch.look(api("good", n1=True), after=EXPIRES_SECONDS - 1)
+    watch.memory = Memory()
+    watch.look(api("good", n1=True), after=EXPIRES_SECONDS - 1)
+    assert watch.look(api(n1=False)).verdict is Verdict.ROLL_BACK
+
+
+def test_a_verdict_that_is_forgotten_gives_the_revision_its_whole_chance():
+    watch = Watch()
+    watch.until(api(n1=False), Verdict.ROLL_BACK)
+    watch.look(api("good", n1=True))
+    watch.record = watch.record.pardoned()
+    assert watch.record == GOOD
+    assert watch.for_seconds(api(n1=False), 80) == {Verdict.WAIT}
+
+
+def test_what_is_said_of_a_failure_names_what_to_run():
+    record = GOOD
+    for _ in range(3):
+        record = record.with_failure("new", "crashed", by_skew=False)
+    told = record.failure("new").again("ds/kube-proxy")
+    assert "goes back after 20 s" in told
+    assert f"`kubectl -n kube-system annotate ds/kube-proxy {TRY_AGAIN}=now`" in told
+    never_ran = GOOD.with_failure("new", "no image", by_skew=False, never_ran=True).failure("new")
+    assert never_ran.again("ds/kube-proxy") == "nothing of it ever ran: to try it again, apply it again"
+
+
 # --- level 3 -----------------------------------------------------------------------------------------
 
 
@@ -275,7 +372,7 @@ def test_a_level_3_revision_succeeds_when_it_has_led_and_not_when_it_is_ready():
 
 def test_one_that_is_ready_and_does_not_lead_goes_back():
     watch = Watch()
-    assert watch.until(level_3(Leader.OTHER, "v1"), Verdict.ROLL_BACK) in (89, 90, 91)
+    assert watch.until(level_3(Leader.OTHER, "v1", free=True), Verdict.ROLL_BACK) in (89, 90, 91)
     assert watch.decisions[-1].sentence == "pod pod-n1 on n1 is Ready, but no pod of this revision has led within 90 s"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from autarky.errors import ApiError, Unreachable
 from autarky.etcd import EtcdClient
 from autarky.etcd.gateway import _end_of_prefix
-from fakes.web import CUT, Web, answer, certificates
+from fakes.web import CUT, HANG, Web, answer, certificates
 
 Connect = Callable[[Web], EtcdClient]
 
@@ -43,6 +44,26 @@ async def test_an_error_of_grpc_keeps_its_word_and_its_text(connect: Connect) ->
     async with Web([answer(503, body)]) as web:
         with pytest.raises(ApiError, match="503 Unavailable: etcdserver: no leader"):
             await connect(web).status()
+
+
+async def test_a_change_that_waits_for_the_disks_has_more_time_than_a_look() -> None:
+    found = certificates()
+    async with Web([HANG]) as web:
+        client = EtcdClient(
+            [web.url],
+            ca_pem=found.ca,
+            client_cert_pem=found.client.certificate,
+            client_key_pem=found.client.key,
+            timeout=0.2,
+            change_timeout=30,
+        )
+        with pytest.raises(Unreachable, match="not answered"):
+            await client.status()
+        change = asyncio.create_task(client.add_learner("https://10.0.0.9:2380"))
+        await asyncio.sleep(0.6)
+        assert not change.done()
+        change.cancel()
+        await client.close()
 
 
 async def test_a_code_that_nobody_knows_is_an_error_all_the_same(connect: Connect) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from autarky.errors import Unreachable
 from autarky.hosts import LocalHost
-from autarky.hosts.facts import FEATURES, PROGRAMS, parse_facts
+from autarky.hosts.facts import FACTS_SCRIPT, FEATURES, PROGRAMS, parse_facts
 
 SAID = """\
 address=192.0.2.11
@@ -52,6 +53,11 @@ def test_what_a_host_says_is_read_whole():
     assert (facts.cgroup_version, facts.clock, facts.init) == (1, 1800000000.25, "systemd")
 
 
+def test_the_real_name_servers_are_known_where_the_host_has_a_stub():
+    assert parse_facts(SAID).upstream_resolv_conf is None
+    assert parse_facts(SAID + "upstream_resolv_conf=/run/x\n").upstream_resolv_conf == "/run/x"
+
+
 @pytest.mark.parametrize(("mask", "may"), [("000001ffffffffff", True), ("000001fffeffffff", False), ("", False)])
 def test_the_capability_to_lower_oom_scores_is_one_bit(mask, may):
     said = SAID.replace("effective=000001ffffffffff", f"effective={mask}")
@@ -74,6 +80,25 @@ def test_an_answer_that_was_cut_off_is_facts_or_unreachable(lines):
     except Unreachable:
         return
     assert facts.clock == 1800000000.25
+
+
+@pytest.mark.parametrize(
+    ("own", "resolved", "found"),
+    [
+        ("nameserver 127.0.0.53\noptions edns0\n", True, True),
+        ("nameserver 127.0.0.53\n", False, False),
+        ("nameserver 192.0.2.1\n", True, False),
+        ("# nameserver 127.0.0.53\nnameserver 192.0.2.1\n", True, False),
+    ],
+)
+def test_a_stub_counts_only_where_the_servers_behind_it_are_known(tmp_path, own, resolved, found):
+    (tmp_path / "resolv.conf").write_text(own)
+    if resolved:
+        (tmp_path / "upstream").write_text("nameserver 192.0.2.1\n")
+    script = FACTS_SCRIPT.replace("/etc/resolv.conf", str(tmp_path / "resolv.conf"))
+    script = script.replace("/run/systemd/resolve/resolv.conf", str(tmp_path / "upstream"))
+    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
+    assert (f"upstream_resolv_conf={tmp_path}/upstream\n" in said) is found
 
 
 async def test_this_machine_tells_its_facts():

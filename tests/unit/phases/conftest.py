@@ -15,7 +15,7 @@ from autarky.payload import Binary, Image, Payload, image_reference, load_releas
 from autarky.phases.context import Context
 from autarky.pki import PkiStore
 from autarky.render import node as render_node
-from autarky.render.certificates import certificate_specs
+from autarky.render.certificates import authorities, certificate_specs
 from fakes.clusters import a_cluster, facts_of
 from fakes.host import FakeHost, FakeMachines
 from fakes.kube import FakeKube
@@ -55,7 +55,9 @@ def pki_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Cluster], PkiS
         kinds = tuple((node.name, node.control_plane, node.founder) for node in cluster.nodes)
         if kinds not in made:
             made[kinds] = PkiStore(tmp_path_factory.mktemp("pki") / "pki")
-            made[kinds].ensure(certificate_specs(cluster), cluster.certificates, datetime.now(UTC))
+            made[kinds].ensure(
+                certificate_specs(cluster), cluster.certificates, datetime.now(UTC), authorities(cluster)
+            )
         return made[kinds]
 
     return make

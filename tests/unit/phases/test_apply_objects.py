@@ -219,3 +219,31 @@ async def test_a_conflict_is_not_waited_out_and_reaches_the_user_as_itself(make_
     kube.apply = apply
     with pytest.raises(Conflict, match="somebody else owns it"):
         await PHASE.run(make_context(kube=kube), notes)
+
+
+def former_binding(**labels: str) -> dict:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "autarky:node-renewal", "labels": labels},
+    }
+
+
+async def test_the_binding_by_which_removed_nodes_renewed_for_ever_is_deleted_from_a_running_cluster(
+    make_context, notes, kube
+):
+    context = make_context(kube=kube)
+    await PHASE.run(context, notes)
+    ours = former_binding(**{"app.kubernetes.io/managed-by": "autarky"})
+    kube.put(ours)
+    assert await planned(context) == ["delete ClusterRoleBinding autarky:node-renewal, which an earlier release made"]
+    await PHASE.run(context, notes)
+    assert await planned(context) == []
+    assert await kube.get(ours["apiVersion"], ours["kind"], "autarky:node-renewal") is None
+
+
+async def test_what_somebody_else_has_under_such_a_name_is_left_alone(make_context, notes, kube):
+    context = make_context(kube=kube)
+    await PHASE.run(context, notes)
+    kube.put(former_binding())
+    assert await planned(context) == []

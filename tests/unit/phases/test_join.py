@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 
 import pytest
+from cryptography import x509
 
 from autarky.phases.admit import JUDGE_SECONDS, judging
 from autarky.phases.join import JoinNodes, StartJoining
@@ -78,8 +81,30 @@ async def test_a_token_that_is_left_is_a_change_and_is_taken_back(make_context, 
     assert "take back the join token of n2" in await plan(JoinNodes(), context)
     await JoinNodes().run(context, notes)
     assert await tokens(context) == []
-    assert render_node.BOOTSTRAP_KUBECONFIG not in context.host(WORKER).files
+    left, mode = context.host(WORKER).files[render_node.BOOTSTRAP_KUBECONFIG]
+    assert bootstrap_token(left) is None
+    assert mode == 0o600
     assert "take back the join token of n2" not in await plan(JoinNodes(), context)
+
+
+async def test_what_a_kubelet_can_come_back_with_is_given_once_and_to_nodes_of_earlier_releases_too(
+    make_context, notes, admitted
+):
+    context = make_context(CLUSTER)
+    await StartJoining().run(context, notes)
+    host = context.host(WORKER)
+    del host.files[render_node.BOOTSTRAP_KUBECONFIG]  # as an earlier release has left it
+    host.files[render_node.KUBELET_KUBECONFIG] = (b"its own", 0o600)
+    given = "give n2 what it can renew an expired certificate with"
+    assert given in await plan(JoinNodes(), context)
+    await JoinNodes().run(context, notes)
+    assert given not in await plan(JoinNodes(), context)
+    content, _ = host.files[render_node.BOOTSTRAP_KUBECONFIG]
+    [user] = json.loads(content)["users"]
+    certificate = x509.load_pem_x509_certificate(base64.b64decode(user["user"]["client-certificate-data"]))
+    assert certificate.subject.rfc4514_string() == "CN=renew:node:n2,O=autarky:kubelet-renewals"
+    ca = x509.load_pem_x509_certificate(context.pki.read("ca").certificate)
+    assert certificate.not_valid_after_utc == ca.not_valid_after_utc
 
 
 async def test_a_kubelet_that_has_just_joined_is_started_anew_and_no_other(make_context, notes, admitted):

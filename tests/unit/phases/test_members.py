@@ -16,7 +16,7 @@ from autarky.phases.finish import WriteKubeconfig
 from autarky.phases.hosts import FOUNDED, CheckHosts, observe
 from autarky.phases.prepare import look
 from autarky.places import NODE_MARKER
-from autarky.render import etcd
+from autarky.render import access, etcd
 from fakes.clusters import a_cluster
 from fakes.host import FakeHost
 from fakes.kube import FakeKube
@@ -143,6 +143,18 @@ async def test_a_node_that_somebody_else_joined_is_told(make_context):
     context = make_context(THREE, kube=kube)
     await observe(context)
     assert [(node.name, node.address) for node in context.surplus] == [("n9", "192.0.2.19")]
+
+
+async def test_what_a_node_says_of_its_address_does_not_get_into_the_inventory(make_context):
+    """The inventory is written with the nodes that the file lacks: by their word, each could be any other."""
+    kube = FakeKube()
+    kube.put(access.inventory(a_cluster(controls=3, workers=6)))
+    kube.put(node_object("n9", "192.0.2.11"))
+    kube.put(node_object("n99", "192.0.2.12"))
+    context = make_context(THREE, kube=kube)
+    await observe(context)
+    assert {node.name: node.address for node in context.surplus} == {"n9": "192.0.2.19", "n99": None}
+    assert "n99" not in {node.name for node in context.whole.nodes}
 
 
 # --- founders --------------------------------------------------------------------------------------------

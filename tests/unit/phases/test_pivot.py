@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
+from autarky.decide import leadership, slots
 from autarky.decide.pods import pod_health
-from autarky.decide.slots import SETTLE_SECONDS, Health
+from autarky.decide.slots import Health
 from autarky.errors import TimedOut
 from autarky.model.cluster import Level
 from autarky.phases.pivot import Pivot, look_everywhere, withdrawn_pods
 from autarky.render import standby
+from autarky.render.values import CONTROL_PLANE_FACT
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
+
+NODE_2 = {"name": "n2", "labels": {CONTROL_PLANE_FACT: ""}}
+READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 
 
 def pod(component: str, *, ready: bool = True, slot: str = "hosted", node: str = "n1", **metadata: object) -> dict:
@@ -32,9 +37,23 @@ def pod(component: str, *, ready: bool = True, slot: str = "hosted", node: str =
     }
 
 
+class Led(FakeKube):
+    """Somebody on `leader` renews the leases of level 3, unless nobody does."""
+
+    leader: str | None = "n1"
+    renewals = 0
+
+    async def get(self, api_version: str, kind: str, name: str, namespace: str | None = None) -> Any:
+        if kind != "Lease" or self.outage:
+            return await super().get(api_version, kind, name, namespace)
+        self.renewals += self.leader is not None
+        spec = {"holderIdentity": f"{self.leader}_x", "renewTime": str(self.renewals), "leaseDurationSeconds": 15}
+        return {"metadata": {"name": name}, "spec": spec}
+
+
 @pytest.fixture
-def kube() -> FakeKube:
-    api = FakeKube()
+def kube() -> Led:
+    api = Led()
     for component in standby.COMPONENTS:
         api.put(pod(component))
     return api
@@ -62,7 +81,7 @@ async def seen(context) -> dict[str, Health]:
 async def test_hosted_slots_that_answer_take_over_after_the_settling_time(context, notes, looptime):
     await Pivot().run(context, notes)
     assert host(context).log == [f"withdraw {component}" for component in standby.COMPONENTS]
-    assert looptime >= SETTLE_SECONDS
+    assert slots.SETTLE_SECONDS <= looptime < leadership.SETTLE_SECONDS
     assert await Pivot().plan(context) == []
 
 
@@ -106,6 +125,18 @@ async def test_what_has_not_ended_of_a_withdrawn_standby_is_known(context, kube)
     assert await withdrawn_pods(context) == ["kube-apiserver-standby-n1"]
 
 
+async def test_a_static_pod_that_passes_for_a_hosted_one_is_none(make_context):
+    context = make_context(a_cluster(controls=2), kube=Led())
+    for component in standby.COMPONENTS:
+        context.kube().put(pod(component, annotations={"kubernetes.io/config.mirror": "0f3a"}))
+    assert set((await seen(context)).values()) == {Health.ABSENT}
+
+
+async def test_a_strangers_pod_with_the_label_of_a_standby_ends_no_command(context, kube):
+    kube.put(pod("kube-apiserver", slot="standby", node="w1", labels={"autarky.dev/slot": "standby"}))
+    assert await withdrawn_pods(context) == []
+
+
 @pytest.mark.looptime
 async def test_a_node_without_a_standby_waits_for_its_hosted_slot_while_another_nodes_standby_serves(
     make_context, kube, notes
@@ -122,15 +153,44 @@ async def test_a_node_without_a_standby_waits_for_its_hosted_slot_while_another_
     assert context.machines.hosts["n2"].log == []
 
 
-async def test_the_api_server_is_judged_by_its_own_nodes_pod_and_level_three_by_any(make_context, kube):
-    context = make_context(a_cluster(controls=2), kube=FakeKube())
+async def test_each_slot_is_judged_by_its_own_nodes_pod(make_context, kube):
+    context = make_context(a_cluster(controls=2), kube=Led())
     for component in standby.COMPONENTS:
         context.kube().put(pod(component, node="n2"))
-    assert await seen(context) == {
-        "kube-apiserver": Health.ABSENT,
-        "kube-controller-manager": Health.READY,
-        "kube-scheduler": Health.READY,
-    }
+    assert set((await seen(context)).values()) == {Health.ABSENT}
+    assert {view.hosted for view in (await look_everywhere(context))["n2"].values()} == {Health.READY}
+
+
+@pytest.mark.looptime
+async def test_level_3_is_judged_by_its_lease_as_by_the_agent_and_not_by_readiness(context, kube, notes):
+    """A scheduler newer than its API servers is Ready for good and never leads."""
+    kube.leader = None
+    with pytest.raises(TimedOut, match="nobody has renewed the lease"):
+        await Pivot().run(context, notes)
+    assert host(context).log[-2:] == ["activate kube-controller-manager", "activate kube-scheduler"]
+    assert host(context).activations["kube-apiserver"] == []
+
+
+@pytest.mark.looptime
+async def test_the_standby_of_level_3_is_activated_where_nobody_leads_although_a_pod_is_ready(context, kube, notes):
+    host(context).activations.clear()
+    kube.leader = None
+    with pytest.raises(TimedOut):
+        await Pivot().run(context, notes)
+    assert host(context).log == ["activate kube-controller-manager", "activate kube-scheduler"]
+
+
+@pytest.mark.looptime
+async def test_where_no_hosted_pod_of_level_3_is_the_standby_gives_way_to_that_of_another_node(make_context, notes):
+    kube = Led()
+    context = make_context(a_cluster(controls=2), kube=kube)
+    kube.put({"apiVersion": "v1", "kind": "Node", "metadata": NODE_2, "status": READY})
+    for component in standby.COMPONENTS:
+        context.machines.hosts["n1"].activations[component] = ["aaaaaaaa"]
+        kube.put(pod(component, node="n2"))
+    kube.put(pod("kube-apiserver"))
+    await Pivot().run(context, notes)
+    assert sorted(host(context).log) == sorted(f"withdraw {component}" for component in standby.COMPONENTS)
 
 
 async def test_an_outage_is_unknown_and_not_absent(context, kube):
@@ -152,11 +212,32 @@ def test_the_health_of_a_pod_is_what_its_kubelet_said_last():
     assert pod_health(pod("x", deletionTimestamp="2026-11-21T13:00:00Z")) is Health.TERMINATING
 
 
+@pytest.mark.looptime
+async def test_a_lock_of_the_standbys_that_is_held_is_waited_for(context, notes):
+    host(context).refusals = 2
+    await Pivot().run(context, notes)
+    assert sorted(host(context).log) == sorted(f"withdraw {component}" for component in standby.COMPONENTS)
+    assert host(context).refusals == 0
+    assert any("tried again, since nothing was done" in note for note in notes.notes)
+
+
+def running(found: dict, container: str) -> dict:
+    """As it shows a container that runs."""
+    status = {"containerID": f"containerd://{container}", "state": {"running": {"startedAt": "2026-11-21T13:00:00Z"}}}
+    return {**found, "status": {**found["status"], "containerStatuses": [status]}}
+
+
+async def test_what_runs_is_unknown_while_the_container_runtime_says_nothing(context, kube):
+    host(context).tasks = None
+    kube.put(running(pod("kube-scheduler"), "0123"))
+    assert (await seen(context))["kube-scheduler"] is Health.UNKNOWN
+
+
 async def test_a_pod_that_was_ready_before_the_power_cut_is_not_hosted_yet(context, kube):
-    host(context).files[standby.BOOT_FILE] = (b"1c1b7a36-0d0f-4f37-8a3c-5f1f7f0a9d11 1795261771.820\n", 0o644)
-    stale = pod("kube-scheduler")
-    run = {"running": {"startedAt": datetime.fromtimestamp(1795261000, UTC).isoformat()}}
-    kube.put({**stale, "status": {**stale["status"], "containerStatuses": [{"state": run}]}})
+    """By what the container runtime runs: what the clock says of starts and boots is not asked."""
+    host(context).tasks = {"0123": "RUNNING", "4567": "STOPPED"}
+    for component, container in {"kube-scheduler": "4567", "kube-controller-manager": "0123"}.items():
+        kube.put(running(pod(component), container))
     assert await seen(context) == {
         "kube-apiserver": Health.READY,
         "kube-controller-manager": Health.READY,

@@ -6,6 +6,7 @@ import pytest
 
 from autarky.errors import Unreachable
 from autarky.phases.prepare import PrepareHosts, look
+from autarky.pki.issue import Pair, read_pair
 from autarky.places import NODE_MARKER
 from autarky.render import node as render_node
 from autarky.render import standby
@@ -56,6 +57,27 @@ async def test_the_steps_come_in_an_order_in_which_a_kill_misleads_nobody(make_c
         assert max(files) < pod < first[f"switch {component} {revision}"]
 
 
+async def test_modules_are_loaded_before_their_settings_and_both_before_their_files_say_that_it_is_done(
+    make_context, notes
+):
+    host = await prepared(make_context(), notes)
+    [load] = [number for number, step in enumerate(host.log) if step.startswith("load ")]
+    assert "br_netfilter" in host.log[load]
+    assert host.log[load + 1] == "set sysctls"
+    assert load + 1 < host.log.index(f"write {render_node.MODULES_FILE}")
+    assert load + 1 < host.log.index(f"write {render_node.SYSCTLS}")
+    assert load < host.log.index("restart containerd")
+
+
+async def test_new_kernel_settings_take_effect_on_a_host_whose_runtime_runs(make_context, notes):
+    context = make_context()
+    host = await prepared(context, notes)
+    del host.files[render_node.SYSCTLS]
+    host.log.clear()
+    await PHASE.run(context, notes)
+    assert host.log == ["set sysctls", f"write {render_node.SYSCTLS}"]
+
+
 async def test_a_kill_between_any_two_steps_heals_on_the_next_run(make_context, notes):
     whole = await prepared(make_context(), notes)
     for step in range(len(whole.log)):
@@ -67,7 +89,14 @@ async def test_a_kill_between_any_two_steps_heals_on_the_next_run(make_context, 
         host.fail_at = None
         await PHASE.run(context, notes)
         leftovers = {path for path in host.files if path.startswith("/run/autarky/import-")}
-        assert {path: content for path, content in host.files.items() if path not in leftovers} == whole.files
+        written = {path: content for path, content in host.files.items() if path not in leftovers}
+        assert written.keys() == whole.files.keys()
+        leaves = {path for path in written if "/leaves/" in path or path.endswith((".pem", "server.crt", "peer.crt"))}
+        leaves |= {path for path in written if path.endswith(("server.key", "peer.key"))}
+        assert all(written[path] == whole.files[path] for path in written.keys() - leaves)
+        for path in leaves:  # each run issues others, and a certificate has its own key beside it
+            if path.endswith(".crt"):
+                read_pair(Pair(written[path][0], written[f"{path.removesuffix('crt')}key"][0]))
         assert state(host)[1:] == state(whole)[1:]
         assert await PHASE.plan(context) == []
 

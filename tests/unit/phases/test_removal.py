@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from autarky.decide.seen_to_serve import STEADY_SECONDS
 from autarky.duties.certificates import read_inventory
 from autarky.engine.phase import Change
 from autarky.errors import Refused, TimedOut, UserError
@@ -39,7 +40,8 @@ LABELS = {CONTROL_PLANE_FACT: "", CONTROL_PLANE_WISH: ""}
 
 def put_node(kube: FakeKube, name: str, labels: dict[str, str] | None = None) -> None:
     meta = {"name": name, "labels": labels or {}}
-    kube.put({"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": {}, "status": {}})
+    status = {"addresses": [{"type": "InternalIP", "address": f"192.0.2.1{name[-1]}"}]}
+    kube.put({"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": {}, "status": status})
 
 
 def put_pod(kube: FakeKube, name: str, node: str, owner: str = "ReplicaSet") -> None:
@@ -85,6 +87,34 @@ async def test_a_member_is_not_removed_while_others_do_not_answer(context):
     context.absent = {"n2": "off", "n3": "off"}
     with pytest.raises(Refused, match="etcd keeps its quorum"):
         await refuse_removal(context, THREE.node("n1"), answers=True, dead=False)
+
+
+@pytest.mark.looptime
+async def test_a_control_node_goes_when_another_was_seen_to_serve_for_a_while(context, kube, looptime):
+    await refuse_removal(context, THREE.node("n1"), answers=True, dead=False)
+    assert looptime >= STEADY_SECONDS
+
+
+@pytest.mark.looptime
+async def test_a_control_node_stays_while_the_others_are_ready_but_serve_nothing_and_what_was_seen_is_said(
+    context, kube
+):
+    """Their Nodes are Ready, their labels are there, etcd is well: their API servers do not answer."""
+    kube.unhealthy = "connection refused"
+    for name in ("n2", "n3"):
+        context.machines.hosts[name].balanced_paths = frozenset()
+    with pytest.raises(Refused, match="the last control node that serves stays") as refused:
+        await refuse_removal(context, THREE.node("n1"), answers=True, dead=False)
+    assert "n2: " in str(refused.value)
+    assert "connection refused" in str(refused.value)
+
+
+@pytest.mark.looptime
+async def test_where_no_address_can_be_reached_the_hosts_say_whether_their_api_servers_serve(context, kube):
+    kube.unhealthy = "no connection was made in time"
+    context.machines.hosts["n2"].balanced_paths = frozenset({"/n2-standby"})
+    context.machines.hosts["n3"].balanced_paths = frozenset()
+    await refuse_removal(context, THREE.node("n1"), answers=True, dead=False)
 
 
 async def test_the_last_control_node_is_refused_by_name(make_context):

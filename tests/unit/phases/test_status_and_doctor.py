@@ -163,6 +163,21 @@ async def test_while_the_api_answers_its_labels_say_whose_standbys_are_looked_at
     assert {row.node for row in found.rows if row.slot == "standby"} == controls
 
 
+@pytest.mark.parametrize("mirror", [True, False])
+async def test_a_workers_static_pod_that_passes_for_an_api_server_is_not_shown_as_one(
+    make_context: MakeContext, mirror: bool
+):
+    kube = a_kube(WITH_A_WORKER)
+    labels = {"k8s-app": "kube-apiserver", "autarky.dev/slot": "hosted"}
+    meta = {"name": "forged", "namespace": SYSTEM, "labels": labels}
+    annotations = {"kubernetes.io/config.mirror": "0f3a"} if mirror else {}
+    spec = {"nodeName": "n2", "containers": [{"name": "x", "image": "kube-apiserver:v1.30.0"}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**meta, "annotations": annotations}, "spec": spec}
+    kube.put({**pod, "status": {}})
+    found = await a_status(make_context, kube)
+    assert any(row.slot == "hosted" and row.node == "n2" for row in found.rows) != mirror
+
+
 async def test_an_api_that_comes_back_while_it_is_asked_why_it_is_down_is_looked_at(
     make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ssl
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -18,6 +19,7 @@ from unit.pki.foreign import foreign_ca
 from unit.pki.handshake import shake_hands
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+YEAR = timedelta(days=365)
 SERVER = CertSpec("apiserver", "ca", "kube-apiserver", (), ("localhost",), ("127.0.0.1", "::1"), ("server",))
 CLIENT = CertSpec("admin", "ca", "kubernetes-admin", ("system:masters",))
 
@@ -34,7 +36,7 @@ CA, AUTHORITY = authority()
 
 
 def leaf(spec: CertSpec, days: int = 365, *, by: Authority = AUTHORITY, now: datetime = NOW) -> x509.Certificate:
-    return read_pair(issue_leaf(spec, by, "EC", now, days))[0]
+    return read_pair(issue_leaf(spec, by, "EC", now, timedelta(days=days)))[0]
 
 
 @pytest.mark.parametrize("ca_algorithm", ["EC", "RSA"])
@@ -42,7 +44,7 @@ def leaf(spec: CertSpec, days: int = 365, *, by: Authority = AUTHORITY, now: dat
 def test_server_and_client_accept_each_other(ca_algorithm: Algorithm, leaf_algorithm: Algorithm) -> None:
     now = datetime.now(UTC)
     pair, by = authority(ca_algorithm, now)
-    server, client = (issue_leaf(spec, by, leaf_algorithm, now, 365) for spec in (SERVER, CLIENT))
+    server, client = (issue_leaf(spec, by, leaf_algorithm, now, YEAR) for spec in (SERVER, CLIENT))
     for name in ("localhost", "127.0.0.1", "::1"):
         shake_hands(server, client, pair.certificate, name)
 
@@ -58,14 +60,14 @@ def test_a_client_certificate_is_no_server() -> None:
     pair, by = authority(now=now)
     spec = CertSpec("x", "ca", "x", (), ("localhost",))
     with pytest.raises(ssl.SSLError, match="unsuitable certificate purpose"):
-        shake_hands(issue_leaf(spec, by, "EC", now, 1), None, pair.certificate, "localhost")
+        shake_hands(issue_leaf(spec, by, "EC", now, YEAR), None, pair.certificate, "localhost")
 
 
 def test_another_ca_is_not_trusted() -> None:
     now = datetime.now(UTC)
     (_, by), (other, _) = authority(now=now), authority(now=now)
     with pytest.raises(ssl.SSLError, match="verify failed"):
-        shake_hands(issue_leaf(SERVER, by, "EC", now, 1), None, other.certificate, "localhost")
+        shake_hands(issue_leaf(SERVER, by, "EC", now, YEAR), None, other.certificate, "localhost")
 
 
 @given(st.lists(host_names, max_size=8, unique=True), st.lists(addresses, max_size=8, unique=True))
@@ -89,9 +91,13 @@ def test_a_leaf_never_outlives_its_ca_nor_is_older(ca_days: int, leaf_days: int,
     assert by.certificate.not_valid_before_utc <= certificate.not_valid_before_utc <= now
 
 
-def test_a_clock_five_minutes_behind_accepts_a_new_leaf() -> None:
-    later = NOW + timedelta(days=1)
-    assert leaf(CLIENT, now=later).not_valid_before_utc == later - timedelta(minutes=5)
+def test_a_clock_that_is_behind_accepts_a_new_leaf_for_as_long_as_it_accepts_the_ca() -> None:
+    assert leaf(CLIENT, now=NOW + timedelta(days=1)).not_valid_before_utc == AUTHORITY.certificate.not_valid_before_utc
+
+
+def test_a_lasting_leaf_is_good_for_as_long_as_its_ca() -> None:
+    certificate = leaf(replace(CLIENT, lasting=True), 1)
+    assert certificate.not_valid_after_utc == AUTHORITY.certificate.not_valid_after_utc
 
 
 def test_serial_numbers_are_random() -> None:
@@ -102,7 +108,7 @@ def test_only_rsa_keys_encipher_keys() -> None:
     found: dict[Algorithm, bool] = {}
     algorithms: tuple[Algorithm, ...] = ("EC", "RSA")
     for algorithm in algorithms:
-        certificate, _ = read_pair(issue_leaf(CLIENT, AUTHORITY, algorithm, NOW, 1))
+        certificate, _ = read_pair(issue_leaf(CLIENT, AUTHORITY, algorithm, NOW, YEAR))
         usage = certificate.extensions.get_extension_for_class(x509.KeyUsage).value
         found[algorithm] = usage.key_encipherment
     assert found == {"EC": False, "RSA": True}
@@ -113,7 +119,7 @@ def test_leafs_of_a_ca_that_another_tool_made_are_accepted(identifier: bytes | N
     now = datetime.now(UTC)
     foreign = foreign_ca(now, identifier=identifier)
     by = authority_of(foreign, "ca.crt", "ca.key", now)
-    server, client = (issue_leaf(spec, by, "EC", now, 1) for spec in (SERVER, CLIENT))
+    server, client = (issue_leaf(spec, by, "EC", now, YEAR) for spec in (SERVER, CLIENT))
     shake_hands(server, client, foreign.certificate, "localhost", strict=identifier is not None)
 
 

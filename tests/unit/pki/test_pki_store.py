@@ -13,7 +13,6 @@ from autarky.errors import UserError
 from autarky.model.cluster import CertificateSettings
 from autarky.model.files import CertSpec
 from autarky.pki import PkiStore
-from autarky.pki.check import RENEW_BEFORE
 from autarky.pki.issue import read_pair
 from autarky.pki.keys import load_key
 from autarky.store import write_private
@@ -101,11 +100,11 @@ def test_the_spelling_of_an_address_makes_no_difference(store: PkiStore) -> None
     assert store.plan([replace(spec, ip_addresses=("fd00::1",))], SETTINGS, NOW) == []
 
 
-def test_a_leaf_is_issued_anew_thirty_days_before_its_end(issued: PkiStore) -> None:
+def test_a_leaf_is_issued_anew_when_two_thirds_of_its_life_are_over(issued: PkiStore) -> None:
     end = NOW + timedelta(days=SETTINGS.leaf_days)
-    second = timedelta(seconds=1)
-    assert issued.plan([SERVER], SETTINGS, end - RENEW_BEFORE) == []
-    assert issued.plan([SERVER], SETTINGS, end - RENEW_BEFORE + second) == ["apiserver (expires 2027-11-21)"]
+    third, second = timedelta(days=SETTINGS.leaf_days) / 3, timedelta(seconds=1)
+    assert issued.plan([SERVER], SETTINGS, end - third) == []
+    assert issued.plan([SERVER], SETTINGS, end - third + second) == ["apiserver (expires 2027-11-21 12:00)"]
 
 
 def test_a_short_lived_leaf_is_issued_anew_in_the_last_third_of_its_life(store: PkiStore) -> None:
@@ -121,11 +120,16 @@ def test_a_leaf_that_ends_with_its_ca_is_not_issued_in_every_run(store: PkiStore
     assert store.plan(SPECS, settings, NOW + timedelta(days=19)) == []
 
 
-def test_a_leaf_from_the_future_is_issued_anew(issued: PkiStore) -> None:
-    put(issued.directory, "ca", foreign_ca(NOW))
-    ahead = PkiStore(issued.directory)
-    ahead.ensure(SPECS[:1], SETTINGS, NOW + timedelta(days=2))
-    assert names(ahead.plan(SPECS[:1], SETTINGS, NOW)) == ["apiserver"]
+def test_a_leaf_that_was_issued_by_a_clock_that_went_ahead_is_good_when_it_has_come_back(store: PkiStore) -> None:
+    store.ensure(SPECS[:1], SETTINGS, NOW)
+    (store.directory / "apiserver.crt").unlink()
+    assert store.ensure(SPECS[:1], SETTINGS, NOW + timedelta(days=700)) == ["apiserver"]
+    assert store.plan(SPECS[:1], SETTINGS, NOW) == []
+
+
+def test_a_ca_is_made_for_what_others_sign_with_it(store: PkiStore) -> None:
+    assert store.ensure(SPECS[:1], SETTINGS, NOW, ["front-proxy-ca"]) == ["ca", "front-proxy-ca", "sa", "apiserver"]
+    assert store.plan(SPECS[:1], SETTINGS, NOW, ["front-proxy-ca"]) == []
 
 
 def test_a_leaf_of_another_ca_is_issued_anew(issued: PkiStore) -> None:

@@ -60,3 +60,18 @@ def test_a_request_that_was_changed_after_it_was_signed_is_refused() -> None:
     forged = x509.load_der_x509_csr(bytes(der)).public_bytes(Encoding.PEM)
     with pytest.raises(UserError, match="not signed by the key"):
         read_request(forged)
+
+
+@pytest.mark.parametrize("tag", [0xA3, 0xA5], ids=["x400Address", "ediPartyName"])
+def test_names_of_a_kind_that_nobody_reads_make_a_request_unreadable_and_no_more(tag):
+    """Any kubelet may ask for them: what cannot be read must not end the round in which all others are judged."""
+    general_name = bytes([tag, 2, 0x05, 0x00])
+    odd = x509.UnrecognizedExtension(
+        x509.ExtensionOID.SUBJECT_ALTERNATIVE_NAME, bytes([0x30, len(general_name)]) + general_name
+    )
+    key = new_key("EC")
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "system:node:w1")])
+    request = x509.CertificateSigningRequestBuilder().subject_name(subject).add_extension(odd, critical=False)
+    pem = request.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    with pytest.raises(UserError, match="not a certificate request"):
+        read_request(pem)

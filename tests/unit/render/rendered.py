@@ -46,7 +46,8 @@ def host_files(inputs: Inputs) -> Iterator[tuple[str, File]]:
         files = [*node.system_files(inputs, member), *node.kubelet_files(inputs, member)]
         files += [*node.static_pods(inputs, member).values(), *node.agent_pod(inputs, member).values()]
         if member.control_plane:
-            files.append(node.first_kubeconfig(inputs, member))
+            files += node.first_credentials(inputs, member)
+            files += node.leaf_files(inputs, member)
             files += [file for name in standby.COMPONENTS for file in standby.revision(inputs, name).files]
         yield from ((member.name, file) for file in files)
     if inputs.cluster.etcd_host is not None:

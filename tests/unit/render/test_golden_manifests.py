@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autarky.model.cluster import Cluster, ExternalEtcd, Level, Taint
+from autarky.render import leaves
 from autarky.render.certificates import certificate_specs
 from fakes.clusters import a_cluster, facts_of, inputs_of
 from fakes.golden import assert_golden
@@ -52,7 +53,9 @@ def test_the_files_of_a_lab_host_for_external_etcd_and_of_the_node_that_uses_it(
 
 
 def test_the_certificates():
-    specs = certificate_specs(a_cluster(controls=3, workers=1, control_plane_endpoint="api.example.org:6443"))
+    cluster = a_cluster(controls=3, workers=1, control_plane_endpoint="api.example.org:6443")
+    first = [spec for spec, _ in leaves.first_specs(cluster, cluster.control_nodes)]
+    specs = [*certificate_specs(cluster), *first]
     fields = ("name", "ca", "common_name", "organizations", "dns_names", "ip_addresses", "usages")
     documents = [
         {name: list(value) if isinstance(value := getattr(spec, name), tuple) else value for name in fields}

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from autarky.model.balancer import ApiNode, Balancer, EtcdNode
 from autarky.render import nllb
+from autarky.render import node as render_node
 from fakes.clusters import a_cluster, inputs_of
 from unit.render.rendered import EXTERNAL, some_inputs
 
@@ -49,7 +50,9 @@ def test_etcd_and_its_client_certificate_exist_on_control_nodes_only(inputs, dat
     files = {file.path.rpartition("/")[2]: file for file in nllb.files(inputs, node)}
     serves = node.control_plane and inputs.cluster.external_etcd is None
     assert ("backend etcd" in text) == ("frontend etcd" in text) == (":2378" in text) == serves
-    assert ("etcd-client.pem" in files) == serves
+    assert ("etcd-ca.crt" in files) == serves
+    first = [file.path for file in render_node.leaf_files(inputs, node)] if node.control_plane else []
+    assert (nllb.ETCD_CLIENT_PATH in first) == serves
     assert all(file.mode == 0o600 for file in files.values())
 
 

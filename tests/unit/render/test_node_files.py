@@ -10,6 +10,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
+from autarky import places
+from autarky.hosts.facts import FEATURES
 from autarky.model.cluster import ExternalEtcd, HostRef, Taint
 from autarky.render import node as render_node
 from autarky.render.kubeconfig import bootstrap_kubeconfig
@@ -57,7 +59,9 @@ def holds_a_private_key(content: bytes) -> bool:
 def test_private_keys_are_in_root_only_files(inputs):
     held = [file for _, file in host_files(inputs) if holds_a_private_key(file.content)]
     assert held
-    assert {file.mode for file in held} == {0o600}
+    shared = f"{places.LEAVES}/"  # of the components' group, in a directory that is root's alone
+    assert {file.mode for file in held if not file.path.startswith(shared)} == {0o600}
+    assert {file.mode for file in held if file.path.startswith(shared)} == {0o640}
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
@@ -102,6 +106,20 @@ def test_a_host_that_may_not_lower_oom_scores_is_not_asked_to():
     assert containerd(FACTS)["plugins"][RUNTIME]["restrict_oom_score_adj"] is False
 
 
+def test_pods_are_given_the_real_name_servers_where_the_host_has_a_stub():
+    facts = replace(FACTS, upstream_resolv_conf="/run/systemd/resolve/resolv.conf")
+    assert kubelet(facts)["resolvConf"] == "/run/systemd/resolve/resolv.conf"
+    assert "resolvConf" not in kubelet(FACTS)
+    assert "resolvConf" not in kubelet()
+
+
+def test_the_modules_that_preflight_asks_for_are_loaded_at_every_boot():
+    inputs = inputs_of(a_cluster())
+    files = {file.path: file for file in render_node.system_files(inputs, inputs.cluster.nodes[0])}
+    listed = files["/etc/modules-load.d/autarky.conf"].content.decode().split()
+    assert set(listed) == set(FEATURES) - {"seccomp"}
+
+
 def test_the_kubelet_listens_to_nobody_it_does_not_know():
     config = kubelet()
     assert config["authentication"]["anonymous"] == {"enabled": False}
@@ -144,13 +162,17 @@ def test_the_users_kubelet_arguments_win():
     assert "192.0.2.11" not in unit_of(inputs, "n1")
 
 
-def test_kubeconfigs_on_a_node_lead_through_its_own_balancer_and_embed_their_identity():
+def test_a_kubelet_asks_for_its_next_certificate_with_the_newest_that_it_has_through_its_own_balancer():
+    """One that stood in the kubeconfig would end one day, however often the kubelet has rotated its own."""
     inputs = inputs_of(a_cluster())
-    file = render_node.first_kubeconfig(inputs, inputs.cluster.nodes[0])
+    first, file = render_node.first_credentials(inputs, inputs.cluster.nodes[0])
+    assert (first.content, first.mode) == (b"certificate of kubelet-n1\nPRIVATE key of kubelet-n1\n", 0o600)
+    assert {first.path} == set(render_node.FIRST_LINK.values())
     config = json.loads(file.content)
     assert file.mode == 0o600
     assert config["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:6443"
-    assert base64.b64decode(config["users"][0]["user"]["client-key-data"]) == b"PRIVATE key of kubelet-n1\n"
+    current = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+    assert config["users"][0]["user"] == {"client-certificate": current, "client-key": current}
     assert config["current-context"] == config["contexts"][0]["name"] == "system:node:n1@demo"
 
 

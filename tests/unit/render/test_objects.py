@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autarky.model.cluster import Level
-from autarky.render import access, controllers, crds, etcd, pods
+from autarky.render import access, controllers, crds, etcd, leaves, pods
+from autarky.render.control_nodes import AUTHORITIES
 from autarky.render.objects import parts
 from autarky.render.values import RENDERED_HASH, Credentials, Object
 from fakes.clusters import a_cluster, inputs_of
@@ -44,8 +45,8 @@ def test_the_same_values_render_to_the_same_objects(inputs):
 @given(some_inputs())
 def test_every_secret_and_config_map_of_a_component_is_immutable(inputs):
     for obj in objects(inputs):
-        shared = obj["metadata"]["name"] in (access.INVENTORY, etcd.TEMPLATE)
-        if obj["kind"] == "Secret" or (obj["kind"] == "ConfigMap" and not shared):
+        shared = obj["metadata"]["name"] in (access.INVENTORY, etcd.TEMPLATE, leaves.CONFIG_MAP, AUTHORITIES)
+        if obj["kind"] in ("Secret", "ConfigMap") and not shared:
             assert obj["immutable"] is True
 
 

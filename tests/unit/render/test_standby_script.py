@@ -50,6 +50,7 @@ class Place:
         text = text.replace(places.STANDBY, f"{self.root}/standby").replace(places.MANIFESTS, str(self.manifests))
         text = text.replace(places.RUN, f"{self.root}/run")
         text = re.sub(r"attempts=\d+", f"attempts={self.attempts}", text)
+        text = text.replace(f"flock -w {standby.LOCK_SECONDS} 9", "flock -w 1 9")
         for component, port in standby.HOSTED_PORTS.items():
             text = text.replace(f"echo {port} ;;", f"echo {self.ports[component]} ;;")
         return text
@@ -422,10 +423,67 @@ def test_a_revision_holds_all_its_pod_mounts_root_only(component):
     made = revision(component)
     assert all(file.mode == 0o600 for file in made.files)
     assert all(isinstance(file, File) and file.path.startswith(f"{made.directory}/") for file in made.files)
-    [volume] = standby.pod_of(made)["spec"]["volumes"]
-    assert volume["hostPath"] == {"path": f"{made.directory}/files", "type": "Directory"}
+    own, leaves = standby.pod_of(made)["spec"]["volumes"]
+    assert own["hostPath"] == {"path": f"{made.directory}/files", "type": "Directory"}
+    assert leaves["hostPath"] == {"path": f"/var/lib/autarky/leaves/{component}", "type": "Directory"}
     assert pods.ACTIVATION in standby.pod_of(made)["metadata"]["name"]
 
 
 def test_the_script_may_be_run_by_root_only_to_write_and_by_all_to_read():
     assert (standby.script().path, standby.script().mode) == ("/var/lib/autarky/bin/standby", 0o755)
+
+
+# --- the lock ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def held(ready: Place) -> Iterator[Place]:
+    """Somebody else has the lock and does not let it go."""
+    lock = ready.root / "run/standby.lock"
+    with subprocess.Popen(["flock", str(lock), "sleep", "60"]) as holder:
+        while subprocess.run(["flock", "-n", str(lock), "true"], check=False).returncode == 0:
+            time.sleep(0.01)
+        yield ready
+        holder.kill()
+        subprocess.run(["pkill", "-P", str(holder.pid)], check=False)
+
+
+@pytest.mark.parametrize("verb", ["activate", "renew", "withdraw", "switch"])
+def test_without_its_lock_the_script_changes_nothing_and_says_so(held: Place, verb: str) -> None:
+    before = files_of(held.root)
+    ended = held.run(verb, API, *([revision().name] if verb == "switch" else []))
+    assert ended.returncode == standby.NO_LOCK
+    assert "nothing was done" in ended.stderr
+    assert "standby.lock is held" in ended.stderr
+    assert files_of(held.root) == before
+
+
+def test_without_its_lock_the_kubelets_start_goes_on(held: Place) -> None:
+    ended = held.run("boot")
+    assert ended.returncode == 0
+    assert "going on without the lock" in ended.stderr
+    assert [pod["metadata"]["name"].startswith(API) for pod in held.active()] == [True]
+
+
+def test_where_the_lock_cannot_be_made_the_kubelets_start_goes_on_and_nothing_else(ready: Place) -> None:
+    lock = ready.root / "run/standby.lock"
+    lock.unlink()
+    lock.mkdir()
+    assert ready.run("activate", API).returncode == standby.NO_LOCK
+    assert ready.active() == []
+    assert ready.run("boot").returncode == 0
+    assert len(ready.active()) == 1
+
+
+def test_nobody_but_root_may_open_the_lock(ready: Place) -> None:
+    """Who may read it may hold it. One that an earlier release has left open to all is closed."""
+    run, lock = ready.root / "run", ready.root / "run/standby.lock"
+    run.chmod(0o755)
+    lock.chmod(0o644)
+    ready.ok("activate", API)
+    assert stat.S_IMODE(lock.stat().st_mode) == 0o600
+    assert stat.S_IMODE(run.stat().st_mode) == 0o700
+
+
+def files_of(root: Path) -> set[str]:
+    return {str(path) for path in root.rglob("*") if path.name != "script"}

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from autarky.agents.node import ports_seen, slots_on_disk
+from autarky.agents.node.rounds import bounded
 from autarky.agents.node.runtime_seen import Running, running_standbys
 from autarky.decide import activations
 from autarky.errors import AutarkyError
@@ -41,6 +42,7 @@ class ActivationWatch:
             await self.round()
             await self.clock.sleep(POLL_SECONDS)
 
+    @bounded
     async def round(self) -> None:
         """One look, unless nothing is undecided and nothing has changed on the disk."""
         in_place = slots_on_disk.activations()

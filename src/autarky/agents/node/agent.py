@@ -11,15 +11,21 @@ import asyncio
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from autarky.agents.node import announce, api_seen, metrics, ports_seen, role_on_disk, slots_on_disk
 from autarky.agents.node.announce import Announcer
 from autarky.agents.node.api_seen import ApiView
 from autarky.agents.node.checkpointer import Checkpointer
+from autarky.agents.node.etcd_quorum import EtcdQuorum
+from autarky.agents.node.follower import Follower
 from autarky.agents.node.handover import HandOver
 from autarky.agents.node.image_keeping import ImageKeeping
+from autarky.agents.node.rounds import bounded
+from autarky.agents.node.running_here import RunningHere
 from autarky.agents.node.told import Told
 from autarky.agents.node.untold import Untold
+from autarky.agents.shield import Run, Shield
 from autarky.decide import leadership, node_slots, slots
 from autarky.decide.pods import pod_health
 from autarky.errors import AutarkyError
@@ -56,27 +62,32 @@ class NodeAgent:
     own_ports: ports_seen.OwnPorts
     clock: Clock
     told: Told
-    internal_etcd: Callable[[], bool]
+    quorum: EtcdQuorum
     images: ImageKeeping
     hosted: bool
     hand_over: HandOver
+    running: RunningHere
     checkpointers: Mapping[str, Checkpointer] = field(init=False)
+    followers: Mapping[str, Follower] = field(init=False)
     own_checkpointer: Checkpointer = field(init=False)
     announcer: Announcer = field(init=False)
     _memory: slots.Memory = field(default_factory=slots.Memory)
     _leases: dict[str, leadership.LeaseMemory] = field(default_factory=dict)
     _serves: dict[str, bool] = field(default_factory=dict)
     _rests_until: float = 0.0
+    _shields: dict[str, Shield] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.announcer = Announcer(self.node, self.kube, self.api, self.clock, self.told.tell, Untold(self.told.tell))
         parts = (self.kube, self.api, self.clock, self.images, self.told.tell, self.announcer.happened)
         self.checkpointers = {component: Checkpointer(component, *parts) for component in LEVELS}
+        follows = (self.kube, self.api, self.clock, self.images, self.told.tell)
+        self.followers = {component: Follower(component, *follows) for component in controllers.CONTROLLERS}
         self.own_checkpointer = Checkpointer(agent.COMPONENT, *parts, prepare=agent.parked)
 
     async def etcd_up(self) -> bool:
-        """Whether etcd serves; where this node has no member, whoever has one is taken for up."""
-        return not self.internal_etcd() or await ports_seen.etcd_is_up()
+        """Whether etcd's quorum serves, whoever has a member."""
+        return await self.quorum.is_up()
 
     def hosted_serves(self, component: str) -> bool:
         """As of the last round; False when that is not known."""
@@ -86,6 +97,7 @@ class NodeAgent:
         """The API has told something: the next look is at everything."""
         self._rests_until = 0.0
 
+    @bounded
     async def look(self) -> None:
         """At everything, and what follows from it; while this node rests, at its API server's port only."""
         hosted = self.hand_over.judged(await self.own_ports.hosted_api_server())
@@ -97,23 +109,32 @@ class NodeAgent:
             self._rests_until = 0.0
 
     async def _round(self, hosted_api_server: slots.Health) -> bool:
-        """Whether nothing but a rest follows."""
+        """Whether nothing but a rest follows. A part that fails in a way that nobody has foreseen stops no other."""
         if role_on_disk.leaves():
             await self._leave()
             return False
-        self._follow_wanted_level()
+        await self._part("level", self._follow_wanted_level)
         lowest = slots_on_disk.wanted_level()
         if lowest is None:
             self.told.tell("level", "which levels are hosted is not known yet")
             return False
         active = slots_on_disk.active_standbys()
         etcd_up = await self.etcd_up()
-        await self._api_server(hosted_api_server, _wanted(api_server.COMPONENT, lowest), active, etcd_up)
-        for component in controllers.CONTROLLERS:
-            await self._controller(component, _wanted(component, lowest), active, etcd_up)
-        await self._parked_agent(etcd_up)
-        await self._announce(lowest, active)
-        return etcd_up and active is not None and not any(active.values())
+        parts: dict[str, Run] = {
+            api_server.COMPONENT: partial(
+                self._api_server, hosted_api_server, _wanted(api_server.COMPONENT, lowest), active, etcd_up
+            ),
+            **{c: partial(self._controller, c, _wanted(c, lowest), active, etcd_up) for c in controllers.CONTROLLERS},
+            agent.COMPONENT: partial(self._parked_agent, etcd_up),
+            "annotation": partial(self._announce, lowest, active),
+        }
+        done = [await self._part(name, run) for name, run in parts.items()]
+        return all(done) and etcd_up and active is not None and not any(active.values())
+
+    async def _part(self, name: str, run: Run) -> bool:
+        """Whether it was done."""
+        shield = self._shields.setdefault(name, Shield(name, self.clock, self.told.tell))
+        return await shield.attempt(run)
 
     async def _announce(self, lowest: int, active: Mapping[str, bool] | None) -> None:
         """What cannot be read leaves what was told before."""
@@ -144,7 +165,7 @@ class NodeAgent:
             self.told.tell(component, why)
             await self._act(component, (slots.Action.WITHDRAW_STANDBY,), why)
 
-    def _follow_wanted_level(self) -> None:
+    async def _follow_wanted_level(self) -> None:
         level = self.api.lowest_hosted_level
         if level is None:
             return
@@ -184,12 +205,13 @@ class NodeAgent:
     ) -> None:
         pod = self.api.hosted_pod(component)
         seen = leadership.Seen(
-            hosted=self._health_of(pod),
+            hosted=await self._health_of(pod),
             hosted_pod=None if pod is None else pod["metadata"]["uid"],
             standby_active=None if active is None else active[component],
             lease=self.api.lease(component),
-            elsewhere=api_seen.is_held_elsewhere(self.api.lease(component), socket.gethostname()),
+            elsewhere=leadership.is_held_elsewhere(self.api.lease(component), socket.gethostname()),
             readable=etcd_up and self.api.leases_readable(component),
+            candidates=self.api.told_of(component).elsewhere(self.node),
         )
         memory = self._leases.get(component, leadership.LeaseMemory())
         found = leadership.decide(wanted, seen, memory, self.clock.monotonic())
@@ -206,6 +228,7 @@ class NodeAgent:
         proven = slots.Health.READY if leads else slots.Health.NOT_READY
         judged = proven if seen.readable else slots.Health.UNKNOWN
         await self.checkpointers[component].round(wanted, judged, etcd_up=etcd_up)
+        await self.followers[component].round(wanted, seen.hosted if seen.readable else slots.Health.UNKNOWN)
 
     async def _lease_is_still(self, component: str, seen: leadership.Seen) -> bool:
         """Ask once more before acting: a watch whose connection is dead shows an old lease for a while, and an API
@@ -215,7 +238,7 @@ class NodeAgent:
                 obj = await self.kube.get(*api_seen.LEASE, component, SYSTEM)
         except (AutarkyError, TimeoutError):
             return False
-        return (None if obj is None else api_seen.lease_of(obj)) == seen.lease
+        return (None if obj is None else leadership.lease_of(obj)) == seen.lease
 
     # --- the agent itself ---
 
@@ -224,13 +247,12 @@ class NodeAgent:
         if not self.hosted:
             return
         pod = self.api.hosted_pod(agent.COMPONENT)
-        seen = self._health_of(pod) if self.api.pods_readable else slots.Health.UNKNOWN
+        seen = await self._health_of(pod) if self.api.pods_readable else slots.Health.UNKNOWN
         await self.own_checkpointer.round(slots.Slot.HOSTED, seen, etcd_up=etcd_up)
 
-    def _health_of(self, pod: Object | None) -> slots.Health:
+    async def _health_of(self, pod: Object | None) -> slots.Health:
         """As the API shows it, unless that is from before this boot."""
-        boot = slots_on_disk.this_boot()
-        return slots.Health.ABSENT if pod is None else pod_health(pod, None if boot is None else boot.began)
+        return slots.Health.ABSENT if pod is None else pod_health(pod, runs=await self.running.runs(pod))
 
     # --- acting ---
 
@@ -249,9 +271,9 @@ def _wanted(component: str, lowest_hosted: int) -> slots.Slot:
     return slots.Slot.HOSTED if lowest_hosted <= LEVELS[component] else slots.Slot.STANDBY
 
 
-async def run(node_agent: NodeAgent, alive: Callable[[], None], must_yield: Callable[[], bool]) -> None:
+async def run(node_agent: NodeAgent, must_yield: Callable[[], bool]) -> None:
     """Round after round, until somebody else is to act."""
+    shield = Shield("the round", node_agent.clock, node_agent.told.tell)
     while not must_yield():
-        alive()
-        await node_agent.look()
+        await shield.attempt(node_agent.look)
         await asyncio.sleep(LOOK_SECONDS)

@@ -17,6 +17,7 @@ from typing import NoReturn
 from autarky import places
 from autarky.agents import events
 from autarky.agents.node.api_seen import ApiView
+from autarky.agents.node.rounds import bounded
 from autarky.agents.node.untold import Happened, Untold
 from autarky.decide.node_slots import ANNOTATION, Slots, text
 from autarky.errors import AutarkyError
@@ -66,6 +67,7 @@ class Announcer:
                 await self.clock.sleep(RETRY_SECONDS)
                 self.changed.set()
 
+    @bounded
     async def _announce(self) -> None:
         node = self.api.own_node
         if node is None or self._wanted is None:
@@ -74,6 +76,7 @@ class Announcer:
             patch = {"metadata": {"annotations": {ANNOTATION: self._wanted}}}
             await self.kube.patch("v1", "Node", self.node, patch)
 
+    @bounded
     async def _tell_events(self) -> None:
         node = self.api.own_node
         while node is not None and (one := self.untold.first) is not None:

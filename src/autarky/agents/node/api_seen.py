@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
 
-from autarky.decide.leadership import Lease
-from autarky.decide.pods import is_ready
+from autarky.decide import understood
+from autarky.decide.leadership import Lease, lease_of
+from autarky.decide.level_3_told import Told, read
+from autarky.decide.pods import is_mirror, is_ready
 from autarky.kube import KubeClient, Reflector
 from autarky.ports import Clock, Object
 from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER
@@ -32,7 +33,9 @@ class ApiView:
         self._control_node = control_node
         of_node = f"spec.nodeName={node}"
         self._pods = Reflector(kube, clock, "v1", "Pod", namespace=SYSTEM, fields=of_node, on_change=on_change)
-        self._plane = Reflector(kube, clock, API_VERSION, "ControlPlane", on_change=on_change)
+        self._plane = Reflector(
+            kube, clock, API_VERSION, "ControlPlane", on_change=on_change, accepts=understood.is_control_plane
+        )
         self._node_object = Reflector(kube, clock, "v1", "Node", fields=f"metadata.name={node}", on_change=on_change)
         self._leases = {
             name: Reflector(kube, clock, *LEASE, namespace=SYSTEM, fields=f"metadata.name={name}")
@@ -60,11 +63,17 @@ class ApiView:
 
     @property
     def lowest_hosted_level(self) -> int | None:
-        """Of the ControlPlane object; None when it is absent or was never seen, which changes nothing."""
+        """Of the ControlPlane object; None when it is absent, was never seen or cannot be understood: that changes
+        nothing."""
         for obj in self._plane.items.values():
             if obj["metadata"]["name"] == CONTROL_PLANE:
                 return int(obj["spec"]["selfHosted"][0])
         return None
+
+    def told_of(self, component: str) -> Told:
+        """What the operator says of a component of level 3; nothing while that may be old."""
+        current = self._plane.synced and self._plane.error is None
+        return read(self._plane.items.get((None, CONTROL_PLANE)), component) if current else Told()
 
     # --- pods ---
 
@@ -76,14 +85,22 @@ class ApiView:
         """The same of its standby, by the mirror pod that the kubelet keeps in the API."""
         return self._pod(component, "standby")
 
+    def hosted_pods(self, component: str) -> list[Object]:
+        """All of them: while one ends, its successor may be there."""
+        return self._pods_of(component, "hosted")
+
     def _pod(self, component: str, slot: str) -> Object | None:
-        pods = [
+        pods = self._pods_of(component, slot)
+        return max(pods, key=lambda p: (is_ready(p), p["metadata"]["creationTimestamp"]), default=None)
+
+    def _pods_of(self, component: str, slot: str) -> list[Object]:
+        return [
             pod
             for pod in self._pods.items.values()
             if pod["metadata"].get("labels", {}).get("k8s-app") == component
             and pod["metadata"]["labels"].get(SLOT_LABEL) == slot
+            and not (slot == "hosted" and is_mirror(pod))
         ]
-        return max(pods, key=lambda p: (is_ready(p), p["metadata"]["creationTimestamp"]), default=None)
 
     @property
     def pods_readable(self) -> bool:
@@ -102,21 +119,3 @@ class ApiView:
     def lease(self, component: str) -> Lease | None:
         obj = self.lease_object(component)
         return None if obj is None else lease_of(obj)
-
-
-def lease_of(obj: Object) -> Lease:
-    spec = obj.get("spec", {})
-    return Lease(
-        spec.get("holderIdentity") or "", spec.get("renewTime") or "", float(spec.get("leaseDurationSeconds") or 0)
-    )
-
-
-def is_held_elsewhere(lease: Lease | None, hostname: str) -> bool:
-    """Whether a process of another host has it: identities are the host's name, "_" and an id."""
-    host, separator, _ = ("" if lease is None else lease.holder).rpartition("_")
-    return bool(separator) and host != hostname
-
-
-def renewed(obj: Object) -> datetime | None:
-    stamp = obj.get("spec", {}).get("renewTime")
-    return datetime.fromisoformat(stamp) if stamp else None

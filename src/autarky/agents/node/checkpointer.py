@@ -32,7 +32,7 @@ from autarky.render import pods, standby
 from autarky.render.checkpoint import images, references, revision_from_pod
 from autarky.render.standby import Revision
 from autarky.render.values import SYSTEM
-from autarky.store import write_private
+from autarky.store import NOT_UNDERSTOOD, write_private
 
 RETRY_SECONDS = 5.0
 """Between two attempts to read a pod's content from an API that does not answer."""
@@ -174,7 +174,7 @@ def disk_of(component: str) -> Disk | None:
             incomplete=frozenset(revisions - complete),
             in_use=_in_use(component, revisions),
         )
-    except (OSError, ValueError, KeyError):
+    except NOT_UNDERSTOOD:
         return None
 
 

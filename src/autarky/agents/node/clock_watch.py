@@ -5,6 +5,10 @@ The others' time is the Date of an answer of their API, asked through their load
 servers. The verdict is an annotation on the own Node; the operator takes it into the EndpointSlice of
 default/kubernetes, and all load balancers follow that.
 
+A clock may be so far off that it takes every certificate for expired, or for not good yet. So those of the others are
+verified but for their dates: by the cluster's CA, their names and their keys, so that no stranger is believed. Where
+the own API does not take the verdict, for the same reason, the others are asked to.
+
 Contract: level-triggered; the annotation is written when it is not what it should be. An API that does not answer
 delays no decision of the agent.
 """
@@ -16,8 +20,9 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
+from autarky.agents.node.rounds import bounded
 from autarky.decide import clocks
 from autarky.errors import AutarkyError
 from autarky.model import ports
@@ -31,9 +36,14 @@ PATH = "/livez?exclude=etcd"
 """Anybody may ask for it, and it answers while etcd is away."""
 
 
+class ClosableKube(Kube, Protocol):
+    async def close(self) -> None: ...
+
+
 @dataclass(slots=True)
 class ClockWatch:
-    """endpoints: the control nodes as far as known; own_node: the live Node; tls: trusts the cluster's CA."""
+    """endpoints: the control nodes as far as known; own_node: the live Node; tls: trusts the cluster's CA, at any
+    date; through(servers): a client that asks those, and trusts them likewise."""
 
     node: str
     kube: Kube
@@ -42,6 +52,7 @@ class ClockWatch:
     tls: ssl.SSLContext
     endpoints: Callable[[], Sequence[Endpoint] | None]
     own_node: Callable[[], Object | None]
+    through: Callable[[Sequence[str]], ClosableKube]
     port: int = ports.NLLB_API
 
     async def run(self) -> NoReturn:
@@ -49,24 +60,44 @@ class ClockWatch:
             await self.round()
             await self.clock.sleep(LOOK_SECONDS)
 
+    @bounded
     async def round(self) -> None:
-        node = self.own_node()
-        if node is None:
-            return
-        said = (node["metadata"].get("annotations") or {}).get(WITHDRAWN)
+        node = self.own_node()  # never seen by an agent that has begun with such a clock
+        said = None if node is None else (node["metadata"].get("annotations") or {}).get(WITHDRAWN)
         verdict = clocks.judge(await self._look(), withdrawn=bool(said))
         self.tell("clock", verdict.sentence)
         if verdict.withdrawn == bool(said):
             return
-        wanted = verdict.sentence if verdict.withdrawn else None
+        await self._write(verdict.sentence if verdict.withdrawn else None)
+
+    async def _write(self, wanted: str | None) -> None:
+        patch: Object = {"metadata": {"annotations": {WITHDRAWN: wanted}}}
         try:
-            await self.kube.patch("v1", "Node", self.node, {"metadata": {"annotations": {WITHDRAWN: wanted}}})
+            await self.kube.patch("v1", "Node", self.node, patch)
         except AutarkyError as error:
-            self.tell("withdrawing", f"the verdict on the clock could not be told: {error}")
+            if (trouble := await self._write_elsewhere(patch)) is not None:
+                self.tell("withdrawing", f"the verdict on the clock could not be told: {error}; elsewhere: {trouble}")
+
+    async def _write_elsewhere(self, patch: Object) -> str | None:
+        """Through the other control nodes; what went wrong, if anything."""
+        servers = [f"https://{other.address}:{self.port}" for other in self._others()]
+        if not servers:
+            return "no other control node is known"
+        kube = self.through(servers)
+        try:
+            await kube.patch("v1", "Node", self.node, patch)
+        except AutarkyError as error:
+            return str(error)
+        finally:
+            await kube.close()
+        return None
+
+    def _others(self) -> list[Endpoint]:
+        return [endpoint for endpoint in self.endpoints() or () if endpoint.node != self.node]
 
     async def _look(self) -> Mapping[str, float]:
         """Other control node → seconds by which this clock is ahead; without those that do not answer."""
-        others = [endpoint for endpoint in self.endpoints() or () if endpoint.node != self.node]
+        others = self._others()
         found = await asyncio.gather(*(self._ahead_of(endpoint.address) for endpoint in others))
         return {other.node: ahead for other, ahead in zip(others, found, strict=True) if ahead is not None}
 

@@ -17,6 +17,7 @@ from typing import NoReturn
 from autarky.agents.node import control_parts, ports_seen, role_on_disk, slots_on_disk
 from autarky.agents.node.control_parts import ControlParts, NotYet
 from autarky.agents.node.role_on_disk import State
+from autarky.agents.node.rounds import bounded
 from autarky.agents.waiting import changed_within
 from autarky.decide import control_nodes
 from autarky.decide.control_nodes import ANNOTATION, JOINING, READY, Duty, OwnNode
@@ -63,6 +64,7 @@ class ControlNode:
             self.tell("control node", f"not done: {error}")
             return True
 
+    @bounded
     async def round(self) -> bool:
         """One look, and what follows from it; whether there is more to do."""
         live = self.own_node()
@@ -116,16 +118,15 @@ class ControlNode:
 
     async def _make(self, live: Object) -> None:
         """Everything that a control node has. The standbys count only when the rest is there."""
-        address = _address(live)
+        _refuse_no_address(live)
         revisions = await self.parts.revisions()
         self.parts.write(revisions)
-        etcd_ca = control_parts.etcd_ca_of(revisions)
-        if etcd_ca is not None:
-            await self.parts.etcd_credentials(etcd_ca, address)
+        await self.parts.authorities()
+        etcd = await self.parts.leaves(live)
         await self._remember_level()
         if not role_on_disk.acts_as_control_node():
             role_on_disk.remember(State.PREPARED)
-        await self._balanced(etcd=etcd_ca is not None)
+        await self._balanced(etcd=etcd)
         await self.parts.switch(revisions)
         role_on_disk.remember(State.READY)
         self.tell("control node", "everything is there")
@@ -181,9 +182,7 @@ class ControlNode:
         return f"something listens on {', '.join(map(str, busy))}" if busy else ""
 
 
-def _address(live: Object) -> str:
+def _refuse_no_address(live: Object) -> None:
     addresses = (live.get("status") or {}).get("addresses") or ()
-    found = next((one["address"] for one in addresses if one["type"] == "InternalIP"), None)
-    if found is None:
+    if not any(one["type"] == "InternalIP" for one in addresses):
         raise NotYet("its Node has no address yet")
-    return str(found)

@@ -1,7 +1,7 @@
-"""What makes a node a control node, on its disk: standbys, etcd certificates, the load balancer's credentials.
+"""What makes a node a control node, on its disk: standbys, the CAs, and the certificates that it signs with them.
 
 Contract: everything may be cut anywhere and done again. A standby becomes the current one only when all the rest is
-there; a certificate is verified before anything uses it. Keys are made here and never leave the node.
+there. Keys of leaf certificates are made here and never leave the node.
 
 Dangers: the files are root over the cluster: 0600 in directories of 0700, each replaced in one rename.
 """
@@ -11,24 +11,22 @@ from __future__ import annotations
 import base64
 import shutil
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 
 from autarky import places
 from autarky.agents.node import slots_on_disk
 from autarky.agents.node.checkpointer import disk_of, write_revision
-from autarky.decide import etcd_approval
-from autarky.duties.certificates import CSR
-from autarky.errors import ApiError, Conflict, UserError
+from autarky.agents.node.leaf_keeping import LeafKeeping
+from autarky.clock import SystemClock
+from autarky.errors import ApiError, UserError
 from autarky.model import ports
-from autarky.pki.check import why_unfit
-from autarky.pki.issue import Pair, request_for
-from autarky.pki.keys import PrivateKey, key_pem, load_key, new_key, public_pem
 from autarky.ports import Cri, Kube, Object
 from autarky.render import agent, api_server, controllers, nllb, standby
-from autarky.render.certificates import etcd_certificate
 from autarky.render.checkpoint import images, references, revision_from_pod
+from autarky.render.control_nodes import AUTHORITIES, authority_key
+from autarky.render.leaves import CONFIG_MAP, told
+from autarky.render.node import RECOVERY
 from autarky.render.standby import Revision
 from autarky.render.values import SYSTEM
 from autarky.store import write_private
@@ -57,29 +55,30 @@ class NotYet(UserError):
 
 
 def whole() -> str | None:
-    """A short name for the credentials that are there, once a complete standby of each component is there as well;
-    None while something is missing. OSError is for the caller."""
+    """A short name for the CAs that are there, once a complete standby of each component is there as well, and all
+    that the node's certificates are signed with; None while something is missing. OSError is for the caller."""
     for component in standby.COMPONENTS:
         disk = disk_of(component)
         if disk is None or not {disk.current, disk.previous} & disk.complete:
             return None
-    if not needs_etcd():
-        return sha256(b"external etcd").hexdigest()[:10]
-    try:
-        pairs = [_pair_on_disk(role) for role in ("server", "peer")]
-        ca = (ETCD_PKI / "ca.crt").read_bytes()
-        (BALANCER / "etcd-client.pem").read_bytes()
-    except OSError:
+    names = [name for name in RECOVERY if needs_etcd() or not name.startswith("etcd/")]
+    if not all((PKI / name).exists() for name in names):
         return None
-    return (
-        None if None in pairs else sha256(ca + b"".join(p.certificate for p in pairs if p is not None)).hexdigest()[:10]
-    )
+    if _mentioned(places.LEAVES) and not Path(places.LEAVES_PLAN).exists():
+        return None
+    cas = [(PKI / name).read_bytes() for name in names if name.endswith(".crt")]
+    return sha256(b"".join(cas)).hexdigest()[:10]
 
 
 def needs_etcd() -> bool:
     """Whether the API servers reach etcd through the node's load balancer; not so for one that others run."""
-    texts = [path.read_text() for path in Path(places.STANDBY, api_server.COMPONENT).glob("*/pod.json")]
-    return any(LOCAL_ETCD in text for text in texts)
+    return _mentioned(LOCAL_ETCD)
+
+
+def _mentioned(what: str) -> bool:
+    """Whether a standby of the API server says it."""
+    pods = [path.read_bytes() for path in Path(places.STANDBY, api_server.COMPONENT).glob("*/pod.json")]
+    return any(what.encode() in pod for pod in pods)  # bytes: one that is not text hides no other
 
 
 # --- standbys ----------------------------------------------------------------------------------------------
@@ -135,101 +134,47 @@ class ControlParts:
             if disk is None or disk.current not in disk.complete:
                 await slots_on_disk.run_script("switch", revision.component, revision.name)
 
-    # --- etcd --------------------------------------------------------------------------------------------------
+    # --- keys and certificates ---------------------------------------------------------------------------------
 
-    async def etcd_credentials(self, ca_pem: bytes, address: str) -> None:
-        """Certificates for a member of its own, and what the load balancer asks members' health with."""
-        ETCD_PKI.mkdir(mode=0o700, parents=True, exist_ok=True)
-        ETCD_PKI.chmod(0o700)
-        _write_if_new(ETCD_PKI / "ca.crt", ca_pem)
-        open_: list[NotYet] = []
-        for signer, role in etcd_approval.SIGNERS.items():
-            try:
-                await self._certificate(signer, role, ca_pem, address)
-            except NotYet as error:  # all are asked for at once
-                open_.append(error)
-        if open_:
-            raise open_[0]
-        client = _pair_on_disk("client")
-        if client is not None:
-            _write_if_new(BALANCER / "etcd-ca.crt", ca_pem)
-            _write_if_new(BALANCER / "etcd-client.pem", client.certificate + client.key)
+    async def authorities(self) -> None:
+        """The CAs and service account keys, as on every control node: with them it signs its own certificates, and
+        holds all that a recovery needs. NotYet without the right to read them."""
+        data = await self._read("Secret", AUTHORITIES)
+        for name in RECOVERY:
+            if (content := data.get(authority_key(name))) is not None:
+                mode = 0o644 if name == "ca.crt" else 0o600
+                _write_if_new(PKI / name, base64.b64decode(content), mode)
+        if "etcd-ca.crt" in data:
+            _write_if_new(Path(nllb.ETCD_CA_PATH), base64.b64decode(data["etcd-ca.crt"]), 0o600)
 
-    async def _certificate(self, signer: str, role: str, ca_pem: bytes, address: str) -> None:
-        """Ask for it with the key that is there; a key whose request was turned down is thrown away."""
-        spec = etcd_certificate(role, self.node, address)
-        pair = _pair_on_disk(role)
-        now = datetime.now(UTC)
-        if pair is not None and why_unfit(pair, spec, ca_pem, now) is None:
-            return
-        key = _own_key(role)
-        name = f"autarky-etcd-{role}-{self.node}-{_fingerprint(key)}"
-        usages = etcd_approval.CLIENT_USAGES if role == "client" else etcd_approval.MEMBER_USAGES
-        csr = await self.kube.get(*CSR, name)
-        if csr is None:
-            csr = await self._ask(name, signer, usages, request_for(spec, key))
-        if refused := _turned_down(csr):
-            (ETCD_PKI / f"{role}.key").unlink(missing_ok=True)
-            raise NotYet(f"the request {name} was turned down: {refused}")
-        issued = (csr.get("status") or {}).get("certificate")
-        if not issued:
-            raise NotYet(f"the request {name} is not signed yet")
-        certificate = base64.b64decode(issued)
-        if unfit := why_unfit(Pair(certificate, key_pem(key)), spec, ca_pem, now):
-            (ETCD_PKI / f"{role}.key").unlink(missing_ok=True)
-            raise NotYet(f"the certificate of {name} cannot be used: {unfit}")
-        write_private(ETCD_PKI / f"{role}.crt", certificate)
+    async def leaves(self, live: Object) -> bool:
+        """All leaf certificates of this node; whether etcd's are among them. NotYet while one cannot be issued."""
+        data = await self._read("ConfigMap", CONFIG_MAP)
+        plan = {"data": data}
+        keeping = LeafKeeping(
+            self.node, self.kube, SystemClock(), lambda *_: None, lambda: plan, lambda: live, lambda: True
+        )
+        keeping.round()
+        if keeping.trouble:
+            raise NotYet("; ".join(f"{name}: {why}" for name, why in sorted(keeping.trouble.items())))
+        return told(plan).etcd
 
-    async def _ask(self, name: str, signer: str, usages: tuple[str, ...], request: bytes) -> Object:
-        spec = {"request": base64.b64encode(request).decode(), "signerName": signer, "usages": list(usages)}
-        api_version, kind = CSR
-        obj = {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+    async def _read(self, kind: str, name: str) -> Object:
         try:
-            return await self.kube.create(obj)
-        except Conflict as error:  # an earlier run has asked
-            raise NotYet(f"the request {name} is not signed yet") from error
+            found = await self.kube.get("v1", kind, name, SYSTEM)
+        except ApiError as error:
+            if error.status == 403:
+                raise NotYet("it waits for the operator's leave") from error
+            raise
+        if found is None:
+            raise NotYet(f"there is no {kind} {name}: `autarky up` makes it")
+        data: Object = found.get("data") or {}
+        return data
 
 
-def etcd_ca_of(revisions: list[Revision]) -> bytes | None:
-    """The CA of etcd, as the API server's own files have it; None where etcd is somebody else's."""
-    server = next(one for one in revisions if one.component == api_server.COMPONENT)
-    if LOCAL_ETCD not in server.files[-1].content.decode():
-        return None
-    return next((file.content for file in server.files if file.path.endswith("/etcd-ca.crt")), None)
-
-
-def _pair_on_disk(role: str) -> Pair | None:
-    try:
-        return Pair((ETCD_PKI / f"{role}.crt").read_bytes(), (ETCD_PKI / f"{role}.key").read_bytes())
-    except FileNotFoundError:
-        return None
-
-
-def _own_key(role: str) -> PrivateKey:
-    """That of an earlier run, or a new one, which is on the disk before anything is asked for it."""
-    path = ETCD_PKI / f"{role}.key"
-    try:
-        return load_key(path.read_bytes())
-    except (FileNotFoundError, ValueError):
-        key = new_key("EC")
-        write_private(path, key_pem(key))
-        return key
-
-
-def _fingerprint(key: PrivateKey) -> str:
-    return sha256(public_pem(key)).hexdigest()[:16]
-
-
-def _turned_down(csr: Object) -> str:
-    conditions = (csr.get("status") or {}).get("conditions") or ()
-    return next(
-        (one.get("message", "no reason given") for one in conditions if one["type"] in ("Denied", "Failed")), ""
-    )
-
-
-def _write_if_new(path: Path, content: bytes) -> None:
+def _write_if_new(path: Path, content: bytes, mode: int) -> None:
     if not path.exists() or path.read_bytes() != content:
-        write_private(path, content)
+        write_private(path, content, mode=mode)
 
 
 # --- taking it all away ------------------------------------------------------------------------------------
@@ -252,12 +197,19 @@ def remove_standbys() -> None:
 
 
 def remove_credentials() -> None:
-    """Keys first: those of the cluster's CAs, which `up` has put on its control nodes, and all of etcd's. Other control
-    nodes have the CAs' keys as well: the last one never ceases to be one."""
-    for path in PKI.glob("*.key"):
+    """Keys first: those of the cluster's CAs, all of etcd's, and those of its leaves. Other control nodes have the CAs'
+    keys as well: the last one never ceases to be one."""
+    keys_first = sorted(PKI.glob("*"), key=lambda one: one.suffix != ".key")
+    for path in keys_first:
+        if path.is_file() and path.name != "ca.crt":  # which every node has
+            path.unlink(missing_ok=True)
+    for path in (Path(places.CLUSTER_KEYS), Path(places.CLUSTER_RECORD)):
         path.unlink(missing_ok=True)
-    for path in sorted(ETCD_PKI.glob("*"), key=lambda one: one.suffix != ".key"):
+    leaves = [path for path in Path(places.LEAVES).glob("*/*") if path.is_file()]
+    for path in sorted([*ETCD_PKI.glob("*"), *leaves], key=lambda one: one.suffix != ".key"):
         path.unlink(missing_ok=True)
+    shutil.rmtree(places.LEAVES, ignore_errors=True)
+    Path(places.LEAVES_PLAN).unlink(missing_ok=True)
     for name in ("etcd-client.pem", "etcd-ca.crt"):
         (BALANCER / name).unlink(missing_ok=True)
 

@@ -18,6 +18,7 @@ from typing import NoReturn
 
 from autarky.agents.node import etcd_on_disk, etcd_seen
 from autarky.agents.node.etcd_seen import EtcdSeen, address_of
+from autarky.agents.node.rounds import bounded
 from autarky.agents.node.told import Told
 from autarky.agents.waiting import changed_within
 from autarky.decide import etcd_leaving, etcd_local, etcd_members
@@ -86,6 +87,7 @@ class EtcdMembership:
             self.told.tell("etcd members", f"the round failed: {error}")
             return True
 
+    @bounded
     async def round(self) -> bool:
         """One look and what follows from it; whether another one should follow soon."""
         wishes = self._wishes()

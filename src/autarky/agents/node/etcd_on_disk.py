@@ -18,7 +18,7 @@ from autarky.etcd import read_identity
 from autarky.ports import Object
 from autarky.render import etcd
 from autarky.render.node import manifest
-from autarky.store import write_private
+from autarky.store import NOT_UNDERSTOOD, write_private
 
 DATA = Path(places.ETCD_DATA)
 MEMBER = Path(etcd.MEMBER_DIRECTORY)
@@ -32,7 +32,7 @@ def data() -> Data | None:
     try:
         found = read_identity(DATA)
         anything = MEMBER.exists()
-    except (OSError, ValueError):
+    except NOT_UNDERSTOOD:
         return None
     return Data(anything=anything) if found is None else Data(found.member, found.cluster, anything)
 
@@ -99,7 +99,7 @@ def remembered_addresses() -> list[str]:
     """Of the members that were known last; empty where nothing was."""
     try:
         return [str(member["address"]) for member in json.loads(MEMBERS.read_text())]
-    except (OSError, ValueError, KeyError, TypeError):
+    except NOT_UNDERSTOOD:
         return []
 
 
@@ -110,9 +110,12 @@ def _paths() -> list[Path]:
 def _read(path: Path) -> Manifest:
     """What is not whole was written for nobody, so a new member replaces it."""
     try:
-        noted = json.loads(path.read_bytes())["metadata"]["annotations"][etcd.WRITTEN_FOR]
-        return Manifest(int(noted, 16))
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return Manifest()
+    try:
+        return Manifest(int(json.loads(content)["metadata"]["annotations"][etcd.WRITTEN_FOR], 16))
+    except NOT_UNDERSTOOD:
         return Manifest()
 
 

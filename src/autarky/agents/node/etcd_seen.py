@@ -71,6 +71,7 @@ class EtcdSeen:
                 client_cert_pem=(pki / "server.crt").read_bytes(),
                 client_key_pem=(pki / "server.key").read_bytes(),
                 timeout=ANSWER_SECONDS,
+                change_timeout=CHANGE_SECONDS,
             )
         return self._clients[address]
 

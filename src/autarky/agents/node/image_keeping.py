@@ -14,11 +14,13 @@ from pathlib import Path
 
 from autarky import places
 from autarky.agents.node import slots_on_disk
+from autarky.agents.node.rounds import bounded
 from autarky.agents.node.runtime_seen import COMPONENTS
 from autarky.errors import AutarkyError
 from autarky.ports import Clock, KeptImages
 from autarky.render import standby
 from autarky.render.checkpoint import images_of_pod
+from autarky.store import NOT_UNDERSTOOD
 
 POLL_SECONDS = 2.0
 """How soon a new wish is seen."""
@@ -53,6 +55,7 @@ class ImageKeeping:
             await self.round()
             await self.clock.sleep(POLL_SECONDS)
 
+    @bounded
     async def round(self) -> None:
         """Look when a wish is new, when something is missing, or when it is time. What is on the disk was a wish
         before, but for what is there when an agent begins to act."""
@@ -83,5 +86,5 @@ def images_on_disk() -> frozenset[str] | None:
         manifests = [pod for component in COMPONENTS for pod in slots_on_disk.manifests_of(component)]
         pods = [json.loads(pod) for pod in (*revisions, *manifests) if standby.is_whole(pod)]
         return frozenset(image for pod in pods for image in images_of_pod(pod))
-    except (OSError, ValueError, KeyError):
+    except NOT_UNDERSTOOD:
         return None

@@ -12,14 +12,18 @@ and go when one that does not need them has been seen to run. `up` writes the fi
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import NoReturn
 
 from autarky import places
 from autarky.agents.node import haproxy, metrics
+from autarky.agents.node.rounds import bounded
 from autarky.agents.waiting import changed_within
 from autarky.decide import balancer
 from autarky.kube import KubeClient, Reflector
@@ -28,7 +32,7 @@ from autarky.model.endpoint import Endpoint
 from autarky.ports import Clock
 from autarky.render import api_server, nllb
 from autarky.render.endpoints import KIND, NAME, NAMESPACE, slice_endpoints
-from autarky.store import write_private
+from autarky.store import NOT_UNDERSTOOD, write_private
 
 POLL_SECONDS = 1.0
 """Between two looks until HAProxy runs what it should."""
@@ -76,6 +80,15 @@ class LoadBalancer:
         live = self._slice.items.get((NAMESPACE, NAME))
         return None if live is None else slice_endpoints(live)
 
+    def known_endpoints(self) -> Sequence[Endpoint]:
+        """The same; before that, those that the load balancer's configuration has."""
+        if (endpoints := self.endpoints) is not None:
+            return endpoints
+        with suppress(OSError):
+            configured = nllb.parse(_read(nllb.CONFIG_PATH) or "")
+            return [] if configured is None else [Endpoint(n.name, n.address, ready=True) for n in configured.servers]
+        return []
+
     async def run(self) -> NoReturn:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._slice.run())
@@ -84,6 +97,7 @@ class LoadBalancer:
                 pause = REST_SECONDS if await self.round() else POLL_SECONDS
                 await changed_within(self._changed, pause)
 
+    @bounded
     async def round(self) -> bool:
         """One look at everything, and what follows from it; whether HAProxy runs what it should by now."""
         try:
@@ -113,6 +127,7 @@ class LoadBalancer:
             control_node=self.control_node(),
             etcd=voting_members(_read(MEMBERS)),
             etcd_certificate=all(Path(path).exists() for path in _CREDENTIALS),
+            certificate=_fingerprint(_read(nllb.ETCD_CLIENT_PATH)),
         )
 
     def _write(self, wanted: Balancer, text: str | None) -> str:
@@ -154,15 +169,27 @@ def voting_members(text: str | None) -> tuple[EtcdNode, ...] | None:
     """Of the list that the agent keeps; None when there is none, or it cannot be understood."""
     try:
         found = json.loads(text or "")
-        return tuple(EtcdNode(m["name"], m["address"]) for m in found if not m.get("learner", False)) or None
-    except (ValueError, KeyError, TypeError, AttributeError):
+        nodes = tuple(EtcdNode(m["name"], m["address"]) for m in found if not m.get("learner", False)) or None
+        return nodes if nodes and all(isinstance(n.name, str) and _is_address(n.address) for n in nodes) else None
+    except NOT_UNDERSTOOD:
         return None
+
+
+def _is_address(text: object) -> bool:
+    """HAProxy's configuration is made with it."""
+    return isinstance(text, str) and bool(ipaddress.ip_address(text))
+
+
+def _fingerprint(pem: str | None) -> str | None:
+    """Of the certificate alone: a name for it, and nothing of the key."""
+    certificate, end, _ = (pem or "").partition("-----END CERTIFICATE-----")
+    return sha256(certificate.encode()).hexdigest()[:10] if end else None
 
 
 def _read(path: str) -> str | None:
     """None when it is absent; OSError when that is not known."""
     try:
-        return Path(path).read_text()
+        return Path(path).read_text(errors="replace")
     except FileNotFoundError:
         return None
 

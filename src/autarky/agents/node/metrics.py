@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from functools import partial
 
 from prometheus_client import Counter, Gauge
@@ -19,6 +20,10 @@ CHECKPOINT_AGE = Gauge(
     "autarky_agent_checkpoint_age_seconds", "Since when the standby's revision is the current one", ["component"]
 )
 RELOADS = Counter("autarky_agent_load_balancer_reloads_total", "Times the load balancer was asked to reload")
+RENEWALS = Counter("autarky_agent_certificate_renewals_total", "Certificates that were issued anew", ["certificate"])
+CERTIFICATE_END = Gauge(
+    "autarky_agent_certificate_expiry_seconds", "Seconds until a certificate of this node ends", ["certificate"]
+)
 API = Gauge("autarky_agent_api_reachable", "Whether the agent's watches of the API work")
 
 
@@ -31,6 +36,17 @@ def observe(components: Iterable[str], api_reachable: Callable[[], bool]) -> Non
         WITHDRAWALS.labels(component)
         ACTIVE.labels(component).set_function(partial(_is_active, component))
         CHECKPOINT_AGE.labels(component).set_function(partial(_age, component))
+
+
+def certificates(ends: Mapping[str, datetime]) -> None:
+    """From now on the gauge says how long these are good for, whenever somebody asks."""
+    CERTIFICATE_END.clear()
+    for name, end in ends.items():
+        CERTIFICATE_END.labels(name).set_function(partial(_left, end.timestamp()))
+
+
+def _left(end: float) -> float:
+    return end - time.time()
 
 
 def _is_active(component: str) -> float:

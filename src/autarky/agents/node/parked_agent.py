@@ -14,11 +14,12 @@ from pathlib import Path
 
 from autarky import places
 from autarky.agents.node import slots_on_disk
+from autarky.agents.node.rounds import bounded
 from autarky.agents.node.runtime_seen import running_standbys
 from autarky.decide import parked
 from autarky.ports import Clock, Cri
 from autarky.render import agent, pods
-from autarky.store import write_private
+from autarky.store import NOT_UNDERSTOOD, write_private
 
 POLL_SECONDS = 2.0
 REST_SECONDS = 30.0
@@ -49,6 +50,7 @@ class ParkedAgent:
             await self.round()
             await self.clock.sleep(POLL_SECONDS)
 
+    @bounded
     async def round(self) -> None:
         """One look, unless nothing is undecided and nothing has changed on the disk."""
         current, manifests = current_revision(), manifests_in_place()
@@ -79,7 +81,7 @@ class ParkedAgent:
                 put_in_place()
             for name in sorted(decision.remove):
                 Path(places.MANIFESTS, name).unlink(missing_ok=True)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self.tell("the parked agent not changed", f"the parked agent could not be changed: {error}")
 
 
@@ -95,8 +97,8 @@ def manifests_in_place() -> Mapping[str, Manifest] | None:
     try:
         for path in slots_on_disk.manifest_paths_of(agent.COMPONENT):
             meta = json.loads(path.read_text())["metadata"]
-            found[path.name] = Manifest(meta["uid"], meta.get("annotations", {}).get(pods.REVISION, ""))
-    except (OSError, ValueError, KeyError):
+            found[path.name] = Manifest(str(meta["uid"]), str(meta.get("annotations", {}).get(pods.REVISION, "")))
+    except NOT_UNDERSTOOD:
         return None
     return found
 

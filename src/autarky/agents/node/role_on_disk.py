@@ -18,7 +18,7 @@ from pathlib import Path
 
 from autarky import places
 from autarky.render.node_marker import without_founders
-from autarky.store import write_private
+from autarky.store import NOT_UNDERSTOOD, write_private
 
 FILE = Path(places.CONTROL_NODE_STATE)
 MARKER = Path(places.NODE_MARKER)
@@ -36,7 +36,7 @@ def state() -> State | None:
     """None where the file does not say: there is none, or it cannot be understood."""
     try:
         return State(json.loads(FILE.read_text())["state"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except NOT_UNDERSTOOD:
         return None
 
 
@@ -54,8 +54,12 @@ def forget_founding() -> None:
     """What founded the cluster joins it like any other from now on: as a founder it would begin a cluster of its own
     on its empty disk. OSError."""
     try:
-        marker = without_founders(MARKER.read_bytes())
-    except (FileNotFoundError, ValueError, KeyError):
+        content = MARKER.read_bytes()
+    except FileNotFoundError:
+        return
+    try:
+        marker = without_founders(content)
+    except NOT_UNDERSTOOD:
         return
     if marker is not None:
         write_private(MARKER, marker.content, mode=marker.mode)

@@ -8,16 +8,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 from autarky import places
-from autarky.decide.dead_leases import Boot
+from autarky.decide.dead_leases import Noted
 from autarky.errors import CommandFailed, Unreachable
 from autarky.render import agent, standby
-from autarky.store import write_private
+from autarky.store import NOT_UNDERSTOOD, write_private
 
 WANTED = Path(f"{places.HOST_STATE}/wanted.json")
-LAST_BOOT = Path(f"{places.HOST_STATE}/last-boot")
+HOLDERS = Path(f"{places.HOST_STATE}/lease-holders.json")
 THIS_BOOT = Path(standby.BOOT_FILE)
 SCRIPT_SECONDS = 30.0
 
@@ -62,7 +63,7 @@ def activations() -> Mapping[str, frozenset[str]] | None:
             component: frozenset(json.loads(pod)["metadata"]["uid"] for pod in activations_of(component))
             for component in standby.COMPONENTS
         }
-    except (OSError, ValueError, KeyError):
+    except NOT_UNDERSTOOD:
         return None
 
 
@@ -70,9 +71,9 @@ def wanted_level() -> int | None:
     """The lowest hosted level as it was last known, or None."""
     try:
         level = json.loads(WANTED.read_text())["lowestHosted"]
-    except (OSError, ValueError, KeyError):
+    except NOT_UNDERSTOOD:
         return None
-    return level if isinstance(level, int) else None
+    return level if type(level) is int else None
 
 
 def remember_wanted_level(level: int) -> None:
@@ -81,20 +82,26 @@ def remember_wanted_level(level: int) -> None:
         write_private(WANTED, json.dumps({"lowestHosted": level}).encode())
 
 
-def this_boot() -> Boot | None:
-    """What `standby boot` wrote before the kubelet started; None when it did not run."""
+def this_boot() -> str | None:
+    """The id of this boot, as `standby boot` wrote it before the kubelet started; None when it did not run."""
     try:
-        boot_id, began = standby.parse_boot(THIS_BOOT.read_text())
-        last = LAST_BOOT.read_text().strip() if LAST_BOOT.exists() else None
-        return Boot(boot_id, began, last)
-    except (OSError, ValueError):
+        return standby.parse_boot(THIS_BOOT.read_text())
+    except NOT_UNDERSTOOD:
         return None
 
 
-def remember_boot(boot: Boot) -> None:
-    """From now on, what this boot's processes hold is theirs until the next boot. OSError."""
-    if boot.last_id != boot.id:
-        write_private(LAST_BOOT, f"{boot.id}\n".encode())
+def noted_holders() -> Mapping[str, Noted]:
+    """Component → who of this host was seen last to hold its lease; empty where nothing was noted."""
+    try:
+        found = json.loads(HOLDERS.read_text())
+        return {str(name): Noted(str(one["holder"]), str(one["boot"])) for name, one in found.items()}
+    except NOT_UNDERSTOOD:
+        return {}
+
+
+def note_holders(holders: Mapping[str, Noted]) -> None:
+    """Durable, so that the next boot knows who died with this one. OSError."""
+    write_private(HOLDERS, json.dumps({name: asdict(one) for name, one in holders.items()}).encode())
 
 
 async def run_script(verb: str, *arguments: str) -> None:

@@ -1,25 +1,27 @@
-"""Frees, once per boot, the leases that were held on this node when its power went (`decide.dead_leases`).
+"""Frees, once per boot, the leases that were held on this node when its power went (`decide.dead_leases`), and writes
+down who holds them now, for the next boot.
 
-Danger: a lease whose holder lives would be taken from it. So a lease counts as silent only while every look at it is
-answered, and it is written under the version that was looked at.
+Danger: a lease whose holder lives would be taken from it. So it is written under the version that was looked at, and
+a note says in which boot its holder was seen first.
 """
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from autarky.agents.node import api_seen, slots_on_disk
 from autarky.agents.node.told import Say
 from autarky.decide import dead_leases
+from autarky.decide.leadership import Lease
 from autarky.errors import AutarkyError
 from autarky.ports import Clock, Kube
 from autarky.render.values import SYSTEM
 
-LOOK_SECONDS, NO_ANSWER_SECONDS, FULL_DISK_SECONDS = 0.2, 0.5, 60.0
-"""Between two looks: at leases that their holders would renew every 0.8 s, after one that was not answered, and until
-the disk takes down that it was done."""
+NO_ANSWER_SECONDS, NOTE_SECONDS, FULL_DISK_SECONDS = 0.5, 1.0, 60.0
+"""After a look that was not answered, between two looks at who holds the leases (in live copies: that asks nobody), and
+until a disk that takes nothing down is tried again."""
 
 
 @dataclass(slots=True)
@@ -27,7 +29,7 @@ class Undertaker:
     """Run it as a task.
 
     clients: for each component one that acts as the component itself. The NodeRestriction admission lets a
-    kubelet's identity change no lease but its node's own, whatever RBAC says.
+    kubelet's identity change no lease but its node's own, whatever RBAC says. lease(component): the live copy.
     """
 
     clients: Mapping[str, Kube]
@@ -35,52 +37,51 @@ class Undertaker:
     say: Say
     report: Callable[[str, str], None]
     """(reason, message) of an event on the Node."""
-    _seen: dict[str, tuple[object, float]] = field(default_factory=dict)
-    """Component → the lease's version as it was last seen, and since when."""
+    lease: Callable[[str], Lease | None]
 
     async def run(self) -> None:
-        """Until it is done; the API may take its time to come back."""
+        """Without the word of `standby boot` on which boot this is, nothing is freed or noted."""
         boot = slots_on_disk.this_boot()
         if boot is None:
             return
         pending = set(self.clients)
         while pending:
-            pause = LOOK_SECONDS
             for name in sorted(pending):
                 try:
-                    if await self._settled(name, boot):
-                        pending.discard(name)
+                    await self._free_if_dead(name, boot)
+                    pending.discard(name)
                 except AutarkyError:
-                    self._seen.pop(name, None)  # the silence must be unbroken
-                    pause = NO_ANSWER_SECONDS
-            await self.clock.sleep(pause)
-        while not self._remembered(boot):
-            await self.clock.sleep(FULL_DISK_SECONDS)
+                    pass  # the API may take its time to come back
+            await self.clock.sleep(NO_ANSWER_SECONDS if pending else 0.0)
+        while True:
+            await self.clock.sleep(NOTE_SECONDS if self._note(boot) else FULL_DISK_SECONDS)
 
-    def _remembered(self, boot: dead_leases.Boot) -> bool:
-        try:
-            slots_on_disk.remember_boot(boot)
-        except OSError as error:
-            self.say(f"that leases of the last boot are freed cannot be written down: {error}")
-            return False
-        return True
-
-    async def _settled(self, name: str, boot: dead_leases.Boot) -> bool:
-        """Whether there is nothing (more) to free here."""
+    async def _free_if_dead(self, name: str, boot: str) -> None:
         obj = await self.clients[name].get(*api_seen.LEASE, name, SYSTEM)
-        if obj is None:
-            return True
-        holder, renewed = obj.get("spec", {}).get("holderIdentity") or "", api_seen.renewed(obj)
-        if not dead_leases.holder_may_be_dead(holder, renewed, socket.gethostname(), boot):
-            return True
-        version, now = obj["metadata"]["resourceVersion"], self.clock.monotonic()
-        if self._seen.get(name, (None, 0.0))[0] != version:
-            self._seen[name] = (version, now)
-        silent = now - self._seen[name][1]
-        if not dead_leases.holder_is_dead(holder, renewed, socket.gethostname(), boot, silent):
-            return False
+        holder = "" if obj is None else obj.get("spec", {}).get("holderIdentity") or ""
+        noted = slots_on_disk.noted_holders().get(name)
+        if obj is None or not dead_leases.holder_is_dead(holder, noted, socket.gethostname(), boot):
+            return
         await self.clients[name].replace({**obj, "spec": {**obj["spec"], "holderIdentity": ""}})
         freed = f"the lease of {holder} is freed: it died with the last boot of this node"
         self.say(freed, component=name)
         self.report("LeaseFreed", f"{name}: {freed}")
+
+    def _note(self, boot: str) -> bool:
+        """Whether what there is to write down is written down."""
+        noted = dict(slots_on_disk.noted_holders())
+        news = {}
+        for name in self.clients:
+            found = self.lease(name)
+            new = dead_leases.to_note(
+                "" if found is None else found.holder, noted.get(name), socket.gethostname(), boot
+            )
+            if new is not None:
+                news[name] = new
+        try:
+            if news:
+                slots_on_disk.note_holders({**noted, **news})
+        except OSError as error:
+            self.say(f"who holds the leases cannot be written down: {error}")
+            return False
         return True

@@ -11,10 +11,11 @@ import json
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from autarky import places
-from autarky.store import write_private
+from autarky.store import NOT_UNDERSTOOD, write_private
 
 MOST_EVENTS = 30
 """When a long outage ends, the latest of what was done is told."""
@@ -65,6 +66,13 @@ class Untold:
 def _read(file: Path) -> list[Happened]:
     """A file that is of no use is none."""
     try:
-        return [Happened(**one) for one in json.loads(file.read_text())]
-    except (OSError, ValueError, TypeError):
+        return [_happened(**one) for one in json.loads(file.read_text())]
+    except NOT_UNDERSTOOD:
         return []
+
+
+def _happened(reason: object, message: object, when: object) -> Happened:
+    if not isinstance(reason, str) or not isinstance(message, str) or not isinstance(when, int | float):
+        raise TypeError("that is no event")
+    datetime.fromtimestamp(when, UTC)  # it may be no time
+    return Happened(reason, message, when)

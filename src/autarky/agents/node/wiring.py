@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -13,39 +14,47 @@ from autarky import places
 from autarky.agents import health
 from autarky.agents.log import logger
 from autarky.agents.node import agent as node_agent
-from autarky.agents.node import metrics, role_on_disk, slots_on_disk
+from autarky.agents.node import lock, metrics, role_on_disk, rounds, slots_on_disk
 from autarky.agents.node.activation_watch import ActivationWatch
 from autarky.agents.node.api_seen import ApiView
 from autarky.agents.node.clock_watch import ClockWatch
 from autarky.agents.node.control_node import ControlNode
 from autarky.agents.node.control_parts import ControlParts
 from autarky.agents.node.etcd_membership import EtcdMembership
-from autarky.agents.node.etcd_on_disk import has_member
+from autarky.agents.node.etcd_quorum import EtcdQuorum
 from autarky.agents.node.handover import HandOver
 from autarky.agents.node.image_keeping import ImageKeeping
+from autarky.agents.node.leaf_keeping import LeafKeeping
 from autarky.agents.node.load_balancer import LoadBalancer
 from autarky.agents.node.lock import Hold
 from autarky.agents.node.parked_agent import ParkedAgent
 from autarky.agents.node.ports_seen import OwnPorts
+from autarky.agents.node.running_here import RunningHere
+from autarky.agents.node.stop_paths import StopPaths
 from autarky.agents.node.told import Say, Told
 from autarky.agents.node.undertaker import Undertaker
+from autarky.agents.shield import Shield
 from autarky.agents.waiting import changed_within
 from autarky.clock import SystemClock
 from autarky.cri.client import CriClient
 from autarky.cri.images import ImageKeeper
+from autarky.decide import understood
 from autarky.errors import AutarkyError
 from autarky.kube import KubeClient, Reflector
 from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.model import ports
 from autarky.net.tls import client_context
+from autarky.ports import Object
+from autarky.render import leaves
 from autarky.render.agent import COMPONENT, KUBELET_PKI, SLOT
-from autarky.render.api_server import BEFORE_STOP
 from autarky.render.api_server import COMPONENT as API_SERVER
 from autarky.render.controllers import CONTROLLERS
 from autarky.render.crds import API_VERSION
 from autarky.render.etcd_members import KIND
 from autarky.render.kubeconfig import LOCAL_SERVER
 from autarky.render.node import KUBELET_KUBECONFIG
+from autarky.render.values import SYSTEM
+from autarky.store import NOT_UNDERSTOOD
 
 ROTATED = Path(f"{KUBELET_PKI}/kubelet-client-current.pem")
 KUBECONFIG = Path(KUBELET_KUBECONFIG)
@@ -76,41 +85,71 @@ async def _run(node: str, hold: Hold) -> bool:
         log.info(sentence, **values)
 
     say("this agent acts on the node now")
-    hand_over = HandOver(SystemClock())
-    health.serve(ports.NODE_AGENT, hooks={BEFORE_STOP: hand_over.before_stop})
+    hand_over, stop_paths = HandOver(SystemClock()), StopPaths()
+    health.serve(
+        ports.NODE_AGENT,
+        lambda: _problem(hold),
+        hook_of=lambda path: hand_over.before_stop if stop_paths.include(path) else None,
+    )
     credentials = _credentials_stamp()
-    acting = asyncio.create_task(_act(node, slot, hold, say, hand_over))
+    acting = asyncio.create_task(_act(node, slot, hold, say, hand_over, stop_paths))
     waiting = asyncio.create_task(ended.wait())
     anew = asyncio.create_task(_changed(credentials))
+    beating = asyncio.create_task(_beat(hold, say))
     done, pending = await asyncio.wait({acting, waiting, anew}, return_when=asyncio.FIRST_COMPLETED)
     for task in pending:
         task.cancel()
     await asyncio.gather(*pending, return_exceptions=True)
+    beating.cancel()  # until now: what cannot be cancelled would be seen
     if acting in done and acting.exception() is not None:
         await acting
     say("this agent ends" if waiting in done else "this agent starts anew")
     return waiting not in done
 
 
-async def _act(node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver) -> None:
+async def _beat(hold: Hold, say: Say) -> None:
+    """As long as this loop turns and no round hangs for good."""
+    told = Told(say)
+    hold.began()
+    while True:
+        if hung := rounds.hangs():
+            told.tell("watchdog", f"{hung}: this agent gives no beat any more")
+        else:
+            hold.alive()
+        await asyncio.sleep(lock.BEAT_SECONDS)
+
+
+def _problem(hold: Hold) -> str | None:
+    """For the kubelet, which asks in a thread that may live on when all else hangs."""
+    silent = hold.silent()
+    return None if silent < lock.hang_seconds() else f"this agent has given no beat for {silent:.0f} s"
+
+
+async def _kept(name: str, duty: Duty, said: Told) -> None:
+    """The duty, whatever becomes of it: its failures end no other."""
+    await Shield(name, SystemClock(), said.tell).keep(duty.run)
+
+
+async def _act(node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver, stop_paths: StopPaths) -> None:
     if role_on_disk.acts_as_control_node():
-        await _act_on_control_node(node, slot, hold, say, hand_over)
+        await _act_on_control_node(node, slot, hold, say, hand_over, stop_paths)
     else:
-        await _act_on_worker(node, hold, say)
+        await _act_on_worker(node, say)
 
 
-async def _act_on_worker(node: str, hold: Hold, say: Say) -> None:
+async def _act_on_worker(node: str, say: Say) -> None:
     """Until this node is a control node. A worker has no slots of its own, but a load balancer."""
     clock, kube, cri, said = SystemClock(), _client(), CriClient(), Told(say)
     changed = asyncio.Event()
     api = ApiView(kube, clock, node, changed.set, control_node=False)
     balancer = _load_balancer(node, kube, said)
     duty = _control_node_duty(node, kube, cri, api, balancer, said, changed)
+    telling = LeafKeeping(node, kube, clock, said.tell, lambda: None, lambda: api.own_node, lambda: False)
     try:
         async with asyncio.TaskGroup() as group:
-            beside = [group.create_task(one.run()) for one in (api, balancer, duty)]
+            parts = (api, balancer, duty, telling)
+            beside = [group.create_task(_kept(type(one).__name__, one, said)) for one in parts]
             while not role_on_disk.acts_as_control_node():
-                hold.alive()
                 await changed_within(duty.role_changed, IDLE_SECONDS)
             for task in beside:
                 task.cancel()
@@ -138,7 +177,9 @@ def _control_node_duty(
     )
 
 
-async def _act_on_control_node(node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver) -> None:
+async def _act_on_control_node(
+    node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver, stop_paths: StopPaths
+) -> None:
     """Until somebody else is to act, or this node is a control node no more."""
     clock = SystemClock()
     kube = _client()
@@ -146,53 +187,83 @@ async def _act_on_control_node(node: str, slot: str, hold: Hold, say: Say, hand_
 
     def heard() -> None:
         agent.heard()
+        stop_paths.remember(api.hosted_pods(API_SERVER))
         changed.set()
         node_changed.set()
 
     api = ApiView(kube, clock, node, heard)
     own_ports = OwnPorts(client_context(CA.read_bytes(), None, None))
     said = Told(say)
+    keeping, plan = _leaf_keeping(node, kube, said, api)
+    keeping.round()  # before anything here uses one of them
     kept, cri = ImageKeeper(), CriClient()
     images = ImageKeeping(kept, clock, said.tell)
-    hosted = slot == "hosted"
-    agent = node_agent.NodeAgent(node, kube, api, own_ports, clock, said, has_member, images, hosted, hand_over)
+    hosted, quorum = slot == "hosted", EtcdQuorum(said.tell)
+    running = RunningHere(cri, clock)
+    agent = node_agent.NodeAgent(node, kube, api, own_ports, clock, said, quorum, images, hosted, hand_over, running)
     controllers = _controller_clients(said)
     agent.announcer.changed = changed
     metrics.observe(node_agent.LEVELS, lambda: api.reachable)
-    undertaker = Undertaker(controllers, clock, say, agent.announcer.happened)
+    undertaker = Undertaker(controllers, clock, say, agent.announcer.happened, api.lease)
     watch = ActivationWatch(cri, clock, said.tell, agent.etcd_up, agent.hosted_serves)
     balancer = _load_balancer(node, kube, said)
-    clocks = ClockWatch(node, kube, clock, said.tell, own_ports.tls, lambda: balancer.endpoints, lambda: api.own_node)
+    clocks = _clock_watch(node, kube, said, balancer, api)
     members = _etcd_membership(node, kube, cri, said, api)
     control_node = _control_node_duty(node, kube, cri, api, balancer, said, node_changed)
     duties: list[Duty] = [
         *(api, undertaker, images, watch, agent.announcer),
-        *(balancer, clocks, members, control_node),
+        *(balancer, clocks, members, control_node, plan, keeping),
     ]
     if agent.hosted:
         Path(places.STANDBY, COMPONENT).mkdir(mode=0o700, exist_ok=True)
         duties.append(ParkedAgent(cri, clock, said.tell))
     try:
         async with asyncio.TaskGroup() as group:
-            beside = [group.create_task(duty.run()) for duty in duties]
-            await node_agent.run(
-                agent, hold.alive, lambda: hold.must_yield() or not role_on_disk.acts_as_control_node()
-            )
+            beside = [group.create_task(_kept(type(duty).__name__, duty, said)) for duty in duties]
+            await node_agent.run(agent, lambda: hold.must_yield() or not role_on_disk.acts_as_control_node())
             for task in beside:
                 task.cancel()
     finally:
-        for close in (own_ports.close, kept.close, cri.close, kube.close, *(c.close for c in controllers.values())):
+        for close in (
+            own_ports.close,
+            quorum.close,
+            kept.close,
+            cri.close,
+            kube.close,
+            *(c.close for c in controllers.values()),
+        ):
             await close()
+
+
+def _leaf_keeping(node: str, kube: KubeClient, said: Told, api: ApiView) -> tuple[LeafKeeping, Reflector]:
+    clock, changed, only = SystemClock(), asyncio.Event(), f"metadata.name={leaves.CONFIG_MAP}"
+    plan = Reflector(kube, clock, "v1", "ConfigMap", namespace=SYSTEM, fields=only, on_change=changed.set)
+
+    def told_plan() -> Object | None:
+        return plan.items.get((SYSTEM, leaves.CONFIG_MAP))
+
+    keeps = role_on_disk.acts_as_control_node
+    keeping = LeafKeeping(node, kube, clock, said.tell, told_plan, lambda: api.own_node, keeps, changed=changed)
+    return keeping, plan
 
 
 def _etcd_membership(node: str, kube: KubeClient, cri: CriClient, said: Told, api: ApiView) -> EtcdMembership:
     clock, changed = SystemClock(), asyncio.Event()
-    objects = Reflector(kube, clock, API_VERSION, KIND, on_change=changed.set)
+    accepts = understood.is_etcd_member
+    objects = Reflector(kube, clock, API_VERSION, KIND, on_change=changed.set, accepts=accepts)
     api_server = partial(api.hosted_pod, API_SERVER)
     return EtcdMembership(node, kube, objects, cri, clock, said, slots_on_disk.wanted_level, changed, api_server)
 
 
-def _client() -> KubeClient:
+def _clock_watch(node: str, kube: KubeClient, said: Told, balancer: LoadBalancer, api: ApiView) -> ClockWatch:
+    tls = client_context(CA.read_bytes(), check_dates=False)
+    through = partial(_client, check_dates=False)
+    return ClockWatch(
+        node, kube, SystemClock(), said.tell, tls, balancer.known_endpoints, lambda: api.own_node, through
+    )
+
+
+def _client(servers: Sequence[str] = (LOCAL_SERVER,), *, check_dates: bool = True) -> KubeClient:
     """As the kubelet: its rotated certificate where there is one, else that of its first kubeconfig, which is ours.
     (The one that a joining kubelet writes is YAML, for which the agent has no library, and says nothing more.)"""
     if ROTATED.exists():
@@ -200,7 +271,9 @@ def _client() -> KubeClient:
     else:
         found = read_kubeconfig(KUBECONFIG)
         cert, key = found.client_cert_pem or b"", found.client_key_pem or b""
-    return KubeClient([LOCAL_SERVER], ca_pem=CA.read_bytes(), client_cert_pem=cert, client_key_pem=key)
+    return KubeClient(
+        servers, ca_pem=CA.read_bytes(), client_cert_pem=cert, client_key_pem=key, check_dates=check_dates
+    )
 
 
 def _controller_clients(said: Told) -> dict[str, KubeClient]:
@@ -211,7 +284,7 @@ def _controller_clients(said: Told) -> dict[str, KubeClient]:
         for path in sorted(Path(places.STANDBY, name, "current", "files").rglob("kubeconfig"))[:1]:
             try:
                 clients[name] = KubeClient.from_kubeconfig(path)
-            except (AutarkyError, OSError, ValueError) as error:
+            except (AutarkyError, *NOT_UNDERSTOOD) as error:
                 said.tell(f"{name} credentials", f"the kubeconfig of its standby cannot be used here: {error}")
     return clients
 

@@ -8,14 +8,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 from autarky.agents.operator import wiring
-from autarky.agents.operator.authorities import Authorities
 from autarky.errors import AutarkyError
 from autarky.model import ports
-from autarky.render.operator import AUTHORITIES
 
 
 def main() -> int:
@@ -25,14 +22,12 @@ def main() -> int:
         "--kubeconfig", type=Path, default=Path(given) if given else None, help="default: the service account"
     )
     parser.add_argument("--port", type=int, default=ports.OPERATOR, help="health and metrics, on loopback")
-    parser.add_argument(
-        "--authorities", type=Path, default=Path(AUTHORITIES), help="the directory with the CAs that it signs with"
-    )
-    parser.add_argument("--leaf-days", type=int, default=365, help="how long what it signs is good for")
+    # Of templates of earlier releases, for as long as one is in place: the operator signs nothing any more.
+    for former in ("--authorities", "--leaf-days"):
+        parser.add_argument(former, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    authorities = Authorities(arguments.authorities, timedelta(days=arguments.leaf_days))
     try:
-        return wiring.run(arguments.kubeconfig, arguments.port, authorities)
+        return wiring.run(arguments.kubeconfig, arguments.port)
     except AutarkyError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

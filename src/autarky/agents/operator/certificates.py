@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from autarky.agents.operator.duty import Duty
 from autarky.agents.operator.view import View, current
 from autarky.duties import certificates
-from autarky.ports import Kube
-from autarky.render.access import INVENTORY
-from autarky.render.values import SYSTEM
+from autarky.ports import Kube, Object
 
 
 @dataclass(slots=True)
@@ -24,10 +22,14 @@ class Certificates(Duty):
     async def round(self) -> None:
         if not current([self.view.requests, self.view.inventory]):
             return
-        inventory = certificates.inventory_of(self.view.inventory.items.get((SYSTEM, INVENTORY)))
-        for node, csr in certificates.pending(self.view.requests.items.values()):
+        inventory = self.view.known_addresses
+        self.forget(set(self._said) - {csr["metadata"]["name"] for csr in self.view.requests.items.values()})
+
+        async def one(found: tuple[str, Object]) -> None:
+            node, csr = found
             decision = await certificates.judge(self.kube, csr, inventory)
             if decision.verdict in certificates.JUDGED:
                 self.counted(decision.verdict.value)
-            name = csr["metadata"]["name"]
-            self.tell(f"{decision.verdict.value}: {decision.sentence}", name, node=node)
+            self.tell(f"{decision.verdict.value}: {decision.sentence}", csr["metadata"]["name"], node=node)
+
+        await self.each(certificates.pending(self.view.requests.items.values()), one)

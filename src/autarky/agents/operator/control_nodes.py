@@ -1,7 +1,8 @@
 """The duty of making control nodes of labelled nodes, and workers of those that are labelled no more.
 
 Contract: `decide.control_nodes` decides; this reads the live copies and carries out. Every step may be cut and done
-again: the record is written before anything that it stands for, and goes last. `decisions` is for the status.
+again: the record is written before anything that it stands for, and goes last. `decisions` is for the status. `steps`
+is what was decided in this very round, and empty when nothing was: EtcdMembers follow it.
 
 Danger: taking the fact from a node ends its API server. Labels are written under the resourceVersion that was
 decided on, so that whoever changes the wish at that very time is heard.
@@ -10,50 +11,55 @@ decided on, so that whoever changes the wish at that very time is heard.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autarky.agents.events import report
 from autarky.agents.operator import node_record
 from autarky.agents.operator.duty import MANAGER, Duty
-from autarky.agents.operator.endpoints import internal_address
+from autarky.agents.operator.endpoints import agreed_address, internal_address
 from autarky.agents.operator.view import View, current, node_is_ready
 from autarky.agents.operator.workloads import COMPONENTS, workload
 from autarky.decide import control_nodes
 from autarky.decide.control_nodes import ANNOTATION, LEAVE, Decision, Member, Record, State, Step
-from autarky.duties.certificates import inventory_of
-from autarky.errors import ApiError, Conflict
+from autarky.duties.seen_to_serve import Ask, SeenToServe, ask_address
+from autarky.errors import Conflict
 from autarky.kube import Reflector
 from autarky.ports import Clock, Kube, Object
 from autarky.render import agent
 from autarky.render import control_nodes as objects
-from autarky.render.access import INVENTORY
 from autarky.render.checkpoint import references
-from autarky.render.crds import API_VERSION
 from autarky.render.etcd import COMPONENT as ETCD
 from autarky.render.operator import COMPONENT as OPERATOR
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, SYSTEM, canonical_json
 
 ROLE, BINDING = ("rbac.authorization.k8s.io/v1", "Role"), ("rbac.authorization.k8s.io/v1", "RoleBinding")
-MEMBER = (API_VERSION, "EtcdMember")
+LAST_LEVEL_OF_MEMBERS = "1"
+"""Where a higher one is the lowest that is hosted, EtcdMembers describe nothing."""
 LOOK_SECONDS = 2.0
 """Between two looks while a node leaves: that a pod has gone is seen at once, what its agent does is not."""
 
 
 @dataclass(slots=True)
 class ControlNodes(Duty):
-    """member_phase: node → the phase of its EtcdMember, None where it has none; the whole is None where that is
-    not known now."""
+    """member_phases: node → the phase of its EtcdMember; the whole is None where that is not known now. ask: URL of an
+    API server → None where it is ready."""
 
     view: View
     kube: Kube
     clock: Clock
     member_phases: Callable[[], Mapping[str, str] | None]
+    ask: Ask
     name: str = "control-nodes"
     decisions: dict[str, Decision] = field(default_factory=dict, init=False)
+    steps: dict[str, Step] = field(default_factory=dict, init=False)
+    _serving: SeenToServe = field(init=False)
     _given: dict[str, bytes] = field(default_factory=dict, init=False)
     """Node → the rights that were given to its agent in this term."""
     _taken: set[str] = field(default_factory=set, init=False)
     """Nodes of which it is known, in this term, that their agents have no rights but those of a control node."""
+
+    def __post_init__(self) -> None:
+        self._serving = SeenToServe(self._ask_node, self.clock)
 
     def begin_term(self) -> None:
         """Another leader may have given rights meanwhile."""
@@ -67,16 +73,19 @@ class ControlNodes(Duty):
 
     async def round(self) -> float | None:
         view = self.view
+        self.steps = {}
         seen = [view.nodes, view.pods, view.inventory, view.control_nodes, view.daemon_sets, view.deployments]
         if not current(seen):
             return None
         recorded = node_record.records(view.control_nodes)
-        inventory = inventory_of(view.inventory.items.get((SYSTEM, INVENTORY)))
+        inventory = view.known_addresses
         live = {obj["metadata"]["name"]: obj for obj in view.nodes.items.values()}
         for name in sorted(control_nodes.forgotten(recorded, live.keys(), inventory.keys())):
             await self._forget(name)
         nodes = [self._seen(obj, recorded, inventory) for obj in live.values() if not _ends(obj)]
+        nodes = await self._with_what_serves(nodes)
         self.decisions = control_nodes.decide(nodes, unfit=self._unfit())
+        self.steps = {name: decision.step for name, decision in self.decisions.items()}
         for name, decision in self.decisions.items():
             await self._carry_out(live[name], decision)
         return LOOK_SECONDS if any(one.step in _UNDER_WAY for one in self.decisions.values()) else None
@@ -99,6 +108,17 @@ class ControlNodes(Duty):
             member=self._member(meta["name"]),
             recorded=recorded.get(meta["name"]),
         )
+
+    async def _with_what_serves(self, nodes: list[control_nodes.Node]) -> list[control_nodes.Node]:
+        """Their API servers are asked only while somebody is to go."""
+        obstacles = await self._serving.look(sorted(control_nodes.asked_whether_they_serve(nodes)))
+        return [replace(node, obstacle=obstacles[node.name]) if node.name in obstacles else node for node in nodes]
+
+    async def _ask_node(self, name: str) -> str | None:
+        node = self.view.nodes.items.get((None, name))
+        inventory = self.view.known_addresses
+        address = None if node is None else agreed_address(node, inventory)
+        return "its address is not known" if address is None else await ask_address(self.ask, address)
 
     def _member(self, node: str) -> Member:
         """One that etcd has removed is gone, whatever its pod looks like: nothing takes a dead machine's pods away."""
@@ -154,6 +174,8 @@ class ControlNodes(Duty):
                 await self._remove_member(node)
             case Step.DISMISS:
                 await self._remember(node, State.DISMISSED)
+                # Now, and not when the node says that it has left: what it says is no order.
+                await self._take_back(name)
                 await self._patch(node, labels={CONTROL_PLANE_FACT: None}, annotations={ANNOTATION: LEAVE})
             case Step.FORGET:
                 await self._forget(name)
@@ -217,15 +239,11 @@ class ControlNodes(Duty):
         await report(self.kube, node, "ControlNodeRefused", said, by=OPERATOR, token=said, now=self.clock.time())
 
     async def _remove_member(self, node: Object) -> None:
-        name = node["metadata"]["name"]
-        try:
-            await self.kube.patch(*MEMBER, name, {"spec": {"state": "Removed"}})
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            await self._explain(
-                node, Decision(Step.REFUSE, "it has an etcd member that no EtcdMember describes: it stays")
-            )
+        """Its EtcdMember follows this decision (`agents.operator.etcd_members`), where EtcdMembers say anything."""
+        plane = self.view.control_plane
+        if plane is not None and plane["spec"]["selfHosted"][0] > LAST_LEVEL_OF_MEMBERS:
+            said = "it has an etcd member that no EtcdMember describes: it stays"
+            await self._explain(node, Decision(Step.REFUSE, said))
 
     async def _end_what_needs_a_control_node(self, node: Object) -> None:
         """A label that goes ends the pods of DaemonSets only. One at a time, the operator's own the last."""
@@ -243,9 +261,13 @@ class ControlNodes(Duty):
 
 def phases_of(members: Reflector) -> Mapping[str, str] | None:
     """Node → the phase of its EtcdMember, from a live copy of them; None while that is not current."""
-    if not current([members]):
-        return None
-    return {name: (obj.get("status") or {}).get("phase", "Pending") for (_, name), obj in members.items.items()}
+    return {name: _phase(obj) for (_, name), obj in members.items.items()} if current([members]) else None
+
+
+def _phase(member: Object) -> str:
+    """Removed is believed where it is also asked for: else a status is of an earlier time."""
+    phase: str = (member.get("status") or {}).get("phase", "Pending")
+    return "Pending" if phase == "Removed" and member["spec"].get("state") != "Removed" else phase
 
 
 _SETTLED = (Step.NOTHING, Step.REMEMBER, Step.FORGET)

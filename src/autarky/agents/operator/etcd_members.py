@@ -2,11 +2,13 @@
 
 Contract: it writes EtcdMembers and nothing of etcd itself; the node agents do the rest. `decide.etcd_wanted` says
 what is written: what a user sets in `spec.state` stands until the operator's own idea of that node changes, and
-nothing follows from an object that is absent (rule 10). Where level 1 is not hosted it leaves everything alone.
+nothing follows from an object that is absent (rule 10). Which nodes leave is decided by `ControlNodes`, which has its
+round before this. Where level 1 is not hosted it leaves everything alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from autarky.agents.operator.duty import MANAGER, Duty
@@ -14,8 +16,10 @@ from autarky.agents.operator.endpoints import internal_address
 from autarky.agents.operator.spec import LEVEL_NOT_BUILT
 from autarky.agents.operator.view import View, current
 from autarky.decide import etcd_wanted
-from autarky.decide.etcd_wanted import ControlNode, Existing, Write
+from autarky.decide.control_nodes import Step
+from autarky.decide.etcd_wanted import ControlNode, Existing, InForce, Write
 from autarky.decide.plane_status import EtcdMembers as Settled
+from autarky.errors import Conflict
 from autarky.model.etcd_members import Phase
 from autarky.ports import Kube, Object
 from autarky.render import etcd, etcd_members
@@ -30,8 +34,11 @@ GUARDED = "autarky.dev/guard"
 
 @dataclass(slots=True)
 class EtcdMembers(Duty):
+    """steps: node → what was decided for it in this round of the operator; empty where nothing was."""
+
     view: View
     kube: Kube
+    steps: Callable[[], Mapping[str, Step]]
     name: str = "etcd members"
     seen: Settled | None = field(default=None, init=False)
     """As of the last round, for the status; None where EtcdMembers do not describe etcd."""
@@ -39,17 +46,19 @@ class EtcdMembers(Duty):
 
     async def round(self) -> None:
         view, plane = self.view, self.view.control_plane
-        if plane is None or not current([view.planes, view.nodes, view.etcd_members]):
+        if plane is None or not current([view.planes, view.nodes, view.etcd_members, view.inventory]):
             return
         if not self._is_hosted(plane):
             self.seen = None
             return
         objects = list(view.etcd_members.items.values())
-        nodes = _control_nodes(view)
-        self.seen = _settled(objects)
+        nodes = _control_nodes(view, self.steps())
+        asked = (plane["spec"].get("etcd") or {}).get("members")
+        found = etcd_wanted.wanted(nodes, [_existing(obj) for obj in objects], asked, _in_force(plane))
+        self.seen = _settled(objects, found)
+        if found.refused:
+            self.tell(found.refused, "spec.etcd.members")
         await self._bind({*(node.name for node in nodes), *(obj["metadata"]["name"] for obj in objects)})
-        chosen = (plane["spec"].get("etcd") or {}).get("members")
-        found = etcd_wanted.wanted(nodes, [_existing(obj) for obj in objects], chosen)
         for write in found.writes:
             await self._write(write)
         for name in found.forget:
@@ -73,13 +82,23 @@ class EtcdMembers(Duty):
 
     async def _write(self, write: Write) -> None:
         if write.create:
-            await self.kube.create(etcd_members.member(write.name, write.address, present=True))
-            self.tell("it is to have a member of etcd", write.name)
+            inventory = self.view.known_addresses
+            if write.address not in inventory.get(write.name, frozenset()):
+                self.tell(f"no member of etcd: the join inventory does not have {write.address} for it", write.name)
+                return
+            try:
+                await self.kube.create(etcd_members.member(write.name, write.address, present=write.idea))
+            except Conflict:
+                self.tell(
+                    "an EtcdMember of this name is there that cannot be understood: correct or delete it", write.name
+                )
+                return
+            self.tell(_IDEAS[write.idea], write.name)
             return
         patch: Object = {"metadata": {"annotations": {IDEA: etcd_members.state(present=write.idea)}}}
         if write.present is not None:
             patch["spec"] = {"state": etcd_members.state(present=write.present)}
-            self.tell(f"it is to {'have a' if write.present else 'give up its'} member of etcd", write.name)
+            self.tell(_IDEAS[write.present], write.name)
         await self.kube.patch(API_VERSION, KIND, write.name, patch)
 
     # --- the quorum guard ---
@@ -122,21 +141,36 @@ class EtcdMembers(Duty):
         return sorted({taint["key"] for node in nodes for taint in node.get("spec", {}).get("taints") or ()})
 
 
-def _control_nodes(view: View) -> list[ControlNode]:
+_IDEAS = {True: "it is to have a member of etcd", False: "it is to give up its member of etcd"}
+
+
+def _control_nodes(view: View, steps: Mapping[str, Step]) -> list[ControlNode]:
     found = []
     for node in view.nodes.items.values():
         meta, address = node["metadata"], internal_address(node)
         labels = meta.get("labels") or {}
         if CONTROL_PLANE_FACT in labels and address is not None and "deletionTimestamp" not in meta:
-            found.append(ControlNode(meta["name"], address, CONTROL_PLANE_WISH in labels))
+            standing = etcd_wanted.standing(steps.get(meta["name"]), wished=CONTROL_PLANE_WISH in labels)
+            found.append(ControlNode(meta["name"], address, standing))
     return found
+
+
+def _in_force(plane: Object) -> InForce | None:
+    """The list that was followed last, as the status has it."""
+    said = (plane.get("status") or {}).get("etcd")
+    if not isinstance(said, Mapping):
+        return None
+    names = said.get("members")
+    return InForce(tuple(sorted(str(name) for name in names)) if isinstance(names, list) else None)
 
 
 def _existing(obj: Object) -> Existing:
     meta, phase = obj["metadata"], (obj.get("status") or {}).get("phase")
     idea = (meta.get("annotations") or {}).get(IDEA)
     present = {"Member": True, "Removed": False}
-    return Existing(meta["name"], _wanted(obj), None if idea is None else present.get(idea), phase == "Removed")
+    known = None if idea is None else present.get(idea)
+    gone, blocked = phase == Phase.REMOVED.value, phase == Phase.BLOCKED.value
+    return Existing(meta["name"], _wanted(obj), known, gone, blocked, votes=phase == Phase.MEMBER.value)
 
 
 def _wanted(obj: Object) -> bool:
@@ -148,7 +182,7 @@ def _guarded(obj: Object) -> bool:
     return _wanted(obj) and (obj.get("status") or {}).get("phase") == Phase.MEMBER.value
 
 
-def _settled(objects: list[Object]) -> Settled:
+def _settled(objects: list[Object], found: etcd_wanted.Wanted) -> Settled:
     wanted = [obj["metadata"]["name"] for obj in objects if _wanted(obj)]
     moving = []
     for obj in sorted(objects, key=lambda one: str(one["metadata"]["name"])):
@@ -156,4 +190,8 @@ def _settled(objects: list[Object]) -> Settled:
         phase, message = status.get("phase", Phase.PENDING.value), status.get("message", "")
         if phase != (Phase.MEMBER.value if _wanted(obj) else Phase.REMOVED.value) or message:
             moving.append(f"{obj['metadata']['name']} is {phase}{f': {message}' if message else ''}")
-    return Settled(len(wanted), tuple(moving), etcd_wanted.even_count(wanted))
+    force: Object | None = None
+    if found.in_force is not None:
+        names = found.in_force.names
+        force = {"everyControlNode": True} if names is None else {"members": list(names)}
+    return Settled(len(wanted), tuple(moving), etcd_wanted.even_count(wanted), found.refused, force)

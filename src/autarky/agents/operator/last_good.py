@@ -14,14 +14,18 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from autarky.decide.rollback import Failure, Record
+from autarky.decide.failures import Failure, Record
 from autarky.errors import UserError
 from autarky.ports import Kube, Object
 from autarky.render.values import SYSTEM, metadata
 
+LARGEST = (1 << 20) - (16 << 10)
+"""Bytes of content: the API admits 1 MiB in a Secret. The rest is for what is recorded of failures later."""
+NAMED = 3
+"""How many objects are named of those that are too large together."""
 Reference = tuple[str, str]
 """(kind, name) of a Secret or ConfigMap."""
 
@@ -70,15 +74,33 @@ async def save(kube: Kube, component: str, kept: LastGood) -> None:
     )
 
 
-async def collect(kube: Kube, template: Object) -> tuple[Object, ...]:
-    """Copies of the Secrets and ConfigMaps that the template cannot do without; UserError names a missing one."""
-    copies = []
+async def collect(kube: Kube, record: Record, template: Object) -> LastGood:
+    """The template with copies of the Secrets and ConfigMaps that it cannot do without. UserError names a missing one,
+    and the largest where all together are more than can be kept."""
+    copies: list[Object] = []
     for kind, name in sorted(set(references(template))):
         live = await kube.get("v1", kind, name, SYSTEM)
         if live is None:
             raise UserError(f"{kind} {name} is gone, which its next start would need", fix=f"create {kind} {name}")
         copies.append(_copy(live))
-    return tuple(copies)
+    kept = LastGood(record, template, tuple(copies))
+    if (size := _size(kept)) > LARGEST:
+        raise UserError(
+            f"with the Secrets and ConfigMaps that it names it comes to {size >> 10} KiB, and a Secret holds"
+            f" {LARGEST >> 10}: {_largest(copies)}",
+            fix="name what is large as optional (optional: true), or mount it from the host",
+        )
+    return kept
+
+
+def _size(kept: LastGood) -> int:
+    """Bytes, as the API counts them."""
+    return sum(len(base64.b64decode(content)) for content in _encoded(kept).values())
+
+
+def _largest(copies: list[Object]) -> str:
+    sizes = sorted(((len(json.dumps(copy)), copy["kind"], copy["metadata"]["name"]) for copy in copies), reverse=True)
+    return ", ".join(f"{kind} {name} has {size >> 10} KiB" for size, kind, name in sizes[:NAMED])
 
 
 async def restore(kube: Kube, kept: LastGood) -> list[str]:
@@ -164,7 +186,11 @@ def _decoded(data: dict[str, str]) -> LastGood:
     if not data:
         return LastGood()
     documents = {name: json.loads(base64.b64decode(content)) for name, content in data.items()}
-    failures = tuple(Failure(**failure) for failure in documents["failures.json"])
+    known = {one.name for one in fields(Failure)}  # an operator of a later release may have written more
+    failures = tuple(
+        Failure(**{name: value for name, value in failure.items() if name in known})
+        for failure in documents["failures.json"]
+    )
     record = Record(documents["revision"], failures, documents["current"])
     if record.good is not None and documents["template.json"] is None:
         raise ValueError("a good revision without its template")

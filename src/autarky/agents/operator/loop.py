@@ -8,17 +8,15 @@ rollout back.
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NoReturn
 
 from prometheus_client import Counter, Histogram
 
 from autarky.agents.operator.duty import Duty, Say
+from autarky.agents.shield import unforeseen
 from autarky.agents.waiting import changed_within
-from autarky.errors import AutarkyError
 from autarky.ports import Clock
 
 GATHER_SECONDS = 0.1
@@ -29,6 +27,9 @@ LONGEST_QUIET = 60.0
 """Seconds after which everything is looked at without a change: it costs no request."""
 HUNG_SECONDS = 180.0
 """A round that takes so long hangs: each request gives up after 30 s."""
+BEAT_SECONDS = 5.0
+STILL_SECONDS = 60.0
+"""An event loop that has not turned for so long is blocked, whether in a round or not."""
 
 ROUNDS = Histogram("autarky_operator_round_seconds", "Rounds of each duty, and how long they took", ["duty"])
 FAILURES = Counter("autarky_operator_round_failures_total", "Rounds that ended with an error", ["duty"])
@@ -43,6 +44,7 @@ class Loop:
     say: Say
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     _round_began: float | None = None
+    _turned: float | None = None
 
     async def run(self) -> NoReturn:
         while True:
@@ -50,9 +52,17 @@ class Loop:
             pause = await self._round()
             await self._quiet(pause)
 
+    async def beat(self) -> NoReturn:
+        """Run it as a task, also while another operator leads."""
+        while True:
+            self._turned = self.clock.monotonic()
+            await asyncio.sleep(BEAT_SECONDS)
+
     def hangs(self) -> str | None:
         """What is wrong with the loop, if anything. Safe to call from another thread."""
-        began = self._round_began
+        began, turned = self._round_began, self._turned
+        if turned is not None and (still := self.clock.monotonic() - turned) >= STILL_SECONDS:
+            return f"the loop has stood still for {still:.0f} s"
         if began is None or (busy := self.clock.monotonic() - began) < HUNG_SECONDS:
             return None
         return f"one round has taken {busy:.0f} s"
@@ -71,19 +81,10 @@ class Loop:
                 again = await duty.round()
             except Exception as error:  # see the contract
                 FAILURES.labels(duty.name).inc()
-                foreseen = isinstance(error, AutarkyError)
-                why = f": {error}" if foreseen else f", which is a fault of autarky's: {_where(error)}"
-                duty.tell(f"the round failed{why}")
+                duty.tell(f"the round failed: {unforeseen(error)}")
                 return AGAIN_SECONDS
         return LONGEST_QUIET if again is None else again
 
     async def _quiet(self, seconds: float) -> None:
         if await changed_within(self.changed, seconds):
             await self.clock.sleep(GATHER_SECONDS)
-
-
-def _where(error: Exception) -> str:
-    """The error and the places that it came through, in one line: a log has one sentence for a decision."""
-    frames = traceback.extract_tb(error.__traceback__)
-    places = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames))
-    return f"{type(error).__name__}: {error} ({places})"

@@ -1,7 +1,7 @@
 """The operator's record of control nodes, in a ConfigMap: which Node (by uid) each of them is, and how far it is.
 
 A Node that is deleted and made anew has no labels, and its kubelet may not set them: the record tells that it was a
-control node. It also keeps which serving certificate was issued last, so that one that fails is not issued again.
+control node.
 
 Contract: one writer, the leader; each change is one write under the object's resourceVersion. What cannot be
 understood counts as absent.
@@ -15,14 +15,14 @@ from collections.abc import Mapping
 from autarky.decide.control_nodes import Record, State
 from autarky.kube import Reflector
 from autarky.ports import Kube, Object
-from autarky.render.control_nodes import RECORD, SERVING
+from autarky.render.control_nodes import RECORD
 from autarky.render.values import SYSTEM, metadata
 
 
 def records(source: Reflector) -> dict[str, Record]:
     """Node → what was recorded of it."""
     data = (source.items.get((SYSTEM, RECORD)) or {}).get("data") or {}
-    found = {name: _record(_parsed(text)) for name, text in data.items() if name != SERVING}
+    found = {name: _record(_parsed(text)) for name, text in data.items()}
     return {name: record for name, record in found.items() if record is not None}
 
 
@@ -39,16 +39,6 @@ async def remember(kube: Kube, node: str, record: Record) -> None:
 
 async def forget(kube: Kube, node: str) -> None:
     await _write(kube, {node: None})
-
-
-async def serving_secret(kube: Kube) -> Object:
-    """What was kept of the serving certificate: {"names": […], "secret": its name}; empty where nothing was."""
-    live = await kube.get("v1", "ConfigMap", RECORD, SYSTEM)
-    return _parsed(((live or {}).get("data") or {}).get(SERVING, "{}"))
-
-
-async def keep_serving_secret(kube: Kube, names: list[str], secret: str) -> None:
-    await _write(kube, {SERVING: json.dumps({"names": names, "secret": secret})})
 
 
 async def _write(kube: Kube, changes: Mapping[str, str | None]) -> None:

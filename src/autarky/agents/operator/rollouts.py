@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from autarky.agents.events import report
+from autarky.agents.good_revision import revision_of
 from autarky.agents.operator import last_good
 from autarky.agents.operator.duty import Duty
 from autarky.agents.operator.last_good import LastGood
@@ -25,10 +26,10 @@ from autarky.agents.operator.workloads import (
     image_of,
     is_in_place,
     observe,
-    revision_of,
     workload,
 )
 from autarky.decide import rollback
+from autarky.decide.failures import TRY_AGAIN, Record
 from autarky.decide.skew import breaks_skew
 from autarky.errors import AutarkyError, Conflict, UserError
 from autarky.ports import Clock, Kube, Object
@@ -49,7 +50,8 @@ class Rollouts(Duty):
     """etcd_up: whether a write went through just now. counted: hears of each component that went back.
 
     For the status: `verdicts`: component → (verdict, sentence) of the last round; `differing`: component that went
-    back → a sentence for each object that the good revision needs and that is not what it was.
+    back → a sentence for each object that the good revision needs and that is not what it was; `unkept`: component
+    whose revision is healthy → why it cannot be kept to go back to.
     """
 
     view: View
@@ -61,6 +63,9 @@ class Rollouts(Duty):
     verdicts: dict[str, tuple[rollback.Verdict, str]] = field(default_factory=dict, init=False)
     kept: dict[str, LastGood] = field(default_factory=dict, init=False)
     differing: dict[str, list[str]] = field(default_factory=dict, init=False)
+    unkept: dict[str, str] = field(default_factory=dict, init=False)
+    _refused: dict[str, float] = field(default_factory=dict, init=False)
+    """When `unkept` was found."""
     _compared: dict[str, float] = field(default_factory=dict, init=False)
     _memory: dict[str, rollback.Memory] = field(default_factory=dict, init=False)
 
@@ -68,15 +73,19 @@ class Rollouts(Duty):
         """Another leader may have written meanwhile: what is stored is read anew, and no time has passed."""
         self.kept.clear()
         self.differing.clear()
+        self.unkept.clear()
         self._memory.clear()
 
     async def round(self) -> float | None:
-        settled = [await self._judge(component) for component in JUDGED]
-        for component in JUDGED:
-            await self._compare_content(component)
+        settled = await self.each(JUDGED, self._look_at)
         if not all(settled):
             return LOOK_SECONDS
         return CONTENT_SECONDS if any(self.differing.values()) else None
+
+    async def _look_at(self, component: Component) -> bool:
+        settled = await self._judge(component)
+        await self._compare_content(component)
+        return settled
 
     async def _judge(self, component: Component) -> bool:
         """One look at one workload; whether nothing more will come of it by itself."""
@@ -86,6 +95,8 @@ class Rollouts(Duty):
             self._forget(component)
             return True
         kept = await self._kept(component)
+        if TRY_AGAIN in (live["metadata"].get("annotations") or {}):
+            return await self._pardon(component, live, kept)
         level_3 = await self._level_3_in_place() if component.is_api_server else {}
         observed = observe(self.view, component, live, etcd_up=self.etcd_up(), level_3=level_3)
         memory = self._memory.get(component.name, rollback.Memory())
@@ -93,6 +104,8 @@ class Rollouts(Duty):
         self._memory[component.name] = decision.memory
         self.verdicts[component.name] = (decision.verdict, decision.sentence)
         self.tell(f"{decision.verdict.value}: {decision.sentence}", component.name, revision=observed.revision)
+        if decision.verdict is not rollback.Verdict.KEEP_AS_GOOD:
+            self.unkept.pop(component.name, None)
         if decision.verdict is rollback.Verdict.KEEP_AS_GOOD:
             await self._keep(component, live, decision.record)
         elif decision.verdict is rollback.Verdict.ROLL_BACK:
@@ -103,6 +116,16 @@ class Rollouts(Duty):
         """The component is not hosted, or what it should be is not known."""
         self._memory.pop(component.name, None)
         self.verdicts.pop(component.name, None)
+        self.unkept.pop(component.name, None)
+
+    async def _pardon(self, component: Component, live: Object, kept: LastGood) -> bool:
+        """The user has asked that what went back be tried again: first it is forgotten, then the request goes."""
+        await self._store(component, kept.with_record(kept.record.pardoned()))
+        self._memory.pop(component.name, None)
+        annotations = {key: value for key, value in live["metadata"]["annotations"].items() if key != TRY_AGAIN}
+        await self.kube.replace({**live, "metadata": {**live["metadata"], "annotations": annotations}})
+        self.say("that revisions of it went back is forgotten: each is tried again", subject=component.name)
+        return False
 
     async def _kept(self, component: Component) -> LastGood:
         if component.name not in self.kept:
@@ -111,17 +134,23 @@ class Rollouts(Duty):
 
     # --- what stays ------------------------------------------------------------------------------------
 
-    async def _keep(self, component: Component, live: Object, record: rollback.Record) -> None:
+    async def _keep(self, component: Component, live: Object, record: Record) -> None:
         template, subject = live["spec"]["template"], f"{component.name} last good"
         if clash := await self._clashes(component, template):
             self.tell(f"healthy, but not kept as good while another one may go back beside which {clash}", subject)
             return
-        try:
-            objects = await last_good.collect(self.kube, template)
-        except UserError as error:
-            self.tell(f"healthy, but it cannot be kept as the last good revision: {error.what}", subject)
+        now = self.clock.monotonic()
+        if component.name in self.unkept and now < self._refused[component.name] + CONTENT_SECONDS:
             return
-        await self._store(component, LastGood(record, template, objects))
+        try:
+            kept = await last_good.collect(self.kube, record, template)
+        except UserError as error:
+            told = f"healthy, but it cannot be kept as the last good revision: {error.what}; {error.fix}"
+            self.unkept[component.name], self._refused[component.name] = told, now
+            self.tell(told, subject)
+            return
+        self.unkept.pop(component.name, None)
+        await self._store(component, kept)
 
     async def _clashes(self, component: Component, template: Object) -> str:
         """How the template breaks rule 4 beside what the others would go back to.
@@ -237,9 +266,7 @@ class Rollouts(Duty):
         await last_good.save(self.kube, component.name, kept)
         self.kept[component.name] = kept
 
-    async def _explain(
-        self, component: Component, live: Object, record: rollback.Record, decision: rollback.Decision
-    ) -> None:
+    async def _explain(self, component: Component, live: Object, record: Record, decision: rollback.Decision) -> None:
         """An event on the workload. That it cannot be written keeps nothing from going back."""
         told = [decision.sentence, *self.differing[component.name]]
         message = f"Rolling back to the last healthy revision: {'. '.join(told)}."

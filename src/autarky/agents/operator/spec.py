@@ -10,13 +10,13 @@ and its pod), and the spec is read anew right before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from autarky.agents.operator.duty import Duty
 from autarky.agents.operator.rollouts import Rollouts
 from autarky.agents.operator.view import View, current
-from autarky.agents.operator.workloads import COMPONENT_LABEL, COMPONENTS, SLOT_LABEL, Component, workload
+from autarky.agents.operator.workloads import COMPONENTS, Component, pods_of, workload
 from autarky.decide import applied, arguments, levels
 from autarky.decide.drift import split_flags
 from autarky.decide.node_slots import standby_serves
@@ -51,6 +51,10 @@ class Spec(Duty):
 
     async def round(self) -> float | None:
         view, plane = self.view, self.view.control_plane
+        if view.odd_plane is not None:
+            self.tell(
+                f"nothing of the ControlPlane is carried out: {view.odd_plane}; `kubectl edit controlplane` mends it"
+            )
         if plane is None or not current([view.planes, view.nodes, view.pods, view.daemon_sets, view.deployments]):
             self._memory.clear()
             return None
@@ -127,7 +131,7 @@ class Spec(Duty):
         return levels.Seen(
             hosted=lowest <= LEVELS[component.name],
             workload=None if ends else live is not None,
-            leaving=len(list(self._pods(component, "hosted"))),
+            leaving=len(pods_of(self.view, component, "hosted")),
             turn=self._is_turn_of(component, lowest),
             standbys={
                 node["metadata"]["name"]: self._standby_serves(component, node, lowest)
@@ -140,20 +144,15 @@ class Spec(Duty):
         """Whether the components before it that are hosted each have a Ready pod."""
         before = COMPONENTS[: COMPONENTS.index(component)]
         hosted = [one for one in before if lowest <= LEVELS[one.name] and workload(self.view, one) is not None]
-        return all(any(is_ready(pod) for pod in self._pods(one, "hosted")) for one in hosted)
+        return all(any(is_ready(pod) for pod in pods_of(self.view, one, "hosted")) for one in hosted)
 
     def _standby_serves(self, component: Component, node: Object, lowest: int) -> bool | None:
         """By the word of the node's agent, and by the pod that its kubelet holds for Ready."""
-        pods = [p for p in self._pods(component, "standby") if p["spec"].get("nodeName") == node["metadata"]["name"]]
+        name = node["metadata"]["name"]
+        pods = [pod for pod in pods_of(self.view, component, "standby") if pod["spec"].get("nodeName") == name]
         if not any(is_ready(pod) and "deletionTimestamp" not in pod["metadata"] for pod in pods):
             return False
         return is_ready(node) and standby_serves(node, component.name, lowest)
-
-    def _pods(self, component: Component, slot: str) -> Iterable[Object]:
-        for pod in self.view.pods.items.values():
-            labels = pod["metadata"].get("labels") or {}
-            if labels.get(COMPONENT_LABEL) == component.name and labels.get(SLOT_LABEL) == slot:
-                yield pod
 
     async def _retire(self, component: Component, plane: Object) -> None:
         """The copies may be old by a moment: whoever asks for the level again at this very time is heard."""

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 
+from autarky.agents.good_revision import content_of
 from autarky.agents.operator.control_nodes import ControlNodes
 from autarky.agents.operator.duty import Duty
 from autarky.agents.operator.etcd_members import EtcdMembers
+from autarky.agents.operator.last_good import LastGood
 from autarky.agents.operator.rollouts import Rollouts
 from autarky.agents.operator.spec import Spec
 from autarky.agents.operator.view import View, current, node_is_ready
-from autarky.agents.operator.workloads import COMPONENT_LABEL, SLOT_LABEL
-from autarky.decide import applied, node_slots, plane_status
+from autarky.agents.operator.workloads import (
+    COMPONENT_LABEL,
+    COMPONENTS,
+    JUDGED,
+    SLOT_LABEL,
+    control_nodes,
+    workload,
+)
+from autarky.decide import applied, certificates, level_3_told, node_slots, plane_status
 from autarky.decide.field_owners import edits
-from autarky.decide.pods import is_ready
+from autarky.decide.pods import is_ready, is_what_it_says
 from autarky.decide.rollback import Verdict
 from autarky.ports import Clock, Kube, Object
 from autarky.render.values import CONTROL_PLANE_FACT
@@ -35,7 +45,11 @@ LEVELS = {
 }
 _ALIASES = {"kube-dns": "coredns"}
 """CoreDNS carries the label that its Service has had since the days of kube-dns."""
-_STATIC = ("etcd", "node-load-balancer")
+LOAD_BALANCER = "node-load-balancer"
+"""The only static pod of workers."""
+_STATIC = ("etcd", LOAD_BALANCER)
+SLOTS = ("hosted", "standby", "static")
+MOST_LETTERS, MOST_VERSIONS = 64, 10
 
 
 @dataclass(slots=True)
@@ -63,6 +77,8 @@ class PlaneStatus(Duty):
             list(self.spec.unapplied.values()),
             self.etcd.seen,
             self.control_nodes.unsettled,
+            _certificates(self.view, datetime.fromtimestamp(self.clock.time(), UTC)),
+            controllers=level_3_told.text(told_of_level_3(self.view, self.rollouts)),
             generation=plane["metadata"]["generation"],
             before=before,
             now=datetime.fromtimestamp(self.clock.time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -77,23 +93,31 @@ def _layers(view: View) -> Iterator[plane_status.Layer]:
     kubelets = list(view.nodes.items.values())
     versions = sorted({node.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", "") for node in kubelets})
     ready = sum(1 for node in kubelets if node_is_ready(node))
-    yield plane_status.Layer(0, "kubelet", "host", ready, len(kubelets), tuple(filter(None, versions)))
+    yield plane_status.Layer(0, "kubelet", "host", ready, len(kubelets), _shown(filter(None, versions)))
     for (component, slot), pods in _by_slot(view).items():
         images = sorted({pod["spec"]["containers"][0]["image"].rpartition(":")[2] for pod in pods})
         ready = sum(1 for pod in pods if is_ready(pod))
-        yield plane_status.Layer(LEVELS[component], component, slot, ready, len(pods), tuple(images))
+        yield plane_status.Layer(LEVELS[component], component, slot, ready, len(pods), _shown(images))
+
+
+def _shown(versions: Iterable[str]) -> tuple[str, ...]:
+    """Kubelets say them: what one makes up must not make the status too large to be written."""
+    return tuple(one[:MOST_LETTERS] for one in islice(versions, MOST_VERSIONS))
 
 
 def _by_slot(view: View) -> dict[tuple[str, str], list[Object]]:
     """(component, slot) → pods that are to run; those that end or have ended are passed over."""
     found: dict[tuple[str, str], list[Object]] = defaultdict(list)
+    where = control_nodes(view)
     for pod in view.pods.items.values():
         labels = pod["metadata"].get("labels") or {}
         label = labels.get(COMPONENT_LABEL, "")
         component = _ALIASES.get(label, label)
         ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-        if component in LEVELS and not ended and "deletionTimestamp" not in pod["metadata"]:
-            slot = labels.get(SLOT_LABEL) or ("static" if component in _STATIC else "hosted")
+        of_its_node = component == LOAD_BALANCER or is_what_it_says(pod, where)
+        slot = labels.get(SLOT_LABEL) or ("static" if component in _STATIC else "hosted")
+        known = component in LEVELS and slot in SLOTS
+        if known and of_its_node and not ended and "deletionTimestamp" not in pod["metadata"]:
             found[component, slot].append(pod)
     return found
 
@@ -104,6 +128,33 @@ def _node_slots(view: View) -> list[plane_status.NodeSlots]:
         for node in view.nodes.items.values()
         if CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {}) and (said := node_slots.read(node)) is not None
     ]
+
+
+def told_of_level_3(view: View, rollouts: Rollouts) -> dict[str, level_3_told.Told]:
+    """What the node agents are told of each component of level 3 that is hosted."""
+    ready = {
+        node["metadata"]["name"]
+        for node in view.nodes.items.values()
+        if CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {}) and node_is_ready(node)
+    }
+    found = {}
+    for component in COMPONENTS:
+        if component.leads_by_lease and workload(view, component) is not None:
+            kept = rollouts.kept.get(component.name) or LastGood()
+            candidates = level_3_told.candidates(view.pods.items.values(), ready, component.name)
+            found[component.name] = level_3_told.Told(candidates, kept.record.good or "", content_of(kept.objects))
+    return found
+
+
+def _certificates(view: View, now: datetime) -> plane_status.Certificates | None:
+    read = {node["metadata"]["name"]: certificates.read(node["metadata"]) for node in view.nodes.items.values()}
+    told = {name: found for name, found in read.items() if found is not None}
+    first = certificates.earliest(told)
+    if first is None:
+        return None
+    node, name, end = first
+    clause = f"{name} on {node}, at {certificates.stamp(end)}"
+    return plane_status.Certificates(clause, tuple(certificates.wrong(told, now)))
 
 
 def _drift(view: View) -> list[str]:
@@ -118,15 +169,19 @@ def _drift(view: View) -> list[str]:
 
 
 def _failures(rollouts: Rollouts) -> list[plane_status.Rollout]:
-    """Rollouts that went back and were not followed by a healthy one, those that went back to what is not whole, and
-    those that failed and stay."""
+    """Rollouts that went back and were not followed by a healthy one, those that went back to what is not whole, those
+    that are healthy and cannot be kept to go back to, and those that failed and stay."""
     failures = []
+    workloads = {component.name: component.for_kubectl for component in JUDGED}
     for component, kept in rollouts.kept.items():
         failure = kept.record.failure(kept.record.current)
         if failure is not None:
-            failures.append(plane_status.Rollout(component, failure.sentence, rolled_back=True))
+            sentence = f"{failure.sentence}; {failure.again(workloads[component])}"
+            failures.append(plane_status.Rollout(component, sentence, rolled_back=True))
     for component, sentences in rollouts.differing.items():
         failures += [plane_status.Rollout(component, sentence, rolled_back=False) for sentence in sentences]
+    for component, sentence in rollouts.unkept.items():
+        failures.append(plane_status.Rollout(component, sentence, rolled_back=False))
     for component, (verdict, sentence) in rollouts.verdicts.items():
         if verdict is Verdict.FAILED:
             failures.append(plane_status.Rollout(component, sentence, rolled_back=False))

@@ -27,8 +27,10 @@ def trouble_of(pod: Object) -> str:
 
 def has_never_run(pod: Object | None) -> bool:
     """Whether the kubelet has said of each container that none was ever made; False when it has said nothing."""
-    statuses = (pod or {}).get("status", {}).get("containerStatuses", [])
-    return bool(statuses) and not any(status.get("containerID") or status.get("lastState") for status in statuses)
+    status = (pod or {}).get("status", {})
+    told = status.get("containerStatuses", [])
+    each = [*status.get("initContainerStatuses", []), *told]
+    return bool(told) and not any(one.get("containerID") or one.get("lastState") for one in each)
 
 
 def _of_container(container: Object) -> str:

@@ -10,9 +10,12 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import NoReturn
 
+from autarky.decide import understood
+from autarky.duties.certificates import inventory_of
 from autarky.kube import Lister, Reflector
 from autarky.kube.elector import LEASE
 from autarky.ports import Clock, Object
+from autarky.render import leaves
 from autarky.render.access import INVENTORY
 from autarky.render.control_nodes import RECORD
 from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER
@@ -22,6 +25,7 @@ from autarky.render.values import SYSTEM
 
 KUBERNETES_SLICE = "kubernetes"
 """The EndpointSlice of default/kubernetes."""
+ADMISSION = "admissionregistration.k8s.io/v1"
 STALE_SECONDS = 120.0
 """A reflector hears from its watch once in 80 s when all is well."""
 
@@ -43,10 +47,15 @@ class View:
         self.requests = live("certificates.k8s.io/v1", "CertificateSigningRequest")
         self.inventory = live("v1", "ConfigMap", SYSTEM, INVENTORY)
         self.control_nodes = live("v1", "ConfigMap", SYSTEM, RECORD)
+        self.leaves = live("v1", "ConfigMap", SYSTEM, leaves.CONFIG_MAP)
         self.slices = live("discovery.k8s.io/v1", "EndpointSlice", "default", KUBERNETES_SLICE)
         self.planes = live(API_VERSION, "ControlPlane")
-        self.etcd_members = live(API_VERSION, "EtcdMember")
+        self.etcd_members = Reflector(
+            kube, clock, API_VERSION, "EtcdMember", on_change=changed, accepts=understood.is_etcd_member
+        )
         self.etcd_guards = live("policy/v1", "PodDisruptionBudget", SYSTEM, GUARD)
+        self.policies = live(ADMISSION, "ValidatingAdmissionPolicy")
+        self.policy_bindings = live(ADMISSION, "ValidatingAdmissionPolicyBinding")
         self.leases = {
             name: Reflector(kube, clock, *LEASE, SYSTEM, fields=f"metadata.name={name}")
             for name in (CONTROLLER_MANAGER, SCHEDULER)
@@ -64,10 +73,13 @@ class View:
             self.requests,
             self.inventory,
             self.control_nodes,
+            self.leaves,
             self.slices,
             self.planes,
             self.etcd_members,
             self.etcd_guards,
+            self.policies,
+            self.policy_bindings,
             *self.leases.values(),
         ]
 
@@ -78,8 +90,20 @@ class View:
         raise AssertionError("reflectors never end")
 
     @property
+    def known_addresses(self) -> dict[str, frozenset[str]]:
+        """Node → its addresses, as the join inventory has them."""
+        return inventory_of(self.inventory.items.get((SYSTEM, INVENTORY)))
+
+    @property
     def control_plane(self) -> Object | None:
-        return self.planes.items.get((None, CONTROL_PLANE))
+        """None also where it cannot be understood: `odd_plane` says why."""
+        plane = self.planes.items.get((None, CONTROL_PLANE))
+        return None if plane is None or self.odd_plane is not None else understood.without_odd_status(plane)
+
+    @property
+    def odd_plane(self) -> str | None:
+        plane = self.planes.items.get((None, CONTROL_PLANE))
+        return None if plane is None else understood.control_plane(plane)
 
 
 def current(sources: Iterable[Reflector]) -> bool:

@@ -14,18 +14,20 @@ from prometheus_client import Counter, Gauge
 
 from autarky.agents import health
 from autarky.agents.log import logger
-from autarky.agents.operator.authorities import Authorities
+from autarky.agents.operator.api_servers import ApiServers
 from autarky.agents.operator.certificates import Certificates
 from autarky.agents.operator.control_nodes import ControlNodes, phases_of
 from autarky.agents.operator.duty import Say
 from autarky.agents.operator.endpoints import Endpoints
-from autarky.agents.operator.etcd_certificates import EtcdCertificates
 from autarky.agents.operator.etcd_members import EtcdMembers
+from autarky.agents.operator.guards import Guards
 from autarky.agents.operator.loop import Loop
 from autarky.agents.operator.rollouts import Rollouts
 from autarky.agents.operator.serving import Serving
 from autarky.agents.operator.spec import Spec
+from autarky.agents.operator.standby_rights import StandbyRights
 from autarky.agents.operator.status import PlaneStatus
+from autarky.agents.operator.stepping import Stepping
 from autarky.agents.operator.view import View
 from autarky.agents.operator.workloads import JUDGED
 from autarky.clock import SystemClock
@@ -50,12 +52,12 @@ CERTIFICATES = Counter(
 AGES = Gauge("autarky_operator_source_age_seconds", "Seconds since a live copy was current", ["kind", "fields"])
 
 
-def run(kubeconfig: Path | None, port: int, authorities: Authorities) -> int:
+def run(kubeconfig: Path | None, port: int) -> int:
     """Act until told to end. The exit status: 0 when it was told to."""
-    return asyncio.run(_run(kubeconfig, port, authorities))
+    return asyncio.run(_run(kubeconfig, port))
 
 
-async def _run(kubeconfig: Path | None, port: int, authorities: Authorities) -> int:
+async def _run(kubeconfig: Path | None, port: int) -> int:
     log = logger(agent=COMPONENT, host=socket.gethostname())
 
     def say(sentence: str, **values: Any) -> None:
@@ -65,7 +67,7 @@ async def _run(kubeconfig: Path | None, port: int, authorities: Authorities) -> 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     kube, clock = client(kubeconfig), SystemClock()
-    operator = Operator(kube, clock, say, f"{socket.gethostname()}_{uuid.uuid4()}", authorities)
+    operator = Operator(kube, clock, say, f"{socket.gethostname()}_{uuid.uuid4()}")
     health.serve(port, operator.loop.hangs)
     try:
         await _until(ended, operator)
@@ -106,7 +108,7 @@ def client(kubeconfig: Path | None) -> KubeClient:
 class Operator:
     """All parts of one operator. Watching goes on while another one leads, so that a new leader sees at once."""
 
-    def __init__(self, kube: KubeClient, clock: Clock, say: Say, identity: str, authorities: Authorities) -> None:
+    def __init__(self, kube: KubeClient, clock: Clock, say: Say, identity: str) -> None:
         self.loop = Loop([], clock, say)
         self._view = View(kube, clock, self.loop.changed.set)
         self._elector = Elector(kube, clock, SYSTEM, COMPONENT, identity, say=say)
@@ -114,22 +116,29 @@ class Operator:
         self._rollouts = Rollouts(
             say, self._view, fenced, clock, self._etcd_is_up, lambda name: ROLLBACKS.labels(name).inc()
         )
+        self._standby_rights = StandbyRights(say, self._view, fenced, self._rollouts)
         self._spec = Spec(say, self._view, fenced, clock, self._rollouts)
-        self._control_nodes = ControlNodes(say, self._view, fenced, clock, lambda: phases_of(self._view.etcd_members))
-        self._etcd = EtcdMembers(say, self._view, fenced)
+        self._stepping = Stepping(say, self._view, fenced, clock)
+        servers = ApiServers((ACCOUNT / "ca.crt").read_bytes)
+        self._control_nodes = ControlNodes(
+            say, self._view, fenced, clock, lambda: phases_of(self._view.etcd_members), servers.ask
+        )
+        self._etcd = EtcdMembers(say, self._view, fenced, lambda: self._control_nodes.steps)
 
         def counted(verdict: str) -> None:
             CERTIFICATES.labels(verdict).inc()
 
         self.loop.duties = (
+            Guards(say, self._view, fenced),
             Endpoints(say, self._view, fenced),
             Certificates(say, self._view, fenced, counted),
-            EtcdCertificates(say, self._view, fenced, authorities, counted),
             self._control_nodes,
             self._rollouts,
+            self._standby_rights,
+            self._stepping,
             self._spec,
             self._etcd,
-            Serving(say, self._view, fenced, clock, authorities, self._rollouts),
+            Serving(say, self._view, fenced),
             PlaneStatus(say, self._view, fenced, clock, self._rollouts, self._spec, self._etcd, self._control_nodes),
         )
         for component in JUDGED:
@@ -142,11 +151,14 @@ class Operator:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
+            group.create_task(self.loop.beat(), name="beat")
             group.create_task(self._view.run(), name="view")
             group.create_task(self._elector.run(self._lead), name="elector")
 
     async def _lead(self) -> None:
         self._rollouts.begin_term()
+        self._standby_rights.begin_term()
+        self._stepping.begin_term()
         self._spec.begin_term()
         self._control_nodes.begin_term()
         await self.loop.run()

@@ -1,5 +1,8 @@
 """One hosted workload and its pods, read from the live copies into what `decide.rollback` judges.
 
+Whatever is seen of pods is seen of those that a controller made, and of standbys on control nodes: a worker's kubelet
+may give its static pods any label, image and readiness.
+
 The pods of a revision are found by the name that the controllers gave it: of the ControllerRevision or
 ReplicaSet whose template is the wanted one. While there is none, the controllers have not looked yet.
 
@@ -13,15 +16,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autarky.agents.operator.trouble import trouble_of
+from autarky.agents.good_revision import revision_of
+from autarky.agents.operator.trouble import has_never_run, trouble_of
 from autarky.agents.operator.view import View, current, node_is_ready
 from autarky.decide import rollback
-from autarky.decide.pods import is_ready
+from autarky.decide.pods import is_ready, is_what_it_says
 from autarky.decide.skew import NO_IMAGES, breaks_skew
 from autarky.ports import Object
 from autarky.render import api_server, controllers
 from autarky.render.addons import KUBE_PROXY
-from autarky.render.values import SYSTEM, content_hash
+from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
 
 COMPONENT_LABEL = "k8s-app"
 SLOT_LABEL = "autarky.dev/slot"
@@ -34,6 +38,10 @@ class Component:
 
     name: str
     kind: str
+
+    @property
+    def for_kubectl(self) -> str:
+        return f"{'ds' if self.kind == 'DaemonSet' else 'deploy'}/{self.name}"
 
     @property
     def leads_by_lease(self) -> bool:
@@ -53,11 +61,6 @@ JUDGED = (*COMPONENTS, Component(KUBE_PROXY, "DaemonSet"))
 """Whose rollouts go back: all of levels 2 and 3."""
 
 
-def revision_of(template: Object) -> str:
-    """The operator's own name for a template, whatever the controllers call it."""
-    return content_hash(template, 16)
-
-
 def workload(view: View, component: Component) -> Object | None:
     source = view.daemon_sets if component.kind == "DaemonSet" else view.deployments
     return source.items.get((SYSTEM, component.name))
@@ -68,9 +71,10 @@ def observe(
 ) -> rollback.Observed:
     """The workload and its pods as they are now. level_3: component → image, beside which an API server must fit."""
     template = live["spec"]["template"]
-    name = _controllers_name(view, component, live)
+    name = controllers_name(view, component, live)
     pods = _of(view, component)
-    new = [pod for pod in pods if _is_of(pod, live, component, name) and not _ends(pod)]
+    owners = _owners(view, component, live)
+    new = [pod for pod in pods if _is_of(pod, owners, component, name) and not _ends(pod)]
     nodes = _ready_nodes(view, template)
     seen = [pod for pod in new if pod["spec"].get("nodeName") in nodes]
     return rollback.Observed(
@@ -97,14 +101,14 @@ def _is_current(view: View, component: Component) -> bool:
 # --- revisions -----------------------------------------------------------------------------------------
 
 
-def _controllers_name(view: View, component: Component, live: Object) -> str | None:
+def controllers_name(view: View, component: Component, live: Object) -> str | None:
     """What the controllers call the wanted template, as a label of its pods; None while they have not looked."""
     if live.get("status", {}).get("observedGeneration", 0) < live["metadata"]["generation"]:
         return None
     label, wanted = _HASH_LABELS[component.kind], _essence(live["spec"]["template"])
     source = view.daemon_set_revisions if component.kind == "DaemonSet" else view.replica_sets
     for owned in source.items.values():
-        if _owned_by(owned, live) and _essence(_template_in(owned)) == wanted:
+        if _is_owned_by(owned, frozenset({live["metadata"]["uid"]})) and _essence(_template_in(owned)) == wanted:
             name: str | None = owned["metadata"].get("labels", {}).get(label)
             return name
     return None
@@ -136,21 +140,49 @@ def _without_nothing(value: Any) -> Any:
 # --- pods and nodes ------------------------------------------------------------------------------------
 
 
+def control_nodes(view: View) -> frozenset[str]:
+    """Those that are control nodes in fact."""
+    return frozenset(
+        node["metadata"]["name"]
+        for node in view.nodes.items.values()
+        if CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {})
+    )
+
+
+def pods_of(view: View, component: Component, slot: str) -> list[Object]:
+    """All pods of the component in that slot, of all revisions."""
+    return [pod for pod in _of(view, component) if _label(pod, SLOT_LABEL) == slot]
+
+
 def _of(view: View, component: Component) -> list[Object]:
-    """All pods of the component, of both slots and all revisions."""
-    return [pod for pod in view.pods.items.values() if _label(pod, COMPONENT_LABEL) == component.name]
+    """All pods of the component, of both slots and all revisions; not what a worker's kubelet passes off as one."""
+    where = control_nodes(view)
+    return [
+        pod
+        for pod in view.pods.items.values()
+        if _label(pod, COMPONENT_LABEL) == component.name and is_what_it_says(pod, where)
+    ]
 
 
-def _is_of(pod: Object, live: Object, component: Component, name: str | None) -> bool:
-    if name is None or _label(pod, _HASH_LABELS[component.kind]) != name:
-        return False
-    # A Deployment's pods belong to its ReplicaSet; the hash tells them apart well enough.
-    return component.kind == "Deployment" or _owned_by(pod, live)
+def _owners(view: View, component: Component, live: Object) -> frozenset[str]:
+    """The uids of what makes the workload's pods: the DaemonSet itself, or the Deployment's ReplicaSets."""
+    if component.kind == "DaemonSet":
+        return frozenset({live["metadata"]["uid"]})
+    sets = [one for one in view.replica_sets.items.values() if _is_owned_by(one, frozenset({live["metadata"]["uid"]}))]
+    return frozenset(one["metadata"]["uid"] for one in sets)
 
 
-def _owned_by(obj: Object, owner: Object) -> bool:
-    references = obj["metadata"].get("ownerReferences", [])
-    return any(reference["uid"] == owner["metadata"]["uid"] for reference in references)
+def _is_of(pod: Object, owners: frozenset[str], component: Component, name: str | None) -> bool:
+    return name is not None and _label(pod, _HASH_LABELS[component.kind]) == name and _is_owned_by(pod, owners)
+
+
+def is_of(pod: Object, live: Object) -> bool:
+    """Whether the DaemonSet's controller made the pod."""
+    return _is_owned_by(pod, frozenset({live["metadata"]["uid"]}))
+
+
+def _is_owned_by(obj: Object, owners: frozenset[str]) -> bool:
+    return any(reference["uid"] in owners for reference in obj["metadata"].get("ownerReferences", []))
 
 
 def _label(obj: Object, key: str) -> str | None:
@@ -169,17 +201,23 @@ def _ends(pod: Object) -> bool:
 
 
 def _judged(pod: Object) -> rollback.Pod:
-    return rollback.Pod(pod["metadata"]["name"], pod["spec"]["nodeName"], is_ready(pod), trouble_of(pod))
+    meta, spec = pod["metadata"], pod["spec"]
+    return rollback.Pod(meta["name"], spec["nodeName"], is_ready(pod), trouble_of(pod), has_never_run(pod))
 
 
 def _ready_nodes(view: View, template: Object) -> frozenset[str]:
     """The Ready nodes that the template's selector admits. (Ours tolerates every taint.)"""
-    selector = template["spec"].get("nodeSelector") or {}
     return frozenset(
         node["metadata"]["name"]
         for node in view.nodes.items.values()
-        if node_is_ready(node) and selector.items() <= (node["metadata"].get("labels") or {}).items()
+        if node_is_ready(node) and selects(template, node)
     )
+
+
+def selects(template: Object, node: Object) -> bool:
+    """Whether the template's selector admits the node."""
+    selector = template["spec"].get("nodeSelector") or {}
+    return bool(selector.items() <= (node["metadata"].get("labels") or {}).items())
 
 
 # --- versions ------------------------------------------------------------------------------------------
@@ -203,18 +241,16 @@ def is_in_place(view: View, component: Component, image: str) -> bool:
     live = workload(view, component)
     if live is None or not current([view.deployments, view.pods]):
         return False
-    stay = [pod for pod in _of(view, component) if _label(pod, SLOT_LABEL) == "hosted" and not _ends(pod)]
+    stay = [pod for pod in pods_of(view, component, "hosted") if not _ends(pod)]
     return image in {image_of(one, component.name) for one in (live["spec"]["template"], *stay)}
 
 
 def _that_serve(view: View) -> list[Object]:
-    """The API servers to which requests go. A standby beside a hosted one that is Ready gets none: right after a
-    rollout it is on its way out, and of the version before. Who upgrades the next component then breaks nothing."""
-    ready = [
-        pod
-        for pod in view.pods.items.values()
-        if _label(pod, COMPONENT_LABEL) == api_server.COMPONENT and is_ready(pod)
-    ]
+    """The API servers of control nodes to which requests go. A standby beside a hosted one that is Ready gets none:
+    right after a rollout it is on its way out, and of the version before. Who upgrades the next component then breaks
+    nothing."""
+    where = control_nodes(view)
+    ready = [pod for pod in _of(view, COMPONENTS[0]) if is_ready(pod) and pod["spec"].get("nodeName") in where]
     hosted = [pod for pod in ready if _label(pod, SLOT_LABEL) == "hosted"]
     covered = {pod["spec"].get("nodeName") for pod in hosted}
     return hosted + [pod for pod in ready if pod["spec"].get("nodeName") not in covered]
@@ -230,11 +266,13 @@ def _lease(view: View, component: Component, pods: Iterable[Object], new: Iterab
     names = {pod["metadata"]["name"] for pod in new}
     others = [pod for pod in there if pod["metadata"]["name"] not in names]
     if not holder or not there:
-        return rollback.Lease(rollback.Leader.OTHER, version)
+        return rollback.Lease(rollback.Leader.OTHER, version, free=not holder)
     if not others:
         return rollback.Lease(rollback.Leader.NEW, version)
-    old_stay = any(_label(pod, SLOT_LABEL) == "hosted" and not _ends(pod) for pod in others)
-    return rollback.Lease(rollback.Leader.OLD if old_stay else rollback.Leader.OTHER, version)
+    stay = {_label(pod, SLOT_LABEL) for pod in others if not _ends(pod)}
+    leaders = {"hosted": rollback.Leader.OLD, "standby": rollback.Leader.STANDBY}
+    found = next((leader for slot, leader in leaders.items() if slot in stay), rollback.Leader.OTHER)
+    return rollback.Lease(found, version)
 
 
 def _has_processes(pod: Object) -> bool:

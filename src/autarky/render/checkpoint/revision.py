@@ -19,7 +19,7 @@ from autarky.render.checkpoint.containers import Surroundings, standby_container
 from autarky.render.checkpoint.defaults import pruned, without_pod_defaults, without_volume_defaults
 from autarky.render.checkpoint.references import Contents, all_containers, injected_token_volumes
 from autarky.render.checkpoint.refusal import Rule, refused
-from autarky.render.checkpoint.volumes import FOREIGN_STORAGE, Translated, VolumeFile, translated
+from autarky.render.checkpoint.volumes import Translated, VolumeFile, is_foreign, translated
 from autarky.render.standby import Revision
 from autarky.render.values import Object, canonical_json, content_hash, pretty_json
 
@@ -111,7 +111,7 @@ def _spec_and_files(component: str, pod: Object, contents: Contents) -> tuple[Ob
         move=move_of(component),
         dropped=dropped,
         read_only=frozenset(one.volume["name"] for one in volumes if one.read_only),
-        foreign=frozenset(volume["name"] for volume in kept if FOREIGN_STORAGE & volume.keys()),
+        foreign=frozenset(volume["name"] for volume in kept if is_foreign(volume)),
     )
     result = {key: value for key, value in spec.items() if key not in _OF_THE_HOSTED_SLOT}
     result |= _drain(component, spec)

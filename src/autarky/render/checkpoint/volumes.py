@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final
 
+from autarky import places
 from autarky.render import pods
 from autarky.render.checkpoint.references import Contents, Kind, Reference
 from autarky.render.checkpoint.refusal import Rule, refused
@@ -26,6 +27,12 @@ FOREIGN_STORAGE: Final = frozenset({"hostPath", "nfs", "iscsi", "fc"})
 """Storage with owners of its own, which the user of the hosted pod could write as that user."""
 KEPT: Final = FOREIGN_STORAGE | {"emptyDir", "downwardAPI", "image"}
 _OF_THE_PODS_IDENTITY = ("metadata.labels['", "metadata.annotations['")
+
+
+def is_foreign(volume: Object) -> bool:
+    """Whether it is storage with owners of its own. The node's leaf certificates are root's."""
+    path = str((volume.get("hostPath") or {}).get("path", ""))
+    return bool(FOREIGN_STORAGE & volume.keys()) and not path.startswith(f"{places.LEAVES}/")
 
 
 @dataclass(frozen=True, slots=True)

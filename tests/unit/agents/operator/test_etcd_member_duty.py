@@ -12,9 +12,11 @@ import pytest
 
 from autarky.agents.operator.etcd_members import EtcdMembers
 from autarky.agents.operator.view import View
+from autarky.decide import plane_status
+from autarky.decide.control_nodes import Step
 from autarky.model.cluster import Level
 from autarky.ports import Object
-from autarky.render import crds, etcd, etcd_members
+from autarky.render import access, crds, etcd, etcd_members
 from autarky.render.crds import API_VERSION
 from autarky.render.etcd_members import GUARD, IDEA, KIND
 from autarky.render.values import CONTROL_PLANE_WISH, SYSTEM
@@ -29,18 +31,20 @@ pytestmark = pytest.mark.looptime
 def world() -> World:
     found = World()
     found.kube.put(etcd_members.crd())
+    found.kube.put(access.inventory(a_cluster(controls=9)))
     found.kube.put(crds.control_plane(replace(a_cluster(), self_hosted=Level.ETCD)))
     found.kube.put(etcd.template_object(inputs_of(a_cluster())))
     return found
 
 
 @asynccontextmanager
-async def duty_of(world: World) -> AsyncIterator[EtcdMembers]:
+async def duty_of(world: World, steps: dict[str, Step] | None = None) -> AsyncIterator[EtcdMembers]:
+    """steps: what is decided for the nodes meanwhile, as the duty of control nodes says it."""
     view = View(world.kube, LoopClock(), lambda: None)
     watching = asyncio.create_task(view.run())
     await asyncio.sleep(1)
     try:
-        yield EtcdMembers(world.say, view, world.kube)
+        yield EtcdMembers(world.say, view, world.kube, lambda: steps or {})
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
@@ -95,10 +99,11 @@ async def test_each_control_node_gets_an_etcdmember_and_its_agent_what_it_needs(
     assert [subject["name"] for subject in binding["subjects"]] == [f"system:node:n{n}" for n in (1, 2, 3)]
 
 
-async def test_what_a_user_sets_stands_and_the_label_taken_away_removes(world: World) -> None:
+async def test_what_a_user_sets_stands_and_the_decision_that_its_node_leaves_removes(world: World) -> None:
     control(world, "n1")
     control(world, "n2")
-    async with duty_of(world) as duty:
+    steps: dict[str, Step] = {"n1": Step.NOTHING}
+    async with duty_of(world, steps) as duty:
         await rounds(duty)
         await world.kube.patch(API_VERSION, KIND, "n2", {"spec": {"state": "Removed"}})
         await rounds(duty)
@@ -106,8 +111,105 @@ async def test_what_a_user_sets_stands_and_the_label_taken_away_removes(world: W
         await world.kube.patch(API_VERSION, KIND, "n2", {"spec": {"state": "Member"}})
         control(world, "n2", wished=False)
         await rounds(duty)
+        assert (await member(world, "n2"))["spec"]["state"] == "Member"
+        steps["n2"] = Step.REMOVE_MEMBER
+        await rounds(duty)
         live = await member(world, "n2")
         assert (live["spec"]["state"], live["metadata"]["annotations"][IDEA]) == ("Removed", "Removed")
+
+
+async def states(world: World) -> dict[str, str]:
+    return {obj["metadata"]["name"]: obj["spec"]["state"] for obj in await world.kube.list(API_VERSION, KIND)}
+
+
+@pytest.mark.parametrize("step", [None, Step.REFUSE, Step.WAIT, Step.NOTHING])
+async def test_labels_that_go_from_all_nodes_at_once_remove_no_member(world: World, step: Step | None) -> None:
+    names = ("n1", "n2", "n3")
+    for name in names:
+        control(world, name)
+    steps: dict[str, Step] = {}
+    async with duty_of(world, steps) as duty:
+        await rounds(duty)
+        for name in names:
+            control(world, name, wished=False)
+            if step is not None:
+                steps[name] = step
+        await rounds(duty)
+    assert await states(world) == dict.fromkeys(names, "Member")
+
+
+async def test_a_typo_in_the_list_is_told_with_the_near_name_and_removes_no_member(world: World) -> None:
+    names = ("n1", "n2", "n3")
+    for name in names:
+        control(world, name)
+    async with duty_of(world) as duty:
+        await rounds(duty)
+        plane = await world.kube.get(API_VERSION, "ControlPlane", "cluster")
+        assert plane is not None
+        world.kube.put({**plane, "spec": {**plane["spec"], "etcd": {"members": ["n1", "n9"]}}})
+        await rounds(duty)
+        assert duty.seen is not None
+        assert "n9 is no control node (did you mean" in duty.seen.refused
+    assert await states(world) == dict.fromkeys(names, "Member")
+    status = plane_status.status([], [], [], [], [], [], duty.seen, generation=1, before={}, now="now")
+    [applied] = [one for one in status["conditions"] if one["type"] == "SpecApplied"]
+    assert (applied["status"], applied["reason"]) == ("False", "EtcdMembersRefused")
+
+
+async def test_the_list_that_is_followed_is_kept_in_the_status_and_goes_on_while_another_is_refused(
+    world: World,
+) -> None:
+    for name in ("n1", "n2", "n3"):
+        control(world, name)
+    plane = await world.kube.get(API_VERSION, "ControlPlane", "cluster")
+    assert plane is not None
+    spec = {**plane["spec"], "etcd": {"members": ["n2", "n1"]}}
+    world.kube.put({**plane, "spec": spec})
+    async with duty_of(world) as duty:
+        await rounds(duty)
+    status = plane_status.status([], [], [], [], [], [], duty.seen, generation=1, before={}, now="now")
+    assert status["etcd"] == {"members": ["n1", "n2"]}
+    world.kube.put({**plane, "spec": {**spec, "etcd": {"members": ["n1", "n9"]}}, "status": status})
+    await world.kube.delete(API_VERSION, KIND, "n2")
+    async with duty_of(world) as another_operator:
+        await rounds(another_operator)
+    assert await states(world) == {"n1": "Member", "n2": "Member"}
+
+
+async def test_of_two_that_a_list_does_not_name_the_second_is_asked_when_the_first_is_confirmed(world: World) -> None:
+    for name in ("n1", "n2", "n3"):
+        control(world, name)
+    async with duty_of(world) as duty:
+        await rounds(duty)
+        plane = await world.kube.get(API_VERSION, "ControlPlane", "cluster")
+        assert plane is not None
+        world.kube.put({**plane, "spec": {**plane["spec"], "etcd": {"members": ["n3"]}}})
+        await says(world, "n3", "Learner")
+        await rounds(duty)
+        assert await states(world) == dict.fromkeys(("n1", "n2", "n3"), "Member"), "n3 does not vote yet"
+        await says(world, "n3", "Member")
+        await rounds(duty)
+        assert await states(world) == {"n1": "Removed", "n2": "Member", "n3": "Member"}
+        await says(world, "n1", "Removed")
+        await rounds(duty)
+    assert await states(world) == {"n1": "Removed", "n2": "Removed", "n3": "Member"}
+
+
+async def test_rule_10_all_etcdmembers_that_are_deleted_are_written_anew_though_the_labels_are_gone_too(
+    world: World,
+) -> None:
+    names = ("n1", "n2", "n3")
+    for name in names:
+        control(world, name)
+    steps: dict[str, Step] = {}
+    async with duty_of(world, steps) as duty:
+        await rounds(duty)
+        for name in names:
+            await world.kube.delete(API_VERSION, KIND, name)
+            control(world, name, wished=False)
+            steps[name] = Step.REFUSE
+        await rounds(duty)
+    assert await states(world) == dict.fromkeys(names, "Member")
 
 
 async def test_rule_10_a_deleted_etcdmember_is_written_anew(world: World) -> None:

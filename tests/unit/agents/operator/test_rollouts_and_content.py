@@ -40,9 +40,13 @@ async def status_of(world: World, kube: FakeKube | None = None) -> AsyncIterator
     async with world.operator(kube) as duty:
         view, clock = duty.view, LoopClock()
         spec = Spec(world.say, view, world.kube, clock, duty)
-        etcd = EtcdMembers(world.say, view, world.kube)
-        control_nodes = ControlNodes(world.say, view, world.kube, clock, dict)
+        etcd = EtcdMembers(world.say, view, world.kube, dict)
+        control_nodes = ControlNodes(world.say, view, world.kube, clock, dict, _serves)
         yield duty, PlaneStatus(world.say, view, world.kube, clock, duty, spec, etcd, control_nodes)
+
+
+async def _serves(_url: str) -> None:
+    """Nobody is asked here."""
 
 
 async def failed(status: PlaneStatus) -> tuple[str, str]:

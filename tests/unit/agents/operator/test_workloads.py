@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from autarky.agents.operator.status import _by_slot
 from autarky.agents.operator.workloads import COMPONENTS, observe, workload
 from autarky.decide.rollback import Leader
 from unit.agents.operator.world import GOOD, SCHEDULER, World, revision_label, template
@@ -48,8 +49,9 @@ async def test_an_old_pod_that_ends_excuses_nobody_and_proves_nothing(world):
     assert await with_pods(world, new="n1", old="n1", ends=True) is Leader.OTHER
 
 
-async def test_a_standby_on_the_holders_node_proves_nothing(world):
-    assert await with_pods(world, new="n1", standby="n1") is Leader.OTHER
+@pytest.mark.parametrize("new", ["n1", "n2"])
+async def test_a_standby_on_the_holders_node_may_lead(world, new: str):
+    assert await with_pods(world, new=new, standby="n1") is Leader.STANDBY
 
 
 async def test_a_holder_whose_node_has_no_pod_of_the_component_is_nobody(world):
@@ -82,3 +84,67 @@ async def test_a_standby_api_server_counts_where_no_hosted_one_serves(world, hos
         skew = observe(duty.view, component, live, etcd_up=True).skew
     assert skew.endswith(breaks)
     assert bool(skew) == bool(breaks)
+
+
+# --- what a worker's kubelet says ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slot", ["hosted", "standby"])
+async def test_a_workers_static_pod_that_passes_for_an_api_server_vetoes_no_version(world, slot):
+    world.node("w1", control=False)
+    world.pod("kube-apiserver", "n1", {"autarky.dev/slot": "hosted"}, image="registry.example/kube-apiserver:v1.36.4")
+    forged = {"image": "registry.example/kube-apiserver:v1.30.0", "mirror": True}
+    world.pod("kube-apiserver", "w1", {"autarky.dev/slot": slot}, **forged)
+    world.deployment(SCHEDULER, GOOD)
+    component = next(one for one in COMPONENTS if one.name == SCHEDULER)
+    async with world.operator() as duty:
+        live = workload(duty.view, component)
+        assert live is not None
+        assert observe(duty.view, component, live, etcd_up=True).skew == ""
+
+
+@pytest.mark.parametrize("node", ["n1", "w1"])
+async def test_a_static_pod_that_passes_for_one_of_the_new_revision_is_not_judged(world, node):
+    world.node("w1", control=False)
+    world.deployment(SCHEDULER, GOOD)
+    labels = {"autarky.dev/slot": "hosted", "pod-template-hash": revision_label(GOOD)}
+    world.pod(SCHEDULER, node, labels, ready=False, mirror=True)
+    world.pod(SCHEDULER, node, labels, ready=False, mirror=True, ends=True)
+    own = world.pod(SCHEDULER, "n1", labels)
+    component = next(one for one in COMPONENTS if one.name == SCHEDULER)
+    async with world.operator() as duty:
+        live = workload(duty.view, component)
+        assert live is not None
+        seen = observe(duty.view, component, live, etcd_up=True)
+    assert [pod.name for pod in seen.pods] == [own["metadata"]["name"]]
+
+
+async def test_a_pod_with_the_hash_of_a_revision_and_another_owner_is_not_judged(world):
+    world.deployment(SCHEDULER, GOOD)
+    labels = {"autarky.dev/slot": "hosted", "pod-template-hash": revision_label(GOOD)}
+    somebody = {"kind": "ReplicaSet", "metadata": {"uid": "another"}}
+    world.pod(SCHEDULER, "n1", labels, owner=somebody, ready=False)
+    component = next(one for one in COMPONENTS if one.name == SCHEDULER)
+    async with world.operator() as duty:
+        live = workload(duty.view, component)
+        assert live is not None
+        assert observe(duty.view, component, live, etcd_up=True).pods == ()
+
+
+async def test_a_workers_static_pod_is_no_layer_of_the_control_plane(world):
+    world.node("w1", control=False)
+    world.pod("kube-apiserver", "n1", {"autarky.dev/slot": "hosted"})
+    world.pod("kube-scheduler", "n1", {"autarky.dev/slot": "standby"})
+    world.pod("etcd", "n1", {}, mirror=True)
+    for component, slot in (("kube-apiserver", "hosted"), ("kube-scheduler", "standby"), ("kube-proxy", "hosted")):
+        world.pod(component, "w1", {"autarky.dev/slot": slot}, ready=False, mirror=True)
+    world.pod("etcd", "w1", {}, ready=False, mirror=True)
+    world.pod("node-load-balancer", "w1", {}, mirror=True)
+    async with world.operator() as duty:
+        found = {key: len(pods) for key, pods in _by_slot(duty.view).items()}
+    assert found == {
+        ("kube-apiserver", "hosted"): 1,
+        ("kube-scheduler", "standby"): 1,
+        ("etcd", "static"): 1,
+        ("node-load-balancer", "static"): 1,
+    }

@@ -100,14 +100,20 @@ class World:
         owner: Object | None = None,
         image: str = "registry.example/x:v1.36.4",
         ends: bool = False,
+        mirror: bool = False,
     ) -> Object:
+        """`mirror`: a kubelet's, of a static pod, as every standby is. What has the hash of a ReplicaSet is its."""
         meta: Object = {
             "name": f"{component}-{next(self._numbers)}",
             "namespace": SYSTEM,
             "labels": {"k8s-app": component, **labels},
         }
-        if owner is not None:
-            meta["ownerReferences"] = [{"uid": owner["metadata"]["uid"]}]
+        owner = owner or self._replica_set(component, labels)
+        if mirror or labels.get("autarky.dev/slot") == "standby":
+            meta["annotations"] = {"kubernetes.io/config.mirror": "0f3a"}
+            meta["ownerReferences"] = [{"kind": "Node", "uid": f"uid-of-{node}", "controller": True}]
+        elif owner is not None:
+            meta["ownerReferences"] = [{"kind": owner["kind"], "uid": owner["metadata"]["uid"], "controller": True}]
         if ends:
             meta |= {"deletionTimestamp": "2026-11-21T10:00:00Z", "finalizers": ["still/there"]}
         return self.kube.put(
@@ -123,6 +129,10 @@ class World:
                 },
             }
         )
+
+    def _replica_set(self, component: str, labels: dict[str, str]) -> Object | None:
+        name = f"{component}-{labels.get('pod-template-hash')}"
+        return self.kube._objects.get(("apps/v1", "ReplicaSet", SYSTEM, name))  # it is ours
 
     def ready(self, pod: Object, *, ready: bool) -> None:
         conditions = [{"type": "Ready", "status": str(ready)}]
@@ -177,14 +187,8 @@ class World:
         if live["kind"] == "Deployment":
             made["metadata"]["labels"]["pod-template-hash"] = name
             labels = {"pod-template-hash": name}
-            self.kube.put(
-                {
-                    "apiVersion": "apps/v1",
-                    "kind": "ReplicaSet",
-                    "metadata": {**meta, "labels": labels},
-                    "spec": {"template": made},
-                }
-            )
+            meta = {**self._meta("ReplicaSet", meta["name"]), **meta, "labels": labels}
+            self.kube.put({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": meta, "spec": {"template": made}})
         else:
             labels = {"controller-revision-hash": name}
             made["metadata"]["creationTimestamp"] = None

@@ -1,0 +1,199 @@
+"""`autarky login`: work on a cluster that another machine has brought up, or whose machine was lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from autarky import places
+from autarky.cli.options import file_option, output_option
+from autarky.cli.session import LOCK, run_async, run_phases
+from autarky.errors import Problems, Unreachable, UserError
+
+if TYPE_CHECKING:
+    from autarky.model.cluster import Cluster
+    from autarky.phases.context import Context
+    from autarky.phases.login import Fetched
+    from autarky.ports import Host
+
+
+@click.command()
+@click.argument("host", required=False)
+@file_option
+@click.option(
+    "--ssh-config", type=click.Path(exists=True, dir_okay=False, resolve_path=True), help="To be used by ssh."
+)
+@output_option
+def login(host: str | None, file: Path | None, ssh_config: str | None, output: str) -> None:
+    """Fetch the state of a cluster from a control node: HOST ([USER@]NAME, ssh://…, local), or one of a FILE's.
+
+    Brings the cluster file as it was applied last, and a kubeconfig with an administrator's certificate of this
+    machine's own, signed over there. Never brings a key that the cluster has. From then on this machine can do all
+    that the one can that has brought the cluster up.
+    """
+    if (host is None) == (file is None):
+        raise click.UsageError("Name a HOST, or give the cluster file with -f FILE.")
+    run_async(lambda: _login(host, file, ssh_config, output))
+
+
+async def _login(name: str | None, file: Path | None, ssh_config: str | None, output: str) -> None:
+    from autarky.cli.wiring import load_cluster
+
+    wanted = load_cluster(file, None) if file is not None else None
+    ssh_config = ssh_config or (wanted.ssh_config if wanted is not None else None)
+    async with _control_node(name, wanted, ssh_config) as (host, fetched):
+        if wanted is not None and wanted.name != fetched.cluster:
+            raise UserError(f"{file} is of the cluster {wanted.name}, its host {host.name} of {fetched.cluster}")
+        found = await _fetch(host, fetched, wanted, ssh_config, output)
+    if wanted is not None:
+        _compare(wanted, found, file)
+    if output != "json":
+        click.echo(_how_to_use(found.name))
+
+
+async def _fetch(host: Host, fetched: Fetched, wanted: Cluster | None, ssh_config: str | None, output: str) -> Cluster:
+    """Into the cluster's directory, under its lock."""
+    from autarky.cli.wiring import connect
+    from autarky.config import dump
+    from autarky.engine.lock import exclusive
+    from autarky.phases import login
+    from autarky.pki import PkiStore
+    from autarky.render.values import pretty_json
+    from autarky.workflows.login import phases
+
+    directory = places.cluster_dir(fetched.cluster)
+    pki = PkiStore(directory / "pki")
+    await login.refuse_another_ca(pki, fetched)
+    document, nodes = fetched.document, fetched.nodes
+    if document is None:
+        with exclusive(directory / LOCK, "autarky login", now=time.time()):
+            await login.sign_administrators(host, pki, fetched.ca, timedelta(days=365))
+        document, nodes = await login.record_of_the_api(lambda servers, one: connect(directory, servers, one), fetched)
+    found = _cluster(document, ssh_config, wanted)
+    context = _context(found, nodes)
+    try:
+        await run_phases(
+            "login",
+            f"cluster {found.name}",
+            phases(host, fetched.ca, pretty_json(dump(found))),
+            context,
+            output=output,
+            directory=directory,
+            hosts_locked=lambda _command, _tell: nullcontext(),
+        )
+    finally:
+        await context.close()
+    return found
+
+
+def _cluster(document: Any, ssh_config: str | None, wanted: Cluster | None) -> Cluster:
+    """The cluster of the record, with what is of this machine."""
+    import json
+
+    from autarky.config import loads
+    from autarky.payload import default_version, known_versions
+
+    where = "the record of the cluster on its control node"
+    found = loads(json.dumps(document), where, default_version=default_version(), known_versions=known_versions())
+    directory = wanted.certificates.ca_directory if wanted is not None else None
+    return replace(found, ssh_config=ssh_config, certificates=replace(found.certificates, ca_directory=directory))
+
+
+def _context(found: Cluster, nodes: Any) -> Context:
+    """With the addresses and founders of the record, and the nodes that the file has not."""
+    from autarky.cli.wiring import build_context
+    from autarky.phases.members import nodes_of
+
+    known = nodes_of(nodes)
+    context = build_context(found)
+    members = tuple(
+        replace(node, address=known[node.name].address, founder=known[node.name].founder)
+        if node.name in known
+        else node
+        for node in found.nodes
+    )
+    context.cluster = replace(found, nodes=members)
+    names = {node.name for node in found.nodes}
+    context.surplus = tuple(node for name, node in known.items() if name not in names)
+    return context
+
+
+@asynccontextmanager
+async def _control_node(
+    name: str | None, wanted: Cluster | None, ssh_config: str | None
+) -> AsyncIterator[tuple[Host, Fetched]]:
+    """The host that was named, or the first control node of the file that can sign, and what it says."""
+    from autarky.phases.login import fetch
+
+    if name is not None:
+        host = _named(name, ssh_config)
+        try:
+            yield host, await fetch(host)
+        finally:
+            await host.close()
+        return
+    assert wanted is not None  # noqa: S101 # for mypy: one of both is given
+    context = _of_file(wanted)
+    try:
+        yield await _first(context)
+    finally:
+        await context.close()
+
+
+def _named(name: str, ssh_config: str | None) -> Host:
+    from autarky.hosts import LocalHost, SshHost
+
+    if name == "local":
+        return LocalHost(name)
+    if name.startswith("lab:"):
+        raise UserError("a test host is known only by its cluster's file", fix="autarky login -f FILE")
+    url = name if name.startswith("ssh://") else f"ssh://{name}"
+    return SshHost(url.removeprefix("ssh://"), url, sockets=places.state_dir() / "ssh", config=ssh_config)
+
+
+def _of_file(wanted: Cluster) -> Context:
+    from autarky.cli.wiring import build_context
+
+    return build_context(wanted)
+
+
+async def _first(context: Context) -> tuple[Host, Fetched]:
+    from autarky.phases.login import fetch
+
+    problems: list[UserError] = []
+    # Not the workers: what one says of the cluster and its CA is only its own word. A control node that a label has
+    # made is asked when it is named.
+    for node in context.cluster.control_nodes:
+        host = context.machines.host(node.name)
+        if host is None:
+            problems.append(UserError(f"the machine of node {node.name} ({node.host}) does not run"))
+            continue
+        try:
+            return host, await fetch(host)
+        except (Unreachable, UserError) as error:
+            problems.append(UserError(str(error)))
+    raise Problems(f"no host of the cluster {context.cluster.name} could be asked", problems)
+
+
+def _compare(wanted: Cluster, found: Cluster, file: Path | None) -> None:
+    """Say where the file is not the one that was applied last."""
+    from autarky.config import dump
+    from autarky.render.cluster_record import portable
+
+    if portable(dump(wanted)) != portable(dump(found)):
+        click.echo(
+            f"{file} is not what was applied last; see `autarky plan -f {file}`, and {places.cluster_dir(found.name)}"
+            "/cluster.json for that",
+            err=True,
+        )
+
+
+def _how_to_use(name: str) -> str:
+    return f"cluster {name} is known here: {places.cluster_dir(name)}\n\n  autarky status --cluster {name}"

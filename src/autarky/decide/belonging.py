@@ -1,0 +1,99 @@
+"""Whose a host is: this state directory's cluster, another one's, or nobody's.
+
+Contract: pure. A host belongs to a cluster by the fingerprint of that cluster's CA; a name is no proof, since two
+clusters may have the same one, and a second workstation has the same file with other keys. A host that has a marker
+and is not proven to be ours is never touched (rule 2: unknown is not down, and not free either).
+
+Invariants: without a CA of our own no host that has a marker is ours. A marker that names another CA is never ours. A
+host without a marker belongs to nobody: what is on its disk is for the preflight checks.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+SHOWN = 16
+"""Digits of a fingerprint that people are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a host says. cluster, ca: its marker's; None where the marker cannot be read, or has none (one of an older
+    release has no fingerprint). disk: the fingerprint of the CA on its disk."""
+
+    cluster: str | None
+    ca: str | None
+    disk: str | None
+    version: str | None = None
+    """Of Kubernetes, in the marker; one of an older release has none."""
+
+    @classmethod
+    def of(cls, marker: bytes, disk: str | None) -> Said:
+        """Never raises: a marker that is torn says nothing."""
+        try:
+            content = json.loads(marker)
+        except ValueError:
+            content = None
+        if not isinstance(content, dict):
+            return cls(None, None, disk)
+        cluster, ca, version = (_text(content.get(key)) for key in ("cluster", "ca", "version"))
+        return cls(cluster, ca, disk, version)
+
+    @property
+    def proven(self) -> str | None:
+        """The fingerprint that counts: of the marker, else of the CA on the disk."""
+        return self.ca or self.disk
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """The cluster that this state directory has. ca: the fingerprint of its CA, None where it has none yet."""
+
+    cluster: str
+    ca: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a host must not be touched, as a clause after its name, and what goes on."""
+
+    seen: str
+    go_on: str
+
+
+def refuse(said: Said, ours: Ours, *, login: str, known_to_api: bool = False, by_name: bool = False) -> Refusal | None:
+    """Why the host is not ours; None where it is.
+
+    login: the command that fetches the state of the host's cluster. known_to_api: whether the API, which our CA
+    verifies, has the host's node. by_name: whether a marker of an older release is enough, where no CA is on the disk:
+    for taking the cluster away, which may have been cut when the CA was gone already.
+    """
+    if said.cluster is not None and said.cluster != ours.cluster:
+        go_on = f"take that cluster down first (`autarky down --cluster {said.cluster}`), or name another host"
+        return Refusal(f"belongs to the cluster {said.cluster}", go_on)
+    whose = f"a cluster {said.cluster}" if said.cluster is not None else "a cluster (its marker cannot be read)"
+    if ours.ca is None:
+        seen = f"belongs to {whose}{_by(said.proven)}, of which this state directory has nothing"
+        return Refusal(seen, f"{login} fetches it")
+    if said.proven is not None:
+        if said.proven == ours.ca:
+            return None
+        seen = f"belongs to another cluster of the same name: its CA is {_short(said.proven)}, ours {_short(ours.ca)}"
+        return Refusal(seen, f"{login} in another state directory (XDG_STATE_HOME), or name another host")
+    if said.cluster is not None and (known_to_api or by_name):
+        return None
+    seen = f"has the marker of {whose} that names no CA, and has no CA on its disk"
+    return Refusal(seen, "look whose it is; if nobody's, remove /var/lib/autarky/state/node.json there")
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _by(ca: str | None) -> str:
+    return "" if ca is None else f" whose CA is {_short(ca)}"
+
+
+def _short(ca: str) -> str:
+    return ca[:SHOWN]

@@ -1,0 +1,84 @@
+"""What nodes tell of the certificates on their disks, and what follows from it. Pure.
+
+A control node's agent renews what it keeps at two thirds of its life; kubelets renew their own. So a certificate that
+is near its end is one that could not be renewed, and that is what is told: which, until when, and why.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+ANNOTATION = "autarky.dev/certificates"
+"""On a Node, by its own agent: the ends of its certificates, and why one is not renewed."""
+_MOST, _NAME, _LEAVES = 300, 64, 40
+"""Letters of a reason and of a name, and how many certificates: a node tells them, and may make them up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """ends: certificate → when it ends. trouble: certificate → why it is not renewed, a clause."""
+
+    ends: Mapping[str, datetime] = field(default_factory=dict)
+    trouble: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def first(self) -> tuple[str, datetime] | None:
+        """The one that ends first."""
+        return min(self.ends.items(), key=lambda one: (one[1], one[0]), default=None)
+
+
+def text(told: Told) -> str:
+    """The annotation."""
+    ends = {name: stamp(end) for name, end in sorted(told.ends.items())}
+    trouble = {name: why[:_MOST] for name, why in sorted(told.trouble.items())}
+    return json.dumps({"ends": ends, **({"trouble": trouble} if trouble else {})}, ensure_ascii=False)
+
+
+def read(metadata: Mapping[str, Any]) -> Told | None:
+    """What a Node's annotation tells; None where it tells nothing that can be understood. It is the node's own word."""
+    said = (metadata.get("annotations") or {}).get(ANNOTATION) or ""
+    try:
+        found = json.loads(said)
+        ends = {str(name)[:_NAME]: _time(end) for name, end in islice(found["ends"].items(), _LEAVES)}
+        trouble = islice((found.get("trouble") or {}).items(), _LEAVES)
+        return Told(ends, {str(name)[:_NAME]: str(why)[:_MOST] for name, why in trouble})
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def wrong(nodes: Mapping[str, Told], now: datetime) -> list[str]:
+    """A sentence for each certificate that has ended, or that is not renewed though it should be."""
+    return [sentence for node, told in sorted(nodes.items()) for sentence in _wrong(node, told, now)]
+
+
+def _wrong(node: str, told: Told, now: datetime) -> Iterable[str]:
+    ended = sorted(name for name, end in told.ends.items() if end <= now)
+    for name in sorted({*ended, *told.trouble}):
+        why = f": {told.trouble[name]}" if name in told.trouble else ""
+        end = told.ends.get(name)
+        until = "" if end is None else f" has ended at {stamp(end)}" if end <= now else f" ends at {stamp(end)}"
+        yield f"{name} on {node}{until or ' is not there'}{why}"
+
+
+def earliest(nodes: Mapping[str, Told]) -> tuple[str, str, datetime] | None:
+    """(node, certificate, end) of the one that ends first of all."""
+    found: Sequence[tuple[datetime, str, str]] = [
+        (first[1], node, first[0]) for node, told in nodes.items() if (first := told.first) is not None
+    ]
+    if not found:
+        return None
+    end, node, name = min(found)
+    return node, name, end
+
+
+def stamp(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _time(value: object) -> datetime:
+    return datetime.strptime(str(value), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)

@@ -1,0 +1,42 @@
+"""Whose a host is, asked of the host and, where that is not enough, of the API (decide/belonging.py)."""
+
+from __future__ import annotations
+
+from autarky import places
+from autarky.decide.belonging import Refusal, Said, refuse
+from autarky.errors import ApiError, Unreachable
+from autarky.model.fingerprint import fingerprint
+from autarky.phases.context import Context
+from autarky.ports import Host
+
+CA = f"{places.PKI}/ca.crt"
+
+
+async def said_by(host: Host, marker: bytes) -> Said:
+    """What the host says, whose marker has been read."""
+    return Said.of(marker, fingerprint(await host.read(CA)))
+
+
+async def refusal(context: Context, name: str, said: Said, *, by_name: bool = False) -> Refusal | None:
+    """Why the host of this node must not be touched; None where it is of our own cluster."""
+    known = said.proven is None and await _known_to_api(context, name)
+    return refuse(said, context.ours, login=login_command(context, name), known_to_api=known, by_name=by_name)
+
+
+async def _known_to_api(context: Context, name: str) -> bool:
+    """Whether the API has that node. It is our cluster's: our CA verifies it, and it lets our certificate in."""
+    if context.ours.ca is None or not await context.api_answers():
+        return False
+    try:
+        return await context.kube().get("v1", "Node", name) is not None
+    except (Unreachable, ApiError):
+        return False
+
+
+def login_command(context: Context, name: str) -> str:
+    """The command that fetches the state of the cluster on this node's host."""
+    known = {node.name: node.host for node in context.whole.nodes}
+    host = known.get(name)
+    if host is None or host.driver == "lab":
+        return "`autarky login -f FILE`"
+    return f"`autarky login {host}`"

@@ -1,0 +1,84 @@
+"""What `up` renders from and this state directory has not, or has in an older form: lent by a control node for the run.
+
+After `autarky login` a state directory has the cluster's CA and an administrator's certificate, and no other key. What
+Secrets and control nodes' files are compared with is read from a control node over the connection to its host, into
+memory, and never written here. The machine that made the cluster takes from there what another one has issued since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from autarky import places
+from autarky.errors import ApiError, Conflict, Unreachable
+from autarky.model.cluster import Node
+from autarky.model.fingerprint import fingerprint
+from autarky.phases.context import Context
+from autarky.ports import Host
+from autarky.render import cluster_record
+from autarky.render.values import SYSTEM
+
+ROOTS = (
+    "ca.crt",
+    "ca.key",
+    "front-proxy-ca.crt",
+    "front-proxy-ca.key",
+    "sa.key",
+    "sa.pub",
+    "etcd/ca.crt",
+    "etcd/ca.key",
+)
+
+
+async def borrow(context: Context) -> None:
+    """Ask the control nodes, those first that founded the cluster, until one lends. Unreachable where it is needed and
+    none does."""
+    context.lender = None
+    context.pki.lend({})
+    for node in _candidates(context):
+        host = context.machines.host(node.name)
+        lent = await _lent_by(context, host) if host is not None else {}
+        if lent:
+            context.pki.lend(lent)
+            context.lender = node.name
+            return
+    if context.pki.borrows:
+        raise Unreachable(
+            f"this state directory has no key of the cluster {context.cluster.name}'s CA (`autarky login` never brings "
+            "one), and no control node that has it answers: power one on"
+        )
+
+
+def _candidates(context: Context) -> list[Node]:
+    """Hosts that answer and are the cluster's. Only who has no keys looks beyond the control nodes of the file."""
+    nodes = [node for node in context.present(context.cluster.nodes) if node.name in context.owners]
+    nodes.sort(key=lambda node: (not node.founder, not node.control_plane))
+    return [node for node in nodes if node.control_plane or context.pki.borrows]
+
+
+async def _lent_by(context: Context, host: Host) -> dict[str, bytes]:
+    keys = cluster_record.read_keys(await host.read(places.CLUSTER_KEYS))
+    if not context.pki.borrows:
+        return keys
+    read = await asyncio.gather(*(host.read(f"{places.PKI}/{name}") for name in ROOTS))
+    roots = {name: content for name, content in zip(ROOTS, read, strict=True) if content is not None}
+    if "ca.key" not in roots or fingerprint(roots.get("ca.crt")) != context.ours.ca:
+        return {}
+    return keys | roots
+
+
+async def refuse_old_file(context: Context) -> None:
+    """Conflict where another machine has applied another file since this one was kept here. Without an API nobody can
+    say so."""
+    if context.known is None or not context.owners or not await context.api_answers():
+        return
+    try:
+        found = await context.kube().get("v1", "ConfigMap", cluster_record.CONFIG_MAP, SYSTEM)
+    except (Unreachable, ApiError):
+        return
+    record = cluster_record.read(((found or {}).get("data") or {}).get(cluster_record.FILE_KEY, "").encode())
+    if record is not None and record[0] not in context.known:
+        raise Conflict(
+            f"another machine has applied another file to the cluster {context.cluster.name} since this one was kept "
+            "here\n  fix: `autarky login HOST` (a control node) fetches that one; `autarky up -f FILE` replaces it"
+        )

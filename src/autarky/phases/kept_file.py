@@ -1,0 +1,80 @@
+"""The cluster's own file, `cluster.json` in its directory: what later commands know of the cluster.
+
+Contract: written only when what it says was not refused; and, where a cluster is known already, only when all of its
+hosts that exist could be asked. A file that was refused would mislead every later command.
+
+Another machine may apply another file. A command that works by the kept one is told so (`borrow.refuse_old_file`). What
+was kept here before, back to the last `up` that ended well, is remembered for that: while a command was stopped on its
+way the cluster may have either.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from autarky.engine.phase import Change
+from autarky.phases.context import Context
+from autarky.render.cluster_record import portable
+from autarky.render.values import pretty_json
+from autarky.store import write_private
+
+NAME = "cluster.json"
+_BEFORE = "cluster.before.json"
+
+
+def changes(context: Context, *, all_seen: bool) -> list[Change]:
+    """What `keep` would do. all_seen: whether no host was left unasked."""
+    there = _there(context)
+    if context.file_content in (b"", there) or (there is not None and not all_seen):
+        return []
+    return [Change(f"keep the cluster file as {context.directory / NAME}")]
+
+
+def keep(context: Context, *, all_seen: bool) -> None:
+    if changes(context, all_seen=all_seen):
+        write(context.directory, context.file_content)
+
+
+def write(directory: Path, content: bytes) -> None:
+    """Keep this file, and remember what was kept before it."""
+    old = _file(directory)
+    if old is not None and pretty_json(old) != content:
+        write_private(directory / _BEFORE, pretty_json([*_before(directory), portable(old)]))
+    write_private(directory / NAME, content)
+
+
+def settle(directory: Path) -> None:
+    """What is kept is what was applied."""
+    (directory / _BEFORE).unlink(missing_ok=True)
+
+
+def known(context: Context) -> list[dict[str, Any]]:
+    """The files that this machine knows the cluster by: the one to be applied, the one that is kept, those before."""
+    found = [context.document, _file(context.directory)]
+    return [*(portable(document) for document in found if document is not None), *_before(context.directory)]
+
+
+def _there(context: Context) -> bytes | None:
+    try:
+        return (context.directory / NAME).read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _file(directory: Path) -> dict[str, Any] | None:
+    found = _read(directory / NAME)
+    return found if isinstance(found, dict) and "spec" in found else None
+
+
+def _before(directory: Path) -> list[Any]:
+    found = _read(directory / _BEFORE)
+    return found if isinstance(found, list) else []
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,248 @@
+"""Changed settings of kubelets that run: applied with a restart, one node at a time, and taken back where the kubelet
+is not well with them.
+
+A restart hurts no pod: the unit ends the kubelet's process only (KillMode=process), and the kubelet finds its pods
+again. `standby boot`, which the unit runs first, does nothing while the hosted API server answers on its port.
+
+On the host: SETTLED has the digest of the settings with which the kubelet was last seen well (or was first started);
+FORMER has the settings before a change, while it is under way.
+
+Contract: safe to be killed at any moment. FORMER is written before the new settings and removed after the verdict, and
+holds what was well: settings that were not judged never come into it. SETTLED is written after the verdict, so that a
+change that was not judged is applied again. A kubelet that does not run gets its settings from `prepare`.
+
+Danger: a host of an older release has no SETTLED, and may have settings that its kubelet never read: its kubelet is
+restarted once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from autarky import places
+from autarky.decide.kubelet_restart import Seen, Verdict, judge
+from autarky.decide.pods import is_ready
+from autarky.engine.deadline import poll_until
+from autarky.engine.phase import Change
+from autarky.errors import ApiError, TimedOut, Unreachable, UserError
+from autarky.model import ports
+from autarky.model.cluster import Node
+from autarky.model.files import File
+from autarky.phases import members
+from autarky.phases.context import Context
+from autarky.ports import Host, Progress
+from autarky.render import node as render_node
+from autarky.render.values import Inputs
+
+SETTLED = f"{places.HOST_ROOT}/state/kubelet-settings"
+FORMER = f"{places.HOST_ROOT}/state/kubelet-former"
+PATHS = (render_node.KUBELET_CONFIG, render_node.KUBELET_UNIT)
+LIMIT = 120.0
+"""Seconds for which a restarted kubelet may be unwell. It is heard of within 10 s; a slow machine takes longer."""
+
+
+class _Failed(Exception):
+    """The kubelet is not well with its settings; the text says what was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigureKubelets:
+    name: str = "configure-kubelets"
+    title: str = "Apply changed settings of kubelets"
+    timeout: float = 1800
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        if not context.addresses_known or context.payload is None or not context.pki.complete():
+            return []
+        changes = [(node, await _unsettled(context, node)) for node in _nodes(context)]
+        return [Change(f"restart the kubelet of {node.name} {why}; no pod is touched") for node, why in changes if why]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        """Workers first: of all kubelets, those of control nodes should meet a mistake last."""
+        for node in sorted(_nodes(context), key=lambda node: (node.control_plane, node.name)):
+            if await _unsettled(context, node):
+                await _apply(context, node, progress)
+
+
+def _nodes(context: Context) -> list[Node]:
+    return [members.as_it_joins(node) for node in context.present(context.cluster.nodes)]
+
+
+def settings(inputs: Inputs, node: Node) -> list[File]:
+    """What the kubelet reads at its start, and we may change."""
+    return [file for file in render_node.kubelet_files(inputs, node) if file.path in PATHS]
+
+
+def settled(files: Sequence[File]) -> File:
+    """The record that the kubelet runs with these settings."""
+    return File(SETTLED, f"{_digest(files)}\n".encode())
+
+
+def _digest(files: Sequence[File]) -> str:
+    return sha256(b"\0".join(file.content for file in sorted(files, key=lambda file: file.path))).hexdigest()
+
+
+async def kubelet_runs(host: Host) -> bool:
+    return (await host.run(["systemctl", "is-active", "kubelet"], check=False)).text == "active"
+
+
+async def _unsettled(context: Context, node: Node) -> str:
+    """Why the kubelet is to be started anew, as a clause; "" where it need not be."""
+    host = context.machines.host(node.name)
+    if host is None or not await kubelet_runs(host):
+        return ""
+    wanted = settings(context.inputs(), node)
+    different = [file.path for file in wanted if await host.read(file.path) != file.content]
+    if different:
+        return f"with its new settings ({', '.join(different)})"
+    return "" if await host.read(SETTLED) == settled(wanted).content else "with its settings, which it has not read yet"
+
+
+# --- a change --------------------------------------------------------------------------------------------------
+
+
+async def _apply(context: Context, node: Node, progress: Progress) -> None:
+    host, wanted = context.host(node), settings(context.inputs(), node)
+    was_ready = await _is_ready(context, node)
+    former = await _keep_former(host)
+    try:
+        await _restart_with(context, node, wanted, progress, was_ready=was_ready)
+    except _Failed as failure:
+        said = await _last_words(host)
+        await _take_back(context, node, former, progress, was_ready=was_ready)
+        raise UserError(
+            f"node {node.name}: its kubelet is not well with the new settings ({failure}), so that it has the former"
+            f" ones again. It said last:\n{said}",
+            fix="mend spec.extraArgs.kubelet (or what else was changed) in the file, and run `autarky up` again",
+        ) from failure
+    await host.write_files([settled(wanted)])
+    await _forget_former(host)
+    progress.note(f"the kubelet of {node.name} runs with its new settings")
+
+
+async def _keep_former(host: Host) -> list[File]:
+    """The settings to go back to: those of a change that was cut, unless those that are there now were judged since."""
+    there = await _read(host, PATHS)
+    kept = await _read(host, [_former(path) for path in PATHS])
+    if len(kept) < len(PATHS) or await host.read(SETTLED) == settled(there).content:
+        await host.write_files([File(_former(file.path), file.content, file.mode) for file in there])
+        return there
+    return [File(path, file.content, file.mode) for path in PATHS for file in kept if file.path == _former(path)]
+
+
+async def _forget_former(host: Host) -> None:
+    await host.remove([_former(path) for path in PATHS])
+
+
+def _former(path: str) -> str:
+    return f"{FORMER}/{path.rpartition('/')[2]}"
+
+
+async def _read(host: Host, paths: Sequence[str]) -> list[File]:
+    found = [(path, await host.read(path)) for path in paths]
+    return [File(path, content) for path, content in found if content is not None]
+
+
+async def _take_back(
+    context: Context, node: Node, former: Sequence[File], progress: Progress, *, was_ready: bool
+) -> None:
+    try:
+        await _restart_with(context, node, former, progress, was_ready=was_ready)
+    except _Failed as failure:
+        said = await _last_words(context.host(node))
+        raise UserError(
+            f"node {node.name}: its kubelet is well neither with its new settings nor with the former ones ({failure})."
+            f" It said last:\n{said}",
+            fix=f"see `autarky logs kubelet`, and what else has changed on {node.name}",
+        ) from failure
+    await _forget_former(context.host(node))
+    progress.note(f"the kubelet of {node.name} has its former settings again")
+
+
+async def _restart_with(
+    context: Context, node: Node, files: Sequence[File], progress: Progress, *, was_ready: bool
+) -> None:
+    """Raises _Failed where the kubelet is not well afterwards."""
+    host = context.host(node)
+    await host.write_files(files)
+    await host.run(["systemctl", "daemon-reload"])
+    await host.run(["systemctl", "restart", "kubelet"], timeout=90)
+    # A restart in the midst of systemd's own leaves its count as it was, which was that of other settings.
+    await host.run(["systemctl", "reset-failed", "kubelet"], check=False)
+    before = ""
+    last = Verdict(well=False, failed=False, missing="nothing was seen of it")
+
+    async def is_judged() -> str | None:
+        nonlocal before, last
+        beat = await _heartbeat(context, node)
+        before = before or beat  # the first that is seen may be of before the restart
+        last = judge(await _look(context, node, heard=bool(beat) and beat != before), was_ready=was_ready)
+        return None if last.well or last.failed else last.missing
+
+    try:
+        what = f"the kubelet of {node.name} is well with its settings"
+        await poll_until(what, is_judged, timeout=LIMIT, progress=progress, clock=context.clock)
+    except TimedOut:
+        raise _Failed(f"{last.missing} after {LIMIT:.0f} s") from None
+    if last.failed:
+        raise _Failed(last.missing)
+
+
+# --- looking -----------------------------------------------------------------------------------------------------
+
+
+_STATE = "systemctl show kubelet --property=ActiveState,NRestarts"
+_HEALTH = 'exec 3<>/dev/tcp/127.0.0.1/{port} && printf "GET /healthz HTTP/1.0\\r\\n\\r\\n" >&3 && timeout 5 cat <&3'
+_ERROR = re.compile(r"^[EF]\d{4} |\berr=|^Error")
+"""klog's errors, and those of the command line."""
+_JOURNAL = ("journalctl", "_SYSTEMD_UNIT=kubelet.service", "--lines=60", "--no-pager", "--output=cat")
+
+
+async def _look(context: Context, node: Node, *, heard: bool) -> Seen:
+    host = context.host(node)
+    said = (await host.run(_STATE.split(), check=False)).text.splitlines()
+    state = dict(line.split("=", 1) for line in said if "=" in line)
+    return Seen(
+        active=state.get("ActiveState") == "active",
+        restarts=int(state.get("NRestarts") or 0),
+        healthy=await _is_healthy(context, host),
+        heartbeat=heard,
+        ready=await _is_ready(context, node),
+    )
+
+
+async def _is_healthy(context: Context, host: Host) -> bool | None:
+    """None where the user's arguments have taken the port away, or moved it off the loopback address."""
+    given = context.cluster.extra_args.get("kubelet", {})
+    port = str(given.get("healthz-port", ports.KUBELET_HEALTH))
+    if port == "0" or "healthz-bind-address" in given:
+        return None
+    said = await host.run(["bash", "-c", _HEALTH.format(port=port)], check=False)
+    return " 200 " in said.text.partition("\r\n")[0] + " "
+
+
+async def _heartbeat(context: Context, node: Node) -> str:
+    """When the node's kubelet has renewed its lease last, in its own words; only whether it changes counts."""
+    try:
+        lease = await context.kube().get("coordination.k8s.io/v1", "Lease", node.name, "kube-node-lease")
+    except (Unreachable, ApiError):
+        return ""
+    return str((lease or {}).get("spec", {}).get("renewTime", ""))
+
+
+async def _is_ready(context: Context, node: Node) -> bool:
+    try:
+        live = await context.kube().get("v1", "Node", node.name)
+    except (Unreachable, ApiError):
+        return False
+    return live is not None and is_ready(live)
+
+
+async def _last_words(host: Host) -> str:
+    """The kubelet's last lines; of those the errors, where there are some."""
+    lines = [line.strip() for line in (await host.run(list(_JOURNAL), check=False)).text.splitlines() if line.strip()]
+    errors = [line for line in lines if _ERROR.search(line)]
+    return "\n".join(f"  {line[:400]}" for line in (errors or lines)[-3:]) or "  (nothing)"

@@ -1,0 +1,157 @@
+"""Fetching the state of a cluster from one of its control nodes (`autarky login`).
+
+Contract: nothing on the host is changed. Keys are made here, and signed there; no key that the cluster has comes here.
+What is fetched is believed because it comes over the connection to the host, which is the one that `up` trusts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from autarky import places
+from autarky.decide.belonging import Said
+from autarky.engine.phase import Change
+from autarky.errors import ApiError, Unreachable, UserError
+from autarky.model import ports
+from autarky.model.files import CertSpec
+from autarky.model.fingerprint import fingerprint
+from autarky.phases import kept_file, signing
+from autarky.phases.context import Connect, Context
+from autarky.pki import PkiStore
+from autarky.pki.signing import Request, is_good
+from autarky.ports import Host, Progress
+from autarky.render import cluster_record
+from autarky.render.certificates import ADMINISTRATORS, administrator
+from autarky.render.values import SYSTEM
+from autarky.store import write_private
+
+CA = "ca.crt"
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What a control node says. document, nodes: of its record; None where it has none on its disk."""
+
+    cluster: str
+    ca: bytes
+    address: str
+    document: Mapping[str, Any] | None
+    nodes: Mapping[str, Any]
+
+
+async def fetch(host: Host) -> Fetched:
+    """Look at the host. UserError where it is no control node that could sign."""
+    marker = await host.read(places.NODE_MARKER)
+    ca = await host.read(f"{places.PKI}/{CA}")
+    if marker is None or ca is None:
+        raise UserError(f"host {host.name} belongs to no cluster", fix="name a control node of the cluster")
+    said = Said.of(marker, fingerprint(ca))
+    if said.cluster is None:
+        raise UserError(f"host {host.name}: {places.NODE_MARKER} cannot be read", fix="name another control node")
+    if said.ca is not None and said.ca != said.disk:
+        raise UserError(
+            f"host {host.name}: its marker names another CA than the one in {places.PKI}",
+            fix="name another control node, and look what was changed on this one",
+        )
+    if not (await host.digests([f"{places.PKI}/ca.key"])):
+        raise UserError(
+            f"host {host.name} holds no CA key, so that nothing can be signed there",
+            fix="name a control node: each of them has the CA keys",
+        )
+    record = cluster_record.read(await host.read(places.CLUSTER_RECORD))
+    document, nodes = record if record is not None else (None, {})
+    return Fetched(said.cluster, ca, (await host.facts()).address, document, nodes)
+
+
+async def refuse_another_ca(pki: PkiStore, fetched: Fetched) -> None:
+    """UserError where this state directory has a cluster of that name already, which is another one."""
+    ours, theirs = pki.fingerprint(), fingerprint(fetched.ca)
+    if ours is not None and ours != theirs:
+        raise UserError(
+            f"this state directory has another cluster {fetched.cluster}: its CA is {ours[:16]}, that of the host "
+            f"{str(theirs)[:16]}",
+            fix="set XDG_STATE_HOME to another directory, or take the other cluster down first",
+        )
+
+
+def due(pki: PkiStore, ca: bytes, life: timedelta) -> list[CertSpec]:
+    """The administrators' certificates that this state directory lacks."""
+    now = datetime.now(UTC)
+    specs = [administrator(name) for name in ADMINISTRATORS]
+    return [s for s in specs if not pki.complete(s.name) or not is_good(pki.read(s.name), ca, now, life)]
+
+
+async def sign_administrators(host: Host, pki: PkiStore, ca: bytes, life: timedelta) -> None:
+    """Make the keys here and have them signed there."""
+    requests = [Request.new(spec, "EC") for spec in due(pki, ca, life)]
+    if not requests:
+        return
+    certificates = await signing.sign(host, requests, life)
+    await asyncio.to_thread(write_private, pki.directory / CA, ca)
+    for request, certificate in zip(requests, certificates, strict=True):
+        pki.accept(request, certificate, keep=True)
+        if not is_good(pki.read(request.spec.name), ca, datetime.now(UTC), life):
+            raise UserError(f"what {host.name} has signed for {request.spec.name} is of no use")
+
+
+async def record_of_the_api(connect: Connect, fetched: Fetched) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The record, where the host has none on its disk: as the API server behind its load balancer has it."""
+    kube = connect([f"https://{fetched.address}:{ports.NLLB_API}"], ADMINISTRATORS[1])
+    try:
+        found = await kube.get("v1", "ConfigMap", cluster_record.CONFIG_MAP, SYSTEM)
+    except (Unreachable, ApiError) as error:
+        fix = "name a control node that founded the cluster: its disk has the record"
+        raise UserError(_no_record(fetched, str(error)), fix=fix) from error
+    finally:
+        await kube.close()
+    record = cluster_record.read(((found or {}).get("data") or {}).get(cluster_record.FILE_KEY, "").encode())
+    if record is None:
+        raise UserError(
+            _no_record(fetched, "the API has none either"), fix="run `autarky up` of this release on the other machine"
+        )
+    return record
+
+
+def _no_record(fetched: Fetched, why: str) -> str:
+    return f"the host has no record of the cluster {fetched.cluster}, which `autarky up` leaves there, and {why}"
+
+
+@dataclass(frozen=True, slots=True)
+class SignAdministrators:
+    """Certificates of this machine's own, by which it acts in the cluster."""
+
+    host: Host
+    ca: bytes
+    name: str = "sign-administrators"
+    title: str = "Have the administrator's certificates signed"
+    timeout: float = 120
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        life = timedelta(days=context.cluster.certificates.leaf_days)
+        return [Change(f"have {spec.name} signed on {self.host.name}") for spec in due(context.pki, self.ca, life)]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        life = timedelta(days=context.cluster.certificates.leaf_days)
+        await sign_administrators(self.host, context.pki, self.ca, life)
+
+
+@dataclass(frozen=True, slots=True)
+class KeepFile:
+    """The cluster file as it was applied last, in this state directory."""
+
+    content: bytes
+    name: str = "keep-file"
+    title: str = "Keep the cluster file"
+    timeout: float = 10
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        path = context.directory / kept_file.NAME
+        return [] if path.exists() and path.read_bytes() == self.content else [Change(f"write {path}")]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        write_private(context.directory / kept_file.NAME, self.content)
+        kept_file.settle(context.directory)

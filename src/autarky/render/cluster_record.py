@@ -1,0 +1,85 @@
+"""What control nodes keep of a cluster for whoever works on it: so that the machine that ran `up` may be lost.
+
+On the disk of a founder, root only, and the first of them in the API as well (ConfigMap kube-system/autarky-cluster):
+
+    /var/lib/autarky/state/cluster.json        the cluster file as applied last, and the nodes with their addresses
+    /var/lib/autarky/state/cluster-keys.json   the leaf certificates that `up` renders from, with their keys
+
+Contract: pure. The record holds no secret, and nothing of the machine that applied it. The keys are those that control
+nodes hold anyway, in other places; those of administrators and of CAs are not among them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+from autarky import places
+from autarky.model.files import CertSpec, File
+from autarky.render.certificates import ADMINISTRATORS
+from autarky.render.values import SYSTEM, Credentials, Inputs, Object, metadata, pretty_json
+
+CONFIG_MAP = "autarky-cluster"
+FILE_KEY = "cluster.json"
+CA_KEY = "ca-sha256"
+_OF_THE_MACHINE = (("sshConfig",), ("certificates", "caDirectory"))
+"""Paths in the spec that mean something only where the file was applied."""
+
+
+def portable(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The cluster file without what is of one machine only."""
+    result = deepcopy(dict(document))
+    for *parents, last in _OF_THE_MACHINE:
+        found = result["spec"]
+        for parent in parents:
+            found = found.get(parent) or {}
+        found.pop(last, None)
+    return result
+
+
+def record(document: Mapping[str, Any], nodes: bytes) -> bytes:
+    """`nodes`: as the command line remembers them (`members.memory_of`)."""
+    by_name = dict(sorted(json.loads(nodes).items()))
+    return pretty_json({"file": portable(document), "nodes": by_name})
+
+
+def read(content: bytes | None) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """(the file, the nodes); None where there is no record, or it cannot be read."""
+    try:
+        found = json.loads(content or b"")
+        return dict(found["file"]), dict(found["nodes"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def config_map(record: bytes, ca: str | None) -> Object:
+    """The record and the fingerprint of the CA, for all who may read it."""
+    data = {FILE_KEY: record.decode(), CA_KEY: ca or ""}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(CONFIG_MAP, SYSTEM), "data": data}
+
+
+def record_file(record: bytes) -> File:
+    return File(places.CLUSTER_RECORD, record, 0o600)
+
+
+def files(inputs: Inputs, specs: Sequence[CertSpec]) -> list[File]:
+    """Of a founder. `specs`: of the cluster's leaf certificates."""
+    if not inputs.record:
+        return []
+    keys = pretty_json(_keys(inputs.credentials, specs))
+    return [record_file(inputs.record), File(places.CLUSTER_KEYS, keys, 0o600)]
+
+
+def _keys(credentials: Credentials, specs: Sequence[CertSpec]) -> dict[str, str]:
+    names = [f"{spec.name}.{end}" for spec in specs if spec.name not in ADMINISTRATORS for end in ("crt", "key")]
+    return {name: credentials.text(name) for name in sorted(names)}
+
+
+def read_keys(content: bytes | None) -> dict[str, bytes]:
+    """File name → content; empty where nothing is kept, or it cannot be read."""
+    try:
+        return {str(name): str(text).encode() for name, text in json.loads(content or b"").items()}
+    except (ValueError, AttributeError):
+        return {}

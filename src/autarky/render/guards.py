@@ -1,0 +1,313 @@
+"""What nodes may not write, and what makes a node: ValidatingAdmissionPolicies (docs/security.md).
+
+Whoever is root on a worker holds its kubelet's certificate and the tokens of its pods. NodeRestriction holds the
+kubelet to its own Node and a few labels, and looks at neither annotations nor addresses; and it looks at no other
+identity. These policies leave to administrators and the operator what orders something. What a node may still write
+is a report.
+
+    autarky-node-orders     role labels, orders among annotations; of kubelets also finalizers, owners, pod networks
+    autarky-flannel-report  flannel's account changes its own node's Node only, and of that only what flannel reports
+    autarky-join-tokens     join tokens are made by who may update the ControlPlane
+    autarky-node-addresses  flannel's public address is one that the join inventory has for the node
+    autarky-node-tunnels    flannel's tunnel has no other node's hardware address
+    autarky-inventory       nodes that the join inventory lacks create no Node, no request, no lease and no pod
+
+Contract: nobody is exempt but by right: who may update the ControlPlane may do all of this, and the operator what it
+decides. There are no other exemptions: `protection` trusts kubelets and kube-system's accounts, which is what this is
+about.
+
+Dangers: with failurePolicy Fail an expression that fails refuses the write, a kubelet's heartbeat among them. So the
+policy that heartbeats meet has no parameter, and matches only when a guarded key changes: its conditions read maps
+that may be absent through optional selection, which cannot fail. The two that are about writes of Nodes and need a
+parameter are let through when they cannot be judged; an absent or empty inventory refuses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autarky.decide.certificates import ANNOTATION as CERTIFICATES
+from autarky.decide.control_nodes import ANNOTATION as CONTROL_NODE
+from autarky.decide.control_nodes import LEAVE
+from autarky.decide.node_slots import ANNOTATION as SLOTS
+from autarky.render.access import INVENTORY
+from autarky.render.addons import FLANNEL
+from autarky.render.crds import CONTROL_PLANE, GROUP
+from autarky.render.operator import COMPONENT as OPERATOR
+from autarky.render.values import SYSTEM, WITHDRAWN, Object, metadata
+
+ORDERS = "autarky-node-orders"
+FLANNEL_REPORT = "autarky-flannel-report"
+TOKENS = "autarky-join-tokens"
+ADDRESSES = "autarky-node-addresses"
+TUNNELS = "autarky-node-tunnels"
+NODES = "autarky-inventory"
+
+REPORTS = (SLOTS, WITHDRAWN, CERTIFICATES, CONTROL_NODE)
+"""Of our annotations on Nodes, those that a node writes of itself; of the last, all words but `leave`."""
+FLANNEL_USER = f"system:serviceaccount:{SYSTEM}:{FLANNEL}"
+OPERATOR_USER = f"system:serviceaccount:{SYSTEM}:{OPERATOR}"
+PUBLIC_IP = "flannel.alpha.coreos.com/public-ip"
+TUNNEL = "flannel.alpha.coreos.com/backend-data"
+FLANNEL_REPORTS = (
+    PUBLIC_IP,
+    TUNNEL,
+    "flannel.alpha.coreos.com/backend-type",
+    "flannel.alpha.coreos.com/kube-subnet-manager",
+)
+"""All that flannel writes of an IPv4 network. What it reads besides (overwrites, an address to keep) orders it."""
+_NODE_NAME = "authentication.kubernetes.io/node-name"
+"""What the API server says of a token that is bound to a pod: the node of that pod."""
+_STATUS = (
+    *("addresses", "allocatable", "capacity", "config", "daemonEndpoints", "declaredFeatures", "features", "images"),
+    *("nodeInfo", "phase", "runtimeHandlers", "volumesAttached", "volumesInUse"),
+)
+_API = "admissionregistration.k8s.io/v1"
+_MAY = (
+    f"(request.userInfo.username == '{OPERATOR_USER}' ||"
+    f" authorizer.group('{GROUP}').resource('controlplanes').name('{CONTROL_PLANE}').check('update').allowed())"
+)
+_NODE_WRITES: Object = {
+    "apiGroups": [""],
+    "apiVersions": ["v1"],
+    "operations": ["CREATE", "UPDATE"],
+    "resources": ["nodes", "nodes/status"],
+    "scope": "Cluster",
+}
+NODE_GROUPS = ("system:nodes", "autarky:kubelet-renewals")
+"""Of kubelets, and of the credentials by which kubelets come back whose certificates have expired. The users of both
+are a fixed word and the node's name."""
+_A_KUBELET = "request.userInfo.?groups.orValue([]).exists(group, group == 'system:nodes')"
+
+
+def objects() -> list[Object]:
+    """All policies, each with its binding."""
+    return [*restored(), *_node_addresses(), *_node_tunnels(), *_inventory()]
+
+
+def restored() -> list[Object]:
+    """Those that the operator puts back when they are deleted. The others have parameters: making one of them takes
+    the right to read all that may be one."""
+    return [*_node_orders(), *_flannel_report(), *_join_tokens()]
+
+
+# --- what only administrators and the operator may write ----------------------------------------------------
+
+
+def _node_orders() -> list[Object]:
+    message = (
+        "role labels, node-restriction labels and orders on a Node are for administrators of the control plane and"
+        f" the operator (autarky's docs/security.md, policy {ORDERS})"
+    )
+    changes = f"{_labels_change()} || {_annotations_change()} || ({_A_KUBELET} && ({_ties_change()}))"
+    return _policy(ORDERS, [_NODE_WRITES], conditions={"orders-something": changes}, validations=[(_MAY, message)])
+
+
+def _labels_change() -> str:
+    guarded = "(key.startsWith('node-role.kubernetes.io/') || key.contains('node-restriction.kubernetes.io/'))"
+    return _some_change("labels", guarded)
+
+
+def _annotations_change() -> str:
+    """Ours, but for reports; those that order flannel; and `leave`, when it comes."""
+    ours = f"(key.startsWith('autarky.dev/') && !(key in {_list(REPORTS)}))"
+    flannels = f"(key.startsWith('flannel.alpha.coreos.com/') && !(key in {_list(FLANNEL_REPORTS)}))"
+    new, old = _of("object", "annotations"), _of("oldObject", "annotations")
+    told = f"[?'{CONTROL_NODE}'].orValue('')"
+    leaves = f"({new}{told} == '{LEAVE}' && {old}{told} != '{LEAVE}')"
+    return f"{leaves} || {_some_change('annotations', f'({ours} || {flannels})')}"
+
+
+def _ties_change() -> str:
+    """A Node that a kubelet could have deleted by its owner would be made anew by it, with another's pod network."""
+    pairs = [f"{_field('metadata', name, '[]')}" for name in ("finalizers", "ownerReferences")]
+    pairs += [_field("spec", "podCIDR", "''"), _field("spec", "podCIDRs", "[]")]
+    return " || ".join(pairs)
+
+
+def _field(part: str, name: str, empty: str) -> str:
+    new, old = (f"{_whole(which)}.?{part}.?{name}.orValue({empty})" for which in ("object", "oldObject"))
+    return f"{new} != {old}"
+
+
+def _some_change(part: str, guarded: str) -> str:
+    """Whether one of these keys comes, goes or changes."""
+    new, old = _of("object", part), _of("oldObject", part)
+    comes = f"{new}.exists(key, {guarded} && {new}[?key] != {old}[?key])"
+    goes = f"{old}.exists(key, {guarded} && !(key in {new}))"
+    return f"{comes} || {goes}"
+
+
+def _of(which: str, part: str) -> str:
+    return f"{_whole(which)}.?metadata.?{part}.orValue({{}})"
+
+
+def _whole(which: str) -> str:
+    """There is no old object where one is created."""
+    return "(oldObject == null ? {} : oldObject)" if which == "oldObject" else which
+
+
+# --- flannel ----------------------------------------------------------------------------------------------
+
+
+def _flannel_report() -> list[Object]:
+    own = f"request.userInfo.?extra[?'{_NODE_NAME}'].orValue([]) == [object.metadata.name]"
+    return _policy(
+        FLANNEL_REPORT,
+        [_NODE_WRITES],
+        conditions={"by-flannel": f"request.userInfo.username == '{FLANNEL_USER}'"},
+        validations=[
+            (own, "flannel writes to the Node that its pod runs on, and to no other"),
+            (_nothing_else_of_metadata(), "flannel writes its own annotations, and nothing else of a Node's metadata"),
+            (
+                _nothing_else_of_status(),
+                "flannel writes the condition NetworkUnavailable, and nothing else of a status",
+            ),
+        ],
+    )
+
+
+def _nothing_else_of_metadata() -> str:
+    same = [f"!({_field('metadata', name, empty)})" for name, empty in (("labels", "{}"), ("finalizers", "[]"))]
+    same.append(f"!({_field('metadata', 'ownerReferences', '[]')})")
+    same.append(f"!({_some_change('annotations', f'!(key in {_list(FLANNEL_REPORTS)})')})")
+    return " && ".join(same)
+
+
+def _nothing_else_of_status() -> str:
+    same = [f"object.?status.?{name} == oldObject.?status.?{name}" for name in _STATUS]
+    new, old = (
+        f"{which}.?status.?conditions.orValue([]).filter(one, one.type != 'NetworkUnavailable')"
+        for which in ("object", "oldObject")
+    )
+    same.append(f"size({new}) == size({old}) && {new}.all(condition, condition in {old})")
+    return " && ".join(same)
+
+
+def _node_addresses() -> list[Object]:
+    """What a worker says here is where the others send its pods' traffic."""
+    said = f"{_of('object', 'annotations')}[?'{PUBLIC_IP}'].orValue('')"
+    known = "params.?data.orValue({})"
+    fits = f"{known}[?object.metadata.name].orValue('').contains('\"' + {said} + '\"') && {said}.matches('^[0-9.]+$')"
+    return _policy(
+        ADDRESSES,
+        [_NODE_WRITES],
+        conditions={"says-another-address": _annotation_comes(PUBLIC_IP)},
+        validations=[
+            (
+                f"size({known}) == 0 || ({fits}) || {_MAY}",
+                "flannel's public address is not the node's in the join inventory",
+            )
+        ],
+        failure="Ignore",
+        parameter=_INVENTORY,
+    )
+
+
+def _node_tunnels() -> list[Object]:
+    """Forwarding goes by hardware address: two nodes with the same one, and the last gets the traffic of both."""
+    said, theirs = (
+        f"{whose}[?'{TUNNEL}'].orValue('')" for whose in (_of("object", "annotations"), _of("params", "annotations"))
+    )
+    form = f'{said}.matches(\'^[{{]"VNI":1,"VtepMAC":"([0-9a-f]{{2}}:){{5}}[0-9a-f]{{2}}"[}}]$\')'
+    its_own = f"params.metadata.name == object.metadata.name || {said} != {theirs}"
+    return _policy(
+        TUNNELS,
+        [_NODE_WRITES],
+        conditions={"says-another-tunnel": _annotation_comes(TUNNEL)},
+        validations=[
+            (f"({form} && ({its_own})) || {_MAY}", "the tunnel's hardware address is another node's, or unreadable")
+        ],
+        failure="Ignore",
+        parameter=({"apiVersion": "v1", "kind": "Node"}, {"selector": {}}),
+    )
+
+
+def _annotation_comes(key: str) -> str:
+    new, old = (f"{_of(which, 'annotations')}[?'{key}'].orValue('')" for which in ("object", "oldObject"))
+    return f"{new} != '' && {new} != {old}"
+
+
+# --- what makes a node --------------------------------------------------------------------------------------
+
+
+def _join_tokens() -> list[Object]:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["secrets"]}
+    message = (
+        "a join token makes a node: only who may update the ControlPlane may make one"
+        f" (autarky's docs/security.md, policy {TOKENS})"
+    )
+    return _policy(
+        TOKENS,
+        [rule],
+        conditions={"is-a-token": "object.?type.orValue('') == 'bootstrap.kubernetes.io/token'"},
+        validations=[(_MAY, message)],
+        namespace=SYSTEM,
+    )
+
+
+def _inventory() -> list[Object]:
+    """A node that was removed has a certificate that is good for a while. Nothing that it does often is asked about."""
+    created = {
+        "": ["nodes", "pods"],
+        "certificates.k8s.io": ["certificatesigningrequests"],
+        "coordination.k8s.io": ["leases"],
+    }
+    rules = [
+        {"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": resources}
+        for group, resources in created.items()
+    ]
+    known = "params.?data.orValue({})"
+    name = "request.userInfo.username.replace('system:node:', '').replace('renew:node:', '')"
+    by_a_node = f"request.userInfo.?groups.orValue([]).exists(group, group in {_list(NODE_GROUPS)})"
+    return _policy(
+        NODES,
+        rules,
+        conditions={"by-a-node": by_a_node},
+        validations=[
+            (f"size({known}) == 0 || {name} in {known}", "this node is not in the join inventory: it was removed")
+        ],
+        parameter=_INVENTORY,
+    )
+
+
+# --- the form of a policy -----------------------------------------------------------------------------------
+
+_Parameter = tuple[Object, Object]
+"""(kind, reference)."""
+_INVENTORY: _Parameter = ({"apiVersion": "v1", "kind": "ConfigMap"}, {"name": INVENTORY, "namespace": SYSTEM})
+
+
+def _policy(
+    name: str,
+    rules: list[Object],
+    *,
+    conditions: dict[str, str],
+    validations: Sequence[tuple[str, str]],
+    failure: str = "Fail",
+    parameter: _Parameter | None = None,
+    namespace: str | None = None,
+) -> list[Object]:
+    constraints: Object = {"resourceRules": rules}
+    if namespace is not None:
+        constraints["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    spec: Object = {
+        "failurePolicy": failure,
+        "matchConstraints": constraints,
+        "matchConditions": [{"name": what, "expression": expression} for what, expression in conditions.items()],
+        "validations": [
+            {"expression": expression, "message": message, "reason": "Forbidden"} for expression, message in validations
+        ],
+    }
+    bound: Object = {"policyName": name, "validationActions": ["Deny"]}
+    if parameter is not None:
+        spec["paramKind"] = parameter[0]
+        bound["paramRef"] = {**parameter[1], "parameterNotFoundAction": "Allow"}
+    return [
+        {"apiVersion": _API, "kind": "ValidatingAdmissionPolicy", "metadata": metadata(name), "spec": spec},
+        {"apiVersion": _API, "kind": "ValidatingAdmissionPolicyBinding", "metadata": metadata(name), "spec": bound},
+    ]
+
+
+def _list(names: Sequence[str]) -> str:
+    return "[" + ", ".join(f"'{name}'" for name in names) + "]"

@@ -1,0 +1,139 @@
+"""Our own kinds on a real API server: it refuses values that mean nothing, and lets what was stored before live on."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from autarky.decide import understood
+from autarky.errors import ApiError, AutarkyError
+from autarky.kube import KubeClient
+from autarky.ports import Object
+from autarky.render import etcd_members
+from autarky.render.crds import API_VERSION, control_plane_crd
+from contract.servers import Server
+
+pytestmark = pytest.mark.contract
+
+PLANE = (API_VERSION, "ControlPlane", "cluster")
+MEMBER = (API_VERSION, "EtcdMember", "n1")
+GOOD = {
+    "apiVersion": API_VERSION,
+    "kind": "ControlPlane",
+    "metadata": {"name": "cluster"},
+    "spec": {
+        "version": "v1.36.4",
+        "selfHosted": "1-4",
+        "componentArguments": {"kube-scheduler": {"v": "4", "feature-gates": "A=true"}},
+        "rollback": {"enabled": True, "limitSeconds": 90},
+        "etcd": {"members": ["n1", "n-2.example"]},
+    },
+}
+
+
+@pytest.fixture
+async def kube(api_server: Server) -> AsyncIterator[KubeClient]:
+    client = api_server.kube()
+    yield client
+    for what in (PLANE, MEMBER):
+        with suppress(AutarkyError):  # of a kind that was not defined
+            await client.delete(*what)
+    await client.close()
+
+
+def loose(definition: Object) -> Object:
+    """As if an earlier release had taken anything."""
+    found = copy.deepcopy(definition)
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
+    found["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema
+    return found
+
+
+async def define(kube: KubeClient, definition: Object, kind: str) -> None:
+    await kube.apply(definition, manager="test")
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await kube.list(API_VERSION, kind)
+            except ApiError:
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+
+async def refuses(kube: KubeClient, what: tuple[str, str, str], patch: Object, **how: Any) -> bool:
+    try:
+        await kube.patch(*what, patch, **how)
+    except ApiError as error:
+        if error.status != 422:
+            raise
+        return True
+    return False
+
+
+ODD_SPECS: list[Object] = (
+    [
+        {"version": "1.36"},
+        {"selfHosted": "banana"},
+        {"selfHosted": 4},
+        {"componentArguments": {"kube-scheduler": {"--v": "4"}}},
+        {"componentArguments": {"kube-scheduler": {"v": 4}}},
+        {"rollback": {"limitSeconds": "ten"}},
+        {"rollback": {"limitSeconds": 10**9}},
+        {"etcd": {"members": []}},
+        {"etcd": {"members": ["n1", "n1"]}},
+        {"etcd": {"members": ["N 1"]}},
+        {"etcd": {"members": "n1"}},
+    ],
+)
+
+
+async def enforced(kube: KubeClient) -> None:
+    """A new definition counts a moment later."""
+    async with asyncio.timeout(30):
+        while not await refuses(kube, PLANE, {"spec": {"selfHosted": "banana"}}):
+            await kube.patch(*PLANE, {"spec": {"selfHosted": "1-4"}})
+            await asyncio.sleep(0.1)
+
+
+async def test_a_control_plane_with_a_value_that_means_nothing_is_refused(kube: KubeClient) -> None:
+    await define(kube, control_plane_crd(), "ControlPlane")
+    created = await kube.create(GOOD)
+    assert understood.is_control_plane(created)
+    await enforced(kube)
+    for spec in ODD_SPECS:
+        assert await refuses(kube, PLANE, {"spec": spec}), spec
+
+
+async def test_a_control_plane_that_was_stored_before_can_still_be_changed(kube: KubeClient) -> None:
+    """Only what changes is checked; so it can be mended field by field, and `up` can go on."""
+    await define(kube, loose(control_plane_crd()), "ControlPlane")
+    odd = {**GOOD, "spec": {**GOOD["spec"], "version": "banana", "rollback": {"limitSeconds": 1}}}  # type: ignore[dict-item]
+    assert not understood.is_control_plane(await kube.create(odd))
+    await define(kube, control_plane_crd(), "ControlPlane")
+    await enforced(kube)
+    await kube.patch(*PLANE, {"metadata": {"annotations": {"a": "b"}}})
+    mended = await kube.patch(*PLANE, {"spec": {"version": "v1.36.4", "rollback": {"limitSeconds": 90}}})
+    assert understood.is_control_plane(mended)
+
+
+async def test_a_member_of_etcd_with_a_value_that_means_nothing_is_refused(kube: KubeClient) -> None:
+    await define(kube, etcd_members.crd(), "EtcdMember")
+    created = await kube.create(etcd_members.member("n1", "10.0.0.1", present=True))
+    assert understood.is_etcd_member(created)
+    for odd in ({"memberID": "banana"}, {"lostMemberID": "0x1"}, {"vacatedMemberID": "f" * 17}, {"vacating": "f"}):
+        assert await refuses(kube, MEMBER, {"status": odd}, subresource="status"), odd
+    for good in (
+        {"memberID": ""},
+        {"lostMemberID": "f" * 16},
+        {"vacating": "8e9e05c52164694d/a-pod"},
+        {"vacating": ""},
+    ):
+        assert not await refuses(kube, MEMBER, {"status": good}, subresource="status"), good
+    assert await refuses(kube, MEMBER, {"spec": {"state": "banana"}})

@@ -1,0 +1,344 @@
+"""What the policies let through and what not, asked of a real API server: RBAC gives everybody here more than they get
+in a cluster, so that what is refused is refused by a policy."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import itertools
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from autarky.errors import ApiError
+from autarky.kube import KubeClient
+from autarky.net.http import Request
+from autarky.ports import Object
+from autarky.render import guards
+from autarky.render.access import inventory_with
+from autarky.render.guards import FLANNEL_USER, OPERATOR_USER, PUBLIC_IP, TUNNEL
+from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, WITHDRAWN
+from contract.servers import Server
+
+pytestmark = pytest.mark.contract
+
+_RBAC = "rbac.authorization.k8s.io"
+_ADDRESSES = {"n1": "10.0.0.1", "w1": "10.0.0.4"}
+_MAC = '{"VNI":1,"VtepMAC":"96:0a:00:00:00:%02x"}'
+_FLANNEL_CONDITION = {"type": "NetworkUnavailable", "status": "False", "reason": "FlannelIsUp", "message": "up"}
+
+
+class As(KubeClient):
+    """A client that says whom it acts as; `node`: that its token is of a pod on that node."""
+
+    user = group = node = ""
+
+    def _authorized(self, request: Request) -> Request:
+        says = {"impersonate-user": self.user}
+        if self.group:
+            says["impersonate-group"] = self.group
+        if self.node:
+            says["impersonate-extra-authentication.kubernetes.io%2fnode-name"] = self.node
+        authorized = super()._authorized(request)
+        return dataclasses.replace(authorized, headers={**authorized.headers, **says})
+
+
+class Clients:
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.admin = server.kube()
+        self._made: dict[tuple[str, str, str], KubeClient] = {("", "", ""): self.admin}
+
+    def _as(self, user: str, group: str = "", node: str = "") -> KubeClient:
+        if (user, group, node) not in self._made:
+            pair, ca = self.server.pki.read("super-admin"), self.server.pki.files()["ca.crt"]
+            client = As([self.server.url], ca_pem=ca, client_cert_pem=pair.certificate, client_key_pem=pair.key)
+            client.user, client.group, client.node = user, group, node
+            self._made[user, group, node] = client
+        return self._made[user, group, node]
+
+    def kubelet(self, node: str) -> KubeClient:
+        return self._as(f"system:node:{node}", "system:nodes")
+
+    def returning(self, node: str) -> KubeClient:
+        """By the credential that may only ask for its kubelet's certificate."""
+        return self._as(f"renew:node:{node}", "autarky:kubelet-renewals")
+
+    def flannel(self, node: str) -> KubeClient:
+        return self._as(FLANNEL_USER, "system:serviceaccounts:kube-system", node)
+
+    def operator(self) -> KubeClient:
+        return self._as(OPERATOR_USER, "system:serviceaccounts:kube-system")
+
+    def stranger(self) -> KubeClient:
+        """Of kube-system, with every right but that over the control plane."""
+        return self._as("system:serviceaccount:kube-system:stranger", "system:serviceaccounts:kube-system")
+
+    async def close(self) -> None:
+        for client in self._made.values():
+            await client.close()
+
+
+@pytest.fixture(scope="module")
+def guarded(own_server: Server) -> Server:
+    """The policies are in force, and everybody may write nearly all."""
+    asyncio.run(_with_clients(own_server, _guard))
+    return own_server
+
+
+@pytest.fixture
+async def clients(guarded: Server) -> AsyncIterator[Clients]:
+    """Nodes n1 and w1 are there and in the inventory."""
+    clients = Clients(guarded)
+    try:
+        await _begin_anew(clients)
+        yield clients
+    finally:
+        await clients.close()
+
+
+async def _with_clients(server: Server, do: Callable[[Clients], Awaitable[None]]) -> None:
+    clients = Clients(server)
+    try:
+        await do(clients)
+    finally:
+        await clients.close()
+
+
+async def _begin_anew(clients: Clients) -> None:
+    await clients.admin.apply(inventory_with(_inventory()), manager="test")
+    for name in (*_ADDRESSES, "w2"):
+        await clients.admin.delete("v1", "Node", name)
+    for number, name in enumerate(_ADDRESSES):
+        await clients.admin.create(_node(name, annotations={TUNNEL: _MAC % number}))
+
+
+async def _guard(clients: Clients) -> None:
+    admin = clients.admin
+    groups = [{"apiGroup": _RBAC, "kind": "Group", "name": "system:authenticated"}]
+    rules = [
+        {"apiGroups": ["", "certificates.k8s.io", "coordination.k8s.io"], "resources": ["*"], "verbs": ["*"]},
+    ]
+    role = {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": "guarded"}, "rules": rules}
+    binding = {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "guarded"},
+        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": "guarded"},
+        "subjects": groups,
+    }
+    for obj in (role, binding, *guards.objects()):
+        await admin.apply(obj, manager="test")
+    await _begin_anew(clients)
+    await _until_they_are_in_force(clients)
+
+
+def _inventory() -> dict[str, str]:
+    return {name: json.dumps({"addresses": [address]}) for name, address in _ADDRESSES.items()}
+
+
+def _node(name: str, **metadata: Any) -> Object:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, **metadata}}
+
+
+async def _until_they_are_in_force(clients: Clients) -> None:
+    deadline, numbers = time.monotonic() + 20, itertools.count(1)
+    tries = (
+        lambda: _changes(clients.stranger(), "n1", labels={CONTROL_PLANE_FACT: f"x{next(numbers)}"}),
+        lambda: _changes(clients.flannel("n1"), "w1", annotations={PUBLIC_IP: f"10.9.0.{next(numbers)}"}),
+        lambda: _changes(clients.stranger(), "n1", annotations={PUBLIC_IP: f"10.9.0.{next(numbers)}"}),
+        lambda: _changes(clients.stranger(), "n1", annotations={TUNNEL: f"x{next(numbers)}"}),
+        lambda: clients.stranger().create(_token("aaaaaa")),
+        lambda: clients.kubelet("w9").create(_node("w9")),
+    )
+    for one in tries:
+        while not await _is_refused(one()):
+            await clients.admin.delete("v1", "Secret", "bootstrap-token-aaaaaa", "kube-system")
+            await clients.admin.delete("v1", "Node", "w9")
+            assert time.monotonic() < deadline, "the policies are not in force after 20 s"
+            await asyncio.sleep(0.2)
+
+
+def _changes(kube: KubeClient, node: str, *, sub: str | None = "status", **metadata: Any) -> Any:
+    return kube.patch("v1", "Node", node, {"metadata": metadata}, subresource=sub)
+
+
+async def _is_refused(write: Any) -> bool:
+    try:
+        await write
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return True
+    return False
+
+
+def _request(name: str) -> Object:
+    key = ec.generate_private_key(ec.SECP256R1())
+    pem = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, hashes.SHA256())
+    return {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": name},
+        "spec": {
+            "request": base64.b64encode(pem.public_bytes(serialization.Encoding.PEM)).decode(),
+            "signerName": "example.org/tests",
+            "usages": ["client auth"],
+        },
+    }
+
+
+def _token(identity: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": f"bootstrap-token-{identity}", "namespace": "kube-system"},
+        "type": "bootstrap.kubernetes.io/token",
+        "stringData": {"token-id": identity, "token-secret": "0123456789abcdef"},
+    }
+
+
+ORDERS: dict[str, dict[str, Any]] = {
+    "the fact": {"labels": {CONTROL_PLANE_FACT: ""}},
+    "the wish": {"labels": {CONTROL_PLANE_WISH: ""}},
+    "another restriction": {"labels": {"a.node-restriction.kubernetes.io/x": ""}},
+    "leave": {"annotations": {"autarky.dev/control-node": "leave"}},
+    "an order nobody knows yet": {"annotations": {"autarky.dev/new": "x"}},
+    "an overwrite": {"annotations": {"flannel.alpha.coreos.com/public-ip-overwrite": "10.0.0.1"}},
+    "an address to keep": {"annotations": {"flannel.alpha.coreos.com/node-public-ip": "10.0.0.1"}},
+}
+
+
+@pytest.mark.parametrize("sub", [None, "status"])
+async def test_orders_on_a_node_are_for_administrators_and_the_operator(clients: Clients, sub: str | None) -> None:
+    for what, metadata in ORDERS.items():
+        for client in (clients.kubelet("w1"), clients.flannel("w1"), clients.stranger()):
+            assert await _is_refused(_changes(client, "w1", sub=sub, **metadata)), what
+        gone = {part: dict.fromkeys(values) for part, values in metadata.items()}
+        for client in (clients.admin, clients.operator()):
+            await _changes(client, "w1", sub=sub, **metadata)
+            if what != "leave":  # the node says when it has left
+                assert await _is_refused(_changes(clients.kubelet("w1"), "w1", sub=sub, **gone)), what
+            await _changes(client, "w1", sub=sub, **gone)
+
+
+async def test_a_kubelet_reports_of_its_node_with_or_without_labels_and_annotations(clients: Clients) -> None:
+    kubelet = clients.kubelet("w1")
+    ready = {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "x"}]}
+    await kubelet.patch("v1", "Node", "w1", {"status": ready}, subresource="status")
+    for told in ("joining: x", "ready-1", None):
+        await _changes(kubelet, "w1", sub=None, annotations={"autarky.dev/control-node": told})
+    await _changes(kubelet, "w1", annotations=dict.fromkeys(guards.REPORTS, "x"), labels={"example.org/a": "b"})
+    await _changes(clients.admin, "w1", annotations={"autarky.dev/control-node": "leave"})
+    await _changes(kubelet, "w1", annotations={"autarky.dev/control-node": None})
+    for part in ("annotations", "labels"):
+        await _changes(clients.admin, "w1", sub=None, **{part: None})
+        await kubelet.patch("v1", "Node", "w1", {"status": ready}, subresource="status")
+
+
+async def test_a_kubelet_ties_its_node_to_nothing_and_takes_no_pod_network(clients: Clients) -> None:
+    owner = {"apiVersion": "v1", "kind": "Namespace", "name": "x", "uid": "5b2f1c0e-0000-4000-8000-000000000000"}
+    kubelet = clients.kubelet("w1")
+    assert await _is_refused(_changes(kubelet, "w1", finalizers=["example.org/x"]))
+    assert await _is_refused(_changes(kubelet, "w1", ownerReferences=[owner]))
+    await clients.admin.delete("v1", "Node", "w1")
+    taken = {**_node("w1"), "spec": {"podCIDR": "10.244.0.0/24", "podCIDRs": ["10.244.0.0/24"]}}
+    assert await _is_refused(kubelet.create(taken))
+    await kubelet.create(_node("w1"))
+
+
+async def test_flannel_reports_of_its_own_node_and_nothing_else_of_it(clients: Clients) -> None:
+    flannel = clients.flannel("w1")
+    report = {PUBLIC_IP: "10.0.0.4", TUNNEL: _MAC % 7, "flannel.alpha.coreos.com/backend-type": "vxlan"}
+    ready = {"type": "Ready", "status": "True", "reason": "x", "message": "x"}
+    await clients.admin.patch("v1", "Node", "w1", {"status": {"conditions": [ready]}}, subresource="status")
+    await _changes(flannel, "w1", annotations={**report, "flannel.alpha.coreos.com/kube-subnet-manager": "true"})
+    conditions = {"status": {"conditions": [ready, _FLANNEL_CONDITION]}}
+    await flannel.patch("v1", "Node", "w1", conditions, subresource="status")
+    for other in (clients.flannel("n1"), clients.flannel("")):
+        assert await _is_refused(_changes(other, "w1", annotations={PUBLIC_IP: None}))
+    for metadata in (
+        {"labels": {"example.org/a": "b"}},
+        {"annotations": {"example.org/a": "b"}},
+        {"annotations": {WITHDRAWN: "x"}},
+        {"finalizers": ["example.org/x"]},
+    ):
+        assert await _is_refused(_changes(flannel, "w1", **metadata)), metadata
+    for status in (
+        {"conditions": [{**ready, "status": "False"}, _FLANNEL_CONDITION]},
+        {"conditions": [_FLANNEL_CONDITION]},
+        {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]},
+        {"capacity": {"cpu": "100"}},
+    ):
+        assert await _is_refused(flannel.patch("v1", "Node", "w1", {"status": status}, subresource="status")), status
+
+
+async def test_flannels_public_address_is_that_of_the_join_inventory(clients: Clients) -> None:
+    for client in (clients.flannel("w1"), clients.kubelet("w1")):
+        for address in ("10.0.0.1", "10.0.0", "addresses", '10.0.0.4", "x', ""):
+            refused = await _is_refused(_changes(client, "w1", annotations={PUBLIC_IP: address}))
+            assert refused is (address != ""), address
+        await _changes(client, "w1", annotations={PUBLIC_IP: "10.0.0.4"})
+        await _changes(client, "w1", annotations={PUBLIC_IP: None})
+
+
+async def test_a_tunnel_has_no_other_nodes_hardware_address(clients: Clients) -> None:
+    for client in (clients.flannel("w1"), clients.kubelet("w1")):
+        for said in (_MAC % 0, (_MAC % 0).upper(), (_MAC % 9).replace(":", ": "), "x"):
+            assert await _is_refused(_changes(client, "w1", annotations={TUNNEL: said})), said
+        for said in (_MAC % 9, _MAC % 1):
+            await _changes(client, "w1", annotations={TUNNEL: said})
+
+
+async def test_join_tokens_are_made_by_who_may_update_the_control_plane(clients: Clients) -> None:
+    await clients.admin.create(_token("bbbbbb"))
+    for client in (clients.stranger(), clients.kubelet("w1")):
+        assert await _is_refused(client.create(_token("cccccc")))
+        named = {"metadata": {"annotations": {"autarky.dev/node": "n1"}}}
+        assert await _is_refused(client.patch("v1", "Secret", "bootstrap-token-bbbbbb", named, namespace="kube-system"))
+    other = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "other", "namespace": "kube-system"}}
+    await clients.stranger().create(other)
+    for name in ("other", "bootstrap-token-bbbbbb"):
+        await clients.admin.delete("v1", "Secret", name, "kube-system")
+
+
+async def test_a_node_that_the_inventory_lacks_creates_nothing_and_an_absent_inventory_refuses_nobody(
+    clients: Clients,
+) -> None:
+    removed = clients.kubelet("w2")
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "w2", "namespace": "default"},
+        "spec": {},
+    }
+    assert await _is_refused(removed.create(_node("w2")))
+    assert await _is_refused(removed.create(lease))
+    for user in (removed, clients.returning("w2")):
+        assert await _is_refused(user.create(_request("w2")))
+    for number, user in enumerate((clients.kubelet("w1"), clients.returning("w1"))):
+        await user.create(_request(f"w1-{number}"))
+        await clients.admin.delete("certificates.k8s.io/v1", "CertificateSigningRequest", f"w1-{number}")
+    for data in ({}, None):
+        if data is None:
+            await clients.admin.delete("v1", "ConfigMap", "autarky-join-inventory", "kube-system")
+        else:
+            await clients.admin.apply(inventory_with(data), manager="test")
+        await _eventually_allowed(removed.create, _node("w2"))
+        await clients.admin.delete("v1", "Node", "w2")
+    await _changes(removed, "w1", annotations={PUBLIC_IP: "10.0.0.7"})
+
+
+async def _eventually_allowed(create: Any, obj: Object) -> None:
+    """The API server hears of a change of the inventory by its watch."""
+    deadline = time.monotonic() + 10
+    while await _is_refused(create(obj)):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.1)

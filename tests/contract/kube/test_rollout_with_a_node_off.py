@@ -1,0 +1,217 @@
+"""A DaemonSet's rollout with one node off, by the real controller and the real scheduler: it stands still, and the
+operator's steps bring it to every node that is there. Kubelets are played by the test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from autarky.agents.operator.stepping import Stepping
+from autarky.agents.operator.view import View
+from autarky.clock import SystemClock
+from autarky.decide.pods import is_ready
+from autarky.decide.stepping import AWAY_SECONDS
+from autarky.kube import KubeClient
+from autarky.ports import Object
+from autarky.render import pods
+from autarky.render.addons import KUBE_PROXY
+from autarky.render.values import SYSTEM
+from contract.servers import Server, running, running_api_server, running_etcd
+
+pytestmark = pytest.mark.contract
+
+LIVING = ("n1", "n2")
+FASTER = 20.0
+"""How much faster the operator's clock runs here: a node is away after 3 s."""
+
+
+class FastClock(SystemClock):
+    def monotonic(self) -> float:
+        return super().monotonic() * FASTER
+
+
+@pytest.fixture(scope="module")
+def controllers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A cluster of its own with the DaemonSet controller, and the scheduler, which places what it makes."""
+    directory = tmp_path_factory.mktemp("controllers")
+    with ExitStack() as stack:
+        etcd = stack.enter_context(running_etcd(tmp_path_factory.mktemp("etcd")))
+        api_server = stack.enter_context(running_api_server(etcd, tmp_path_factory.mktemp("kube-apiserver")))
+        kubeconfig = directory / "kubeconfig"
+        kubeconfig.write_text(json.dumps(_kubeconfig(api_server)))
+        common = {"kubeconfig": kubeconfig, "leader-elect": "false", "secure-port": 0}
+        for program, flags in (
+            ("kube-controller-manager", {**common, "controllers": "daemonset-controller"}),
+            ("kube-scheduler", common),
+        ):
+            (directory / program).mkdir()
+            stack.enter_context(running(program, flags, directory / program, _at_once))
+        yield api_server
+
+
+async def _at_once() -> None:
+    """Nobody asks them anything."""
+
+
+def _kubeconfig(server: Server) -> Object:
+    pair, ca = server.pki.read("super-admin"), server.pki.files()["ca.crt"]
+
+    def text(content: bytes) -> str:
+        return base64.b64encode(content).decode()
+
+    user = {"client-certificate-data": text(pair.certificate), "client-key-data": text(pair.key)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "x", "cluster": {"server": server.url, "certificate-authority-data": text(ca)}}],
+        "users": [{"name": "x", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+        "current-context": "x",
+    }
+
+
+@dataclass
+class Nodes:
+    """Three nodes, whose kubelets this is. serving: after each look, the nodes with a Ready pod."""
+
+    kube: KubeClient
+    off: set[str] = field(default_factory=set)
+    serving: list[set[str]] = field(default_factory=list)
+
+    async def join(self) -> None:
+        for name in (*LIVING, "n3"):
+            await self.kube.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+            await self._says(name, "True")
+
+    async def cut(self, name: str) -> None:
+        """What the node lifecycle controller writes of one that has fallen silent."""
+        self.off.add(name)
+        await self._says(name, "Unknown")
+        for pod in await self.pods():
+            if pod["spec"].get("nodeName") == name:
+                await self._pod(pod, ready=False)
+
+    async def boot(self, name: str) -> None:
+        self.off.discard(name)
+        await self._says(name, "True")
+
+    async def run(self) -> None:
+        while True:
+            found = await self.pods()
+            self.serving.append({pod["spec"]["nodeName"] for pod in found if is_ready(pod) and not _ends(pod)})
+            for pod in found:
+                node = pod["spec"].get("nodeName")
+                if node is None or node in self.off:
+                    continue
+                if _ends(pod):
+                    await self.kube.delete("v1", "Pod", pod["metadata"]["name"], SYSTEM, grace_seconds=0)
+                elif not is_ready(pod):
+                    await self._pod(pod, ready=True)
+            await asyncio.sleep(0.2)
+
+    async def pods(self) -> list[Object]:
+        return await self.kube.list("v1", "Pod", namespace=SYSTEM, labels=f"k8s-app={KUBE_PROXY}")
+
+    async def images(self) -> dict[str, str]:
+        """Node → the image of its Ready pod."""
+        return {
+            pod["spec"]["nodeName"]: pod["spec"]["containers"][0]["image"]
+            for pod in await self.pods()
+            if is_ready(pod) and not _ends(pod)
+        }
+
+    async def _says(self, name: str, ready: str) -> None:
+        condition = {"type": "Ready", "status": ready, "reason": "Test", "message": "", **_NOW}
+        size = {"pods": "10", "cpu": "4", "memory": "4Gi"}
+        status = {"conditions": [condition], "capacity": size, "allocatable": size}
+        await self.kube.patch("v1", "Node", name, {"status": status}, subresource="status")
+
+    async def _pod(self, pod: Object, *, ready: bool) -> None:
+        condition = {"type": "Ready", "status": str(ready), **_NOW}
+        status = {"phase": "Running", "conditions": [condition]}
+        meta = pod["metadata"]
+        await self.kube.patch("v1", "Pod", meta["name"], {"status": status}, namespace=SYSTEM, subresource="status")
+
+
+_NOW = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+
+
+def _ends(pod: Object) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
+@contextmanager
+def _meanwhile(*tasks: asyncio.Task[None]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _until(what: str, condition: Callable[[], Awaitable[bool]], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not await condition():
+        assert time.monotonic() < end, f"waited {seconds} s until {what}"
+        await asyncio.sleep(0.2)
+
+
+async def test_the_operator_goes_on_where_the_real_controller_waits_for_a_node_that_is_off(
+    controllers: Server,
+) -> None:
+    kube = controllers.kube()
+    nodes, said = Nodes(kube), list[str]()
+    view = View(kube, SystemClock(), lambda: None)
+    duty = Stepping(lambda sentence, **_: said.append(sentence), view, kube, FastClock())
+    kubelets = asyncio.create_task(nodes.run(), name="kubelets")
+    watching = asyncio.create_task(view.run(), name="view")
+
+    async def runs(image: str, *where: str) -> bool:
+        found = await nodes.images()
+        return all(found.get(node) == image for node in where)
+
+    async def steps(image: str) -> bool:
+        await duty.round()
+        return await runs(image, *LIVING)
+
+    with _meanwhile(kubelets, watching):
+        await nodes.join()
+        daemon_set = pods.daemon_set(KUBE_PROXY, _pod_spec("registry.example/a"), strategy=_STRATEGY)
+        await kube.create(daemon_set)
+        await _until("it runs everywhere", lambda: runs("registry.example/a", *LIVING, "n3"))
+
+        await nodes.cut("n3")
+        change = {"spec": {"template": {"spec": _pod_spec("registry.example/b")}}}
+        await kube.patch("apps/v1", "DaemonSet", KUBE_PROXY, change, namespace=SYSTEM)
+        await asyncio.sleep(5)
+        assert await runs("registry.example/a", *LIVING), "the controller waits for n3"
+
+        nodes.serving.clear()
+        await _until("the others have it", lambda: steps("registry.example/b"), AWAY_SECONDS)
+        assert all(len(set(LIVING) - serving) <= 1 for serving in nodes.serving), "one after the other"
+        assert sum("goes on without n3" in sentence for sentence in said) >= len(LIVING), said
+
+        await nodes.boot("n3")
+        await _until("n3 has it", lambda: runs("registry.example/b", *LIVING, "n3"))
+        assert all(len(set(LIVING) - serving) <= 1 for serving in nodes.serving)
+    live = await kube.get("apps/v1", "DaemonSet", KUBE_PROXY, SYSTEM)
+    assert live is not None
+    assert live["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == 1
+    assert live["metadata"]["generation"] == 2, "nothing but the user's edit"
+    await kube.close()
+
+
+_STRATEGY = pods.rolling(surge=0, unavailable=1)
+
+
+def _pod_spec(image: str) -> Object:
+    container = {"name": KUBE_PROXY, "image": image}
+    return {"hostNetwork": True, "tolerations": pods.TOLERATE_ALL, "containers": [container]}

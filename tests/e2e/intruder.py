@@ -1,0 +1,332 @@
+"""Somebody who is root on a worker: what lies there, what each credential of it may do, and what came of it.
+
+Everything is tried for real, from the worker, through its own load balancer. What must be refused is told by its
+status; what a node may write of itself is looked at by what follows from it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness import TestCluster
+
+FACT = "node-restriction.kubernetes.io/autarky-control-plane"
+WISH = "node-role.kubernetes.io/control-plane"
+PUBLIC_IP = "flannel.alpha.coreos.com/public-ip"
+TUNNEL = "flannel.alpha.coreos.com/backend-data"
+REFUSED = frozenset({401, 403})
+CONTROL_KEYS = ("sa.key", "front-proxy-client.key", "etcd-client.key", "ca.key", "apiserver.key")
+SEARCHED = "/etc /root /home /opt /usr/local /var/lib/autarky /var/lib/kubelet /var/lib/cni /var/lib/etcd /run /tmp"
+"""Where somebody who looks for credentials looks on the disk of a node."""
+_MARK = "== "
+_TELLTALE = "PRIVATE KEY|client-key-data|eyJhbGciOi"
+"""What every credential that the API takes has in it: a key, or a token."""
+
+
+@dataclass(frozen=True)
+class Credential:
+    """curl: the arguments that make curl use it."""
+
+    name: str
+    curl: str
+
+
+@dataclass(frozen=True)
+class Attempt:
+    name: str
+    method: str
+    path: str
+    body: Mapping[str, Any] | None = None
+    headers: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    said: str
+
+
+def _taken_out(path: str, name: str) -> list[str]:
+    """Commands that take certificate and key out of a kubeconfig."""
+    return [
+        f"grep -o 'client-{what}-data[\": ]*[A-Za-z0-9+/=]*' {path} | sed 's/.*[\": ]//' | base64 -d"
+        f" > /run/intruder/{name}.{what}"
+        for what in ("certificate", "key")
+    ]
+
+
+@dataclass
+class Worker:
+    """The worker, and whoever has got root there."""
+
+    cluster: TestCluster
+    name: str
+    credentials: list[Credential] = field(default_factory=list)
+
+    def collect(self) -> list[str]:
+        """Find every credential; the files that have one in them."""
+        grep = f"grep -rIlE --exclude-dir=containerd --exclude-dir=intruder '{_TELLTALE}' {SEARCHED} 2>/dev/null"
+        found = sorted(self.cluster.shell(self.name, f"{grep} || true").split())
+        self.credentials = [self._credential(path) for path in found]
+        return found
+
+    def _credential(self, path: str) -> Credential:
+        if path.endswith("/token"):
+            account = self.cluster.shell(self.name, f"cut -d. -f2 {path} | tr _- /+ | base64 -d 2>/dev/null || true")
+            named = re.search(r'"serviceaccount":\{"name":"([^"]+)"', account)
+            return Credential(named[1] if named else path, f'-H "Authorization: Bearer $(cat {path})"')
+        name = path.rpartition("/")[2]
+        if name.endswith(".conf"):
+            self.cluster.shell(self.name, "; ".join(["mkdir -p /run/intruder", *_taken_out(path, name)]))
+            return Credential(name, f"--cert /run/intruder/{name}.certificate --key /run/intruder/{name}.key")
+        return Credential(name, f"--cert {path} --key {path}")
+
+    def credential(self, name: str) -> Credential:
+        return next(one for one in self.credentials if one.name.startswith(name))
+
+    def tries(self, credential: Credential, attempts: Sequence[Attempt]) -> dict[str, Answer]:
+        """All of them, one after another on one connection; attempt → what the API answered."""
+        calls = []
+        for number, one in enumerate(attempts):
+            kind = "application/merge-patch+json" if one.method == "PATCH" else "application/json"
+            words = ["-sS", "-m", "20", "--cacert", "/etc/kubernetes/pki/ca.crt", "-X", one.method]
+            for header in (f"Content-Type: {kind}", *one.headers):
+                words += ["-H", header]
+            if one.body is not None:
+                words += ["-d", json.dumps(one.body)]
+            words += ["-w", f"\n{_MARK}{number} %{{http_code}}\n", f"https://127.0.0.1:6443{one.path}"]
+            calls.append(f"{credential.curl} {shlex.join(words)}")
+        said = self.cluster.shell(self.name, f"curl {' --next '.join(calls)} 2>&1 || true")
+        answers, lines = {}, list[str]()
+        for line in said.splitlines():
+            if not line.startswith(_MARK):
+                lines.append(line)
+                continue
+            number, status = line.removeprefix(_MARK).split()
+            answers[attempts[int(number)].name] = Answer(int(status), "\n".join(lines)[-1500:])
+            lines.clear()
+        assert answers.keys() == {one.name for one in attempts}, said
+        return answers
+
+    def keys_of_the_control_plane(self) -> list[str]:
+        names = " -o ".join(f"-name {name}" for name in CONTROL_KEYS)
+        return self.cluster.shell(self.name, f"find /etc/kubernetes /var/lib/autarky /run/autarky {names}").split()
+
+
+def on_node(node: str, what: str, metadata: Mapping[str, Any]) -> list[Attempt]:
+    """The same change by way of the Node and of its status."""
+    body = {"metadata": metadata}
+    return [
+        Attempt(f"{what} of {node}", "PATCH", f"/api/v1/nodes/{node}", body),
+        Attempt(f"{what} of {node} by its status", "PATCH", f"/api/v1/nodes/{node}/status", body),
+    ]
+
+
+def orders(node: str) -> list[Attempt]:
+    """What only administrators and the operator may write on any Node."""
+    changes: dict[str, Mapping[str, Any]] = {
+        "the fact": {"labels": {FACT: ""}},
+        "the wish": {"labels": {WISH: ""}},
+        "a role": {"labels": {"node-role.kubernetes.io/intruder": ""}},
+        "a restriction": {"labels": {"node-restriction.kubernetes.io/intruder": ""}},
+        "the word leave": {"annotations": {"autarky.dev/control-node": "leave"}},
+        "an order": {"annotations": {"autarky.dev/intruder": "x"}},
+        "an overwrite": {"annotations": {"flannel.alpha.coreos.com/public-ip-overwrite": "10.0.0.9"}},
+        "a public address to keep": {"annotations": {"flannel.alpha.coreos.com/node-public-ip": "10.0.0.9"}},
+        "a finalizer": {"finalizers": ["example.org/intruder"]},
+        "an owner": {
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Namespace", "name": "gone", "uid": "5b2f1c0e-0000-4000-8000-000000000000"}
+            ]
+        },
+    }
+    return [one for what, metadata in changes.items() for one in on_node(node, what, metadata)]
+
+
+def foreign(node: str) -> list[Attempt]:
+    """What nobody but that node, or those who look after it, may write or do."""
+    ready = {"conditions": [{"type": "Ready", "status": "False", "reason": "Intruder", "message": "x"}]}
+    addresses = {"addresses": [{"type": "InternalIP", "address": "10.0.0.9"}]}
+    return [
+        *on_node(node, "withdrawn", {"annotations": {"autarky.dev/withdrawn": "intruder"}}),
+        *on_node(node, "ready", {"annotations": {"autarky.dev/control-node": "ready-intruder"}}),
+        *on_node(node, "its slots", {"annotations": {"autarky.dev/slots": "intruder"}}),
+        *on_node(node, "a label", {"labels": {"example.org/intruder": ""}}),
+        *on_node(node, "the public address", {"annotations": {"flannel.alpha.coreos.com/public-ip": "10.0.0.9"}}),
+        Attempt(f"readiness of {node}", "PATCH", f"/api/v1/nodes/{node}/status", {"status": ready}),
+        Attempt(f"addresses of {node}", "PATCH", f"/api/v1/nodes/{node}/status", {"status": addresses}),
+        Attempt(f"a taint of {node}", "PATCH", f"/api/v1/nodes/{node}", {"spec": {"taints": []}}),
+        Attempt(f"the end of {node}", "DELETE", f"/api/v1/nodes/{node}"),
+        Attempt(f"proxy to {node}", "GET", f"/api/v1/nodes/{node}/proxy/pods"),
+        Attempt(f"lease of {node}", "DELETE", f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node}"),
+    ]
+
+
+def everything_else(names: Mapping[str, str], worker: str, bootstrap_data: Mapping[str, str]) -> list[Attempt]:
+    """`names`: of live objects: "secrets" (separated by spaces), "api-server" (a pod of it on another node)."""
+    system = "/api/v1/namespaces/kube-system"
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    ours = "/apis/autarky.dev/v1alpha1"
+    admission = "/apis/admissionregistration.k8s.io/v1"
+    discovery = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:nodes"}
+    member = {
+        "apiVersion": "autarky.dev/v1alpha1",
+        "kind": "EtcdMember",
+        "metadata": {"name": worker},
+        "spec": {"nodeName": worker, "address": "10.0.0.9"},
+    }
+    return [
+        Attempt("all Secrets", "GET", "/api/v1/secrets"),
+        Attempt("Secrets of the system", "GET", f"{system}/secrets"),
+        *(Attempt(f"Secret {name}", "GET", f"{system}/secrets/{name}") for name in names["secrets"].split()),
+        Attempt(
+            "a join token",
+            "POST",
+            f"{system}/secrets",
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": "bootstrap-token-abcdef", "annotations": {"autarky.dev/node": "n1"}},
+                "type": "bootstrap.kubernetes.io/token",
+                "stringData": dict(bootstrap_data),
+            },
+        ),
+        Attempt("the inventory", "PATCH", f"{system}/configmaps/autarky-join-inventory", {"data": {"evil": "{}"}}),
+        Attempt("no inventory", "DELETE", f"{system}/configmaps/autarky-join-inventory"),
+        Attempt("the record of control nodes", "PATCH", f"{system}/configmaps/autarky-control-nodes", {"data": {}}),
+        Attempt("where the API is", "PATCH", f"{discovery}/kubernetes", {"endpoints": []}),
+        Attempt("no API", "DELETE", f"{discovery}/kubernetes"),
+        Attempt("another slice", "POST", discovery, _slice()),
+        Attempt("a member of etcd", "POST", f"{ours}/etcdmembers", member),
+        Attempt("a member that goes", "PATCH", f"{ours}/etcdmembers/n1", {"spec": {"state": "Removed"}}),
+        Attempt("how a member is", "PATCH", f"{ours}/etcdmembers/n1/status", {"status": {"phase": "Removed"}}),
+        Attempt("the control plane", "PATCH", f"{ours}/controlplanes/cluster", {"spec": {"selfHosted": "4"}}),
+        Attempt("how it is", "PATCH", f"{ours}/controlplanes/cluster/status", {"status": {}}),
+        *(
+            Attempt(f"who leads {name}", "PATCH", f"{leases}/{name}", {"spec": {"holderIdentity": worker}})
+            for name in ("kube-controller-manager", "kube-scheduler", "autarky-operator")
+        ),
+        Attempt(
+            "all rights",
+            "POST",
+            f"{rbac}/clusterrolebindings",
+            {
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "ClusterRoleBinding",
+                "metadata": {"name": "intruder"},
+                "roleRef": role,
+                "subjects": [subject],
+            },
+        ),
+        Attempt("more rights", "PATCH", f"{rbac}/clusterroles/autarky:flannel", {"rules": []}),
+        *(
+            Attempt(f"no policy {name}", "DELETE", f"{admission}/validatingadmissionpolicies/{name}")
+            for name in names["policies"].split()
+        ),
+        Attempt(
+            "a token of the operator", "POST", f"{system}/serviceaccounts/autarky-operator/token", _token_request()
+        ),
+        Attempt("into an API server", "GET", f"{system}/pods/{names['api-server']}/exec?command=id&stdout=true"),
+        Attempt("the end of an API server", "DELETE", f"{system}/pods/{names['api-server']}"),
+        Attempt("a pod", "POST", f"{system}/pods", _pod("intruder", worker)),
+        Attempt("a mirror pod elsewhere", "POST", f"{system}/pods", _mirror("intruder-n1", "n1")),
+        Attempt("a mirror pod with a Secret", "POST", f"{system}/pods", _mirror("intruder-s", worker, secret=True)),
+        Attempt("another template", "PATCH", "/apis/apps/v1/namespaces/kube-system/daemonsets/kube-apiserver", {}),
+        Attempt("another user", "GET", f"{system}/secrets", headers=("Impersonate-User: kubernetes-admin",)),
+        Attempt(
+            "another group",
+            "GET",
+            f"{system}/secrets",
+            headers=("Impersonate-User: x", "Impersonate-Group: system:masters"),
+        ),
+    ]
+
+
+def _slice() -> Mapping[str, Any]:
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": "intruder", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["10.0.0.9"]}],
+        "ports": [{"name": "https", "port": 6443}],
+    }
+
+
+def _token_request() -> Mapping[str, Any]:
+    return {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+
+
+def _pod(name: str, node: str) -> dict[str, Any]:
+    container = {"name": "x", "image": "registry.k8s.io/pause:3.10", "imagePullPolicy": "Never"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"k8s-app": "kube-apiserver", "autarky.dev/slot": "hosted"}},
+        "spec": {"nodeName": node, "containers": [container]},
+    }
+
+
+def _mirror(name: str, node: str, *, secret: bool = False) -> dict[str, Any]:
+    pod = _pod(name, node)
+    pod["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.source": "file"}
+    if secret:
+        pod["spec"]["volumes"] = [{"name": "s", "secret": {"secretName": "x"}}]
+    return pod
+
+
+def static_pod() -> dict[str, Any]:
+    """It says of itself that it is a hosted API server."""
+    pod = _pod("intruder", "")
+    del pod["spec"]["nodeName"]
+    return {**pod, "metadata": {**pod["metadata"], "namespace": "kube-system"}}
+
+
+_REQUESTS = (
+    ("kubernetes.io/kube-apiserver-client-kubelet", "/O=system:nodes/CN=system:node:n1", "client auth"),
+    ("kubernetes.io/kube-apiserver-client-kubelet", "/O=system:masters/CN=intruder", "client auth"),
+    ("kubernetes.io/kubelet-serving", "/O=system:nodes/CN=system:node:n1", "server auth"),
+    ("kubernetes.io/kube-apiserver-client", "/O=system:masters/CN=intruder", "client auth"),
+    ("kubernetes.io/kube-apiserver-client", "/CN=system:kube-controller-manager", "client auth"),
+)
+
+
+def ask_for_certificates(worker: Worker, credential: Credential) -> list[str]:
+    """Ask for what is somebody else's; the names of the requests that the API took."""
+    made = worker.cluster.shell(
+        worker.name,
+        "\n".join(
+            "openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout /dev/null"
+            f" -subj '{subject}' 2>/dev/null | base64 -w0; echo"
+            for _, subject, _ in _REQUESTS
+        ),
+    ).split()
+    attempts = []
+    for number, (signer, _, usage) in enumerate(_REQUESTS):
+        spec = {"request": made[number], "signerName": signer, "usages": ["digital signature", usage]}
+        body = {
+            "apiVersion": "certificates.k8s.io/v1",
+            "kind": "CertificateSigningRequest",
+            "metadata": {"name": f"intruder-{number}"},
+            "spec": spec,
+        }
+        attempts.append(
+            Attempt(f"intruder-{number}", "POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests", body)
+        )
+    answers = worker.tries(credential, attempts)
+    approve = {"status": {"conditions": [{"type": "Approved", "status": "True", "reason": "x", "message": "x"}]}}
+    path = "/apis/certificates.k8s.io/v1/certificatesigningrequests/intruder-0"
+    own = [Attempt(kind, "PATCH", f"{path}/{kind}", approve) for kind in ("approval", "status")]
+    assert {one.status for one in worker.tries(credential, own).values()} <= REFUSED
+    taken = [name for name, answer in answers.items() if answer.status == 201]
+    assert all(answer.status in (201, *REFUSED) for answer in answers.values()), answers
+    assert taken, f"{credential.name} may ask for nothing: {answers}"
+    return taken

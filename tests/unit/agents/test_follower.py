@@ -1,0 +1,179 @@
+"""A control node without a hosted scheduler keeps its standby current, by what the operator has seen to lead."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autarky.agents.good_revision import content_of, revision_of
+from autarky.agents.node import slots_on_disk
+from autarky.agents.node.follower import RETRY_SECONDS, Follower
+from autarky.decide.following import FOLLOW_SECONDS
+from autarky.decide.level_3_told import Told
+from autarky.decide.slots import Health, Slot
+from autarky.errors import ApiError
+from autarky.ports import Object
+from autarky.render.values import SYSTEM, immutable_secret
+from fakes.kube import FakeKube
+from unit.agents.disks import Disk, HandClock, a_disk
+from unit.render.checkpoints import SCHEDULER, a_pod
+
+SECRET = immutable_secret(SCHEDULER, {"kubeconfig": "PRIVATE"})
+VOLUME = {"name": "files", "secret": {"secretName": SECRET["metadata"]["name"]}}
+
+
+class AllImages:
+    there: bool | None = True
+
+    def have(self, _owner: str, _images: object) -> bool | None:
+        return self.there
+
+
+@dataclass
+class Watched(FakeKube):
+    """forbidden: whether the operator has given no leave to read."""
+
+    forbidden: bool = False
+    read: list[str] = field(default_factory=list)
+
+    async def get(self, api_version: str, kind: str, name: str, namespace: str | None = None) -> Any:
+        self.read.append(f"{kind} {name}")
+        if self.forbidden and kind == "Secret":
+            raise ApiError(403, "Forbidden", "the kubelet cannot get it")
+        return await super().get(api_version, kind, name, namespace)
+
+
+@dataclass
+class Scene:
+    disk: Disk
+    kube: Watched = field(default_factory=Watched)
+    clock: HandClock = field(default_factory=HandClock)
+    images: AllImages = field(default_factory=AllImages)
+    told: Told = field(default_factory=Told)
+    said: list[str] = field(default_factory=list)
+    follower: Follower = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.follower = Follower(
+            SCHEDULER,
+            self.kube,  # type: ignore[arg-type]
+            self,  # type: ignore[arg-type]
+            self.clock,
+            self.images,  # type: ignore[arg-type]
+            lambda _, sentence: self.said.append(sentence),
+        )
+
+    def told_of(self, _component: str) -> Told:
+        return self.told
+
+    def deploys(self, image: str) -> Object:
+        pod = a_pod(container={"image": image}, volumes=[VOLUME])
+        template = {"metadata": {"labels": {}}, "spec": pod["spec"]}
+        meta = {"name": SCHEDULER, "namespace": SYSTEM}
+        self.kube.put({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": {"template": template}})
+        return template
+
+    def was_seen_to_lead(self, template: Object) -> None:
+        self.told = Told((), revision_of(template), content_of([SECRET]))
+
+    async def passes(self, seconds: float, hosted: Health = Health.ABSENT) -> None:
+        """A round every ten seconds, the first at once."""
+        end = self.clock.now + seconds
+        while True:
+            await self.follower.round(Slot.HOSTED, hosted)
+            if self.clock.now >= end:
+                return
+            self.clock.now += 10
+
+    @property
+    def current(self) -> str:
+        return (self.disk.root / "standby" / SCHEDULER / "current").readlink().name
+
+    @property
+    def pod(self) -> str:
+        return (self.disk.root / "standby" / SCHEDULER / "current" / "pod.json").read_text()
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    made = Scene(a_disk(tmp_path, monkeypatch))
+    made.disk.revision(SCHEDULER, "first", "old")
+    made.kube.put(deepcopy(SECRET))
+
+    async def switch(verb: str, component: str, revision: str) -> None:
+        """As the script does it."""
+        assert verb == "switch"
+        directory = made.disk.root / "standby" / component
+        (directory / "previous").unlink(missing_ok=True)
+        (directory / "previous").symlink_to(made.current)
+        (directory / "current").unlink()
+        (directory / "current").symlink_to(revision)
+
+    monkeypatch.setattr(slots_on_disk, "run_script", switch)
+    return made
+
+
+async def test_it_becomes_a_copy_of_the_last_good_revision_and_of_the_next(scene: Scene) -> None:
+    for image in ("one", "two", "three"):
+        scene.was_seen_to_lead(scene.deploys(image))
+        await scene.passes(FOLLOW_SECONDS)
+        assert f'"{image}"' in scene.pod
+    [key] = (scene.disk.root / "standby" / SCHEDULER / "current" / "files").rglob("kubeconfig")
+    assert key.read_text() == "PRIVATE"
+    assert key.stat().st_mode & 0o077 == 0
+    await scene.passes(10)
+    kept = {path.name for path in (scene.disk.root / "standby" / SCHEDULER).iterdir() if not path.is_symlink()}
+    assert len(kept) == 2, "the current one and the one before"
+
+
+async def test_it_is_read_once_for_each_good_revision(scene: Scene) -> None:
+    scene.was_seen_to_lead(scene.deploys("one"))
+    await scene.passes(FOLLOW_SECONDS + 600)
+    assert scene.kube.read == [f"Deployment {SCHEDULER}", f"Secret {SECRET['metadata']['name']}"]
+
+
+async def test_what_is_on_trial_is_not_followed(scene: Scene) -> None:
+    scene.was_seen_to_lead(scene.deploys("one"))
+    scene.deploys("on trial")
+    await scene.passes(FOLLOW_SECONDS + 100)
+    assert scene.current == "first"
+    assert "not known to be good yet" in scene.said[-1]
+    scene.deploys("one")  # it went back
+    await scene.passes(RETRY_SECONDS)
+    assert '"one"' in scene.pod
+
+
+async def test_content_that_has_changed_since_is_not_followed(scene: Scene) -> None:
+    scene.was_seen_to_lead(scene.deploys("one"))
+    scene.kube.put({**SECRET, "data": {"kubeconfig": "b3RoZXI="}})
+    await scene.passes(FOLLOW_SECONDS + 100)
+    assert scene.current == "first"
+    assert "not what they were" in scene.said[-1]
+
+
+async def test_without_the_operators_leave_it_waits(scene: Scene) -> None:
+    scene.kube.forbidden = True
+    scene.was_seen_to_lead(scene.deploys("one"))
+    await scene.passes(FOLLOW_SECONDS)
+    assert scene.current == "first"
+    assert "leave to read it is not there yet" in scene.said[-1]
+    scene.kube.forbidden = False
+    await scene.passes(RETRY_SECONDS)
+    assert '"one"' in scene.pod
+
+
+async def test_a_ready_hosted_pod_is_left_to_its_checkpoint(scene: Scene) -> None:
+    scene.was_seen_to_lead(scene.deploys("one"))
+    await scene.passes(FOLLOW_SECONDS + 100, Health.READY)
+    assert scene.kube.read == []
+    assert scene.current == "first"
+
+
+async def test_while_no_revision_is_known_to_be_good_nothing_is_read(scene: Scene) -> None:
+    scene.deploys("one")
+    await scene.passes(FOLLOW_SECONDS + 100)
+    assert scene.kube.read == []

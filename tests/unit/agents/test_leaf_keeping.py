@@ -1,0 +1,324 @@
+"""A control node's agent renews the node's certificates by itself, with no API, and never makes anything worse."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from autarky import places
+from autarky.agents.node.leaf_keeping import LeafKeeping
+from autarky.decide import certificates
+from autarky.model.cluster import CertificateSettings
+from autarky.pki import PkiStore
+from autarky.pki.issue import Pair, read_pair
+from autarky.ports import Object
+from autarky.render import leaves
+from autarky.render.certificates import authorities, certificate_specs
+from fakes.clusters import a_cluster
+from fakes.kube import FakeKube
+
+NOW = datetime(2027, 3, 1, 12, tzinfo=UTC)
+CLUSTER = a_cluster(controls=1, workers=1)
+LIFE = 6 * 60
+LONGEST = leaves.LEAST_OF_CLIENT_GO
+CURRENT = "var/lib/kubelet/pki/kubelet-client-current.pem"
+
+
+@dataclass
+class Clock:
+    now: datetime = NOW
+
+    def time(self) -> float:
+        return self.now.timestamp()
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+@dataclass
+class Scene:
+    root: Path
+    files: dict[str, bytes]
+    clock: Clock = field(default_factory=Clock)
+    said: list[str] = field(default_factory=list)
+    live: Object | None = None
+    node: Object | None = None
+    kube: FakeKube = field(default_factory=FakeKube)
+    keeping: LeafKeeping = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name, content in self.files.items():
+            self.write(f"etc/kubernetes/pki/{name}", content)
+        plan = leaves.Plan(LIFE, "EC", ("localhost", "127.0.0.1", "n1", "192.0.2.11"), etcd=True)
+        self.write(places.LEAVES_PLAN.lstrip("/"), leaves.written(plan.at("192.0.2.11")).encode())
+        self.begin()
+
+    def begin(self) -> None:
+        """An agent that knows nothing but what is on the disk."""
+        self.keeping = LeafKeeping(
+            "n1",
+            self.kube,
+            self.clock,
+            lambda _, sentence: self.said.append(sentence),
+            lambda: self.live,
+            lambda: self.node,
+            lambda: True,
+            root=self.root,
+        )
+
+    def write(self, path: str, content: bytes) -> None:
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_bytes(content)
+
+    def round_after(self, seconds: float) -> None:
+        self.clock.now += timedelta(seconds=seconds)
+        self.keeping.round()
+
+    @property
+    def all(self) -> dict[str, bytes]:
+        """Every certificate that it keeps, by its path."""
+        roots = [self.root / "var/lib/autarky", self.root / "etc/kubernetes/pki/etcd"]
+        paths = [path for root in roots for path in root.rglob("*") if path.suffix in (".crt", ".pem")]
+        return {str(path.relative_to(self.root)): path.read_bytes() for path in paths if path.name != "ca.crt"}
+
+    def serving(self) -> x509.Certificate:
+        return x509.load_pem_x509_certificate(self.all["var/lib/autarky/leaves/kube-apiserver/apiserver.crt"])
+
+
+@pytest.fixture(scope="module")
+def cas(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    store = PkiStore(tmp_path_factory.mktemp("pki"))
+    store.ensure(certificate_specs(CLUSTER), CertificateSettings(), NOW - timedelta(days=30), authorities(CLUSTER))
+    return {name: content for name, content in store.files().items() if "ca." in name}
+
+
+@pytest.fixture
+def scene(cas: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    monkeypatch.setattr(leaves, "GROUP", os.getgid())
+    scene = Scene(tmp_path, cas)
+    scene.keeping.round()
+    return scene
+
+
+def ends(found: dict[str, bytes]) -> dict[str, datetime]:
+    return {path: x509.load_pem_x509_certificate(pem).not_valid_after_utc for path, pem in found.items()}
+
+
+# --- what is renewed, and when ---------------------------------------------------------------------------
+
+
+def test_all_leaves_of_a_control_node_are_issued_with_no_api(scene: Scene) -> None:
+    assert sorted(Path(path).name for path in scene.all) == [
+        *("apiserver.crt", "client.crt", "client.crt", "etcd-client.crt", "etcd-client.pem"),
+        *("front-proxy-client.crt", "kubelet-client.crt", "peer.crt", "server.crt"),
+    ]
+    assert not scene.keeping.trouble
+
+
+def test_each_is_renewed_at_two_thirds_of_its_life_and_none_before(scene: Scene) -> None:
+    first = scene.all
+    scene.round_after(LIFE * 2 / 3 - 1)
+    assert scene.all == first
+    scene.round_after(2)
+    short = {path for path, end in ends(first).items() if end == NOW + timedelta(seconds=LIFE)}
+    assert short == {path for path in first if scene.all[path] != first[path]}
+    assert len(short) == 6
+
+
+def test_what_client_go_reads_every_five_minutes_is_valid_for_more_than_that_whenever_it_looks(scene: Scene) -> None:
+    """Never may one be in place that ends before client-go has looked again."""
+    slow = [path for path, end in ends(scene.all).items() if end == NOW + timedelta(seconds=LONGEST)]
+    assert sorted(Path(path).name for path in slow) == ["client.crt", "client.crt", "kubelet-client.crt"]
+    for _ in range(400):
+        scene.round_after(10)
+        assert min(ends(scene.all)[path] for path in slow) - scene.clock.now > timedelta(minutes=5, seconds=30)
+
+
+def test_a_renewal_keeps_the_key_so_that_whoever_reads_both_files_has_a_pair(scene: Scene) -> None:
+    directory = scene.root / "var/lib/autarky/leaves/kube-apiserver"
+    key = (directory / "apiserver.key").read_bytes()
+    before = scene.serving().serial_number
+    scene.round_after(LIFE)
+    assert (directory / "apiserver.key").read_bytes() == key
+    assert scene.serving().serial_number != before
+    read_pair(Pair((directory / "apiserver.crt").read_bytes(), key))
+
+
+def test_a_cluster_that_was_off_for_longer_than_its_leaves_live_renews_them_all_with_no_api(scene: Scene) -> None:
+    first = scene.all
+    scene.clock.now += timedelta(days=30)
+    scene.begin()
+    scene.keeping.round()
+    assert all(scene.all[path] != first[path] for path in first)
+    assert min(ends(scene.all).values()) > scene.clock.now
+
+
+def test_those_who_use_them_may_read_them_and_nobody_else_may_look_for_them(scene: Scene) -> None:
+    root = scene.root / "var/lib/autarky/leaves"
+    assert stat.S_IMODE(root.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in root.glob("*/*")} == {0o640}
+    assert {path.stat().st_gid for path in root.rglob("*")} == {os.getgid()}
+    private = [scene.root / "etc/kubernetes/pki/etcd/peer.key", scene.root / "var/lib/autarky/nllb/etcd-client.pem"]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in private} == {0o600}
+
+
+# --- what the certificates must name ---------------------------------------------------------------------
+
+
+def test_new_names_that_the_api_tells_are_in_the_serving_certificate_at_once_and_remembered(scene: Scene) -> None:
+    scene.live = {"data": {**leaves.config_map(CLUSTER)["data"], leaves.NAMES_KEY: '["n2", "192.0.2.12"]'}}
+    scene.keeping.round()
+    named = {
+        str(name.value)
+        for name in scene.serving().extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    }
+    assert {"n1", "n2", "192.0.2.11", "192.0.2.12"} <= named
+    scene.live = None
+    serial = scene.serving().serial_number
+    scene.begin()
+    scene.keeping.round()
+    assert scene.serving().serial_number == serial, "with no API it is as it was known last"
+
+
+@pytest.mark.parametrize("plan", ["", "{}", '{"lifeSeconds": 0}', "no JSON", json.dumps({"lifeSeconds": "1h"})])
+def test_a_plan_that_cannot_be_understood_is_told_and_renewed_is_by_the_one_on_the_disk(
+    scene: Scene, plan: str
+) -> None:
+    before, serial = scene.all, scene.serving().serial_number
+    scene.live = {"data": {leaves.PLAN_KEY: plan}}
+    scene.round_after(LIFE)
+    assert scene.serving().serial_number != serial
+    assert scene.all.keys() == before.keys()
+    assert "plan" in scene.keeping.trouble
+
+
+# --- trouble -----------------------------------------------------------------------------------------------
+
+
+def test_without_a_ca_key_what_is_there_stays_and_it_is_told_why(scene: Scene) -> None:
+    before = scene.all
+    (scene.root / "etc/kubernetes/pki/front-proxy-ca.key").unlink()
+    scene.round_after(LIFE)
+    path = "var/lib/autarky/leaves/kube-apiserver/front-proxy-client.crt"
+    assert scene.all[path] == before[path]
+    assert scene.keeping.trouble == {"front-proxy-client": "the key of the CA front-proxy-ca is not on this node"}
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(-40 * 365, 40 * 365), min_size=1, max_size=4))
+def test_whatever_the_clock_says_nothing_is_renewed_in_a_loop_or_made_invalid(scene: Scene, days: list[int]) -> None:
+    """Two rounds at the same moment: the second never renews. And back at the right time, all is valid after a round,
+    with no more than one renewal each."""
+    for jump in days:
+        scene.clock.now = NOW + timedelta(days=jump)
+        scene.keeping.round()
+        after = scene.all
+        scene.keeping.round()
+        assert scene.all == after
+        assert all(certificate(pem).not_valid_before_utc <= NOW for pem in after.values())
+    scene.clock.now = NOW
+    scene.keeping.round()
+    assert not scene.keeping.trouble
+    assert all(
+        certificate(pem).not_valid_before_utc <= NOW < certificate(pem).not_valid_after_utc
+        for pem in scene.all.values()
+    )
+
+
+def certificate(pem: bytes) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(pem)
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\x00", b"-----BEGIN CERTIFICATE-----\n"])
+def test_a_torn_file_is_issued_anew(scene: Scene, garbage: bytes) -> None:
+    path = "var/lib/autarky/leaves/kube-scheduler/client.crt"
+    scene.write(path, garbage)
+    scene.keeping.round()
+    assert certificate(scene.all[path]).not_valid_after_utc > NOW
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=40), st.integers(0, 60))
+def test_any_bytes_in_any_file_end_no_loop_and_what_is_kept_is_whole_again(
+    scene: Scene, content: bytes, number: int
+) -> None:
+    """A CA and the plan are only told of: nothing here can mend them."""
+    kept = [path for path in sorted(scene.root.rglob("*")) if path.is_file() and "ca." not in path.name]
+    path = kept[number % len(kept)]
+    before = path.read_bytes()
+    path.write_bytes(content)
+    scene.keeping.round()
+    if path.name == "leaves.json":
+        assert "plan" in scene.keeping.trouble
+        path.write_bytes(before)
+        scene.keeping.round()
+    assert not scene.keeping.trouble
+
+
+def test_a_plan_on_the_disk_that_is_torn_gives_way_to_what_the_api_tells(scene: Scene) -> None:
+    scene.write(places.LEAVES_PLAN.lstrip("/"), b"\xff")
+    scene.live = leaves.config_map(CLUSTER)
+    scene.node = {
+        "metadata": {"name": "n1"},
+        "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.11"}]},
+    }
+    scene.keeping.round()
+    assert not scene.keeping.trouble
+
+
+@pytest.mark.parametrize("name", ["ca.crt", "ca.key"])
+def test_a_ca_that_cannot_be_read_is_told_and_nothing_changes(scene: Scene, name: str) -> None:
+    before = scene.all
+    scene.write(f"etc/kubernetes/pki/{name}", b"\xff")
+    scene.round_after(LIFE)
+    assert "apiserver" in scene.keeping.trouble
+    assert scene.serving() == certificate(before["var/lib/autarky/leaves/kube-apiserver/apiserver.crt"])
+
+
+# --- the kubelet -------------------------------------------------------------------------------------------
+
+
+def test_a_kubelet_whose_certificate_has_ended_gets_another_one_and_no_other(scene: Scene) -> None:
+    one = scene.all["var/lib/autarky/leaves/kube-apiserver/kubelet-client.crt"]
+    key = (scene.root / "var/lib/autarky/leaves/kube-apiserver/kubelet-client.key").read_bytes()
+    scene.write(CURRENT, one + key)
+    scene.round_after(LONGEST - 60)
+    assert (scene.root / CURRENT).read_bytes() == one + key, "it has not ended: its own matter"
+    scene.round_after(120)
+    given_ = certificate((scene.root / CURRENT).read_bytes())
+    assert given_.subject.rfc4514_string() == "CN=system:node:n1,O=system:nodes"
+    assert given_.not_valid_after_utc > scene.clock.now
+    assert (scene.root / CURRENT).is_symlink()
+
+
+def test_what_cannot_be_read_is_not_taken_for_expired(scene: Scene) -> None:
+    scene.write(CURRENT, b"garbage")
+    scene.round_after(LONGEST * 2)
+    assert (scene.root / CURRENT).read_bytes() == b"garbage"
+
+
+# --- telling -------------------------------------------------------------------------------------------------
+
+
+async def test_the_ends_of_all_are_told_on_the_node(scene: Scene) -> None:
+    scene.node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
+    scene.kube.put(scene.node)
+    await scene.keeping._announce()
+    live = await scene.kube.get("v1", "Node", "n1")
+    assert live is not None
+    told = certificates.read(live["metadata"])
+    assert told is not None
+    assert told.ends["apiserver"] == NOW + timedelta(seconds=LIFE)
+    assert told.ends["etcd/peer"] == NOW + timedelta(seconds=LIFE)
+    assert not told.trouble

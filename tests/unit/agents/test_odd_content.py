@@ -1,0 +1,223 @@
+"""Whatever lies in a file of ours, and whatever is in an object of ours: nothing that reads it ends a loop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from autarky.agents.node import (
+    checkpointer,
+    control_parts,
+    etcd_on_disk,
+    image_keeping,
+    load_balancer,
+    lock,
+    parked_agent,
+    role_on_disk,
+    slots_on_disk,
+    untold,
+)
+from autarky.agents.node.etcd_membership import _wish
+from autarky.agents.operator import etcd_members as operator_etcd
+from autarky.agents.operator import rollouts as operator_rollouts
+from autarky.decide import applied, etcd_wanted, node_slots, understood
+from autarky.render import nllb
+from unit.agents.disks import Disk, a_disk
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+KEYS = st.sampled_from(
+    [
+        *("metadata", "uid", "name", "annotations", "autarky.dev/revision", "spec", "containers", "image", "volumes"),
+        *("state", "lowestHosted", "member", "address", "learner", "reason", "message", "when"),
+        *("cluster", "founders", "node", "servers", "etcd", "control_node", "withdrawn"),
+    ]
+)
+OURS = st.recursive(
+    JSON, lambda inner: st.dictionaries(KEYS, inner, max_size=4) | st.lists(inner, max_size=3), max_leaves=8
+)
+PODS = st.dictionaries(KEYS, OURS, max_size=4).map(
+    lambda value: json.dumps({**value, "kind": "Pod"}, indent=2).encode() + b"\n"
+)
+CONTENT = st.one_of(st.binary(max_size=60), OURS.map(lambda value: json.dumps(value).encode()), PODS)
+ODD = [
+    *(b"", b"\xff", b"[]", b"{", b"null", b"x 1e999", b"x nan", b"[" * 100_000),
+    b'{\n"kind": "Pod", "metadata": "banana"}\n',
+    b'{\n"kind": "Pod", "metadata": {"uid": [], "annotations": []}}\n',
+    b'{\n"kind": "Pod", "x": \xff}\n',
+    b'[{"reason": "r", "message": "m", "when": 1e300}]',
+]
+FILES = [
+    (slots_on_disk, "WANTED"),
+    (slots_on_disk, "HOLDERS"),
+    (slots_on_disk, "THIS_BOOT"),
+    (role_on_disk, "FILE"),
+    (role_on_disk, "MARKER"),
+    (etcd_on_disk, "MEMBERS"),
+]
+OTHERS = ("lock", "untold", "haproxy.cfg", "members", "server.key", "server.crt", "client.crt", "member/wal/0.wal")
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
+    """With a file of ours wherever the agent reads one."""
+    root = tmp_path_factory.mktemp("disk")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        disk = a_disk(root, monkeypatch)
+        for component in ("kube-apiserver", "node-agent"):
+            disk.revision(component, "r1", "image")
+        for module, name in FILES:
+            monkeypatch.setattr(module, name, root / name)
+        monkeypatch.setattr(lock, "LOCK", str(root / "lock"))
+        monkeypatch.setattr(control_parts, "ETCD_PKI", root)
+        monkeypatch.setattr(etcd_on_disk, "MANIFESTS", disk.manifests)
+        monkeypatch.setattr(etcd_on_disk, "DATA", root)
+        (root / "member/wal").mkdir(parents=True)
+        yield disk
+
+
+def paths(root: Path) -> list[Path]:
+    standbys = [root / "standby" / component / "r1/pod.json" for component in ("kube-apiserver", "node-agent")]
+    names = ("standby-kube-apiserver-0badc0de", "node-agent-standby-0badc0de", "etcd-0badc0de")
+    manifests = [root / "manifests" / f"{name}.json" for name in names]
+    return [*standbys, *manifests, *(root / name for _, name in FILES), *(root / name for name in OTHERS)]
+
+
+def readers(root: Path) -> list[Callable[[], object]]:
+    def text(name: str) -> str:
+        return load_balancer._read(str(root / name)) or ""
+
+    return [
+        *(slots_on_disk.active_standbys, slots_on_disk.activations, slots_on_disk.wanted_level),
+        *(
+            slots_on_disk.this_boot,
+            slots_on_disk.noted_holders,
+            role_on_disk.state,
+            role_on_disk.leaves,
+            role_on_disk.forget_founding,
+        ),
+        *(etcd_on_disk.manifests, etcd_on_disk.data, etcd_on_disk.remembered_addresses),
+        *(image_keeping.images_on_disk, parked_agent.manifests_in_place, parked_agent.current_revision),
+        *(control_parts.needs_etcd, control_parts.whole),
+        lambda: checkpointer.disk_of("kube-apiserver"),
+        lambda: untold._read(root / "untold"),
+        lambda: lock.hung(lock.LOCK),
+        lambda: nllb.parse(text("haproxy.cfg")),
+        lambda: load_balancer.voting_members(text("members")),
+    ]
+
+
+@settings(deadline=None)
+@given(content=CONTENT)
+def test_any_bytes_in_any_file_of_ours_end_no_loop(disk: Disk, content: bytes) -> None:
+    read_everything(disk.root, content)
+
+
+@pytest.mark.parametrize("content", ODD)
+def test_bytes_that_would_end_a_loop_do_not(disk: Disk, content: bytes) -> None:
+    read_everything(disk.root, content)
+
+
+def read_everything(root: Path, content: bytes) -> None:
+    for path in paths(root):
+        path.write_bytes(content)
+    for happened in untold._read(root / "untold"):
+        datetime.fromtimestamp(happened.when, UTC)
+    for read in readers(root):
+        read()
+
+
+def test_what_is_well_is_read(disk: Disk) -> None:
+    """So that "nothing is raised" is not "nothing is read"."""
+    disk.manifest("standby-kube-apiserver-0badc0de", "u1")
+    slots_on_disk.WANTED.write_text('{"lowestHosted": 2}')
+    slots_on_disk.THIS_BOOT.write_text("boot 1000.5")
+    role_on_disk.FILE.write_text('{"state": "ready"}')
+    (disk.root / "untold").write_text('[{"reason": "r", "message": "m", "when": 1}]')
+    activations = slots_on_disk.activations()
+    assert activations is not None
+    assert activations["kube-apiserver"] == {"u1"}
+    assert slots_on_disk.wanted_level() == 2
+    assert slots_on_disk.this_boot() is not None
+    assert role_on_disk.state() is role_on_disk.State.READY
+    assert untold._read(disk.root / "untold") == [untold.Happened("r", "m", 1)]
+
+
+# --- objects -----------------------------------------------------------------------------------------------
+
+FIELDS = st.sampled_from(
+    [
+        *("version", "selfHosted", "componentArguments", "rollback", "enabled", "limitSeconds", "etcd", "members"),
+        *("address", "state", "phase", "memberID", "lostMemberID", "vacatedMemberID", "vacating", "message"),
+        *("conditions", "type", "status", "lastTransitionTime"),
+    ]
+)
+VALUES = st.recursive(
+    JSON | st.sampled_from(["v1.36.4", "1-4", "4", "10.0.0.1", "Member", "ff", "banana"]),
+    lambda inner: st.dictionaries(FIELDS, inner, max_size=5) | st.lists(inner, max_size=3),
+    max_leaves=10,
+)
+GOOD = {"version": "v1.36.4", "selfHosted": "1-4"}
+
+
+@settings(deadline=None)
+@given(spec=VALUES | VALUES.map(lambda odd: {**GOOD, "rollback": odd, "etcd": odd}), status=VALUES)
+@example(spec={**GOOD, "selfHosted": "banana"}, status={})
+@example(spec={**GOOD, "etcd": {"members": None}}, status={})
+@example(spec={**GOOD, "rollback": None}, status=None)
+@example(spec=GOOD, status={"conditions": [{"type": 1}]})
+def test_any_control_plane_is_understood_or_left_alone(spec: Any, status: Any) -> None:
+    plane = {"metadata": {"name": "cluster", "annotations": {applied.ANNOTATION: json.dumps(spec)}}}
+    plane |= {"spec": spec, "status": status}
+    applied.record_of(plane)
+    if understood.is_control_plane(plane):
+        assert int(plane["spec"]["selfHosted"][0]) in range(5)
+        operator_rollouts._policy(SimpleNamespace(control_plane=plane))
+    read = understood.without_odd_status(plane)
+    assert all(isinstance(one["type"], str) for one in read["status"].get("conditions", []))
+
+
+@settings(deadline=None)
+@given(spec=VALUES | VALUES.map(lambda odd: {"address": "10.0.0.1", "state": odd}), status=VALUES)
+@example(spec={"address": "10.0.0.1"}, status={"lostMemberID": "banana"})
+@example(spec={"address": "10.0.0.1"}, status=["odd"])
+def test_any_member_of_etcd_is_understood_or_left_alone(spec: Any, status: Any) -> None:
+    member = {"metadata": {"name": "n1"}, "spec": spec, "status": status}
+    if understood.is_etcd_member(member):
+        _wish(member)
+        operator_etcd._existing(member)
+        operator_etcd._settled([member], etcd_wanted.Wanted((), (), None))
+
+
+@pytest.mark.parametrize("level", understood.LEVELS)
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"componentArguments": {"kube-scheduler": {"v": "4"}}},
+        {"rollback": {"enabled": False, "limitSeconds": 10}},
+        {"etcd": {"members": ["n1"]}},
+        {"etcd": {}},
+    ],
+)
+def test_what_the_definition_takes_is_understood(level: str, more: dict[str, Any]) -> None:
+    assert understood.control_plane({"spec": {"version": "v1.37.1", "selfHosted": level, **more}}) is None
+
+
+@given(JSON)
+def test_any_annotation_of_a_node_is_read(value: Any) -> None:
+    for text in (json.dumps(value), json.dumps({"level": value, "slots": value}), json.dumps({"slots": {"x": value}})):
+        said = node_slots.read({"metadata": {"annotations": {node_slots.ANNOTATION: text}}})
+        assert type(said.get("level", 0)) is int
+        assert all(isinstance(one, dict) for one in said.get("slots", {}).values())

@@ -1,0 +1,29 @@
+"""The fingerprint of a CA is that which openssl shows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autarky.model.fingerprint import fingerprint
+from autarky.pki.issue import issue_ca
+from autarky.pki.keys import new_key
+
+
+def test_it_is_the_digest_of_the_first_certificate_however_it_is_wrapped():
+    first, second = (issue_ca(name, new_key("EC"), datetime.now(UTC), 9).certificate for name in ("a", "b"))
+    expected = x509.load_pem_x509_certificate(first).fingerprint(SHA256()).hex()
+    assert fingerprint(first) == expected
+    assert fingerprint(b"Subject: CN=a\n" + first.replace(b"\n", b"\r\n") + second) == expected
+    assert fingerprint(second) != expected
+
+
+@given(st.binary(max_size=80))
+def test_what_is_no_certificate_has_none(content):
+    assert fingerprint(content) is None
+    assert fingerprint(None) is None
+    assert fingerprint(b"-----BEGIN CERTIFICATE-----" + content + b"!-----END CERTIFICATE-----") is None

@@ -1,0 +1,189 @@
+"""What the cluster that is there cannot become is refused before anything is written; only other files are kept."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autarky import places
+from autarky.errors import Problems, UserError
+from autarky.model.cluster import CertificateSettings, ExternalEtcd
+from autarky.model.versions import Version
+from autarky.phases.check_file import CheckFile
+from autarky.phases.hosts import CheckHosts
+from autarky.phases.objects import ApplyObjects
+from autarky.phases.prepare import PrepareHosts
+from autarky.phases.removal import CheckRemoval
+from autarky.phases.version_check import STANDBY_POD
+from autarky.workflows.up import PHASES
+from fakes.clusters import a_cluster
+from fakes.kube import FakeKube
+
+NEWER = Version(1, 37, 1)
+PHASE = CheckFile()
+
+
+def down() -> FakeKube:
+    return FakeKube(unhealthy="connection refused")
+
+
+def marked(context, *, version: str | None = None, cluster: str = "demo") -> None:
+    for name, host in context.machines.hosts.items():
+        said = {"cluster": cluster, "node": name, "founders": ["n1"], "ca": context.ours.ca}
+        said |= {} if version is None else {"version": version}
+        host.files[places.NODE_MARKER] = (json.dumps(said).encode(), 0o644)
+
+
+def with_standby(context, name: str, image: str) -> None:
+    pod = {"kind": "Pod", "spec": {"containers": [{"image": image}]}}
+    context.machines.hosts[name].files[STANDBY_POD] = (json.dumps(pod).encode(), 0o600)
+
+
+def asking_for(context, version: Version) -> None:
+    context.cluster = replace(context.cluster, kubernetes_version=version)
+    context.file_content = str(version).encode()
+
+
+def untouched(context) -> bool:
+    kept = context.directory / "cluster.json"
+    return not kept.exists() and all(host.log == [] for host in context.machines.hosts.values())
+
+
+# --- another version -------------------------------------------------------------------------------------------
+
+
+async def test_another_version_is_refused_by_the_api_with_nothing_written(make_context, notes):
+    kube = FakeKube()
+    await ApplyObjects().run(make_context(kube=kube), notes)
+    context = make_context(kube=kube)
+    asking_for(context, NEWER)
+    with pytest.raises(UserError, match=r"runs Kubernetes v1\.36\.4, as its ControlPlane object says") as caught:
+        await PHASE.plan(context)
+    assert caught.value.fix == 'set kubernetesVersion: "1.36.4" in the file'
+    assert untouched(context)
+
+
+async def test_another_version_is_refused_by_the_marker_with_the_api_down(make_context):
+    context = make_context(kube=down())
+    marked(context, version="v1.36.4")
+    asking_for(context, NEWER)
+    with pytest.raises(UserError, match=r"runs Kubernetes v1\.36\.4, as host n1 says"):
+        await PHASE.plan(context)
+    assert untouched(context)
+
+
+async def test_a_marker_of_an_older_release_lets_the_kubelet_on_the_disk_tell(make_context):
+    context = make_context(kube=down())
+    marked(context)
+    context.machines.hosts["n1"].kubelet_version = "v1.36.4"
+    asking_for(context, NEWER)
+    with pytest.raises(UserError, match=r"runs Kubernetes v1\.36\.4, as host n1 says"):
+        await PHASE.plan(context)
+
+
+async def test_a_kubelet_that_was_switched_before_a_refusal_is_put_back_by_the_right_file(make_context):
+    context = make_context(kube=down())
+    marked(context)
+    context.machines.hosts["n1"].kubelet_version = "v1.37.1"
+    with_standby(context, "n1", "registry.k8s.io/kube-apiserver:v1.36.4")
+    await PHASE.plan(context)
+    asking_for(context, NEWER)
+    with pytest.raises(UserError, match=r"runs Kubernetes v1.36.4"):
+        await PHASE.plan(context)
+
+
+async def test_a_host_that_was_off_is_asked_when_it_runs(make_context):
+    context = make_context(kube=down())
+    host = context.machines.hosts.pop("n1")
+    asking_for(context, NEWER)
+    await PHASE.plan(context)
+    context.machines.hosts["n1"] = host
+    marked(context, version="v1.36.4")
+    with pytest.raises(UserError, match="as host n1 says"):
+        await CheckHosts().plan(context)
+
+
+async def test_the_marker_that_is_written_says_the_version(make_context, notes):
+    context = make_context()
+    await PrepareHosts().run(context, notes)
+    assert json.loads(context.machines.hosts["n1"].files[places.NODE_MARKER][0])["version"] == "v1.36.4"
+    await PHASE.plan(context)
+
+
+async def test_a_node_is_not_removed_by_a_file_of_another_version(make_context, notes):
+    context = make_context(a_cluster(controls=3), kube=down())
+    marked(context, version="v1.36.4")
+    asking_for(context, NEWER)
+    with pytest.raises(UserError, match="upgrades are not built yet"):
+        await CheckRemoval(context.cluster.node("n2"), dead=False).plan(context)
+
+
+async def test_new_hosts_take_any_version(make_context):
+    context = make_context(kube=down())
+    asking_for(context, NEWER)
+    await PHASE.plan(context)
+
+
+# --- what else is refused before the first write -----------------------------------------------------------------
+
+
+def test_the_refusals_come_before_all_that_writes():
+    names = [phase.name for phase in PHASES]
+    assert names[0] == "check-file"
+    assert names.index("forget-replaced") < names.index("prepare-hosts")
+
+
+async def test_hosts_of_another_cluster_are_refused_with_nothing_written(make_context):
+    context = make_context(kube=down())
+    marked(context, cluster="another")
+    context.file_content = b"{}"
+    with pytest.raises(Problems, match="belongs to the cluster another"):
+        await PHASE.plan(context)
+    assert untouched(context)
+
+
+async def test_a_ca_directory_that_lacks_the_key_is_refused_with_nothing_written(make_context, tmp_path):
+    (tmp_path / "given").mkdir()
+    settings = CertificateSettings(ca_directory=str(tmp_path / "given"))
+    context = make_context(kube=down())
+    context.cluster = replace(context.cluster, certificates=settings)
+    with pytest.raises(UserError, match="cannot be found"):
+        await PHASE.plan(context)
+    assert untouched(context)
+
+
+async def test_certificates_of_an_external_etcd_that_cannot_be_read_are_refused_with_nothing_written(make_context):
+    missing = ExternalEtcd(("https://192.0.2.9:2379",), "/nowhere/ca.crt", "/nowhere/c.crt", "/nowhere/c.key")
+    context = make_context(kube=down())
+    context.cluster = replace(context.cluster, external_etcd=missing)
+    with pytest.raises(UserError, match=r"cannot read /nowhere/ca\.crt"):
+        await PHASE.plan(context)
+    assert untouched(context)
+
+
+# --- the file that is kept -----------------------------------------------------------------------------------------
+
+
+async def test_a_file_that_is_not_refused_is_kept_once(make_context, notes):
+    context = make_context(kube=down())
+    context.file_content = b"as it is"
+    [change] = await PHASE.plan(context)
+    assert change.sentence == f"keep the cluster file as {context.directory / 'cluster.json'}"
+    await PHASE.run(context, notes)
+    assert Path(context.directory / "cluster.json").read_bytes() == b"as it is"
+    assert await PHASE.plan(context) == []
+
+
+async def test_a_file_is_kept_over_another_only_when_all_hosts_were_asked(make_context, notes):
+    context = make_context(kube=down())
+    (context.directory / "cluster.json").write_bytes(b"as it was")
+    context.file_content = b"as it is"
+    host = context.machines.hosts.pop("n1")
+    assert await PHASE.plan(context) == []
+    context.machines.hosts["n1"] = host
+    assert [change for change in await CheckHosts().plan(context) if "keep the cluster file" in str(change)]
+    await CheckHosts().run(context, notes)
+    assert Path(context.directory / "cluster.json").read_bytes() == b"as it is"

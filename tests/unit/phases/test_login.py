@@ -1,0 +1,248 @@
+"""Another machine works on the cluster: what `login` brings, what it never brings, and that `up` changes nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from autarky import places
+from autarky.config import default_cluster, dump, loads
+from autarky.errors import Conflict, Unreachable, UserError
+from autarky.payload import default_version, known_versions
+from autarky.phases import join, login
+from autarky.phases.finish import WriteKubeconfig
+from autarky.phases.hosts import CheckHosts
+from autarky.phases.members import nodes_of
+from autarky.phases.prepare import CTR, look
+from autarky.phases.record import KeepRecord
+from autarky.phases.supply import IssueCertificates
+from autarky.pki import PkiStore
+from autarky.pki.signing import answer
+from autarky.ports import Completed
+from autarky.render import cluster_record
+from autarky.render import node as render_node
+from autarky.render.certificates import certificate_specs
+from autarky.render.kubeconfig import bootstrap_token
+from autarky.render.objects import parts
+from autarky.workflows.login import phases
+from fakes.clusters import a_cluster, facts_of
+from fakes.host import FakeHost
+from fakes.kube import FakeKube
+
+THREE = a_cluster(controls=3, workers=1)
+AGENT = "autarky.dev/agent:0.1.0-abc"
+SECRETS = ("ca.key", "front-proxy-ca.key", "sa.key", "apiserver.key", "etcd/ca.key")
+
+
+class ControlNode(FakeHost):
+    """Runs the signer with the CAs of the directory, as containerd would."""
+
+    directory = None
+
+    async def run(self, argv, *, stdin=None, timeout=30.0, check=True):
+        if tuple(argv[:4]) == (*CTR, "run"):
+            assert AGENT in argv
+            assert f"src={places.PKI}" in argv[argv.index("--mount") + 1]
+            assert b"PRIVATE" not in stdin
+            return Completed(0, answer(stdin, self.directory, datetime.now(UTC)), "")
+        return await FakeHost.run(self, argv, stdin=stdin, timeout=timeout, check=check)
+
+
+def document():
+    made = default_cluster(default_version=default_version(), known_versions=known_versions())
+    return dump(replace(made, name="demo", ssh_config="/home/anna/.ssh/config"))
+
+
+@pytest.fixture
+def first(make_context):
+    """The machine that has brought the cluster up, and what it has left on the hosts."""
+    facts = facts_of(THREE)
+    hosts = {name: ControlNode(name, facts[name]) for name in facts}
+    context = make_context(THREE, hosts=hosts)
+    context.document = document()
+    for host in hosts.values():
+        host.directory = context.pki.directory
+        host.images[AGENT] = "sha256:1"
+        host.active_units.add("containerd")
+    return context
+
+
+def record_object(context):
+    [found] = [part.objects[0] for part in parts(context.inputs()) if part.name == "record"]
+    return found
+
+
+async def leave_files(context):
+    await CheckHosts().plan(context)
+    for node in context.cluster.nodes:
+        host = context.machines.hosts[node.name]
+        await host.write_files((await look(context, node)).files)
+    await CheckHosts().plan(context)
+
+
+@pytest.fixture
+async def second(first, make_context, tmp_path):
+    """Another machine, after `login`."""
+    await leave_files(first)
+    return await logged_in(first, make_context, tmp_path / "second")
+
+
+async def logged_in(first, make_context, directory):
+    host = first.machines.hosts["n2"]
+    fetched = await login.fetch(host)
+    context = make_context(THREE, hosts=first.machines.hosts)
+    context.directory, context.pki, context.document = directory, PkiStore(directory / "pki"), first.document
+    known = nodes_of(fetched.nodes)
+    nodes = tuple(replace(node, founder=known[node.name].founder) for node in THREE.nodes)
+    context.cluster = replace(THREE, nodes=nodes)
+    for phase in phases(host, fetched.ca, b"{}"):
+        assert await phase.plan(context)
+        await phase.run(context, context.silence)
+        assert not await phase.plan(context), f"{phase.name} once more changes nothing"
+    return context
+
+
+def written(context):
+    return {str(path.relative_to(context.directory)) for path in context.directory.rglob("*") if path.is_file()}
+
+
+async def test_login_brings_the_file_a_kubeconfig_and_keys_of_its_own_and_no_key_of_the_cluster(first, second):
+    administrators = {f"pki/{name}.{end}" for name in ("admin", "super-admin") for end in ("crt", "key")}
+    assert written(second) == {"cluster.json", "kubeconfig", "nodes.json", "pki/ca.crt", *administrators}
+    theirs = first.pki.files()
+    assert all(content not in theirs.values() for name, content in second.pki.files().items() if name.endswith(".key"))
+
+
+async def test_after_login_up_has_nothing_to_issue_and_nothing_to_write(first, second):
+    assert await CheckHosts().plan(second) == []
+    assert second.lender == "n1"
+    assert await IssueCertificates().plan(second) == []
+    assert await WriteKubeconfig().plan(second) == []
+    for node in second.cluster.nodes:
+        assert (await look(second, node)).files == []
+    before = written(second)
+    assert not any(name in before for name in SECRETS)
+
+
+async def test_what_up_issues_after_login_is_signed_on_a_control_node(first, second, notes):
+    await CheckHosts().plan(second)
+    second.pki.forget(["admin"])
+    assert await IssueCertificates().plan(second)
+    await IssueCertificates().run(second, notes)
+    assert notes.notes == ["n1 has signed 1 certificates"]
+    assert await IssueCertificates().plan(second) == []
+    assert "pki/admin.key" in written(second)
+
+
+async def test_what_a_node_comes_back_with_is_signed_on_a_control_node_and_not_kept(first, second):
+    await CheckHosts().plan(second)
+    worker = second.cluster.node("n2") if len(second.cluster.nodes) > 1 else second.cluster.nodes[0]
+    await join._give_renewal(second, worker)
+    content = second.machines.hosts[worker.name].files[render_node.BOOTSTRAP_KUBECONFIG][0]
+    assert bootstrap_token(content) is None
+    assert not [name for name in written(second) if "renewal" in name]
+
+
+async def test_without_a_control_node_that_lends_up_says_what_is_missing(first, second):
+    for host in first.machines.hosts.values():
+        host.files.pop(f"{places.PKI}/ca.key", None)
+    with pytest.raises(Unreachable, match="no control node that has it answers"):
+        await CheckHosts().plan(second)
+
+
+async def test_a_record_has_nothing_of_the_machine_that_wrote_it_and_no_secret(first):
+    await leave_files(first)
+    host = first.machines.hosts["n1"]
+    content, mode = host.files[places.CLUSTER_RECORD]
+    assert (b"PRIVATE" not in content, b"anna" not in content, mode) == (True, True, 0o600)
+    file, nodes = cluster_record.read(content)
+    assert loads(json.dumps(file), "record", default_version=default_version(), known_versions=known_versions())
+    assert [nodes[name]["founder"] for name in nodes] == [True, True, True, False]
+    keys, mode = host.files[places.CLUSTER_KEYS]
+    assert mode == 0o600
+    assert not {f"{name}.key" for name in ("admin", "super-admin", "ca")} & set(json.loads(keys))
+    worker = first.machines.hosts["n4"].files
+    assert places.CLUSTER_RECORD not in worker
+    assert places.CLUSTER_KEYS not in worker
+
+
+async def test_the_api_has_the_record_and_the_fingerprint_too(first):
+    found = record_object(first)
+    assert found["data"][cluster_record.CA_KEY] == first.ours.ca
+    assert cluster_record.read(found["data"][cluster_record.FILE_KEY].encode()) is not None
+
+
+async def test_a_node_that_was_removed_is_not_in_the_record_any_more(first, notes):
+    await leave_files(first)
+    first.machines.hosts["n2"].files[places.CLUSTER_RECORD] = (b"old", 0o600)
+    phase = KeepRecord(first.cluster.node("n3"))
+    assert [change.sentence for change in await phase.plan(first)] == [
+        *(f"write {places.CLUSTER_RECORD} on {name}" for name in ("n1", "n2")),
+        "apply ConfigMap kube-system/autarky-cluster",
+    ]
+    await phase.run(first, notes)
+    assert await phase.plan(first) == []
+    _, nodes = cluster_record.read(first.machines.hosts["n2"].files[places.CLUSTER_RECORD][0])
+    assert list(nodes) == ["n1", "n2", "n4"]
+
+
+async def test_a_file_that_was_kept_here_before_another_machine_applied_one_is_refused(first):
+    await leave_files(first)
+    kube = first.kube()
+    kube.put(record_object(first))
+    ours = cluster_record.portable(first.document)
+    first.known = [ours]
+    await CheckHosts().plan(first)
+    first.known = [{**ours, "spec": {**ours["spec"], "selfHosted": "4"}}]
+    with pytest.raises(Conflict, match="another machine has applied another file"):
+        await CheckHosts().plan(first)
+    first.known = None
+    await CheckHosts().plan(first)
+
+
+async def test_a_control_node_without_a_record_is_answered_for_by_the_api(first):
+    await leave_files(first)
+    host = first.machines.hosts["n1"]
+    del host.files[places.CLUSTER_RECORD]
+    fetched = await login.fetch(host)
+    assert fetched.document is None
+    kube = FakeKube()
+    with pytest.raises(UserError, match="the API has none either"):
+        await login.record_of_the_api(lambda _servers, _certificate: kube, fetched)
+    kube.put(record_object(first))
+    file, nodes = await login.record_of_the_api(lambda _servers, _certificate: kube, fetched)
+    assert file["metadata"]["name"] == "demo"
+    assert set(nodes) == {"n1", "n2", "n3", "n4"}
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "what"),
+    [
+        (places.NODE_MARKER, None, "belongs to no cluster"),
+        (places.NODE_MARKER, b"{", "cannot be read"),
+        (f"{places.PKI}/ca.key", None, "holds no CA key"),
+        (places.NODE_MARKER, b'{"cluster": "demo", "ca": "00"}', "names another CA"),
+    ],
+)
+async def test_a_host_that_cannot_answer_for_a_cluster_says_why(first, path, content, what):
+    await leave_files(first)
+    host = first.machines.hosts["n1"]
+    if content is None:
+        del host.files[path]
+    else:
+        host.files[path] = (content, 0o644)
+    with pytest.raises(UserError, match=what):
+        await login.fetch(host)
+
+
+async def test_a_state_directory_with_another_cluster_of_that_name_is_left_alone(first, tmp_path):
+    await leave_files(first)
+    fetched = await login.fetch(first.machines.hosts["n1"])
+    other = PkiStore(tmp_path / "other")
+    other.ensure(certificate_specs(THREE), THREE.certificates, datetime.now(UTC))
+    with pytest.raises(UserError, match="another cluster demo"):
+        await login.refuse_another_ca(other, fetched)
+    await login.refuse_another_ca(first.pki, fetched)

@@ -1,0 +1,154 @@
+"""`autarky render` writes what `up` puts on hosts: all of it, byte for byte, and with the keys that a cluster has."""
+
+from __future__ import annotations
+
+import copy
+import stat
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+from cryptography import x509
+
+from autarky import places
+from autarky.cli import render, render_files
+from autarky.decide import applied
+from autarky.errors import UserError
+from autarky.phases.objects import ApplyObjects
+from autarky.phases.ownership import judge
+from autarky.phases.prepare import PrepareHosts
+from autarky.phases.start import StartControlPlane
+from autarky.pki import PkiStore
+from autarky.pki.issue import alternative_names
+from autarky.render import etcd
+from autarky.render import node as render_node
+from autarky.render.certificates import authorities, certificate_specs
+from fakes.clusters import a_cluster
+from fakes.kube import FakeKube
+
+CONTENT_ONLY_THERE = (f"{places.HOST_ROOT}/store/", f"{places.BIN}/", "/opt/cni/bin/", f"{places.RUN}/", "/founded")
+"""Where binaries are, and what only time can tell."""
+
+
+def rendered(root: Path) -> dict[str, tuple[bytes, int]]:
+    files = [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
+    found = {f"/{path.relative_to(root)}": path for path in files if "/current/" not in str(path)}
+    return {name: (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) for name, path in found.items()}
+
+
+def first_leaves(cluster, name: str) -> set[str]:
+    return {*render_node.leaf_paths(cluster, cluster.node(name)), render_node.FIRST_CERTIFICATE} - {places.LEAVES_PLAN}
+
+
+@pytest.mark.looptime
+async def test_every_file_that_up_writes_on_a_host_before_the_agents_is_rendered_as_it_is(
+    make_context, notes, tmp_path
+):
+    context = make_context(a_cluster(controls=1, workers=1))
+    await PrepareHosts().run(context, notes)
+    await StartControlPlane().run(context, notes)
+    render_files.write_all(context.inputs(), tmp_path / "out")
+    for name, host in context.machines.hosts.items():
+        ours = rendered(tmp_path / "out/hosts" / name)
+        theirs = {path: file for path, file in host.files.items() if not any(p in path for p in CONTENT_ONLY_THERE)}
+        leaves = first_leaves(context.cluster, name)  # each rendering issues others
+        assert ours.keys() >= leaves & theirs.keys()
+        assert {path: ours.get(path) for path in theirs.keys() - leaves} == {
+            path: file for path, file in theirs.items() if path not in leaves
+        }
+        assert ours[f"{places.BIN}/standby"] == host.files[f"{places.BIN}/standby"]
+    assert rendered(tmp_path / "out/hosts/n1")[etcd.PEER_CA] == (context.pki.files()["etcd/ca.crt"], 0o600)
+    assert etcd.PEER_CA not in rendered(tmp_path / "out/hosts/n2")
+
+
+async def test_etcds_directories_are_closed_and_all_others_open(make_context, tmp_path):
+    render_files.write_all(make_context().inputs(), tmp_path / "out")
+    root = tmp_path / "out/hosts/n1"
+    modes = {
+        f"/{path.relative_to(root)}": stat.S_IMODE(path.stat().st_mode) for path in root.rglob("*") if path.is_dir()
+    }
+    closed = {path for path, mode in modes.items() if mode == 0o700}
+    assert closed == {places.ETCD_DATA, etcd.MEMBER_DIRECTORY}
+    assert set(modes.values()) == {0o700, 0o755}
+
+
+async def test_the_standbys_of_the_first_founder_are_in_place(make_context, tmp_path):
+    render_files.write_all(make_context(a_cluster(controls=3)).inputs(), tmp_path / "out")
+    hosts = tmp_path / "out/hosts"
+    assert (hosts / "n1" / places.STANDBY[1:] / "kube-apiserver/current/pod.json").is_file()
+    assert not (hosts / "n2" / places.STANDBY[1:] / "kube-apiserver/current").exists()
+
+
+async def test_what_is_applied_from_the_files_counts_as_applied_by_up(make_context, notes, tmp_path):
+    """Also after an edit of the file: then it is somebody's edit, which stands, and no new wish of ours."""
+    context = make_context()
+    kube = FakeKube()
+    render_files.write_all(context.inputs(), tmp_path / "out")
+    for path in sorted((tmp_path / "out/manifests").glob("*.yaml")):
+        for obj in yaml.safe_load_all(path.read_text()):
+            await kube.apply(obj, manager="kubectl")
+    again = make_context(kube=kube)
+    assert await ApplyObjects().plan(again) == []
+    [file] = (tmp_path / "out/manifests").glob("*-kube-scheduler.yaml")
+    [deployment] = [obj for obj in yaml.safe_load_all(file.read_text()) if obj["kind"] == "Deployment"]
+    edited = copy.deepcopy(deployment)
+    edited["spec"]["replicas"] = 2
+    drift = applied.drift_of(edited)
+    assert drift is not None
+    assert [str(one.live) for one in drift.drifted] == ["2"]
+    found = judge(deployment, edited, take_ownership=False)
+    assert found.to_apply is None
+    assert [edit.live for edit in found.kept] == ["2"]
+
+
+# --- whose keys -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def with_keys(cluster) -> PkiStore:
+    store = PkiStore(places.cluster_dir(cluster.name) / "pki")
+    store.ensure(certificate_specs(cluster), cluster.certificates, datetime.now(UTC), authorities(cluster))
+    return store
+
+
+async def test_the_keys_of_a_cluster_that_is_known_here_are_used_and_not_made_anew(make_context, home, tmp_path):
+    context = make_context()
+    own = with_keys(context.cluster)
+    inputs = await render._inputs_of_file(context, tmp_path / "out", ask_hosts=False, with_pki=True)
+    assert {name: inputs.credentials[name] for name in own.files()} == own.files()
+    moved = make_context(context.cluster.with_addresses({"n1": "192.0.2.77"}))
+    inputs = await render._inputs_of_file(moved, tmp_path / "moved", ask_hosts=False, with_pki=True)
+    assert inputs.credentials["ca.crt"] == own.files()["ca.crt"]
+    serving = x509.load_pem_x509_certificate(inputs.credentials["apiserver-n1.crt"])
+    assert "192.0.2.77" in {str(name.value) for name in alternative_names(serving)}
+
+
+async def test_hosts_that_are_asked_give_addresses_and_facts(make_context, home, tmp_path):
+    context = make_context()
+    context.cluster = replace(context.cluster, nodes=tuple(replace(n, address=None) for n in context.cluster.nodes))
+    context.connect = lambda _url, _certificate: FakeKube(unhealthy="connection refused")
+    inputs = await render._inputs_of_file(context, tmp_path / "out", ask_hosts=True, with_pki=False)
+    assert inputs.cluster.nodes[0].address == "192.0.2.11"
+    assert inputs.facts["n1"].boot_id
+    assert inputs.credentials["ca.key"] == b"<ca.key>\n"
+
+
+async def test_a_live_cluster_is_rendered_with_its_own_keys_and_addresses(make_context, tmp_path):
+    context = make_context(kube=FakeKube())
+    context.cluster = replace(context.cluster, nodes=tuple(replace(n, address=None) for n in context.cluster.nodes))
+    inputs = await render._live_inputs(context)
+    assert inputs.cluster.nodes[0].address == "192.0.2.11"
+    assert {name: inputs.credentials[name] for name in context.pki.files()} == context.pki.files()
+
+
+async def test_a_cluster_whose_keys_are_not_here_is_not_rendered_as_if_it_were_there(make_context, tmp_path):
+    context = make_context(kube=FakeKube(unhealthy="connection refused"))
+    context.pki = PkiStore(tmp_path / "none")
+    with pytest.raises(UserError, match="addresses or keys of the cluster demo are not known here"):
+        await render._live_inputs(context)

@@ -1,0 +1,108 @@
+"""What lies on a worker may write no Node, pod, Secret or right: a rule over everything that is rendered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from autarky.decide import certificates, control_nodes, node_slots
+from autarky.ports import Object
+from autarky.render import guards
+from autarky.render.addons import FLANNEL
+from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, WITHDRAWN, Inputs
+from unit.render.rendered import EVERY_LEVEL, objects
+
+READING = {"get", "list", "watch"}
+GUARDED = {"nodes", "pods", "secrets", "roles", "clusterroles", "rolebindings", "clusterrolebindings", "*"}
+BUILT_IN = {
+    "system:node-proxier": [
+        {"resources": ["services", "nodes", "endpointslices", "servicecidrs"], "verbs": sorted(READING)},
+        {"resources": ["events"], "verbs": ["create", "patch", "update"]},
+    ],
+}
+"""Roles of Kubernetes' own, as its API server makes them."""
+POLICED = {(FLANNEL, "nodes/status", "patch")}
+"""Allowed by RBAC and held by a policy to flannel's own report (`guards`)."""
+
+
+def accounts_on_workers(inputs: Inputs) -> set[str]:
+    """The ServiceAccounts whose tokens are mounted on nodes that are no control nodes, or may be."""
+    found = set()
+    for obj in objects(inputs):
+        if obj["kind"] in ("DaemonSet", "Deployment"):
+            pod = obj["spec"]["template"]["spec"]
+            mounted = pod.get("automountServiceAccountToken", True)
+            if mounted and CONTROL_PLANE_FACT not in (pod.get("nodeSelector") or {}):
+                found.add(pod.get("serviceAccountName", "default"))
+    return found
+
+
+def rules_of(inputs: Inputs, is_subject: object) -> Iterator[Object]:
+    rendered = objects(inputs)
+    roles = {(o["kind"], o["metadata"]["name"]): o["rules"] for o in rendered if o["kind"] in ("Role", "ClusterRole")}
+    for binding in rendered:
+        if binding["kind"] in ("RoleBinding", "ClusterRoleBinding") and is_subject in _names(binding):
+            role = binding["roleRef"]
+            yield from roles.get((role["kind"], role["name"])) or BUILT_IN[role["name"]]
+
+
+def _names(binding: Object) -> set[tuple[str, str]]:
+    return {(subject["kind"], subject["name"]) for subject in binding["subjects"]}
+
+
+def writes(rules: Iterator[Object]) -> set[tuple[str, str]]:
+    """(resource, verb) of what changes something that is guarded, or reads Secrets."""
+    granted = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+    return {
+        (resource, verb)
+        for resource, verb in granted
+        if resource.partition("/")[0] in GUARDED and (verb not in READING or resource in ("secrets", "*"))
+    }
+
+
+@pytest.mark.parametrize("inputs", EVERY_LEVEL, ids=lambda inputs: inputs.cluster.self_hosted.name)
+def test_no_account_that_is_mounted_on_workers_writes_nodes_pods_secrets_or_rights(inputs):
+    accounts = accounts_on_workers(inputs)
+    assert accounts >= {"kube-proxy", "kube-flannel", "coredns"}
+    found = {
+        (account, *granted) for account in accounts for granted in writes(rules_of(inputs, ("ServiceAccount", account)))
+    }
+    assert found == POLICED
+
+
+@pytest.mark.parametrize("inputs", EVERY_LEVEL, ids=lambda inputs: inputs.cluster.self_hosted.name)
+def test_nothing_that_all_kubelets_are_bound_to_writes_those_either(inputs):
+    assert writes(rules_of(inputs, ("Group", "system:nodes"))) == set()
+    for binding in objects(inputs):
+        if binding["kind"].endswith("Binding") and "subjects" in binding:
+            assert not {name for kind, name in _names(binding) if name.startswith("system:serviceaccounts")}
+
+
+def test_what_rbac_lets_flannel_write_is_held_by_a_policy_that_fails_closed():
+    [policy] = [
+        obj
+        for obj in guards.restored()
+        if obj["kind"] == "ValidatingAdmissionPolicy" and obj["metadata"]["name"] == guards.FLANNEL_REPORT
+    ]
+    assert f"{SYSTEM}:{FLANNEL}" in policy["spec"]["matchConditions"][0]["expression"]
+    assert policy["spec"]["failurePolicy"] == "Fail"
+    [rule] = policy["spec"]["matchConstraints"]["resourceRules"]
+    assert rule["resources"] == ["nodes", "nodes/status"]
+
+
+def test_what_heartbeats_meet_has_no_parameter_or_lets_them_through_where_it_cannot_be_judged():
+    """A parameter that cannot be read refuses the write before any condition is looked at."""
+    for policy in (obj for obj in guards.objects() if obj["kind"] == "ValidatingAdmissionPolicy"):
+        spec = policy["spec"]
+        updates = any("UPDATE" in rule["operations"] for rule in spec["matchConstraints"]["resourceRules"])
+        assert spec["matchConditions"], "it would be asked of everything"
+        assert "paramKind" not in spec or spec["failurePolicy"] == "Ignore" or not updates, policy["metadata"]["name"]
+    for binding in (obj for obj in guards.objects() if obj["kind"] == "ValidatingAdmissionPolicyBinding"):
+        if "paramRef" in binding["spec"]:
+            assert binding["spec"]["paramRef"]["parameterNotFoundAction"] == "Allow"
+
+
+def test_what_agents_tell_on_their_nodes_is_a_report_that_the_guards_let_through():
+    told = {certificates.ANNOTATION, node_slots.ANNOTATION, control_nodes.ANNOTATION, WITHDRAWN}
+    assert told == set(guards.REPORTS)
