@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 
 import pytest
-from harness import TestCluster
+from harness import TestCluster, one_node
 from labels import is_control_node, label
 from leaves import restarts, told_ends
 
@@ -37,10 +37,10 @@ def clusters(make_cluster: Callable[..., TestCluster]) -> Clusters:
     founders = [{"name": name, "roles": ["control-plane"]} for name in ("n1", "n2")]
     joined = [{"name": name, "roles": ["worker"]} for name in ("n3", "w1")]
     four = make_cluster(FOUR, nodes=[*founders, *joined], certificates=SETTINGS)
-    one = make_cluster(ONE, certificates=SETTINGS)
+    one = make_cluster(ONE, **one_node(certificates=SETTINGS))
+    one.up()
     four.up()
     label(four, "n3")
-    one.up()
     four.wait("n3 is a control node", lambda: is_control_node(four, "n3"), seconds=240)
     four.wait("its certificates are told", lambda: "apiserver" in told_ends(four)["n3"], seconds=60)
     return {ONE: one, FOUR: four}
