@@ -1,4 +1,5 @@
-"""The duty of putting back the policies that hold nodes to reports, when somebody has deleted them.
+"""The duty of putting back the policies that hold nodes to reports, and tenants to their own addresses, when somebody
+has deleted them.
 
 Contract: what is absent is made anew, as this release renders it; what is there is left as it is, whatever it says: an
 edit is somebody's will (a binding with `validationActions: [Audit]` is the way to switch one off), and `up` writes
@@ -13,8 +14,10 @@ from autarky.agents.operator.duty import Duty
 from autarky.agents.operator.view import View, current
 from autarky.errors import Conflict
 from autarky.ports import Kube
-from autarky.render import guards
+from autarky.render import guards, tenants
 from autarky.render.values import with_rendered_hash
+
+RESTORED = (*guards.restored(), *tenants.objects())
 
 
 @dataclass(slots=True)
@@ -27,7 +30,7 @@ class Guards(Duty):
         sources = {source.kind: source for source in (self.view.policies, self.view.policy_bindings)}
         if not current(sources.values()):
             return
-        for obj in guards.restored():
+        for obj in RESTORED:
             name = obj["metadata"]["name"]
             if (None, name) in sources[obj["kind"]].items:
                 continue
@@ -35,4 +38,7 @@ class Guards(Duty):
                 await self.kube.create(with_rendered_hash(obj))
             except Conflict:
                 continue  # somebody else was first; the next round sees that
-            self.tell("it was deleted, and is put back: what a node may write depends on it", f"{obj['kind']} {name}")
+            self.tell(
+                "it was deleted, and is put back: what nodes and tenants may write depends on it",
+                f"{obj['kind']} {name}",
+            )
