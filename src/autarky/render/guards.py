@@ -74,13 +74,14 @@ _A_KUBELET = "request.userInfo.?groups.orValue([]).exists(group, group == 'syste
 
 def objects() -> list[Object]:
     """All policies, each with its binding."""
-    return [*restored(), *_node_addresses(), *_node_tunnels(), *_inventory()]
-
-
-def restored() -> list[Object]:
-    """Those that the operator puts back when they are deleted. The others have parameters: making one of them takes
-    the right to read all that may be one."""
-    return [*_node_orders(), *_flannel_report(), *_join_tokens()]
+    return [
+        *_node_orders(),
+        *_flannel_report(),
+        *_join_tokens(),
+        *_node_addresses(),
+        *_node_tunnels(),
+        *_inventory(),
+    ]
 
 
 # --- what only administrators and the operator may write ----------------------------------------------------
