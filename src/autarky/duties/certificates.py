@@ -24,17 +24,29 @@ JUDGED = (approval.Verdict.APPROVE, approval.Verdict.DENY)
 _BOOTSTRAP_USER = "system:bootstrap:"
 
 
+def is_unjudged(csr: Object) -> bool:
+    """Whether nobody has judged it, and it is of a kubelet."""
+    return not csr.get("status", {}).get("conditions") and csr["spec"]["signerName"] in SIGNERS
+
+
+def requester(csr: Object) -> str:
+    return str(csr["spec"].get("username", ""))
+
+
+def node_of(csr: Object) -> str:
+    """The node in whose name it asks. UserError where it cannot be read."""
+    return read_request(base64.b64decode(csr["spec"]["request"])).common_name.removeprefix("system:node:")
+
+
 def pending(requests: Iterable[Object]) -> list[tuple[str, Object]]:
     """(node, request) of those of kubelets that nobody has judged and that can be read."""
     found = []
     for csr in requests:
-        if csr.get("status", {}).get("conditions") or csr["spec"]["signerName"] not in SIGNERS:
-            continue
-        try:
-            asked = read_request(base64.b64decode(csr["spec"]["request"]))
-        except UserError:
-            continue
-        found.append((asked.common_name.removeprefix("system:node:"), csr))
+        if is_unjudged(csr):
+            try:
+                found.append((node_of(csr), csr))
+            except UserError:
+                continue
     return found
 
 
