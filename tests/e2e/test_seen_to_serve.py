@@ -46,7 +46,7 @@ def test_the_last_control_node_whose_api_server_serves_stays_though_the_others_n
     last, others = "n3", ("n1", "n2")
     with api_servers_cut_off(cluster, *others):
         for node in others:
-            cluster.wait(f"{node} uses others", lambda: not uses_its_own_servers(cluster, node), seconds=30)  # noqa: B023
+            cluster.wait(f"{node} uses others", lambda: not uses_its_own_servers(cluster, node), seconds=90)  # noqa: B023
         with cluster.probed(inside=WORKER) as from_worker, cluster.probed(inside=last) as from_there:
             removal = ("node", "remove", "--cluster", cluster.name, last, "--yes", "-o", "plain")
             refused = cluster.autarky(*removal, check=False)
