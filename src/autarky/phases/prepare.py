@@ -158,11 +158,10 @@ def _marker(context: Context, node: Node) -> File:
 
 
 async def _kubelet_files(context: Context, node: Node) -> list[File]:
-    """A kubelet that runs gets new settings, and is started anew for them, when the cluster serves."""
+    """Its settings are another phase's matter once there are some."""
     files = render_node.kubelet_files(context.inputs(), node)
-    if await kubelets.kubelet_runs(context.host(node)):
-        return [file for file in files if file.path not in kubelets.PATHS]
-    return [*files, kubelets.settled(kubelets.settings(context.inputs(), node))]
+    settings = await kubelets.files_at_start(context.host(node), kubelets.settings(context.inputs(), node))
+    return [*(file for file in files if file.path not in kubelets.PATHS), *settings]
 
 
 async def changed_files(host: Host, files: Sequence[File]) -> list[File]:
