@@ -38,6 +38,8 @@ CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
 COMPONENTS = (API_SERVER, CONTROLLER_MANAGER, SCHEDULER)
 GROUP = pods.NONROOT
+VOLUME = "leaves"
+"""What pods call the directory with those of their component."""
 CONFIG_MAP = "autarky-leaves"
 PLAN_KEY = "plan"
 NAMES_KEY = "control-nodes"
