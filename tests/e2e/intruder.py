@@ -6,6 +6,7 @@ status; what a node may write of itself is looked at by what follows from it.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shlex
@@ -301,16 +302,19 @@ _REQUESTS = (
 
 def ask_for_certificates(worker: Worker, credential: Credential) -> list[str]:
     """Ask for what is somebody else's; the names of the requests that the API took."""
+    own = f"/O=system:nodes/CN=system:node:{worker.name}"
     made = worker.cluster.shell(
         worker.name,
         "\n".join(
             "openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout /dev/null"
             f" -subj '{subject}' 2>/dev/null | base64 -w0; echo"
-            for _, subject, _ in _REQUESTS
+            for subject in (*(subject for _, subject, _ in _REQUESTS), own)
         ),
     ).split()
+    # For whoever judges it in its own name, and for whoever signs it in the neighbour's: one passes over the first.
+    made[-1] = base64.b64encode(b"x" + base64.b64decode(made[-1]) + base64.b64decode(made[0])).decode()
     attempts = []
-    for number, (signer, _, usage) in enumerate(_REQUESTS):
+    for number, (signer, _, usage) in enumerate((*_REQUESTS, _REQUESTS[0])):
         spec = {"request": made[number], "signerName": signer, "usages": ["digital signature", usage]}
         body = {
             "apiVersion": "certificates.k8s.io/v1",
@@ -324,8 +328,8 @@ def ask_for_certificates(worker: Worker, credential: Credential) -> list[str]:
     answers = worker.tries(credential, attempts)
     approve = {"status": {"conditions": [{"type": "Approved", "status": "True", "reason": "x", "message": "x"}]}}
     path = "/apis/certificates.k8s.io/v1/certificatesigningrequests/intruder-0"
-    own = [Attempt(kind, "PATCH", f"{path}/{kind}", approve) for kind in ("approval", "status")]
-    assert {one.status for one in worker.tries(credential, own).values()} <= REFUSED
+    approving = [Attempt(kind, "PATCH", f"{path}/{kind}", approve) for kind in ("approval", "status")]
+    assert {one.status for one in worker.tries(credential, approving).values()} <= REFUSED
     taken = [name for name, answer in answers.items() if answer.status == 201]
     assert all(answer.status in (201, *REFUSED) for answer in answers.values()), answers
     assert taken, f"{credential.name} may ask for nothing: {answers}"

@@ -1,7 +1,8 @@
 """Judging the certificate requests of kubelets against the join inventory.
 
-Contract: a request that cannot be read or judged yet is left alone; somebody else who judges the same one
-meanwhile is no error. Judged by `decide.approval`; this fetches what it needs and writes the verdict.
+Contract: a request that cannot be read, or could be read in two ways, is denied; one that cannot be judged yet is left
+alone; somebody else who judges the same one meanwhile is no error. Judged by `decide.approval`; this fetches what it
+needs and writes the verdict.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from datetime import UTC, datetime
 
 from autarky.decide import approval
 from autarky.errors import Conflict, UserError
-from autarky.pki.requests import read_request
+from autarky.pki.requests import Asked, read_request
 from autarky.ports import Kube, Object
 from autarky.render import access
 from autarky.render.values import SYSTEM
@@ -33,26 +34,32 @@ def requester(csr: Object) -> str:
     return str(csr["spec"].get("username", ""))
 
 
-def node_of(csr: Object) -> str:
-    """The node in whose name it asks. UserError where it cannot be read."""
-    return read_request(base64.b64decode(csr["spec"]["request"])).common_name.removeprefix("system:node:")
+def node_of(csr: Object) -> str | None:
+    """The node in whose name it asks; None where it cannot be read."""
+    try:
+        return _asked(csr).common_name.removeprefix("system:node:")
+    except UserError:
+        return None
+
+
+def _asked(csr: Object) -> Asked:
+    return read_request(base64.b64decode(csr["spec"]["request"]))
 
 
 def pending(requests: Iterable[Object]) -> list[tuple[str, Object]]:
     """(node, request) of those of kubelets that nobody has judged and that can be read."""
-    found = []
-    for csr in requests:
-        if is_unjudged(csr):
-            try:
-                found.append((node_of(csr), csr))
-            except UserError:
-                continue
-    return found
+    named = [(node_of(csr), csr) for csr in requests if is_unjudged(csr)]
+    return [(node, csr) for node, csr in named if node is not None]
 
 
 async def judge(kube: Kube, csr: Object, inventory: Mapping[str, frozenset[str]]) -> approval.Decision:
     """Decide on a pending request, and write what was decided, if it was."""
-    decision = approval.judge(await asked_of(kube, csr), inventory)
+    try:
+        asked = _asked(csr)
+    except UserError as error:
+        decision = approval.Decision(approval.Verdict.DENY, str(error))
+    else:
+        decision = approval.judge(await request_of(kube, csr, asked), inventory)
     if decision.verdict in JUDGED:
         await write_verdict(kube, csr, decision)
     return decision
@@ -79,10 +86,9 @@ async def read_inventory(kube: Kube) -> dict[str, frozenset[str]]:
     return inventory_of(await kube.get("v1", "ConfigMap", access.INVENTORY, SYSTEM))
 
 
-async def asked_of(kube: Kube, csr: Object) -> approval.Request:
-    """What a request asks for, and who asks. UserError where it cannot be read."""
+async def request_of(kube: Kube, csr: Object, asked: Asked) -> approval.Request:
+    """What a request asks for, and who asks."""
     spec = csr["spec"]
-    asked = read_request(base64.b64decode(spec["request"]))
     token_node = await _token_node(kube, spec["username"])
     return approval.Request(
         signer=spec["signerName"],

@@ -14,7 +14,6 @@ from autarky.agents.operator.duty import Duty
 from autarky.agents.operator.view import View, current
 from autarky.decide.turns import in_turn
 from autarky.duties import certificates
-from autarky.errors import UserError
 from autarky.ports import Clock, Kube, Object
 
 MOST = 20
@@ -57,17 +56,12 @@ class Certificates(Duty):
 
     async def _judge(self, csr: Object, inventory: Mapping[str, frozenset[str]]) -> None:
         name = csr["metadata"]["name"]
-        try:
-            decision = await certificates.judge(self.kube, csr, inventory)
-        except UserError as error:
-            self.tell(f"it cannot be read: {error}", name)
-            self._wait(csr)
-            return
+        decision = await certificates.judge(self.kube, csr, inventory)
         if decision.verdict in certificates.JUDGED:
             self.counted(decision.verdict.value)
         else:
             self._wait(csr)
-        self.tell(f"{decision.verdict.value}: {decision.sentence}", name, node=certificates.node_of(csr))
+        self.tell(f"{decision.verdict.value}: {decision.sentence}", name, node=certificates.node_of(csr) or "")
 
     def _wait(self, csr: Object) -> None:
         self._waiting[_id(csr)] = self.clock.monotonic() + AGAIN_SECONDS
