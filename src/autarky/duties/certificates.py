@@ -23,6 +23,7 @@ CSR = ("certificates.k8s.io/v1", "CertificateSigningRequest")
 SIGNERS = (approval.CLIENT_SIGNER, approval.SERVING_SIGNER)
 JUDGED = (approval.Verdict.APPROVE, approval.Verdict.DENY)
 _BOOTSTRAP_USER = "system:bootstrap:"
+_CREDENTIAL_ID, _SHA256 = "authentication.kubernetes.io/credential-id", "X509SHA256="
 
 
 def is_unjudged(csr: Object) -> bool:
@@ -37,12 +38,13 @@ def requester(csr: Object) -> str:
 def node_of(csr: Object) -> str | None:
     """The node in whose name it asks; None where it cannot be read."""
     try:
-        return _asked(csr).common_name.removeprefix("system:node:")
+        return asked(csr).common_name.removeprefix("system:node:")
     except UserError:
         return None
 
 
-def _asked(csr: Object) -> Asked:
+def asked(csr: Object) -> Asked:
+    """UserError where it cannot be read, or could be read in two ways."""
     return read_request(base64.b64decode(csr["spec"]["request"]))
 
 
@@ -52,14 +54,16 @@ def pending(requests: Iterable[Object]) -> list[tuple[str, Object]]:
     return [(node, csr) for node, csr in named if node is not None]
 
 
-async def judge(kube: Kube, csr: Object, inventory: Mapping[str, frozenset[str]]) -> approval.Decision:
+async def judge(
+    kube: Kube, csr: Object, inventory: Mapping[str, frozenset[str]], renewals: Mapping[str, str]
+) -> approval.Decision:
     """Decide on a pending request, and write what was decided, if it was."""
     try:
-        asked = _asked(csr)
+        wanted = asked(csr)
     except UserError as error:
         decision = approval.Decision(approval.Verdict.DENY, str(error))
     else:
-        decision = approval.judge(await request_of(kube, csr, asked), inventory)
+        decision = approval.judge(await request_of(kube, csr, wanted), inventory, renewals)
     if decision.verdict in JUDGED:
         await write_verdict(kube, csr, decision)
     return decision
@@ -86,7 +90,16 @@ async def read_inventory(kube: Kube) -> dict[str, frozenset[str]]:
     return inventory_of(await kube.get("v1", "ConfigMap", access.INVENTORY, SYSTEM))
 
 
-async def request_of(kube: Kube, csr: Object, asked: Asked) -> approval.Request:
+def renewals_of(config_map: Object | None) -> dict[str, str]:
+    """Node → the fingerprint of the lasting credential that is good; see `approval.judge`."""
+    return {str(node): str(known) for node, known in ((config_map or {}).get("data") or {}).items()}
+
+
+async def read_renewals(kube: Kube) -> dict[str, str]:
+    return renewals_of(await kube.get("v1", "ConfigMap", access.RENEWALS, SYSTEM))
+
+
+async def request_of(kube: Kube, csr: Object, wanted: Asked) -> approval.Request:
     """What a request asks for, and who asks."""
     spec = csr["spec"]
     token_node = await _token_node(kube, spec["username"])
@@ -95,14 +108,22 @@ async def request_of(kube: Kube, csr: Object, asked: Asked) -> approval.Request:
         requestor=spec["username"],
         requestor_groups=frozenset(spec.get("groups", [])),
         usages=frozenset(spec["usages"]),
-        common_name=asked.common_name,
-        organizations=asked.organizations,
-        dns_names=asked.dns_names,
-        ip_addresses=asked.ip_addresses,
-        other_names=asked.other_names,
+        common_name=wanted.common_name,
+        organizations=wanted.organizations,
+        dns_names=wanted.dns_names,
+        ip_addresses=wanted.ip_addresses,
+        other_names=wanted.other_names,
         token_node=token_node,
         joined=token_node is not None and await kube.get("v1", "Node", token_node) is not None,
+        credential=_credential(spec),
     )
+
+
+def _credential(spec: Object) -> str | None:
+    """As the API server writes it into the request: who asks cannot."""
+    found = (spec.get("extra") or {}).get(_CREDENTIAL_ID) or []
+    told = [one.removeprefix(_SHA256).lower() for one in found if one.startswith(_SHA256)]
+    return told[0] if len(told) == 1 else None
 
 
 async def _token_node(kube: Kube, user: str) -> str | None:

@@ -121,7 +121,8 @@ async def judge_requests(kube: Kube, nodes: set[str], progress: Progress) -> Non
     """Approve or deny what is pending for these nodes, by the inventory in the cluster: some of it, where it is much,
     and the rest when it is called again."""
     for csr in in_turn(await pending_requests(kube, nodes), certificates.requester, MOST_AT_ONCE):
-        decision = await certificates.judge(kube, csr, await certificates.read_inventory(kube))
+        inventory, renewals = await certificates.read_inventory(kube), await certificates.read_renewals(kube)
+        decision = await certificates.judge(kube, csr, inventory, renewals)
         if decision.verdict in certificates.JUDGED:
             progress.note(f"certificate request {csr['metadata']['name']}: {decision.sentence}")
 

@@ -2,7 +2,7 @@
 
 Contract: a round judges at most MOST requests, of each requester one before a second of any (decide/turns.py): who asks
 for thousands in its own name holds up no other node, and no other duty. One that is to wait is not looked at again
-before AGAIN_SECONDS have passed or the inventory has changed.
+before AGAIN_SECONDS have passed or what it is judged by has changed.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ class Certificates(Duty):
     name: str = "certificates"
     _waiting: dict[str, float] = field(default_factory=dict, init=False)
     """Request → when it is looked at again."""
-    _judged_by: Mapping[str, object] = field(default_factory=dict, init=False)
+    _judged_by: object = field(default=None, init=False)
 
     async def round(self) -> float | None:
-        if not current([self.view.requests, self.view.inventory]):
+        if not current([self.view.requests, self.view.inventory, self.view.renewals]):
             return None
-        inventory, now = self.view.known_addresses, self.clock.monotonic()
+        known, now = (self.view.known_addresses, self.view.good_renewals), self.clock.monotonic()
         unjudged = [csr for csr in self.view.requests.items.values() if certificates.is_unjudged(csr)]
-        self._forget_what_is_done(unjudged, inventory, now)
+        self._forget_what_is_done(unjudged, known, now)
         ready = [csr for csr in unjudged if _id(csr) not in self._waiting]
         turn = in_turn(ready, certificates.requester, MOST)
-        await self.each(turn, lambda csr: self._judge(csr, inventory))
+        await self.each(turn, lambda csr: self._judge(csr, *known))
         if len(turn) < len(ready):
             return MORE_SECONDS
         return min(self._waiting.values()) - now if self._waiting else None
 
-    def _forget_what_is_done(self, unjudged: Iterable[Object], inventory: Mapping[str, object], now: float) -> None:
+    def _forget_what_is_done(self, unjudged: Iterable[Object], known: object, now: float) -> None:
         self.forget(set(self._said) - {csr["metadata"]["name"] for csr in self.view.requests.items.values()})
-        still = {_id(csr) for csr in unjudged} if inventory == self._judged_by else set()
+        still = {_id(csr) for csr in unjudged} if known == self._judged_by else set()
         self._waiting = {one: again for one, again in self._waiting.items() if one in still and again > now}
-        self._judged_by = inventory
+        self._judged_by = known
 
-    async def _judge(self, csr: Object, inventory: Mapping[str, frozenset[str]]) -> None:
+    async def _judge(self, csr: Object, inventory: Mapping[str, frozenset[str]], renewals: Mapping[str, str]) -> None:
         name = csr["metadata"]["name"]
-        decision = await certificates.judge(self.kube, csr, inventory)
+        decision = await certificates.judge(self.kube, csr, inventory, renewals)
         if decision.verdict in certificates.JUDGED:
             self.counted(decision.verdict.value)
         else:
