@@ -116,6 +116,9 @@ def _in_the_cluster() -> list[Object]:
             ["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
             [*WATCH, "create"],
         ),
+        # Making one with a parameter takes the right to read every object that may be one, and the API server asks for
+        # it by the name "*", which no object can have: this reads nothing, and is no right to all ConfigMaps.
+        _rule("", ["configmaps"], ["get"], ["*"]),
     ]
 
 

@@ -82,7 +82,7 @@ def test_nothing_that_all_kubelets_are_bound_to_writes_those_either(inputs):
 def test_what_rbac_lets_flannel_write_is_held_by_a_policy_that_fails_closed():
     [policy] = [
         obj
-        for obj in guards.restored()
+        for obj in guards.objects()
         if obj["kind"] == "ValidatingAdmissionPolicy" and obj["metadata"]["name"] == guards.FLANNEL_REPORT
     ]
     assert f"{SYSTEM}:{FLANNEL}" in policy["spec"]["matchConditions"][0]["expression"]
