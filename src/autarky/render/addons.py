@@ -94,7 +94,7 @@ def _proxy_files(inputs: Inputs) -> dict[str, str]:
         "clusterCIDR": str(inputs.cluster.network.pod_cidr),
         "clientConnection": {"kubeconfig": "/etc/kube-proxy/kubeconfig"},
         "healthzBindAddress": f"127.0.0.1:{ports.PROXY_HEALTH}",
-        "metricsBindAddress": "127.0.0.1:10249",
+        "metricsBindAddress": f"127.0.0.1:{ports.PROXY_METRICS}",
         # 0: leave the kernel's table as it is; raising it needs a writable /proc/sys of the real machine.
         "conntrack": {"maxPerCore": 0},
         **extra,
