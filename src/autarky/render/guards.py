@@ -11,6 +11,7 @@ is a report.
     autarky-node-addresses  flannel's public address is one that the join inventory has for the node
     autarky-node-tunnels    flannel's tunnel has no other node's hardware address
     autarky-inventory       nodes that the join inventory lacks create no Node, no request, no lease and no pod
+    autarky-mirror-pods     static pods in kube-system do not pass for hosted ones
 
 Contract: nobody is exempt but by right: who may update the ControlPlane may do all of this, and the operator what it
 decides. There are no other exemptions: `protection` trusts kubelets and kube-system's accounts, which is what this is
@@ -29,7 +30,9 @@ from autarky.decide.control_nodes import ANNOTATION as CONTROL_NODE
 from autarky.decide.control_nodes import LEAVE
 from autarky.decide.node_slots import ANNOTATION as SLOTS
 from autarky.render.access import INVENTORY
-from autarky.render.addons import FLANNEL
+from autarky.render.addons import DNS, FLANNEL
+from autarky.render.etcd_members import GUARD
+from autarky.render.operator import COMPONENT as OPERATOR
 from autarky.render.policies import MAY, Parameter, listed, policy
 from autarky.render.values import SYSTEM, WITHDRAWN, Object
 
@@ -39,6 +42,7 @@ TOKENS = "autarky-join-tokens"
 ADDRESSES = "autarky-node-addresses"
 TUNNELS = "autarky-node-tunnels"
 NODES = "autarky-inventory"
+MIRRORS = "autarky-mirror-pods"
 
 REPORTS = (SLOTS, WITHDRAWN, CERTIFICATES, CONTROL_NODE)
 """Of our annotations on Nodes, those that a node writes of itself; of the last, all words but `leave`."""
@@ -68,6 +72,9 @@ _NODE_WRITES: Object = {
 NODE_GROUPS = ("system:nodes", "autarky:kubelet-renewals")
 """Of kubelets, and of the credentials by which kubelets come back whose certificates have expired. The users of both
 are a fixed word and the node's name."""
+HOSTED_ONLY = (OPERATOR, GUARD, DNS)
+"""The label `k8s-app` of pods that disruption budgets and Services select by it alone. All others that they select have
+`autarky.dev/slot: hosted` as well."""
 _INVENTORY: Parameter = ({"apiVersion": "v1", "kind": "ConfigMap"}, {"name": INVENTORY, "namespace": SYSTEM})
 _A_KUBELET = "request.userInfo.?groups.orValue([]).exists(group, group == 'system:nodes')"
 
@@ -81,6 +88,7 @@ def objects() -> list[Object]:
         *_node_addresses(),
         *_node_tunnels(),
         *_inventory(),
+        *_mirror_pods(),
     ]
 
 
@@ -262,3 +270,24 @@ def _inventory() -> list[Object]:
         ],
         parameter=_INVENTORY,
     )
+
+
+# --- what a node shows --------------------------------------------------------------------------------------
+
+
+def _mirror_pods() -> list[Object]:
+    """A kubelet makes no other pods. Theirs belong to a Node, which has no number of replicas: a disruption budget that
+    selects one lets none of its pods go, and no control node could be drained. NodeRestriction lets no kubelet change
+    the labels of a pod that is there."""
+    labels = _of("object", "labels")
+    passes = (
+        f"{labels}[?'autarky.dev/slot'].orValue('') == 'hosted' || {labels}[?'k8s-app'].orValue('') in"
+        f" {listed(HOSTED_ONLY)}"
+    )
+    message = (
+        "a static pod does not pass for a hosted pod of the control plane: it may not have these labels (autarky's"
+        f" docs/security.md, policy {MIRRORS})"
+    )
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    conditions = {"by-a-kubelet": _A_KUBELET, "passes-for-a-hosted-pod": passes}
+    return policy(MIRRORS, [rule], conditions=conditions, validations=[(MAY, message)], namespace=SYSTEM)

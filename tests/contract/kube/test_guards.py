@@ -17,13 +17,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from autarky.kube import KubeClient
 from autarky.ports import Object
-from autarky.render import guards
+from autarky.render import guards, node, standby
 from autarky.render.access import inventory_with
+from autarky.render.etcd_members import GUARD, guard_budget
 from autarky.render.guards import FLANNEL_USER, PUBLIC_IP, TUNNEL
+from autarky.render.objects import agent_parts, parts
 from autarky.render.policies import OPERATOR_USER
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, WITHDRAWN
 from contract.acting import acting, is_refused, until
 from contract.servers import Server
+from fakes.clusters import a_cluster, inputs_of
 
 pytestmark = pytest.mark.contract
 
@@ -137,6 +140,7 @@ async def _until_they_are_in_force(clients: Clients) -> None:
         guards.TUNNELS: lambda: _changes(stranger, "w1", annotations={TUNNEL: _MAC % 0}),
         guards.TOKENS: lambda: stranger.create(_token("aaaaaa")),
         guards.NODES: lambda: clients.kubelet("w9").create(_node("w9")),
+        guards.MIRRORS: lambda: clients.kubelet("w1").create(_mirror("tried", {"k8s-app": "kube-dns"})),
     }
     for policy, write in tries.items():
 
@@ -155,6 +159,7 @@ async def _undo(clients: Clients) -> None:
     await _changes(clients.admin, "w1", annotations={TUNNEL: _MAC % 1})
     await clients.admin.delete("v1", "Secret", "bootstrap-token-aaaaaa", "kube-system")
     await clients.admin.delete("v1", "Node", "w9")
+    await clients.admin.delete("v1", "Pod", "tried", "kube-system", grace_seconds=0)
 
 
 def _changes(kube: KubeClient, node: str, *, sub: str | None = "status", **metadata: Any) -> Any:
@@ -183,6 +188,21 @@ def _token(identity: str) -> Object:
         "metadata": {"name": f"bootstrap-token-{identity}", "namespace": "kube-system"},
         "type": "bootstrap.kubernetes.io/token",
         "stringData": {"token-id": identity, "token-secret": "0123456789abcdef"},
+    }
+
+
+def _mirror(name: str, labels: dict[str, str], namespace: str = "kube-system") -> Object:
+    """As the kubelet of w1 shows a static pod."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": labels,
+            "annotations": {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.source": "file"},
+        },
+        "spec": {"nodeName": "w1", "hostNetwork": True, "containers": [{"name": "x", "image": "example.org/x:1"}]},
     }
 
 
@@ -315,6 +335,33 @@ async def test_a_node_that_the_inventory_lacks_creates_nothing_and_an_absent_inv
         await until("who is not in an empty inventory is let in", lambda: _is_allowed(removed.create(_node("w2"))))
         await clients.admin.delete("v1", "Node", "w2")
     await _changes(removed, "w1", annotations={PUBLIC_IP: "10.0.0.7"})
+
+
+async def test_no_mirror_pod_in_kube_system_passes_for_a_hosted_pod(clients: Clients) -> None:
+    """All that a disruption budget of ours selects."""
+    inputs = inputs_of(a_cluster())
+    rendered = [obj for part in (*parts(inputs), *agent_parts(inputs)) for obj in part.objects]
+    hosted = [obj for obj in rendered if obj["kind"] == "PodDisruptionBudget"]
+    selected = [budget["spec"]["selector"]["matchLabels"] for budget in (*hosted, guard_budget(1))]
+    assert {labels["k8s-app"] for labels in selected} >= {"kube-scheduler", "autarky-operator", "kube-dns", GUARD}
+    kubelet = clients.kubelet("w1")
+    for labels in (*selected, {"autarky.dev/slot": "hosted"}):
+        assert await is_refused(kubelet.create(_mirror("passes", {**labels, "x": "y"}))), labels
+    elsewhere = _mirror("passes", {"k8s-app": "kube-dns", "autarky.dev/slot": "hosted"}, "default")
+    for client, pod in ((kubelet, elsewhere), (clients.stranger(), _mirror("passes", {"k8s-app": "kube-dns"}))):
+        await client.create(pod)
+        await clients.admin.delete("v1", "Pod", "passes", pod["metadata"]["namespace"], grace_seconds=0)
+
+
+async def test_every_static_pod_of_ours_has_its_mirror_pod(clients: Clients) -> None:
+    inputs = inputs_of(a_cluster())
+    [n1] = inputs.cluster.nodes
+    manifests = [file.content for part in (node.static_pods, node.agent_pod) for file in part(inputs, n1).values()]
+    manifests += [standby.revision(inputs, name).files[-1].content for name in standby.COMPONENTS]
+    assert len(manifests) > 5
+    for content in manifests:
+        await clients.kubelet("w1").create(_mirror("ours", json.loads(content)["metadata"]["labels"]))
+        await clients.admin.delete("v1", "Pod", "ours", "kube-system", grace_seconds=0)
 
 
 async def _is_allowed(write: Awaitable[Any]) -> bool:

@@ -1,5 +1,5 @@
-"""What a tenant's Service may take, asked of a real API server: tenants have Kubernetes' own roles `edit` and `admin`,
-and one has all rights over Services."""
+"""What a tenant's Service or pod may take, asked of a real API server: tenants have Kubernetes' own roles `edit` and
+`admin`, and one has all rights over Services."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from autarky.errors import ApiError
 from autarky.kube import KubeClient
+from autarky.model import ports
 from autarky.ports import Object
 from autarky.render import tenants
 from autarky.render.policies import OPERATOR_USER
@@ -24,6 +26,8 @@ _NODES = "192.0.2.11"
 _AGGREGATED = {"edit": ("view", "edit"), "admin": ("view", "edit", "admin")}
 """Of what the controller-manager, which does not run here, makes the roles for tenants."""
 _TENANTS = [(user, f"system:aggregate-to-{role}") for user, roles in _AGGREGATED.items() for role in roles]
+_CONTROLLERS = ("replicaset-controller", "daemon-set-controller", "job-controller")
+"""They make the pods of what a tenant may make."""
 _numbers = itertools.count(1)
 
 
@@ -34,15 +38,19 @@ class Actors:
         self.services = acting(server, "services")
         """All rights over Services and their status, in the whole cluster, and no other."""
         self.operator = acting(server, OPERATOR_USER)
+        self.controllers = [
+            acting(server, f"system:serviceaccount:kube-system:{name}", "system:serviceaccounts:kube-system")
+            for name in _CONTROLLERS
+        ]
 
     async def close(self) -> None:
-        for client in (self.admin, *self.tenants.values(), self.services, self.operator):
+        for client in (self.admin, *self.tenants.values(), self.services, self.operator, *self.controllers):
             await client.close()
 
 
 @pytest.fixture
 async def actors(own_server: Server) -> AsyncIterator[Actors]:
-    """The policy is in force."""
+    """The policies are in force."""
     actors = Actors(own_server)
     try:
         await _prepare(actors)
@@ -60,9 +68,11 @@ async def _prepare(actors: Actors) -> None:
         await actors.admin.apply(obj, manager="test")
 
     async def refuses() -> bool:
-        return await is_refused(actors.services.create(_service(externalIPs=[_NODES])))
+        return await is_refused(actors.services.create(_service(externalIPs=[_NODES]))) and await is_refused(
+            actors.tenants["edit"].create(_pod({"hostPort": ports.NLLB_API}))
+        )
 
-    await until("the policy is in force", refuses)
+    await until("the policies are in force", refuses)
 
 
 def _binding(number: int, user: str, role: str) -> Object:
@@ -129,3 +139,71 @@ async def test_no_role_for_tenants_writes_the_addresses_of_load_balancers(actors
     assert live is not None
     assert not live["status"]["loadBalancer"]
     await actors.services.patch("v1", "Service", name, taken, namespace="default", subresource="status")
+
+
+# --- ports of nodes -----------------------------------------------------------------------------------------
+
+
+def _pod(*declared: Object, where: str = "containers", **spec: Any) -> Object:
+    container: Object = {"name": "x", "image": "example.org/x:1"}
+    with_ports: Object = {**container, "name": "y", "ports": [{"containerPort": 80, **port} for port in declared]}
+    metadata = {"name": f"p{next(_numbers)}", "namespace": "default"}
+    containers = {"containers": [container], "initContainers": [container | {"name": "z"}]}
+    containers[where] = [*containers[where], with_ports]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**containers, **spec}}
+
+
+async def test_no_pod_of_a_tenant_nor_one_that_a_controller_makes_for_it_takes_a_port_of_the_control_plane(
+    actors: Actors,
+) -> None:
+    clients = itertools.cycle([*actors.tenants.values(), *actors.controllers])
+    for port in sorted(ports.ON_HOSTS):
+        for client in (next(clients), actors.controllers[0]):
+            assert await is_refused(client.create(_pod({"hostPort": port}))), port
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"hostPort": ports.ETCD_HEALTH, "hostIP": "127.0.0.1"},
+        {"hostPort": ports.FLANNEL_VXLAN, "protocol": "UDP"},
+        {"hostPort": ports.KUBELET, "containerPort": ports.KUBELET, "name": "kubelet"},
+    ],
+    ids=str,
+)
+async def test_it_does_not_matter_how_the_port_is_declared(actors: Actors, declared: Object) -> None:
+    harmless = {"hostPort": 8080}
+    for where in ("containers", "initContainers"):
+        for client in (actors.tenants["edit"], actors.controllers[0]):
+            assert await is_refused(client.create(_pod(harmless, declared, where=where)))
+
+
+async def test_no_pod_hides_a_port_behind_thousands_of_others(actors: Actors) -> None:
+    """What an expression may cost is limited, and what fails is refused."""
+    many = [{"hostPort": number} for number in range(30000, 50000)]
+    assert await is_refused(actors.tenants["edit"].create(_pod(*many, {"hostPort": ports.NLLB_API})))
+
+
+async def test_pods_with_other_ports_or_on_the_hosts_network_and_those_of_administrators_are_made(
+    actors: Actors,
+) -> None:
+    tenant, own = actors.tenants["edit"], {"containerPort": ports.NLLB_API}
+    hundreds = [{"containerPort": number, "hostPort": number} for number in range(30000, 30500)]
+    for client in (tenant, actors.controllers[0]):
+        await client.create(_pod())
+        await client.create(_pod(own, {"hostPort": 443}, {"hostPort": 8443}))
+        await client.create(_pod(*hundreds))
+        await client.create(_pod({**own, "hostPort": ports.NLLB_API}, hostNetwork=True))
+    await actors.admin.create(_pod({"hostPort": ports.NLLB_API}))
+
+
+async def test_ephemeral_containers_have_no_ports(actors: Actors) -> None:
+    """The API takes none: the policy need not be asked."""
+    pod = _pod()
+    name = pod["metadata"]["name"]
+    await actors.admin.create(pod)
+    added = {"name": "e", "image": "x", "ports": [{"containerPort": 80, "hostPort": ports.NLLB_API}]}
+    body = {"spec": {"ephemeralContainers": [added]}}
+    with pytest.raises(ApiError) as refused:
+        await actors.admin.patch("v1", "Pod", name, body, namespace="default", subresource="ephemeralcontainers")
+    assert refused.value.status == 422
