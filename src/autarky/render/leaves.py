@@ -86,6 +86,10 @@ def directory_of(component: str) -> str:
     return f"{places.LEAVES}/{component}"
 
 
+DIRECTORIES: Mapping[str, int] = {places.LEAVES: 0o700, **{directory_of(one): 0o750 for one in COMPONENTS}}
+"""With their modes: the group may enter those of the components."""
+
+
 def plan_of(cluster: Cluster) -> Plan:
     settings = cluster.certificates
     names = serving_names(cluster)

@@ -136,6 +136,7 @@ class LeafKeeping:
         name = _short(leaf.spec, self.node)
         try:
             now = self._now()
+            wanted.files.settle_directory()
             authority = read_authority(self._at(places.PKI), leaf.spec.ca, now)
             if authority is None:
                 self._trouble[name] = f"the key of the CA {leaf.spec.ca} is not on this node"
