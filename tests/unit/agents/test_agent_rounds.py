@@ -90,7 +90,7 @@ class Scene:
         self.kube.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
         told = Told(lambda sentence, **_: self.said.append(sentence))
         self.images = ImageKeeping(FakeKeptImages({"image", *IMAGES.values()}), self.clock, told.tell)
-        self.api = ApiView(self.kube, self.clock, NODE, lambda: None)  # type: ignore[arg-type]
+        self.api = ApiView(self.kube, self.clock, NODE, self.heard)  # type: ignore[arg-type]
         self.agent = NodeAgent(
             NODE,
             self.kube,  # type: ignore[arg-type]
@@ -104,6 +104,9 @@ class Scene:
             hand_over=HandOver(self.clock),
             running=RunningHere(self.cri, self.clock),
         )
+
+    def heard(self) -> None:
+        self.agent.heard()
 
     async def run_script(self, verb: str, component: str, revision: str = "") -> None:
         """As the standby script: a manifest appears or goes, or a revision becomes the current one."""
@@ -121,8 +124,8 @@ class Scene:
     async def status(self, _port: int, _path: str) -> int:
         return 200
 
-    def wants(self, level: str) -> None:
-        spec = {"version": "v1.36.4", "selfHosted": level}
+    def wants(self, level: str, **more: Any) -> None:
+        spec = {"version": "v1.36.4", "selfHosted": level, **more}
         self.kube.put(
             {"apiVersion": API_VERSION, "kind": "ControlPlane", "metadata": {"name": "cluster"}, "spec": spec}
         )
@@ -236,6 +239,20 @@ async def test_a_round_of_which_a_part_failed_is_followed_by_another_one_at_once
     broken.mended = True
     await scene.passes(LONGEST_PAUSE)
     assert scene.agent._rests_until > 0.0
+
+
+@pytest.mark.parametrize("odd", [{"level": "banana"}, {"level": "1-4", "rollback": "banana"}])
+async def test_a_control_plane_that_means_nothing_changes_no_level_and_fails_no_part(
+    scene: Scene, odd: dict[str, Any]
+) -> None:
+    slots_on_disk.remember_wanted_level(2)
+    scene.wants(**odd)
+    await scene.passes(SOON)
+    assert slots_on_disk.wanted_level() == 2
+    assert not any("failed" in sentence for sentence in scene.said)
+    scene.wants("1-4")
+    await scene.passes(SOON)
+    assert slots_on_disk.wanted_level() == 1
 
 
 # --- what the API says to run, and the runtime knows nothing of ---------------------------------------------------

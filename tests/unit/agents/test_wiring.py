@@ -16,11 +16,15 @@ import pytest
 from autarky import places
 from autarky.agents.node import agent as node_agent
 from autarky.agents.node import role_on_disk, slots_on_disk, wiring
+from autarky.agents.node.api_seen import ApiView
 from autarky.agents.node.handover import HandOver
 from autarky.agents.node.leaf_keeping import LeafKeeping
 from autarky.agents.node.stop_paths import StopPaths
 from autarky.agents.node.told import Told
 from autarky.agents.shield import LONGEST_PAUSE
+from autarky.render import etcd_members
+from fakes.cri import FakeCri
+from fakes.kube import FakeKube
 from fakes.web import certificates
 
 NODE = "n1"
@@ -83,6 +87,28 @@ async def test_duties_end_with_what_they_are_beside() -> None:
     before = goes_on.turns
     await asyncio.sleep(5)
     assert goes_on.turns == before
+
+
+# --- what they read ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.looptime
+async def test_a_member_of_etcd_that_means_nothing_is_absent_for_the_node_agent(
+    wired: Wired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wiring, "SystemClock", LoopClock)
+    kube = FakeKube()
+    kube.put(etcd_members.crd())
+    kube.put(etcd_members.member("n1", "192.0.2.11", present=True))
+    odd = etcd_members.member("n2", "192.0.2.12", present=True)
+    kube.put({**odd, "status": {"memberID": "banana"}})
+    api = ApiView(kube, LoopClock(), NODE, lambda: None)  # type: ignore[arg-type]
+    duty = wiring._etcd_membership(NODE, kube, FakeCri(), Told(print), api)  # type: ignore[arg-type]
+    watching = asyncio.create_task(duty.objects.run())
+    await asyncio.sleep(1)
+    assert {name for _, name in duty.objects.items} == {"n1"}
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
 
 
 # --- which there are ---------------------------------------------------------------------------------------------
