@@ -86,11 +86,7 @@ async def _run(node: str, hold: Hold) -> bool:
 
     say("this agent acts on the node now")
     hand_over, stop_paths = HandOver(SystemClock()), StopPaths()
-    health.serve(
-        ports.NODE_AGENT,
-        lambda: _problem(hold),
-        hook_of=lambda path: hand_over.before_stop if stop_paths.include(path) else None,
-    )
+    health.serve(ports.NODE_AGENT, lambda: _problem(hold), stop_paths.hook_of(hand_over.before_stop))
     credentials = _credentials_stamp()
     acting = asyncio.create_task(_act(node, slot, hold, say, hand_over, stop_paths))
     waiting = asyncio.create_task(ended.wait())
