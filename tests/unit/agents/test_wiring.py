@@ -25,7 +25,7 @@ from autarky.agents.shield import LONGEST_PAUSE
 from autarky.render import etcd_members
 from fakes.cri import FakeCri
 from fakes.kube import FakeKube
-from fakes.web import certificates
+from fakes.web import Web, answer, certificates
 
 NODE = "n1"
 
@@ -109,6 +109,18 @@ async def test_a_member_of_etcd_that_means_nothing_is_absent_for_the_node_agent(
     assert {name for _, name in duty.objects.items} == {"n1"}
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
+
+
+@pytest.mark.parametrize("check_dates", [True, False])
+async def test_a_client_that_does_not_trust_the_clock_asks_servers_with_certificates_of_another_time(
+    wired: Wired, monkeypatch: pytest.MonkeyPatch, *, check_dates: bool
+) -> None:
+    wiring.CA.write_bytes(certificates(30).ca)
+    async with Web([answer(200, "ok")], issued_years_ago=30) as web:
+        client = wiring._client([web.url], check_dates=check_dates)
+        trouble = await client.healthy()
+        await client.close()
+    assert ("expired" in (trouble or "")) is check_dates, trouble
 
 
 # --- which there are ---------------------------------------------------------------------------------------------

@@ -257,11 +257,8 @@ def _etcd_membership(node: str, kube: KubeClient, cri: CriClient, said: Told, ap
 
 
 def _clock_watch(node: str, kube: KubeClient, said: Told, balancer: LoadBalancer, api: ApiView) -> ClockWatch:
-    tls = client_context(CA.read_bytes(), check_dates=False)
-    through = partial(_client, check_dates=False)
-    return ClockWatch(
-        node, kube, SystemClock(), said.tell, tls, balancer.known_endpoints, lambda: api.own_node, through
-    )
+    ca, endpoints = CA.read_bytes(), balancer.known_endpoints
+    return ClockWatch(node, kube, SystemClock(), said.tell, ca, endpoints, lambda: api.own_node, _client)
 
 
 def _client(servers: Sequence[str] = (LOCAL_SERVER,), *, check_dates: bool = True) -> KubeClient:
