@@ -25,6 +25,7 @@ from typing import NoReturn
 
 from autarky import places
 from autarky.agents.node import metrics
+from autarky.agents.node.rounds import bounded
 from autarky.agents.waiting import changed_within
 from autarky.decide import certificates
 from autarky.errors import AutarkyError
@@ -209,6 +210,7 @@ class LeafKeeping:
         self._trouble[name] = str(error)
         self.tell(f"certificate {name}", f"{name} cannot be renewed: {error}")
 
+    @bounded
     async def _announce(self) -> None:
         live = self.own_node()
         wanted = certificates.text(certificates.Told(self._ends, self._trouble))

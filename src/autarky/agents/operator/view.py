@@ -104,13 +104,25 @@ class View:
     @property
     def control_plane(self) -> Object | None:
         """None also where it cannot be understood: `odd_plane` says why."""
-        plane = self.planes.items.get((None, CONTROL_PLANE))
-        return None if plane is None or self.odd_plane is not None else understood.without_odd_status(plane)
+        return None if self.odd_plane is not None else self.plane_as_it_lies
 
     @property
     def odd_plane(self) -> str | None:
-        plane = self.planes.items.get((None, CONTROL_PLANE))
+        """What of the ControlPlane's spec cannot be understood, as a clause."""
+        plane = self.plane_as_it_lies
         return None if plane is None else understood.control_plane(plane)
+
+    @property
+    def plane_as_it_lies(self) -> Object | None:
+        """Whatever its spec says; its status can be read."""
+        plane = self.planes.items.get((None, CONTROL_PLANE))
+        return None if plane is None else understood.without_odd_status(plane)
+
+    @property
+    def odd_etcd_members(self) -> dict[str, str]:
+        """Name → what of that EtcdMember cannot be understood, as a clause."""
+        odd = self.etcd_members.refused.values()
+        return {obj["metadata"]["name"]: clause for obj in odd if (clause := understood.etcd_member(obj)) is not None}
 
 
 def current(sources: Iterable[Reflector]) -> bool:
