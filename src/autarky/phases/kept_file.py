@@ -3,9 +3,9 @@
 Contract: written only when what it says was not refused; and, where a cluster is known already, only when all of its
 hosts that exist could be asked. A file that was refused would mislead every later command.
 
-Another machine may apply another file. A command that works by the kept one is told so (`borrow.refuse_old_file`). What
-was kept here before, back to the last `up` that ended well, is remembered for that: while a command was stopped on its
-way the cluster may have either.
+Another machine may apply another file. A command that works by the kept one is told so (`records.refuse_old_file`).
+What was kept here before, back to the last `up` that ended well, is remembered for that: while a command was stopped on
+its way the cluster may have either.
 """
 
 from __future__ import annotations

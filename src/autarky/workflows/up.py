@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autarky.engine.phase import Phase
 from autarky.phases.agents import StartAgents
-from autarky.phases.check_file import CheckFile
+from autarky.phases.check_file import CheckFile, CheckFileAgain
 from autarky.phases.context import Context
 from autarky.phases.external_etcd import CheckExternalEtcd, PrepareExternalEtcd
 from autarky.phases.finish import AwaitWorkloads, WriteKubeconfig
@@ -34,6 +34,7 @@ PHASES: tuple[Phase[Context], ...] = (
     PrepareHosts(),
     CheckExternalEtcd(),
     StartControlPlane(),
+    CheckFileAgain(),
     FollowControlPlane(),
     BringImages(),
     StartJoining(),
