@@ -22,25 +22,40 @@ CSR = ("certificates.k8s.io/v1", "CertificateSigningRequest")
 SIGNERS = (approval.CLIENT_SIGNER, approval.SERVING_SIGNER)
 JUDGED = (approval.Verdict.APPROVE, approval.Verdict.DENY)
 _BOOTSTRAP_USER = "system:bootstrap:"
+_CREDENTIAL_ID, _SHA256 = "authentication.kubernetes.io/credential-id", "X509SHA256="
+
+
+def is_unjudged(csr: Object) -> bool:
+    """Whether nobody has judged it, and it is of a kubelet."""
+    return not csr.get("status", {}).get("conditions") and csr["spec"]["signerName"] in SIGNERS
+
+
+def requester(csr: Object) -> str:
+    return str(csr["spec"].get("username", ""))
+
+
+def node_of(csr: Object) -> str:
+    """The node in whose name it asks. UserError where it cannot be read."""
+    return read_request(base64.b64decode(csr["spec"]["request"])).common_name.removeprefix("system:node:")
 
 
 def pending(requests: Iterable[Object]) -> list[tuple[str, Object]]:
     """(node, request) of those of kubelets that nobody has judged and that can be read."""
     found = []
     for csr in requests:
-        if csr.get("status", {}).get("conditions") or csr["spec"]["signerName"] not in SIGNERS:
-            continue
-        try:
-            asked = read_request(base64.b64decode(csr["spec"]["request"]))
-        except UserError:
-            continue
-        found.append((asked.common_name.removeprefix("system:node:"), csr))
+        if is_unjudged(csr):
+            try:
+                found.append((node_of(csr), csr))
+            except UserError:
+                continue
     return found
 
 
-async def judge(kube: Kube, csr: Object, inventory: Mapping[str, frozenset[str]]) -> approval.Decision:
+async def judge(
+    kube: Kube, csr: Object, inventory: Mapping[str, frozenset[str]], renewals: Mapping[str, str]
+) -> approval.Decision:
     """Decide on a pending request, and write what was decided, if it was."""
-    decision = approval.judge(await asked_of(kube, csr), inventory)
+    decision = approval.judge(await asked_of(kube, csr), inventory, renewals)
     if decision.verdict in JUDGED:
         await write_verdict(kube, csr, decision)
     return decision
@@ -67,6 +82,15 @@ async def read_inventory(kube: Kube) -> dict[str, frozenset[str]]:
     return inventory_of(await kube.get("v1", "ConfigMap", access.INVENTORY, SYSTEM))
 
 
+def renewals_of(config_map: Object | None) -> dict[str, str]:
+    """Node → the fingerprint of the lasting credential that is good; see `approval.judge`."""
+    return {str(node): str(known) for node, known in ((config_map or {}).get("data") or {}).items()}
+
+
+async def read_renewals(kube: Kube) -> dict[str, str]:
+    return renewals_of(await kube.get("v1", "ConfigMap", access.RENEWALS, SYSTEM))
+
+
 async def asked_of(kube: Kube, csr: Object) -> approval.Request:
     """What a request asks for, and who asks. UserError where it cannot be read."""
     spec = csr["spec"]
@@ -84,7 +108,15 @@ async def asked_of(kube: Kube, csr: Object) -> approval.Request:
         other_names=asked.other_names,
         token_node=token_node,
         joined=token_node is not None and await kube.get("v1", "Node", token_node) is not None,
+        credential=_credential(spec),
     )
+
+
+def _credential(spec: Object) -> str | None:
+    """As the API server writes it into the request: who asks cannot."""
+    found = (spec.get("extra") or {}).get(_CREDENTIAL_ID) or []
+    told = [one.removeprefix(_SHA256).lower() for one in found if one.startswith(_SHA256)]
+    return told[0] if len(told) == 1 else None
 
 
 async def _token_node(kube: Kube, user: str) -> str | None:

@@ -52,8 +52,25 @@ async def test_a_token_is_good_for_its_node_until_that_has_joined(joined: bool):
     kube.put(csr_of("n2"))
     live = await kube.get(*certificates.CSR, "csr-x")
     assert live is not None
-    decision = await certificates.judge(kube, live, await certificates.read_inventory(kube))
+    decision = await certificates.judge(kube, live, await certificates.read_inventory(kube), {})
     assert decision.verdict is (Verdict.DENY if joined else Verdict.APPROVE), decision
+
+
+@pytest.mark.parametrize(
+    ("told", "read"),
+    [
+        (["X509SHA256=AB01"], "ab01"),
+        (["JTI=x", "X509SHA256=ab01"], "ab01"),
+        (["X509SHA256=ab01", "X509SHA256=ab02"], None),
+        (["JTI=ab01"], None),
+        ([], None),
+        (None, None),
+    ],
+)
+async def test_the_credential_is_what_the_api_server_says_of_it(told: list[str] | None, read: str | None):
+    csr = csr_of("n2")
+    csr["spec"]["extra"] = {"authentication.kubernetes.io/credential-id": told}
+    assert (await certificates.asked_of(FakeKube(), csr)).credential == read
 
 
 def test_an_entry_of_the_inventory_that_cannot_be_understood_holds_up_its_own_node_only():

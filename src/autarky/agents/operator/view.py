@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 from autarky.decide import understood
-from autarky.duties.certificates import inventory_of
+from autarky.duties.certificates import inventory_of, renewals_of
 from autarky.kube import Lister, Reflector
 from autarky.kube.elector import LEASE
 from autarky.ports import Clock, Object
 from autarky.render import leaves
-from autarky.render.access import INVENTORY
+from autarky.render.access import INVENTORY, RENEWALS
 from autarky.render.control_nodes import RECORD
 from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
@@ -46,6 +46,7 @@ class View:
         self.replica_sets = live("apps/v1", "ReplicaSet", SYSTEM)
         self.requests = live("certificates.k8s.io/v1", "CertificateSigningRequest")
         self.inventory = live("v1", "ConfigMap", SYSTEM, INVENTORY)
+        self.renewals = live("v1", "ConfigMap", SYSTEM, RENEWALS)
         self.control_nodes = live("v1", "ConfigMap", SYSTEM, RECORD)
         self.leaves = live("v1", "ConfigMap", SYSTEM, leaves.CONFIG_MAP)
         self.slices = live("discovery.k8s.io/v1", "EndpointSlice", "default", KUBERNETES_SLICE)
@@ -72,6 +73,7 @@ class View:
             self.replica_sets,
             self.requests,
             self.inventory,
+            self.renewals,
             self.control_nodes,
             self.leaves,
             self.slices,
@@ -93,6 +95,11 @@ class View:
     def known_addresses(self) -> dict[str, frozenset[str]]:
         """Node → its addresses, as the join inventory has them."""
         return inventory_of(self.inventory.items.get((SYSTEM, INVENTORY)))
+
+    @property
+    def good_renewals(self) -> dict[str, str]:
+        """Node → the fingerprint of the lasting credential that is good."""
+        return renewals_of(self.renewals.items.get((SYSTEM, RENEWALS)))
 
     @property
     def control_plane(self) -> Object | None:
