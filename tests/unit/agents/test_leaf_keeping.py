@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -17,11 +18,13 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
 from autarky import places
+from autarky.agents.node import leaf_keeping
 from autarky.agents.node.leaf_keeping import LeafKeeping
 from autarky.decide import certificates
 from autarky.model.cluster import CertificateSettings
 from autarky.pki import PkiStore
 from autarky.pki.issue import Pair, read_pair
+from autarky.pki.kept import Wanted, why_anew
 from autarky.ports import Object
 from autarky.render import leaves
 from autarky.render.certificates import authorities, certificate_specs
@@ -322,6 +325,22 @@ def test_what_cannot_be_read_is_not_taken_for_expired(scene: Scene) -> None:
     scene.write(CURRENT, b"garbage")
     scene.round_after(LONGEST * 2)
     assert (scene.root / CURRENT).read_bytes() == b"garbage"
+
+
+def test_a_fault_with_one_of_them_keeps_no_other_from_being_renewed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails_for_one(wanted: Wanted, *rest: Any) -> str | None:
+        if wanted.spec.name.startswith("apiserver-n1"):
+            raise LookupError("nobody has foreseen it")
+        return why_anew(wanted, *rest)
+
+    monkeypatch.setattr(leaf_keeping, "why_anew", fails_for_one)
+    before = scene.all
+    scene.round_after(LIFE)
+    same = {Path(path).name for path, pem in scene.all.items() if pem == before[path]}
+    assert same == {"apiserver.crt", "client.crt", "kubelet-client.crt"}  # those two live for longer
+    assert "nobody has foreseen it" in scene.keeping.trouble["apiserver"]
 
 
 # --- telling -------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from typing import NoReturn
 
 from autarky import places
 from autarky.agents.node import metrics
+from autarky.agents.shield import unforeseen
 from autarky.agents.waiting import changed_within
 from autarky.decide import certificates
 from autarky.errors import AutarkyError
@@ -144,7 +145,7 @@ class LeafKeeping:
                 put_in_place(wanted, authority, now)
                 self.tell(f"certificate {name}", f"{name} is issued anew: {why}")
                 metrics.RENEWALS.labels(name).inc()
-        except (AutarkyError, OSError) as error:
+        except Exception as error:  # whatever it is, the others are looked after
             self._fails(name, error)
         self._see(name, wanted.files.certificate)
 
@@ -206,8 +207,8 @@ class LeafKeeping:
             self._ends[name] = end
 
     def _fails(self, name: str, error: Exception) -> None:
-        self._trouble[name] = str(error)
-        self.tell(f"certificate {name}", f"{name} cannot be renewed: {error}")
+        self._trouble[name] = why = str(error) if isinstance(error, OSError) else unforeseen(error)
+        self.tell(f"certificate {name}", f"{name} cannot be renewed: {why}")
 
     async def _announce(self) -> None:
         live = self.own_node()

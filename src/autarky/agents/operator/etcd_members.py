@@ -19,6 +19,7 @@ from autarky.decide import etcd_wanted
 from autarky.decide.control_nodes import Step
 from autarky.decide.etcd_wanted import ControlNode, Existing, InForce, Write
 from autarky.decide.plane_status import EtcdMembers as Settled
+from autarky.decide.plane_status import Unseen
 from autarky.errors import Conflict
 from autarky.model.etcd_members import Phase
 from autarky.ports import Kube, Object
@@ -40,7 +41,7 @@ class EtcdMembers(Duty):
     kube: Kube
     steps: Callable[[], Mapping[str, Step]]
     name: str = "etcd members"
-    seen: Settled | None = field(default=None, init=False)
+    seen: Settled | Unseen | None = field(default=Unseen("it has not been looked at yet"), init=False)
     """As of the last round, for the status; None where EtcdMembers do not describe etcd."""
     _bound: tuple[str, ...] | None = field(default=None, init=False)
 
