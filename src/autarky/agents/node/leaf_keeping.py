@@ -28,6 +28,7 @@ from autarky.agents.node import metrics
 from autarky.agents.shield import unforeseen
 from autarky.agents.waiting import changed_within
 from autarky.decide import certificates
+from autarky.decide.pods import internal_address
 from autarky.errors import AutarkyError
 from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.model.files import CertSpec
@@ -118,7 +119,7 @@ class LeafKeeping:
             kept = None  # what the API tells takes its place
         if live is None:
             return kept if kept is not None and kept.address else None
-        address = _address(self.own_node()) or (kept.address if kept is not None else "")
+        address = internal_address(self.own_node()) or (kept.address if kept is not None else "")
         try:
             plan = leaves.told(live).at(address)
         except AutarkyError as error:
@@ -226,8 +227,3 @@ class LeafKeeping:
 
     def _at(self, path: str) -> Path:
         return self.root / path.lstrip("/")
-
-
-def _address(live: Object | None) -> str:
-    addresses = ((live or {}).get("status") or {}).get("addresses") or ()
-    return next((str(one["address"]) for one in addresses if one["type"] == "InternalIP"), "")
