@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 
 from autarky import places
 from autarky.decide import removal
+from autarky.decide.pods import internal_address
 from autarky.decide.seen_to_serve import STEADY_SECONDS
 from autarky.duties.seen_to_serve import ANSWER_SECONDS, SeenToServe, ask_address
 from autarky.engine.deadline import poll_until
@@ -112,8 +113,7 @@ async def _what_stands_against_serving(context: Context, nodes: Sequence[Object]
 
 async def _ask_whether_it_serves(context: Context, node: Object) -> str | None:
     """At its address; where that cannot be reached from here, by what its own load balancer says of its servers."""
-    addresses = (node.get("status") or {}).get("addresses") or ()
-    address = next((one["address"] for one in addresses if one["type"] == "InternalIP"), None)
+    address = internal_address(node)
 
     async def ask(url: str) -> str | None:
         client = context.connect([url], "super-admin")
