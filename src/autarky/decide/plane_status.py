@@ -207,7 +207,7 @@ def _current(nodes: Sequence[NodeSlots]) -> Condition:
     ]
     if refused:
         return Condition("StandbysCurrent", False, "CheckpointRefused", _bounded(sorted(refused)))
-    told = "every standby is, or is about to become, a copy of what runs beside it"
+    told = "every standby is, or is about to become, a copy of what runs beside it, or of what is good elsewhere"
     return Condition("StandbysCurrent", True, "Current", told)
 
 

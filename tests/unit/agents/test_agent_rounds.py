@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from autarky.agents.good_revision import content_of, revision_of
 from autarky.agents.node import agent as node_agent
 from autarky.agents.node import ports_seen, role_on_disk, slots_on_disk
 from autarky.agents.node.agent import LEVELS, SETTLE_SECONDS, NodeAgent
@@ -20,8 +21,9 @@ from autarky.agents.node.running_here import SILENT_SECONDS, RunningHere
 from autarky.agents.node.told import Told
 from autarky.agents.node.untold import Untold
 from autarky.agents.shield import LONGEST_PAUSE
-from autarky.decide import leadership
+from autarky.decide import leadership, level_3_told, node_slots, plane_status
 from autarky.decide.checkpoint import PROVEN_SECONDS
+from autarky.decide.following import FOLLOW_SECONDS
 from autarky.decide.slots import Health
 from autarky.render import agent
 from autarky.render.agent import COMPONENT as AGENT
@@ -287,3 +289,38 @@ async def test_the_agents_own_pod_is_worth_a_copy_only_if_it_runs(scene: Scene, 
     scene.hosted_pod(AGENT, runs=runs)
     await scene.passes(PROVEN_SECONDS + LONG)
     assert (("switch", AGENT) in scene.ran) is runs
+
+
+# --- what a standby without a pod beside it becomes ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fit", [True, False])
+async def test_that_a_standby_cannot_become_what_is_good_elsewhere_is_a_condition(scene: Scene, *, fit: bool) -> None:
+    objects = hosted_objects(INPUTS, SCHEDULER)
+    [deployment] = [obj for obj in objects if obj["kind"] == "Deployment"]
+    template = deployment["spec"]["template"]
+    if not fit:
+        shown = {"name": "SHOWN", "valueFrom": {"secretKeyRef": {"name": "shown", "key": "k"}}}
+        template["spec"]["containers"][0]["env"] = [shown]
+        objects.append({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "shown", "namespace": SYSTEM}})
+    for obj in objects:
+        scene.kube.put(obj)
+    told = level_3_told.Told((), revision_of(template), content_of(template, objects))
+    scene.kube.put(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "ControlPlane",
+            "metadata": {"name": "cluster"},
+            "spec": {"version": "v1.36.4", "selfHosted": "1-4"},
+            "status": {level_3_told.FIELD: level_3_told.text({SCHEDULER: told})},
+        }
+    )
+    await scene.passes(FOLLOW_SECONDS + LONG)
+    node = {"metadata": {"name": NODE, "annotations": {node_slots.ANNOTATION: scene.agent.announcer._wanted}}}
+    said = node_slots.read(node)
+    slots = plane_status.NodeSlots(NODE, ready=True, level=said["level"], slots=said["slots"])
+    status = plane_status.status([], [slots], [], [], [], [], generation=1, before={}, now=START)
+    [current] = [one for one in status["conditions"] if one["type"] == "StandbysCurrent"]
+    assert current["status"] == str(fit)
+    assert fit or "kube-scheduler on n1: no standby can be made of the last good revision" in current["message"]
+    assert (("switch", SCHEDULER) in scene.ran) is fit

@@ -117,7 +117,7 @@ async def test_a_client_that_does_not_trust_the_clock_asks_servers_with_certific
 ) -> None:
     wiring.CA.write_bytes(certificates(30).ca)
     async with Web([answer(200, "ok")], issued_years_ago=30) as web:
-        client = wiring._client([web.url], check_dates=check_dates)
+        client = wiring._client(Told(print), [web.url], check_dates=check_dates)
         trouble = await client.healthy()
         await client.close()
     assert ("expired" in (trouble or "")) is check_dates, trouble
@@ -146,7 +146,7 @@ class Wired:
 def wired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wired:
     found = Wired()
     monkeypatch.setattr(wiring, "_kept", found.kept)
-    monkeypatch.setattr(LeafKeeping, "round", lambda _: 60.0)
+    monkeypatch.setattr(LeafKeeping, "look", lambda _: 60.0)
     ca, client = tmp_path / "ca.crt", tmp_path / "client.pem"
     ca.write_bytes(certificates().ca)
     client.write_bytes(certificates().client.certificate + certificates().client.key)
@@ -181,6 +181,33 @@ async def test_only_the_hosted_agent_keeps_the_parked_one(wired: Wired) -> None:
     standby = {type(one).__name__ for one in await duties(wired, slot="standby")}
     hosted = {type(one).__name__ for one in await duties(wired, slot="hosted")}
     assert hosted - standby == {"ParkedAgent"}
+
+
+async def test_an_agent_acts_whatever_becomes_of_its_first_look_at_the_leaves(
+    wired: Wired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: LeafKeeping) -> float:
+        raise ZeroDivisionError("nobody has foreseen that")
+
+    role_on_disk.remember(role_on_disk.State.READY)
+    well = {type(one) for one in await duties(wired, slot="hosted")}
+    wired.duties.clear()
+    monkeypatch.setattr(LeafKeeping, "look", fails)
+    assert {type(one) for one in await duties(wired, slot="hosted")} == well
+
+
+@pytest.mark.parametrize("state", [role_on_disk.State.JOINING, role_on_disk.State.READY])
+async def test_an_agent_acts_though_its_kubelets_certificate_is_damaged(
+    wired: Wired, state: role_on_disk.State
+) -> None:
+    wiring.ROTATED.write_bytes(b"damaged")
+    role_on_disk.remember(state)
+    acting = asyncio.create_task(duties(wired, slot="hosted"))
+    await asyncio.sleep(0.1)
+    acting.cancel()
+    [ended] = await asyncio.gather(acting, return_exceptions=True)
+    assert not isinstance(ended, Exception)
+    assert wired.duties
 
 
 HAS_NO_ROUNDS = {

@@ -36,20 +36,26 @@ RETRY_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the good revision would become here. tried: when it was read (monotonic seconds)."""
+    """What the good revision would become here. tried: when it was read (monotonic seconds). refusal: why it becomes
+    nothing; ends: and that it does so for a while only."""
 
     good: tuple[str, str]
     tried: float
     revision: Revision | None = field(default=None, repr=False)
     refusal: str = ""
+    ends: bool = False
 
 
 def _is_to_be_read_again(known: Reading, now: float) -> bool:
     return known.revision is None and now - known.tried >= RETRY_SECONDS
 
 
-class _NotToBeHad(Exception):  # no error: it is waited for
+class _NotToBeHad(Exception):
     """The sentence says why, as a clause."""
+
+
+class _OnTrial(_NotToBeHad):  # no error: it is waited for
+    """It becomes good, or goes back, by itself."""
 
 
 @dataclass(slots=True)
@@ -64,11 +70,20 @@ class Follower:
     tell: Callable[[str, str], None]
     _memory: following.Memory = field(default_factory=following.Memory)
     _reading: Reading | None = None
+    _refused: str = ""
+
+    @property
+    def refused(self) -> str:
+        """Why the standby does not become what is good; "" where nothing is known against it, or the hosted pod of
+        this node is what it follows."""
+        return self._refused
 
     async def round(self, wanted: Slot, hosted: Health) -> None:
         """hosted: the component's pod on this node; UNKNOWN while the API or etcd is away."""
         now = self.clock.monotonic()
         self._memory = following.watched(wanted, hosted, self._memory, now)
+        if wanted is Slot.STANDBY or hosted is Health.READY:
+            self._refused = ""
         if not self._memory.is_due(now):
             return
         told = self.api.told_of(self.component)
@@ -77,6 +92,8 @@ class Follower:
         await self._read_when_new(told)
         reading = self._reading
         revision = None if reading is None else reading.revision
+        if reading is not None and (revision is not None or reading.refusal):  # else what was known stands
+            self._refused = "" if reading.ends else reading.refusal
         seen = following.Seen(
             wanted,
             hosted,
@@ -103,24 +120,25 @@ class Follower:
             async with asyncio.timeout(READ_SECONDS):
                 return Reading(good, now, await self._revision(told))
         except _NotToBeHad as why:
-            return Reading(good, now, refusal=str(why))
+            return Reading(good, now, refusal=str(why), ends=isinstance(why, _OnTrial))
         except Refused as refusal:
             return Reading(good, now, refusal=f"no standby can be made of the last good revision: {refusal}")
         except ApiError as error:
-            refused = "the operator's leave to read it is not there yet" if error.status == 403 else str(error)
-            return Reading(good, now, refusal=refused)
+            if error.status != 403:
+                return Reading(good, now, refusal=str(error), ends=True)
+            return Reading(good, now, refusal="the operator's leave to read it is not there yet")
         except (AutarkyError, TimeoutError):
             return Reading(good, now)
 
     async def _revision(self, told: Told) -> Revision:
         live = await self.kube.get("apps/v1", "Deployment", self.component, SYSTEM)
         if live is None or revision_of(live["spec"]["template"]) != told.last_good:
-            raise _NotToBeHad("what is wanted now is not known to be good yet")
+            raise _OnTrial("what is wanted now is not known to be good yet")
         template = live["spec"]["template"]
         meta = {"name": self.component, "namespace": SYSTEM, **template["metadata"]}
         pod: Object = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
         found = {one: await self.kube.get("v1", one.kind, one.name, SYSTEM) for one in references(pod)}
-        if content_of(obj for obj in found.values() if obj is not None) != told.content:
+        if content_of(template, [obj for obj in found.values() if obj is not None]) != told.content:
             raise _NotToBeHad(
                 "the Secrets and ConfigMaps that it names are not what they were when it was seen to lead"
             )

@@ -14,7 +14,7 @@ from autarky import places
 from autarky.agents import health
 from autarky.agents.log import logger
 from autarky.agents.node import agent as node_agent
-from autarky.agents.node import lock, metrics, role_on_disk, rounds, slots_on_disk
+from autarky.agents.node import lock, metrics, own_identity, role_on_disk, rounds, slots_on_disk
 from autarky.agents.node.activation_watch import ActivationWatch
 from autarky.agents.node.api_seen import ApiView
 from autarky.agents.node.clock_watch import ClockWatch
@@ -41,7 +41,6 @@ from autarky.cri.images import ImageKeeper
 from autarky.decide import understood
 from autarky.errors import AutarkyError
 from autarky.kube import KubeClient, Reflector
-from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.model import ports
 from autarky.net.tls import client_context
 from autarky.ports import Object
@@ -144,7 +143,8 @@ async def _act(node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver, 
 
 async def _act_on_worker(node: str, say: Say) -> None:
     """Until this node is a control node. A worker has no slots of its own, but a load balancer."""
-    clock, kube, cri, said = SystemClock(), _client(), CriClient(), Told(say)
+    said = Told(say)
+    clock, kube, cri = SystemClock(), _client(said), CriClient()
     changed = asyncio.Event()
     api = ApiView(kube, clock, node, changed.set, control_node=False)
     balancer = _load_balancer(node, kube, said)
@@ -185,8 +185,8 @@ async def _act_on_control_node(
     node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver, stop_paths: StopPaths
 ) -> None:
     """Until somebody else is to act, or this node is a control node no more."""
-    clock = SystemClock()
-    kube = _client()
+    clock, said = SystemClock(), Told(say)
+    kube = _client(said)
     changed, node_changed = asyncio.Event(), asyncio.Event()
 
     def heard() -> None:
@@ -197,9 +197,9 @@ async def _act_on_control_node(
 
     api = ApiView(kube, clock, node, heard)
     own_ports = OwnPorts(client_context(CA.read_bytes(), None, None))
-    said = Told(say)
     keeping, plan = _leaf_keeping(node, kube, said, api)
-    keeping.round()  # before anything here uses one of them
+    # Before anything here uses one of them; nothing about them keeps this agent from acting.
+    await Shield(type(keeping).__name__, clock, said.tell).attempt(keeping.round)
     kept, cri = ImageKeeper(), CriClient()
     images = ImageKeeping(kept, clock, said.tell)
     hosted, quorum = slot == "hosted", EtcdQuorum(said.tell)
@@ -258,17 +258,11 @@ def _etcd_membership(node: str, kube: KubeClient, cri: CriClient, said: Told, ap
 
 def _clock_watch(node: str, kube: KubeClient, said: Told, balancer: LoadBalancer, api: ApiView) -> ClockWatch:
     ca, endpoints = CA.read_bytes(), balancer.known_endpoints
-    return ClockWatch(node, kube, SystemClock(), said.tell, ca, endpoints, lambda: api.own_node, _client)
+    return ClockWatch(node, kube, SystemClock(), said.tell, ca, endpoints, lambda: api.own_node, partial(_client, said))
 
 
-def _client(servers: Sequence[str] = (LOCAL_SERVER,), *, check_dates: bool = True) -> KubeClient:
-    """As the kubelet: its rotated certificate where there is one, else that of its first kubeconfig, which is ours.
-    (The one that a joining kubelet writes is YAML, for which the agent has no library, and says nothing more.)"""
-    if ROTATED.exists():
-        cert = key = ROTATED.read_bytes()
-    else:
-        found = read_kubeconfig(KUBECONFIG)
-        cert, key = found.client_cert_pem or b"", found.client_key_pem or b""
+def _client(said: Told, servers: Sequence[str] = (LOCAL_SERVER,), *, check_dates: bool = True) -> KubeClient:
+    cert, key = own_identity.of_kubelet(ROTATED, KUBECONFIG, said.tell) or (None, None)
     return KubeClient(
         servers, ca_pem=CA.read_bytes(), client_cert_pem=cert, client_key_pem=key, check_dates=check_dates
     )

@@ -173,7 +173,8 @@ def told_of_level_3(view: View, rollouts: Rollouts) -> dict[str, level_3_told.To
         if component.leads_by_lease and workload(view, component) is not None:
             kept = rollouts.kept.get(component.name) or LastGood()
             candidates = level_3_told.candidates(view.pods.items.values(), ready, component.name)
-            found[component.name] = level_3_told.Told(candidates, kept.record.good or "", content_of(kept.objects))
+            content = "" if kept.template is None else content_of(kept.template, kept.objects)
+            found[component.name] = level_3_told.Told(candidates, kept.record.good or "", content)
     return found
 
 

@@ -80,7 +80,8 @@ async def test_agents_are_told_of_ready_pods_and_of_what_was_seen_to_lead(world)
     assert [one.uid for one in told.candidates] == [pod["metadata"]["uid"]]
     live = await world.kube.get("apps/v1", "Deployment", SCHEDULER, SYSTEM)
     assert told.last_good == revision_of(live["spec"]["template"])
-    assert told.content == content_of([await world.kube.get("v1", "Secret", SECRET["metadata"]["name"], SYSTEM)])
+    secret = await world.kube.get("v1", "Secret", SECRET["metadata"]["name"], SYSTEM)
+    assert told.content == content_of(GOOD, [secret])
 
 
 async def test_a_pod_on_a_node_that_is_not_ready_is_not_told_of(world):
