@@ -14,6 +14,7 @@ import click
 
 from autarky import places
 from autarky.cli.options import file_option, output_option
+from autarky.cli.say import say
 from autarky.cli.session import LOCK, run_async, run_phases
 from autarky.errors import Problems, Unreachable, UserError
 
@@ -90,7 +91,7 @@ async def _fetch(host: Host, fetched: Fetched, wanted: Cluster | None, ssh_confi
     finally:
         await context.close()
     for warning in context.warnings:
-        click.echo(warning, err=True)
+        say(warning, err=True)
     return context.cluster
 
 

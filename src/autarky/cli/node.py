@@ -15,6 +15,7 @@ import click
 
 from autarky import places
 from autarky.cli.options import cluster_options, dry_run_option, output_option, yes_option
+from autarky.cli.say import say
 from autarky.cli.session import run_async, run_phases
 from autarky.errors import Problems, UserError
 
@@ -63,7 +64,7 @@ def add(
     wanted = with_node(_cluster(file, cluster), entry)
     run_async(lambda: bring_up(wanted, output, (), (), dry_run=dry_run, by_file=file is not None))
     if file is not None and not dry_run:
-        click.echo(f"{file} does not have node {name}: add it, or the next `up -f` tells of a node too many", err=True)
+        say(f"{file} does not have node {name}: add it, or the next `up -f` tells of a node too many", err=True)
 
 
 def _pair(label: str) -> tuple[str, str]:
@@ -158,9 +159,9 @@ def remove(
     if dry_run:
         return
     if dead:
-        click.echo(f"never start the machine of {name} again before its disk is wiped", err=True)
+        say(f"never start the machine of {name} again before its disk is wiped", err=True)
     if file is not None and any(each.name == name for each in found.nodes):
-        click.echo(f"{file} still has node {name}: take it out, or the next `up -f` joins it again", err=True)
+        say(f"{file} still has node {name}: take it out, or the next `up -f` joins it again", err=True)
 
 
 async def _remove(
@@ -217,13 +218,13 @@ def list_nodes(file: Path | None, cluster: str | None, output: str) -> None:
     """The nodes of the file and those of the cluster: machine, address, role, member of etcd, state."""
     import json
 
+    from autarky.ui.text import columns
+
     rows = run_async(lambda: _rows(_cluster(file, cluster)))
     if output == "json":
-        click.echo(json.dumps([dict(zip(map(str.lower, _HEADINGS), row, strict=True)) for row in rows], indent=2))
+        say(json.dumps([dict(zip(map(str.lower, _HEADINGS), row, strict=True)) for row in rows], indent=2))
         return
-    widths = [max(len(row[column]) for row in [_HEADINGS, *rows]) for column in range(len(_HEADINGS))]
-    for row in [_HEADINGS, *rows]:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    say("\n".join(columns([_HEADINGS, *rows])))
 
 
 async def _rows(found: Cluster) -> list[tuple[str, ...]]:
