@@ -178,6 +178,7 @@ async def test_the_api_has_the_record_and_the_fingerprint_too(first):
 async def test_a_node_that_was_removed_is_not_in_the_record_any_more(first, notes):
     await leave_files(first)
     first.machines.hosts["n2"].files[places.CLUSTER_RECORD] = (b"old", 0o600)
+    await CheckHosts().plan(first)
     phase = KeepRecord(first.cluster.node("n3"))
     assert [change.sentence for change in await phase.plan(first)] == [
         *(f"write {places.CLUSTER_RECORD} on {name}" for name in ("n1", "n2")),
