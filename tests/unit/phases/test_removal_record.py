@@ -20,12 +20,11 @@ from autarky.phases.hosts import FOUNDED, observe
 from autarky.phases.members import with_remembered
 from autarky.phases.record import KeepRecord
 from autarky.phases.removal import known_node
-from autarky.ports import Completed
 from autarky.render import cluster_record
 from autarky.render.values import pretty_json
 from autarky.workflows.remove import phases
 from fakes.clusters import facts_of
-from fakes.host import FakeHost
+from fakes.host import CleanableHost
 from fakes.kube import FakeKube
 
 VERSIONS = {"default_version": default_version(), "known_versions": known_versions()}
@@ -33,16 +32,6 @@ NODES = [
     *({"name": f"n{n}", "host": f"ssh://n{n}", "roles": ["control-plane", "worker"]} for n in (1, 2, 3)),
     {"name": "n4", "host": "ssh://n4", "roles": ["worker"]},
 ]
-
-
-class Cleanable(FakeHost):
-    """Lets itself be cleaned."""
-
-    async def run(self, argv, *, stdin=None, timeout=30.0, check=True):
-        if list(argv[:2]) == ["sh", "-c"]:
-            self._act("clean")
-            return Completed(0, b"", "")
-        return await FakeHost.run(self, argv, stdin=stdin, timeout=timeout, check=check)
 
 
 def cluster_file(**spec):
@@ -62,7 +51,7 @@ def with_addresses(cluster):
 @pytest.fixture
 def hosts():
     facts = facts_of(with_addresses(WHOLE))
-    return {name: Cleanable(name, facts[name]) for name in facts}
+    return {name: CleanableHost(name, facts[name]) for name in facts}
 
 
 @pytest.fixture
