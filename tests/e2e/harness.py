@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ STATE = Path.home() / ".local/state/autarky-tests"
 COMMAND = [sys.executable, "-m", "autarky"]
 UP_SECONDS = 300
 AGNHOST = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
+Show = Callable[[str], None]
 
 
 def environment() -> dict[str, str]:

@@ -16,6 +16,8 @@ import pytest
 from harness import environment
 from machines import Machines
 
+from autarky import places
+
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
 DOCUMENT = (Path(__file__).parents[2] / "docs/by-hand.md").read_text()
@@ -81,6 +83,9 @@ def test_the_documented_commands_bring_a_cluster_up_on_a_fresh_machine_with_a_ho
     assert kubectl(desk, hosted) == "1"
     static = run(desk, "ssh n1 ls /etc/kubernetes/manifests").split()
     assert {name.rsplit("-", 1)[0] for name in static} == {"etcd", "node-agent-standby", "node-load-balancer"}
+    paths = [places.LEAVES, f"{places.LEAVES}/kube-apiserver", f"{places.LEAVES}/kube-apiserver/apiserver.key"]
+    modes = run(desk, f"ssh n1 stat -c %a:%g {' '.join(paths)} {places.MANIFESTS} {places.ETCD_PKI}").split()
+    assert modes == ["700:0", "750:65532", "640:65532", "700:0", "700:0"]
 
 
 def test_an_edited_rendered_file_rolls_and_counts_as_an_edit_of_whoever_applied_it(desk: Path) -> None:

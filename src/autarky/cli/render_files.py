@@ -7,8 +7,10 @@
     binaries/PATH            the same on every host
     images/NAME.tar          for `ctr images import`
 
-Contract: files have the modes that they have on hosts. Directories are open but for those of etcd's, so that
-unpacking them on a host closes nothing.
+Contract: files and directories have the modes that they have on hosts: a directory is closed where the first file in
+it is (as `hosts.shell` makes it), or where a phase makes it so. What a host has already keeps its mode, if it is
+unpacked as docs/by-hand.md does. Groups are those of whoever renders: a tar that is unpacked as root has root's, and
+the leaves are to be given to their group there.
 """
 
 from __future__ import annotations
@@ -70,26 +72,29 @@ def _host(inputs: Inputs, node: Node, root: Path) -> list[Path]:
     standbys are in place; the others' are put there when the API has answered (`standby switch`)."""
     from autarky.phases import kubelets
     from autarky.phases.members import as_it_joins
-    from autarky.render import etcd, standby
+    from autarky.render import etcd, leaves, standby
     from autarky.render import node as render_node
 
     node = as_it_joins(node)
     files: list[File] = [_marker(inputs, node), kubelets.settled(kubelets.settings(inputs, node))]
     files += [*render_node.system_files(inputs, node), *render_node.kubelet_files(inputs, node)]
     files += [*render_node.static_pods(inputs, node).values(), *render_node.agent_pod(inputs, node).values()]
-    written = []
+    links: dict[str, str] = {}
     if node.control_plane:
         files += [*render_node.first_credentials(inputs, node), *render_node.leaf_files(inputs, node)]
-        written += [_link(_below(root, link), target) for link, target in render_node.FIRST_LINK.items()]
+        links |= render_node.FIRST_LINK
+        for path, mode in leaves.DIRECTORIES.items():
+            _directory(_below(root, path)).chmod(mode)
         revisions = [standby.revision(inputs, component) for component in standby.COMPONENTS]
         files += [file for revision in revisions for file in revision.files]
         if node == inputs.cluster.founders[0]:
-            written += [_link(_below(root, f"{places.STANDBY}/{r.component}/current"), r.name) for r in revisions]
+            links |= {f"{places.STANDBY}/{r.component}/current": r.name for r in revisions}
     if render_node.has_etcd(inputs, node):
         _directory(_below(root, etcd.MEMBER_DIRECTORY)).chmod(0o700)
         _below(root, places.ETCD_DATA).chmod(0o700)
         files += etcd.beginning(inputs)
-    return [*written, *(_write(_below(root, file.path), file.content, file.mode) for file in files)]
+    written = [_write(_below(root, file.path), file.content, file.mode) for file in files]
+    return [*written, *(_link(_below(root, link), target) for link, target in links.items())]
 
 
 def _marker(inputs: Inputs, node: Node) -> File:
@@ -155,18 +160,19 @@ async def write_payload(release: Release, directory: Path, progress: Progress) -
 # --- files ------------------------------------------------------------------------------------------------------
 
 
-def _directory(path: Path) -> Path:
-    """The directory, made open to all that may enter those above it."""
+def _directory(path: Path, *, mode: int = 0o755) -> Path:
+    """The directory; those above it are made open to all that may enter those above them. Whatever the umask is."""
     missing = [each for each in (path, *path.parents) if not each.exists()]
     for each in reversed(missing):
-        each.mkdir(mode=0o755)
+        each.mkdir()
+        each.chmod(mode if each == path else 0o755)
     return path
 
 
 def _write(path: Path, content: bytes, mode: int) -> Path:
     from autarky.store import write_private
 
-    _directory(path.parent)
+    _directory(path.parent, mode=0o755 if mode & 0o77 else 0o700)
     write_private(path, content, mode=mode)
     return path
 

@@ -123,6 +123,14 @@ def status(
     }
 
 
+def not_understood(sentence: str, *, generation: int, before: Mapping[str, Any], now: str) -> Object:
+    """Of a spec of which nothing can be carried out: what was said before stands, since decisions are read from it,
+    but for whether the spec is applied."""
+    found = _stamped(Condition("SpecApplied", False, "NotUnderstood", sentence), generation, before, now)
+    others = [one for one in before.get("conditions") or [] if one["type"] != found["type"]]
+    return {**before, "observedGeneration": generation, "conditions": [*others, found]}
+
+
 def _ready(layers: Sequence[Layer], nodes: Sequence[NodeSlots]) -> Condition:
     wrong = [f"node {node.node} is not Ready" for node in nodes if not node.ready]
     wrong += [

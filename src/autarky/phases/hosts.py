@@ -15,6 +15,7 @@ from autarky.model.cluster import Node
 from autarky.phases import belonging, kept_file, members
 from autarky.phases.borrow import borrow
 from autarky.phases.context import Context, for_each
+from autarky.phases.leafless import refuse_leafless
 from autarky.phases.records import refuse_old_file
 from autarky.phases.version_check import refuse_another_version
 from autarky.ports import Host, Progress
@@ -57,6 +58,7 @@ class CheckHosts:
         await look(context)
         context.warnings = refuse_errors(context)
         await self._refuse_silence(context)
+        await refuse_leafless(context, awaited=[name for name, why in context.absent.items() if why == _OFF])
         changes = [Change(f"check host {name} once it runs") for name, why in context.absent.items() if why == _OFF]
         changes += kept_file.changes(context, all_seen=not context.absent) if context.file_waits else []
         return [*changes, *(taken_out(node) for node in context.surplus)]
@@ -71,6 +73,7 @@ class CheckHosts:
         if context.absent and not await context.api_answers():
             missing = [UserError(f"host {name}: {why}", fix="power it on") for name, why in context.absent.items()]
             raise Problems("some hosts are not there", missing)
+        await refuse_leafless(context)
         kept_file.keep(context, all_seen=not context.absent)
 
     async def _refuse_silence(self, context: Context) -> None:

@@ -5,11 +5,13 @@ A restart hurts no pod: the unit ends the kubelet's process only (KillMode=proce
 again. `standby boot`, which the unit runs first, does nothing while the hosted API server answers on its port.
 
 On the host: SETTLED has the digest of the settings with which the kubelet was last seen well (or was first started);
-FORMER has the settings before a change, while it is under way.
+FORMER has the settings before a change, and whether the Node was Ready with them, from before the change until after
+the verdict.
 
-Contract: safe to be killed at any moment. FORMER is written before the new settings and removed after the verdict, and
-holds what was well: settings that were not judged never come into it. SETTLED is written after the verdict, so that a
-change that was not judged is applied again. A kubelet that does not run gets its settings from `prepare`.
+Contract: safe to be killed at any moment. Where FORMER is, there is no verdict yet: the kubelet is started anew and
+judged, whatever the other files say. Settings that were not judged never become SETTLED, but for those of a kubelet
+that starts for the first time, and a kubelet that starts in the midst of a change that was cut (by itself, or because
+its host does) starts with the former ones as soon as `up` has seen its host.
 
 Danger: a host of an older release has no SETTLED, and may have settings that its kubelet never read: its kubelet is
 restarted once.
@@ -17,6 +19,7 @@ restarted once.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +41,8 @@ from autarky.render import node as render_node
 from autarky.render.values import Inputs
 
 SETTLED = f"{places.HOST_ROOT}/state/kubelet-settings"
-FORMER = f"{places.HOST_ROOT}/state/kubelet-former"
+FORMER = f"{places.HOST_ROOT}/state/kubelet-former.json"
+"""One file, so that it is there whole or not at all."""
 PATHS = (render_node.KUBELET_CONFIG, render_node.KUBELET_UNIT)
 LIMIT = 120.0
 """Seconds for which a restarted kubelet may be unwell. It is heard of within 10 s; a slow machine takes longer."""
@@ -46,6 +50,30 @@ LIMIT = 120.0
 
 class _Failed(Exception):
     """The kubelet is not well with its settings; the text says what was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """The settings before a change, and whether the Node was Ready with them."""
+
+    files: tuple[File, ...]
+    ready: bool
+
+    def written(self) -> bytes:
+        said = {file.path: file.content.decode(errors="surrogateescape") for file in self.files}
+        return json.dumps({"files": said, "ready": self.ready}).encode()
+
+
+def read_former(content: bytes) -> Former:
+    """With no files where it cannot be read: that a change is under way is known all the same."""
+    try:
+        said = json.loads(content)
+        files = [
+            File(path, said["files"][path].encode(errors="surrogateescape")) for path in PATHS if path in said["files"]
+        ]
+        return Former(tuple(files), ready=bool(said["ready"]))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Former((), ready=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +117,34 @@ async def kubelet_runs(host: Host) -> bool:
     return (await host.run(["systemctl", "is-active", "kubelet"], check=False)).text == "active"
 
 
+async def files_at_start(host: Host, wanted: Sequence[File]) -> list[File]:
+    """What of the settings is to be written before the kubelet of this host is looked after. A kubelet that runs gets
+    new settings, and is started anew for them, when the cluster serves; one that does not must be able to start.
+    """
+    former, there, mark = await _former(host), await _read(host, PATHS), await host.read(SETTLED)
+    if render_node.KUBELET_UNIT not in {file.path for file in there}:
+        return [settled(wanted), *wanted]  # there is nothing to go back to: the mark comes first
+    if former is None:
+        return [] if await kubelet_runs(host) else list(wanted)
+    if mark == settled(there).content:
+        return []
+    if former.files and mark in (None, settled(former.files).content):
+        return list(former.files)
+    return [] if await kubelet_runs(host) else list(wanted)
+
+
 async def _unsettled(context: Context, node: Node) -> str:
-    """Why the kubelet is to be started anew, as a clause; "" where it need not be."""
+    """Why the kubelet is to be started anew, as a clause; "" where it need not be. One that does not run is looked at
+    as well: its settings may be why it does not."""
     host = context.machines.host(node.name)
-    if host is None or not await kubelet_runs(host):
+    if host is None or await host.read(render_node.KUBELET_UNIT) is None:
         return ""
     wanted = settings(context.inputs(), node)
     different = [file.path for file in wanted if await host.read(file.path) != file.content]
     if different:
         return f"with its new settings ({', '.join(different)})"
+    if await host.read(FORMER) is not None:
+        return "with its settings, which were not seen to be well"
     return "" if await host.read(SETTLED) == settled(wanted).content else "with its settings, which it has not read yet"
 
 
@@ -106,39 +153,39 @@ async def _unsettled(context: Context, node: Node) -> str:
 
 async def _apply(context: Context, node: Node, progress: Progress) -> None:
     host, wanted = context.host(node), settings(context.inputs(), node)
-    was_ready = await _is_ready(context, node)
-    former = await _keep_former(host)
+    former = await _keep_former(context, node)
     try:
-        await _restart_with(context, node, wanted, progress, was_ready=was_ready)
+        await _restart_with(context, node, wanted, progress, was_ready=former.ready)
     except _Failed as failure:
         said = await _last_words(host)
-        await _take_back(context, node, former, progress, was_ready=was_ready)
+        await _take_back(context, node, former, progress)
         raise UserError(
             f"node {node.name}: its kubelet is not well with the new settings ({failure}), so that it has the former"
             f" ones again. It said last:\n{said}",
             fix="mend spec.extraArgs.kubelet (or what else was changed) in the file, and run `autarky up` again",
         ) from failure
     await host.write_files([settled(wanted)])
-    await _forget_former(host)
+    await host.remove([FORMER])
     progress.note(f"the kubelet of {node.name} runs with its new settings")
 
 
-async def _keep_former(host: Host) -> list[File]:
-    """The settings to go back to: those of a change that was cut, unless those that are there now were judged since."""
-    there = await _read(host, PATHS)
-    kept = await _read(host, [_former(path) for path in PATHS])
-    if len(kept) < len(PATHS) or await host.read(SETTLED) == settled(there).content:
-        await host.write_files([File(_former(file.path), file.content, file.mode) for file in there])
-        return there
-    return [File(path, file.content, file.mode) for path in PATHS for file in kept if file.path == _former(path)]
+async def _keep_former(context: Context, node: Node) -> Former:
+    """What to go back to: of a change that was cut what it had kept, unless what is there now was judged since. A node
+    that its new settings have made NotReady would otherwise count as one that was so before."""
+    host = context.host(node)
+    there, kept = await _read(host, PATHS), await _former(host)
+    judged_since = await host.read(SETTLED) == settled(there).content and (kept is None or kept.files != tuple(there))
+    if kept is not None and kept.files and not judged_since:
+        return kept
+    former = Former(tuple(there), ready=await _is_ready(context, node))
+    await host.write_files([File(FORMER, former.written(), 0o600)])
+    return former
 
 
-async def _forget_former(host: Host) -> None:
-    await host.remove([_former(path) for path in PATHS])
-
-
-def _former(path: str) -> str:
-    return f"{FORMER}/{path.rpartition('/')[2]}"
+async def _former(host: Host) -> Former | None:
+    """None where no change is under way; of a file that cannot be read only that one is."""
+    content = await host.read(FORMER)
+    return None if content is None else read_former(content)
 
 
 async def _read(host: Host, paths: Sequence[str]) -> list[File]:
@@ -146,11 +193,9 @@ async def _read(host: Host, paths: Sequence[str]) -> list[File]:
     return [File(path, content) for path, content in found if content is not None]
 
 
-async def _take_back(
-    context: Context, node: Node, former: Sequence[File], progress: Progress, *, was_ready: bool
-) -> None:
+async def _take_back(context: Context, node: Node, former: Former, progress: Progress) -> None:
     try:
-        await _restart_with(context, node, former, progress, was_ready=was_ready)
+        await _restart_with(context, node, former.files, progress, was_ready=former.ready)
     except _Failed as failure:
         said = await _last_words(context.host(node))
         raise UserError(
@@ -158,7 +203,7 @@ async def _take_back(
             f" It said last:\n{said}",
             fix=f"see `autarky logs kubelet`, and what else has changed on {node.name}",
         ) from failure
-    await _forget_former(context.host(node))
+    await context.host(node).remove([FORMER])
     progress.note(f"the kubelet of {node.name} has its former settings again")
 
 

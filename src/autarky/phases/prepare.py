@@ -158,11 +158,10 @@ def _marker(context: Context, node: Node) -> File:
 
 
 async def _kubelet_files(context: Context, node: Node) -> list[File]:
-    """A kubelet that runs gets new settings, and is started anew for them, when the cluster serves."""
+    """Its settings are another phase's matter once there are some."""
     files = render_node.kubelet_files(context.inputs(), node)
-    if await kubelets.kubelet_runs(context.host(node)):
-        return [file for file in files if file.path not in kubelets.PATHS]
-    return [*files, kubelets.settled(kubelets.settings(context.inputs(), node))]
+    settings = await kubelets.files_at_start(context.host(node), kubelets.settings(context.inputs(), node))
+    return [*(file for file in files if file.path not in kubelets.PATHS), *settings]
 
 
 async def changed_files(host: Host, files: Sequence[File]) -> list[File]:
@@ -201,10 +200,15 @@ cd {places.LEAVES} && for name; do chgrp {leaves.GROUP} -- "$name"/* || exit 1; 
 """
 
 
+async def is_given_leaves(host: Host, node: Node) -> bool:
+    """node: as it is in the file, or as it joins."""
+    return members.as_it_joins(node).control_plane or await is_labelled(host)
+
+
 async def missing_leaves(context: Context, host: Host, node: Node) -> list[File]:
     """What a control node begins with and has not: what is there is its agent's to renew. One that a label makes gets
     its own from its agent, unless a release before this one has made it: then its agent knows nothing of them yet."""
-    if not node.control_plane and not await is_labelled(host):
+    if not await is_given_leaves(host, node):
         return []
     paths = render_node.leaf_paths(context.whole, node)
     seen = await host.digests(paths)

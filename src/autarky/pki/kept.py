@@ -8,6 +8,7 @@ is never "there is none".
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -45,7 +46,7 @@ class Files:
     def write(self, pair: Pair, *, with_key: bool) -> None:
         """The key first: alone it is of no use to anybody."""
         mode = 0o600 if self.group is None else 0o640
-        self._make_directory()
+        self.settle_directory()
         if self.key == self.certificate:
             write_private(self.certificate, pair.certificate + pair.key, mode=mode, group=self.group)
             return
@@ -53,15 +54,21 @@ class Files:
             write_private(self.key, pair.key, mode=mode, group=self.group)
         write_private(self.certificate, pair.certificate, mode=mode, group=self.group)
 
-    def _make_directory(self) -> None:
-        directory = self.certificate.parent
-        if not directory.parent.exists():
-            directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not directory.exists():
-            directory.mkdir(mode=0o700)
-        if self.group is not None and directory.stat().st_gid != self.group:
-            directory.chmod(0o750)  # first: it is by the group that the next look sees whether this was done
-            os.chown(directory, -1, self.group)
+    def settle_directory(self) -> None:
+        """Those of a group are in a directory that it may enter, in one that is closed, whoever has made them; any
+        other directory stays as it is. OSError."""
+        if self.group is not None:
+            _settle(self.certificate.parent.parent, 0o700)
+            _settle(self.certificate.parent, 0o750, self.group)
+
+
+def _settle(directory: Path, mode: int, group: int | None = None) -> None:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    there = directory.stat()
+    if group is not None and there.st_gid != group:
+        os.chown(directory, -1, group)
+    if stat.S_IMODE(there.st_mode) != mode:
+        directory.chmod(mode)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""Reading certificate requests (PKCS#10): what they ask for, as a plain value."""
+"""Reading certificate requests (PKCS#10): what they ask for, as a plain value.
+
+Contract: a request has one reading, for whoever signs it as well (`pki.canonical`), or it is none.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.x509.oid import NameOID
 
 from autarky.errors import UserError
+from autarky.pki.canonical import require_canonical
 from autarky.pki.keys import PublicKey
 
 
@@ -25,10 +29,12 @@ class Asked:
 
 
 def read_request(pem: bytes) -> Asked:
-    """Parse a request and check its signature; raises UserError when it is not a valid one, or for a key that is
-    neither EC nor RSA."""
+    """Parse a request and check its signature; raises UserError when it is not a valid one, could be read otherwise,
+    or is for a key that is neither EC nor RSA."""
     try:
-        return _read(x509.load_pem_x509_csr(pem))
+        request = x509.load_pem_x509_csr(pem)
+        require_canonical(pem, request)
+        return _read(request)
     except _UNREADABLE as error:
         raise UserError(f"not a certificate request: {error}") from error
 

@@ -152,7 +152,7 @@ def hosted(inputs: Inputs) -> list[Object]:
     config = immutable_config_map(COMPONENT, config_files())
     own = own_arguments(inputs, port=ports.API_HOSTED, drain=HOSTED_DRAIN_SECONDS, secrets=SECRETS, config=CONFIG)
     container = _container(inputs, port=ports.API_HOSTED, drain=HOSTED_DRAIN_SECONDS, secrets=SECRETS, config=CONFIG)
-    places = {"secrets": SECRETS, "config": CONFIG, "leaves": LEAVES}
+    places = {"secrets": SECRETS, "config": CONFIG, leaves.VOLUME: LEAVES}
     container["volumeMounts"] = [pods.mount(name, path) for name, path in places.items()]
     before_stop = {"host": "127.0.0.1", "port": ports.NODE_AGENT, "path": before_stop_path(inputs), "scheme": "HTTP"}
     container["lifecycle"] = {"preStop": {"httpGet": before_stop}}
@@ -169,7 +169,7 @@ def hosted(inputs: Inputs) -> list[Object]:
         "volumes": [
             pods.secret_volume("secrets", secret["metadata"]["name"]),
             pods.config_volume("config", config["metadata"]["name"]),
-            pods.host_volume("leaves", LEAVES, "Directory"),
+            pods.host_volume(leaves.VOLUME, LEAVES, "Directory"),
         ],
     }
     # One at a time, the old one first: two hosted servers cannot share the port. The standby covers the gap.
@@ -180,12 +180,15 @@ def hosted(inputs: Inputs) -> list[Object]:
 def standby_spec(inputs: Inputs, directory: str) -> Object:
     """The pod spec of the standby whose files lie in `directory` on the host (root only)."""
     container = _container(inputs, port=ports.API_STANDBY, drain=STANDBY_DRAIN_SECONDS, secrets=SECRETS, config=SECRETS)
-    container["volumeMounts"] = [pods.mount("files", SECRETS), pods.mount("leaves", LEAVES)]
+    container["volumeMounts"] = [pods.mount("files", SECRETS), pods.mount(leaves.VOLUME, LEAVES)]
     container["resources"] = pods.standby_share(COMPONENT)
     return {
         "terminationGracePeriodSeconds": STANDBY_DRAIN_SECONDS + 60,
         "containers": [container],
-        "volumes": [pods.host_volume("files", directory, "Directory"), pods.host_volume("leaves", LEAVES, "Directory")],
+        "volumes": [
+            pods.host_volume("files", directory, "Directory"),
+            pods.host_volume(leaves.VOLUME, LEAVES, "Directory"),
+        ],
     }
 
 

@@ -145,7 +145,7 @@ def _container(inputs: Inputs, controller: Controller, *, port: int, hosted: boo
         startupProbe=pods.https_probe(controller.live_path, port, period=1, failures=120),
         livenessProbe=pods.https_probe(controller.live_path, port, period=10, failures=8, timeout=15),
         readinessProbe=pods.https_probe(controller.ready_path, port, period=1, failures=5),
-        volumeMounts=[pods.mount("files", FILES), pods.mount("leaves", leaves.directory_of(controller.name))],
+        volumeMounts=[pods.mount("files", FILES), pods.mount(leaves.VOLUME, leaves.directory_of(controller.name))],
         securityContext=pods.restricted_container(),
     )
     asked = pods.requests(controller.cpu, controller.memory)
@@ -205,7 +205,7 @@ def standby_spec(inputs: Inputs, name: str, directory: str) -> Object:
 
 
 def _leaves_volume(name: str) -> Object:
-    return pods.host_volume("leaves", leaves.directory_of(name), "Directory")
+    return pods.host_volume(leaves.VOLUME, leaves.directory_of(name), "Directory")
 
 
 def standby_files(inputs: Inputs, name: str) -> dict[str, str]:

@@ -38,6 +38,8 @@ CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
 COMPONENTS = (API_SERVER, CONTROLLER_MANAGER, SCHEDULER)
 GROUP = pods.NONROOT
+VOLUME = "leaves"
+"""What pods call the directory with those of their component."""
 CONFIG_MAP = "autarky-leaves"
 PLAN_KEY = "plan"
 NAMES_KEY = "control-nodes"
@@ -82,6 +84,10 @@ class Leaf:
 
 def directory_of(component: str) -> str:
     return f"{places.LEAVES}/{component}"
+
+
+DIRECTORIES: Mapping[str, int] = {places.LEAVES: 0o700, **{directory_of(one): 0o750 for one in COMPONENTS}}
+"""With their modes: the group may enter those of the components."""
 
 
 def plan_of(cluster: Cluster) -> Plan:

@@ -22,6 +22,7 @@ from autarky.render import (
     guards,
     operator,
     protection,
+    tenants,
 )
 from autarky.render.endpoints import kubernetes_endpoints
 from autarky.render.values import Inputs, Object, with_rendered_hash
@@ -50,7 +51,7 @@ def parts(inputs: Inputs, wanted: Cluster | None = None) -> list[Part]:
     result = [
         _access(cluster),
         Part("definitions", (crds.control_plane_crd(), etcd_members.crd())),
-        Part("protection", (*protection.objects(), *guards.objects())),
+        Part("protection", (*protection.objects(), *guards.objects(), *tenants.objects())),
         Part("kube-proxy", tuple(addons.kube_proxy(inputs))),
         Part("flannel", tuple(addons.flannel(inputs))),
         Part("coredns", tuple(addons.coredns(inputs))),

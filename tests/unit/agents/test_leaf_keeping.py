@@ -173,6 +173,20 @@ def test_those_who_use_them_may_read_them_and_nobody_else_may_look_for_them(scen
     assert {stat.S_IMODE(path.stat().st_mode) for path in private} == {0o600}
 
 
+def test_directories_that_somebody_else_has_made_or_opened_become_as_they_should_be(scene: Scene) -> None:
+    """Unpacked by hand, say, or made by a hosted pod that was there first."""
+    root, before = scene.root / "var/lib/autarky/leaves", scene.all
+    wanted = {root: 0o700, **{root / component: 0o750 for component in leaves.COMPONENTS}}
+    for wrong in (0o755, 0o700, 0o777):
+        for path in wanted:
+            path.chmod(wrong)
+        scene.keeping.round()
+        assert {path: stat.S_IMODE(path.stat().st_mode) for path in wanted} == wanted
+    assert stat.S_IMODE((scene.root / "etc/kubernetes/pki").stat().st_mode) == 0o755, "the CA is for all to read"
+    assert scene.all == before
+    assert not scene.keeping.trouble
+
+
 # --- what the certificates must name ---------------------------------------------------------------------
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autarky.errors import Unreachable, UserError
+from autarky.model.files import File
 from autarky.phases import kubelets
-from autarky.phases.kubelets import ConfigureKubelets
+from autarky.phases.kubelets import ConfigureKubelets, Former, read_former
 from autarky.phases.prepare import PrepareHosts
+from autarky.phases.start import start_kubelet
 from autarky.ports import Completed
 from autarky.render import node as render_node
 from fakes.clusters import a_cluster, facts_of
@@ -20,26 +25,39 @@ from fakes.kube import FakeKube
 pytestmark = pytest.mark.looptime
 PHASE = ConfigureKubelets()
 BAD = b"--nonsense"
+BREAKING = b"--breaking"
 LAST_WORDS = 'E1123 run.go:74] "command failed" err="failed to parse kubelet flag: unknown flag: --nonsense"'
-
-
-class Cluster(FakeKube):
-    """Whose kubelets renew their leases as long as they are well."""
 
 
 @dataclass(slots=True)
 class KubeletHost(FakeHost):
-    """A host whose kubelet ends at once where its unit has a flag that it does not know."""
+    """Its kubelet ends at once where the unit that it was started with has a flag that it does not know; its Node is
+    NotReady where that has one that breaks it."""
 
     restarts: int = 0
     beats: itertools.count[int] = field(default_factory=itertools.count)
+    started_with: bytes = b""
+
+    def boot(self) -> None:
+        """The machine is switched off and on, or the kubelet ends and systemd starts it anew."""
+        self.started_with = self.files[render_node.KUBELET_UNIT][0]
+        self.active_units.add("kubelet")
 
     @property
     def well(self) -> bool:
-        return BAD not in self.files[render_node.KUBELET_UNIT][0]
+        return BAD not in self.started_with
+
+    @property
+    def ready(self) -> bool:
+        return self.well and BREAKING not in self.started_with
 
     async def run(self, argv, *, stdin=None, timeout=30.0, check=True) -> Completed:
         match list(argv):
+            case ["systemctl", "is-active", "kubelet"] if "kubelet" in self.active_units and not self.well:
+                return Completed(3, b"activating\n", "")
+            case ["systemctl", "enable", "--now", "kubelet"]:
+                if "kubelet" not in self.active_units:
+                    self.boot()
             case ["systemctl", "show", *_]:
                 self.restarts += 0 if self.well else 1
                 state = "active" if self.well else "activating"
@@ -50,7 +68,10 @@ class KubeletHost(FakeHost):
                 return Completed(0 if self.well else 1, b"HTTP/1.0 200 OK\r\n" if self.well else b"", "")
             case ["journalctl", *_]:
                 return Completed(0, f"Flag --x has been deprecated\n{LAST_WORDS}\n".encode(), "")
-        return await FakeHost.run(self, argv, stdin=stdin, timeout=timeout, check=check)
+        said = await FakeHost.run(self, argv, stdin=stdin, timeout=timeout, check=check)
+        if list(argv) == ["systemctl", "restart", "kubelet"]:
+            self.boot()
+        return said
 
 
 @dataclass
@@ -64,7 +85,7 @@ class Beating(FakeKube):
             host = self.hosts[name]
             return {"spec": {"renewTime": str(next(host.beats) if host.well else 0)}}
         if kind == "Node" and name in self.hosts:
-            ready = "True" if self.hosts[name].well else "False"
+            ready = "True" if self.hosts[name].ready else "False"
             return {"metadata": {"name": name}, "status": {"conditions": [{"type": "Ready", "status": ready}]}}
         return await FakeKube.get(self, api_version, kind, name, namespace)
 
@@ -80,7 +101,7 @@ def running(make_context, notes):
         context = make_context(cluster, kube=Beating(hosts=hosts), hosts=hosts)
         await PrepareHosts().run(context, notes)
         for host in hosts.values():
-            host.active_units.add("kubelet")
+            host.boot()
             host.log.clear()
         return context
 
@@ -188,10 +209,107 @@ async def test_a_host_of_an_older_release_is_restarted_once(running, notes):
     assert await PHASE.plan(context) == []
 
 
-async def test_a_kubelet_that_does_not_run_gets_its_settings_when_its_host_is_prepared(running, notes):
+async def test_a_kubelet_that_does_not_run_gets_its_settings_when_its_host_is_prepared_and_is_judged_with_them(
+    running, notes
+):
     context = await running()
     asking_for(context, "max-pods", "50")
-    context.machines.hosts["n1"].active_units.discard("kubelet")
+    host = context.machines.hosts["n1"]
+    host.active_units.discard("kubelet")
     await PrepareHosts().run(context, notes)
     assert b"--max-pods=50" in unit(context, "n1")
-    assert len(await PHASE.plan(context)) == 1
+    assert len(await PHASE.plan(context)) == 2
+    host.boot()
+    await PHASE.run(context, notes)
+    assert logs(context)["n1"].count("restart kubelet") == 1
+    assert await PHASE.plan(context) == []
+
+
+async def test_a_kubelet_that_starts_for_the_first_time_is_not_started_anew(make_context, notes):
+    whole = make_context(a_cluster(controls=1))
+    await PrepareHosts().run(whole, notes)
+    assert await PHASE.plan(whole) == []
+    assert await PHASE.plan(make_context(a_cluster(controls=1))) == []
+
+
+async def up(context, notes) -> None:
+    """What `up` does to kubelets: it prepares their hosts, starts them, and applies changed settings."""
+    await PrepareHosts().run(context, notes)
+    for host in context.machines.hosts.values():
+        await start_kubelet(host)
+    await PHASE.run(context, notes)
+
+
+def cut_at(context, step: int) -> None:
+    host = context.machines.hosts["n2"]
+    host.log.clear()
+    host.fail_at = step
+
+
+AFTERWARDS = {
+    "the same file": None,
+    "the file is mended": {},
+    "another good one": {"max-pods": "60"},
+    "another that breaks": {"breaking": "2"},
+}
+
+
+@pytest.mark.parametrize("boots", [False, True], ids=["", "the host boots"])
+@pytest.mark.parametrize("afterwards", AFTERWARDS)
+@pytest.mark.parametrize("change", ["max-pods", "nonsense", "breaking"])
+async def test_a_change_that_was_cut_anywhere_is_judged_or_taken_back_by_the_next_up(
+    running, notes, change, afterwards, boots
+):
+    for cut in itertools.count():
+        context = await running()
+        host = context.machines.hosts["n2"]
+        former = unit(context, "n2")
+        asking_for(context, change, "1")
+        cut_at(context, cut)
+        with suppress(UserError, Unreachable):
+            await up(context, notes)
+        was_cut, host.fail_at = len(host.log) == cut, None
+        if boots:
+            host.boot()
+        if AFTERWARDS[afterwards] is not None:
+            context.cluster = replace(context.cluster, extra_args={"kubelet": AFTERWARDS[afterwards]})
+        good = not context.cluster.extra_args.get("kubelet", {}).keys() & {"nonsense", "breaking"}
+        if good:
+            await up(context, notes)
+            assert await PHASE.plan(context) == [], cut
+            assert await PrepareHosts().plan(context) == [], cut
+            assert kubelets.FORMER not in host.files
+        else:
+            with pytest.raises(UserError, match="so that it has the former ones again"):
+                await up(context, notes)
+            assert host.started_with == former or b"--max-pods=1" in host.started_with, cut
+        assert host.ready, cut
+        assert host.started_with == unit(context, "n2"), cut
+        if not was_cut:
+            break
+    assert cut > 4
+
+
+async def test_a_kubelet_that_cannot_start_with_a_change_that_was_cut_starts_with_the_former_settings(running, notes):
+    """The phase that judges may be out of reach: what starts with this kubelet may be the control plane."""
+    context = await running()
+    host, former = context.machines.hosts["n2"], unit(context, "n2")
+    asking_for(context, "nonsense", "1")
+    written = [f"write {path}" for path in (kubelets.FORMER, *kubelets.PATHS)]
+    host.fail_at = len(written)
+    with pytest.raises(Unreachable):
+        await PHASE.run(context, notes)
+    assert host.log == written
+    host.fail_at = None
+    host.boot()
+    assert not host.well
+    await PrepareHosts().run(context, notes)
+    assert unit(context, "n2") == former
+    assert len(await PHASE.plan(context)) == 2
+
+
+@given(st.binary(max_size=200))
+def test_what_is_kept_of_former_settings_is_read_as_it_was_and_bad_bytes_are_a_change_all_the_same(content):
+    former = Former(tuple(File(path, content) for path in kubelets.PATHS), ready=True)
+    assert read_former(former.written()) == former
+    assert isinstance(read_former(content), Former)

@@ -12,7 +12,7 @@ from autarky import places
 from autarky.config import default_cluster, dump, loads
 from autarky.errors import Conflict, Unreachable, UserError
 from autarky.payload import default_version, known_versions
-from autarky.phases import join, login
+from autarky.phases import login, renewals
 from autarky.phases.finish import WriteKubeconfig
 from autarky.phases.hosts import CheckHosts
 from autarky.phases.members import nodes_of
@@ -140,7 +140,7 @@ async def test_what_up_issues_after_login_is_signed_on_a_control_node(first, sec
 async def test_what_a_node_comes_back_with_is_signed_on_a_control_node_and_not_kept(first, second):
     await CheckHosts().plan(second)
     worker = second.cluster.node("n2") if len(second.cluster.nodes) > 1 else second.cluster.nodes[0]
-    await join._give_renewal(second, worker)
+    await renewals.give(second, worker)
     content = second.machines.hosts[worker.name].files[render_node.BOOTSTRAP_KUBECONFIG][0]
     assert bootstrap_token(content) is None
     assert not [name for name in written(second) if "renewal" in name]

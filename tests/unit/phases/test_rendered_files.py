@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import stat
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from autarky import places
 from autarky.cli import render, render_files
 from autarky.decide import applied
 from autarky.errors import UserError
+from autarky.phases.join import start_joining
 from autarky.phases.objects import ApplyObjects
 from autarky.phases.ownership import judge
 from autarky.phases.prepare import PrepareHosts
@@ -26,6 +27,7 @@ from autarky.render import etcd
 from autarky.render import node as render_node
 from autarky.render.certificates import authorities, certificate_specs
 from fakes.clusters import a_cluster
+from fakes.host import FakeHost
 from fakes.kube import FakeKube
 
 CONTENT_ONLY_THERE = (f"{places.HOST_ROOT}/store/", f"{places.BIN}/", "/opt/cni/bin/", f"{places.RUN}/", "/founded")
@@ -63,15 +65,62 @@ async def test_every_file_that_up_writes_on_a_host_before_the_agents_is_rendered
     assert etcd.PEER_CA not in rendered(tmp_path / "out/hosts/n2")
 
 
-async def test_etcds_directories_are_closed_and_all_others_open(make_context, tmp_path):
-    render_files.write_all(make_context().inputs(), tmp_path / "out")
-    root = tmp_path / "out/hosts/n1"
-    modes = {
-        f"/{path.relative_to(root)}": stat.S_IMODE(path.stat().st_mode) for path in root.rglob("*") if path.is_dir()
-    }
-    closed = {path for path, mode in modes.items() if mode == 0o700}
-    assert closed == {places.ETCD_DATA, etcd.MEMBER_DIRECTORY}
-    assert set(modes.values()) == {0o700, 0o755}
+def made_by(host) -> dict[str, int]:
+    """Directory → mode, as hosts make them: what the first file that is put there needs, and open above it
+    (`hosts.shell`, and its own test there); and the two that phases make themselves."""
+    modes: dict[str, int] = {}
+
+    def make(path: Path, mode: int) -> None:
+        if str(path) not in ("/", *modes):
+            make(path.parent, 0o755)
+            modes[str(path)] = mode
+
+    for step in host.log:
+        verb, _, rest = step.partition(" ")
+        if verb == "write":
+            make(Path(rest).parent, 0o755 if host.files[rest][1] & 0o77 else 0o700)
+        elif verb == "push":
+            make(Path(rest).parent, 0o755)
+        elif verb == "make":
+            for path in rest.split():
+                make(Path(path), 0o700)
+        elif step == "install leaves":
+            make(Path(places.LEAVES), 0o700)
+            for component in ("kube-apiserver", "kube-controller-manager", "kube-scheduler"):
+                make(Path(places.LEAVES, component), 0o750)
+    return modes
+
+
+@dataclass
+class BroughtUp(FakeKube):
+    """An API that answers as soon as a kubelet has been started."""
+
+    hosts: dict[str, FakeHost] = field(default_factory=dict)
+
+    async def healthy(self, path: str = "/readyz", *, timeout: float = 2.0) -> str | None:
+        started = any("enable --now kubelet" in host.log for host in self.hosts.values())
+        return None if started else "connection refused"
+
+
+@pytest.mark.looptime
+async def test_directories_are_open_or_closed_as_up_makes_them(make_context, notes, tmp_path):
+    kube = BroughtUp()
+    context = make_context(a_cluster(controls=1, workers=1), kube=kube)
+    kube.hosts = context.machines.hosts
+    await PrepareHosts().run(context, notes)
+    await StartControlPlane().run(context, notes)
+    await start_joining(context, context.cluster.node("n2"))
+    render_files.write_all(context.inputs(), tmp_path / "out")
+    for name, host in context.machines.hosts.items():
+        root, theirs = tmp_path / "out/hosts" / name, made_by(host)
+        ours = {
+            f"/{path.relative_to(root)}": path for path in root.rglob("*") if path.is_dir() and not path.is_symlink()
+        }
+        ours = {path: where for path, where in ours.items() if "/current/" not in path}
+        modes = {path: stat.S_IMODE(where.stat().st_mode) for path, where in ours.items()}
+        assert modes == {path: theirs.get(path) for path in modes}
+        assert modes[places.MANIFESTS] == 0o700
+        assert (f"{places.LEAVES}/kube-apiserver" in modes) == (name == "n1")
 
 
 async def test_the_standbys_of_the_first_founder_are_in_place(make_context, tmp_path):

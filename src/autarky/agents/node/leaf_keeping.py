@@ -25,6 +25,7 @@ from typing import NoReturn
 
 from autarky import places
 from autarky.agents.node import metrics
+from autarky.agents.node.rounds import bounded
 from autarky.agents.waiting import changed_within
 from autarky.decide import certificates
 from autarky.errors import AutarkyError
@@ -136,6 +137,7 @@ class LeafKeeping:
         name = _short(leaf.spec, self.node)
         try:
             now = self._now()
+            wanted.files.settle_directory()
             authority = read_authority(self._at(places.PKI), leaf.spec.ca, now)
             if authority is None:
                 self._trouble[name] = f"the key of the CA {leaf.spec.ca} is not on this node"
@@ -208,6 +210,7 @@ class LeafKeeping:
         self._trouble[name] = str(error)
         self.tell(f"certificate {name}", f"{name} cannot be renewed: {error}")
 
+    @bounded
     async def _announce(self) -> None:
         live = self.own_node()
         wanted = certificates.text(certificates.Told(self._ends, self._trouble))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -86,11 +86,7 @@ async def _run(node: str, hold: Hold) -> bool:
 
     say("this agent acts on the node now")
     hand_over, stop_paths = HandOver(SystemClock()), StopPaths()
-    health.serve(
-        ports.NODE_AGENT,
-        lambda: _problem(hold),
-        hook_of=lambda path: hand_over.before_stop if stop_paths.include(path) else None,
-    )
+    health.serve(ports.NODE_AGENT, lambda: _problem(hold), stop_paths.hook_of(hand_over.before_stop))
     credentials = _credentials_stamp()
     acting = asyncio.create_task(_act(node, slot, hold, say, hand_over, stop_paths))
     waiting = asyncio.create_task(ended.wait())
@@ -125,9 +121,18 @@ def _problem(hold: Hold) -> str | None:
     return None if silent < lock.hang_seconds() else f"this agent has given no beat for {silent:.0f} s"
 
 
-async def _kept(name: str, duty: Duty, said: Told) -> None:
+async def _kept(duty: Duty, said: Told) -> None:
     """The duty, whatever becomes of it: its failures end no other."""
-    await Shield(name, SystemClock(), said.tell).keep(duty.run)
+    await Shield(type(duty).__name__, SystemClock(), said.tell).keep(duty.run)
+
+
+async def _with_duties(duties: Sequence[Duty], said: Told, until: Awaitable[None]) -> None:
+    """All of them at once, until that has ended."""
+    async with asyncio.TaskGroup() as group:
+        beside = [group.create_task(_kept(duty, said)) for duty in duties]
+        await until
+        for task in beside:
+            task.cancel()
 
 
 async def _act(node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver, stop_paths: StopPaths) -> None:
@@ -146,16 +151,15 @@ async def _act_on_worker(node: str, say: Say) -> None:
     duty = _control_node_duty(node, kube, cri, api, balancer, said, changed)
     telling = LeafKeeping(node, kube, clock, said.tell, lambda: None, lambda: api.own_node, lambda: False)
     try:
-        async with asyncio.TaskGroup() as group:
-            parts = (api, balancer, duty, telling)
-            beside = [group.create_task(_kept(type(one).__name__, one, said)) for one in parts]
-            while not role_on_disk.acts_as_control_node():
-                await changed_within(duty.role_changed, IDLE_SECONDS)
-            for task in beside:
-                task.cancel()
+        await _with_duties([api, balancer, duty, telling], said, _until_control_node(duty.role_changed))
     finally:
         for close in (cri.close, kube.close):
             await close()
+
+
+async def _until_control_node(role_changed: asyncio.Event) -> None:
+    while not role_on_disk.acts_as_control_node():
+        await changed_within(role_changed, IDLE_SECONDS)
 
 
 def _load_balancer(node: str, kube: KubeClient, said: Told) -> LoadBalancer:
@@ -217,12 +221,9 @@ async def _act_on_control_node(
     if agent.hosted:
         Path(places.STANDBY, COMPONENT).mkdir(mode=0o700, exist_ok=True)
         duties.append(ParkedAgent(cri, clock, said.tell))
+    rounds_of_agent = node_agent.run(agent, lambda: hold.must_yield() or not role_on_disk.acts_as_control_node())
     try:
-        async with asyncio.TaskGroup() as group:
-            beside = [group.create_task(_kept(type(duty).__name__, duty, said)) for duty in duties]
-            await node_agent.run(agent, lambda: hold.must_yield() or not role_on_disk.acts_as_control_node())
-            for task in beside:
-                task.cancel()
+        await _with_duties(duties, said, rounds_of_agent)
     finally:
         for close in (
             own_ports.close,
@@ -256,11 +257,8 @@ def _etcd_membership(node: str, kube: KubeClient, cri: CriClient, said: Told, ap
 
 
 def _clock_watch(node: str, kube: KubeClient, said: Told, balancer: LoadBalancer, api: ApiView) -> ClockWatch:
-    tls = client_context(CA.read_bytes(), check_dates=False)
-    through = partial(_client, check_dates=False)
-    return ClockWatch(
-        node, kube, SystemClock(), said.tell, tls, balancer.known_endpoints, lambda: api.own_node, through
-    )
+    ca, endpoints = CA.read_bytes(), balancer.known_endpoints
+    return ClockWatch(node, kube, SystemClock(), said.tell, ca, endpoints, lambda: api.own_node, _client)
 
 
 def _client(servers: Sequence[str] = (LOCAL_SERVER,), *, check_dates: bool = True) -> KubeClient:

@@ -14,7 +14,7 @@ from autarky.agents.operator.duty import Duty
 from autarky.agents.operator.etcd_members import EtcdMembers
 from autarky.agents.operator.last_good import LastGood
 from autarky.agents.operator.rollouts import Rollouts
-from autarky.agents.operator.spec import Spec
+from autarky.agents.operator.spec import Spec, not_understood
 from autarky.agents.operator.view import View, current, node_is_ready
 from autarky.agents.operator.workloads import (
     COMPONENT_LABEL,
@@ -64,11 +64,23 @@ class PlaneStatus(Duty):
     name: str = "status"
 
     async def round(self) -> None:
-        plane = self.view.control_plane
+        plane, odd = self.view.plane_as_it_lies, self.view.odd_plane
         if plane is None or not current([self.view.planes, self.view.nodes, self.view.pods]):
             return
-        before = plane.get("status") or {}
-        found = plane_status.status(
+        now = datetime.fromtimestamp(self.clock.time(), UTC)
+        before, generation = plane.get("status") or {}, plane["metadata"]["generation"]
+        stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        if odd is None:
+            found = self._of_what_is_seen(before, generation, now, stamp)
+        else:
+            found = plane_status.not_understood(not_understood(odd), generation=generation, before=before, now=stamp)
+        if found != before:
+            await self.kube.replace({**plane, "status": found}, subresource="status")
+            for condition in found["conditions"]:
+                self.tell(f"{condition['type']} is {condition['status']}: {condition['message']}", condition["type"])
+
+    def _of_what_is_seen(self, before: Object, generation: int, now: datetime, stamp: str) -> Object:
+        return plane_status.status(
             list(_layers(self.view)),
             _node_slots(self.view),
             _failures(self.rollouts),
@@ -77,16 +89,12 @@ class PlaneStatus(Duty):
             list(self.spec.unapplied.values()),
             self.etcd.seen,
             self.control_nodes.unsettled,
-            _certificates(self.view, datetime.fromtimestamp(self.clock.time(), UTC)),
+            _certificates(self.view, now),
             controllers=level_3_told.text(told_of_level_3(self.view, self.rollouts)),
-            generation=plane["metadata"]["generation"],
+            generation=generation,
             before=before,
-            now=datetime.fromtimestamp(self.clock.time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            now=stamp,
         )
-        if found != before:
-            await self.kube.replace({**plane, "status": found}, subresource="status")
-            for condition in found["conditions"]:
-                self.tell(f"{condition['type']} is {condition['status']}: {condition['message']}", condition["type"])
 
 
 def _layers(view: View) -> Iterator[plane_status.Layer]:

@@ -131,7 +131,7 @@ class Operator:
         self.loop.duties = (
             Guards(say, self._view, fenced),
             Endpoints(say, self._view, fenced),
-            Certificates(say, self._view, fenced, counted),
+            Certificates(say, self._view, fenced, clock, counted),
             self._control_nodes,
             self._rollouts,
             self._standby_rights,

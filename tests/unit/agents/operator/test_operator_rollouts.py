@@ -213,6 +213,26 @@ async def test_a_pod_that_never_ran_is_explained_by_the_last_warning_about_it(wo
     )
 
 
+class NoLog(FakeKube):
+    async def logs(
+        self, namespace: str, pod: str, *, container: str | None = None, previous: bool = False, tail: int | None = None
+    ) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+
+async def test_a_kubelet_that_does_not_come_to_an_end_with_a_log_holds_up_no_rollback():
+    world = World(NoLog())
+    world.node("n1")
+    await becomes_good(world)
+    pod = goes_bad(world)
+    world.warning(pod, "2026-11-21T10:00:01Z", "back-off")
+    async with world.operator() as duty, asyncio.timeout(200):
+        await rounds(duty, 95)
+    assert (await scheduler(world))["spec"]["template"] == GOOD
+    assert any(message.endswith("The last warning about it: back-off") for message in await world.explanations())
+
+
 # --- cut anywhere --------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,80 @@
+"""Control nodes that the control plane of this release cannot run on: refused before anything is written.
+
+An earlier release kept the leaf certificates in Secrets; now they are files on each control node, which its pods mount.
+`up` writes the first ones (`prepare.missing_leaves`) before it applies the new templates. Where it cannot, the new pod
+finds no files, is not healthy in time, and the rollout goes back, each time.
+
+Contract: only looks, and refuses only what would go back: while a live template knows nothing of leaves, a control node
+that is Ready and will have none. A rollout passes over one that is not Ready; when that comes back, the new agent
+there issues its leaves. So has one already whose agent tells of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from autarky.decide import certificates
+from autarky.decide.pods import is_ready
+from autarky.errors import Problems, UserError
+from autarky.phases.context import Context
+from autarky.phases.prepare import is_given_leaves
+from autarky.ports import Kube, Object
+from autarky.render import api_server, controllers, leaves
+from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
+
+_MOUNTING = (
+    ("DaemonSet", api_server.COMPONENT),
+    ("Deployment", controllers.CONTROLLER_MANAGER),
+    ("Deployment", controllers.SCHEDULER),
+)
+_LEAF = "apiserver"
+"""The certificate of which an agent tells when it keeps leaves."""
+_NEEDED = (
+    "this release keeps the control plane's certificates in files on every control node, and without them the rollout"
+    " of the new API servers would go back"
+)
+
+
+async def refuse_leafless(context: Context, *, awaited: Collection[str] = ()) -> None:
+    """Problems, with a line for each node. Without an API nobody can say what runs. awaited: nodes whose machines are
+    to be powered on yet, after which this is asked again."""
+    if not await context.api_answers():
+        return
+    if not any([await _knows_no_leaves(context.kube(), kind, name) for kind, name in _MOUNTING]):
+        return
+    nodes = await context.kube().list("v1", "Node", labels=CONTROL_PLANE_FACT)
+    seen = [await _refusal(context, node) for node in nodes if node["metadata"]["name"] not in awaited]
+    found = [refusal for refusal in seen if refusal is not None]
+    if found:
+        raise Problems(f"some control nodes cannot be given their certificates: {_NEEDED}", found)
+
+
+async def _knows_no_leaves(kube: Kube, kind: str, name: str) -> bool:
+    live = await kube.get("apps/v1", kind, name, SYSTEM)
+    if live is None:
+        return False
+    volumes = live["spec"]["template"]["spec"].get("volumes") or ()
+    return all(volume["name"] != leaves.VOLUME for volume in volumes)
+
+
+async def _refusal(context: Context, live: Object) -> UserError | None:
+    name, told = live["metadata"]["name"], certificates.read(live["metadata"])
+    if not is_ready(live) or (told is not None and _LEAF in told.ends):
+        return None
+    node = next((node for node in context.cluster.nodes if node.name == name), None)
+    if node is None:
+        return UserError(
+            f"control node {name} is not in the file, so that its host gets nothing",
+            fix=f"add it to the file, or take it out of the cluster with `autarky node remove {name}`",
+        )
+    if (why := context.absent.get(name)) is not None:
+        return UserError(
+            f"the host of control node {name} cannot be reached ({why}), and its Node is Ready",
+            fix="mend the way there; a machine that is off is passed over as soon as its Node is not Ready",
+        )
+    if not await is_given_leaves(context.host(node), node):
+        return UserError(
+            f"node {name} is a control node of the cluster, but neither by the file nor by what is noted on its host",
+            fix=f"give {name} the role control-plane in the file",
+        )
+    return None
