@@ -89,8 +89,6 @@ async def _fetch(host: Host, fetched: Fetched, wanted: Cluster | None, ssh_confi
         )
     finally:
         await context.close()
-    for warning in context.warnings:
-        click.echo(warning, err=True)
     return context.cluster
 
 

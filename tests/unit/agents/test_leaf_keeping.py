@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from cryptography import x509
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from prometheus_client import REGISTRY
 
 from autarky import places
 from autarky.agents.node.leaf_keeping import LeafKeeping
@@ -336,3 +338,30 @@ async def test_the_ends_of_all_are_told_on_the_node(scene: Scene) -> None:
     assert told.ends["apiserver"] == NOW + timedelta(seconds=LIFE)
     assert told.ends["etcd/peer"] == NOW + timedelta(seconds=LIFE)
     assert not told.trouble
+
+
+def sample(name: str, certificate: str) -> float | None:
+    return REGISTRY.get_sample_value(f"autarky_agent_certificate_{name}", {"certificate": certificate})
+
+
+def test_the_metrics_say_how_long_each_is_good_for_and_how_often_it_was_renewed(scene: Scene) -> None:
+    """By the host's clock: of NOW as if it were now."""
+    for certificate in ("apiserver", "etcd/peer", "scheduler"):
+        left = sample("expiry_seconds", certificate)
+        assert left is not None
+        life = LIFE if certificate != "scheduler" else LONGEST
+        assert left + time.time() == pytest.approx((NOW + timedelta(seconds=life)).timestamp(), abs=60)
+    before = sample("renewals_total", "apiserver")
+    assert before is not None
+    scene.round_after(LIFE)
+    assert sample("renewals_total", "apiserver") == before + 1
+    left = sample("expiry_seconds", "apiserver")
+    assert left is not None
+    assert left + time.time() == pytest.approx((NOW + timedelta(seconds=2 * LIFE)).timestamp(), abs=60)
+
+
+def test_a_certificate_that_is_there_no_more_is_in_no_metric(scene: Scene) -> None:
+    assert sample("expiry_seconds", "apiserver") is not None
+    scene.keeping.keeps = lambda: False
+    scene.keeping.round()
+    assert sample("expiry_seconds", "apiserver") is None

@@ -134,7 +134,7 @@ class LeafKeeping:
 
     def _keep_one(self, leaf: leaves.Leaf, plan: leaves.Plan) -> None:
         wanted = self._wanted(leaf, plan)
-        name = _short(leaf.spec, self.node)
+        name = leaf.name_on(self.node)
         try:
             now = self._now()
             wanted.files.settle_directory()
@@ -227,11 +227,6 @@ class LeafKeeping:
 
     def _at(self, path: str) -> Path:
         return self.root / path.lstrip("/")
-
-
-def _short(spec: CertSpec, node: str) -> str:
-    """The leaf's name without that of the node, which goes without saying."""
-    return spec.name.removesuffix(f"-{node}")
 
 
 def _address(live: Object | None) -> str:
