@@ -14,7 +14,6 @@ import click
 
 from autarky import places
 from autarky.cli.options import file_option, output_option
-from autarky.cli.say import say
 from autarky.cli.session import LOCK, run_async, run_phases
 from autarky.errors import Problems, Unreachable, UserError
 
@@ -90,8 +89,6 @@ async def _fetch(host: Host, fetched: Fetched, wanted: Cluster | None, ssh_confi
         )
     finally:
         await context.close()
-    for warning in context.warnings:
-        say(warning, err=True)
     return context.cluster
 
 

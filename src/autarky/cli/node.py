@@ -155,7 +155,10 @@ def remove(
     found = _cluster(file, cluster)
     if not dry_run:
         confirm(f"Take node {name} out of the cluster {found.name}?", yes=yes)
-    run_async(lambda: _remove(found, name, output, dead=dead, drain=drain, purge=purge, dry_run=dry_run))
+    by_file = file is not None
+    run_async(
+        lambda: _remove(found, name, output, dead=dead, drain=drain, purge=purge, dry_run=dry_run, by_file=by_file)
+    )
     if dry_run:
         return
     if dead:
@@ -165,10 +168,9 @@ def remove(
 
 
 async def _remove(
-    found: Cluster, name: str, output: str, *, dead: bool, drain: bool, purge: bool, dry_run: bool
+    found: Cluster, name: str, output: str, *, dead: bool, drain: bool, purge: bool, dry_run: bool, by_file: bool
 ) -> None:
     from autarky.cli.wiring import build_context
-    from autarky.config import dump
     from autarky.phases.members import with_remembered
     from autarky.phases.removal import known_node
     from autarky.workflows.remove import phases
@@ -177,11 +179,11 @@ async def _remove(
     context = build_context(everything, gone=[name] if dead else [])
     try:
         gone = known_node(context, name)
-        context.document = dump(_without(found, gone))
+        write = prepare_removal(context, found, gone, by_file=by_file)
         await run_phases(
             "node remove",
             f"node {name} of cluster {found.name}",
-            phases(gone, dead=dead, drain=drain, purge=purge, write=_writer(found, gone, context)),
+            phases(gone, dead=dead, drain=drain, purge=purge, write=write),
             context,
             output=output,
             dry_run=dry_run,
@@ -192,20 +194,31 @@ async def _remove(
         await context.close()
 
 
-def _without(found: Cluster, gone: Node) -> Cluster:
-    return without_node(found, gone.name) if any(node.name == gone.name for node in found.nodes) else found
-
-
-def _writer(found: Cluster, gone: Node, context: Context) -> Callable[[], None] | None:
-    """What writes the cluster's own file without the node; None where it does not have it."""
+def prepare_removal(context: Context, found: Cluster, gone: Node, *, by_file: bool) -> Callable[[], None] | None:
+    """What the phases must know of files. What writes the cluster's own file without the node; None where it does not
+    have it. by_file: `found` is that of a FILE that was named, which may say anything of the other nodes."""
     from autarky.config import dump
     from autarky.phases import kept_file
     from autarky.render.values import pretty_json
 
-    if all(node.name != gone.name for node in found.nodes):
+    own = _own_file(context) if by_file else found
+    context.document = dump(_without(found, gone))
+    context.known = None if by_file else kept_file.known(context)
+    if own is None or all(node.name != gone.name for node in own.nodes):
         return None
-    left = _without(found, gone)
-    return lambda: kept_file.write(context.directory, pretty_json(dump(left)))
+    left = pretty_json(dump(_without(own, gone)))
+    return lambda: kept_file.take_out(context.directory, gone.name, left)
+
+
+def _own_file(context: Context) -> Cluster | None:
+    from autarky.phases import kept_file
+
+    path = context.directory / kept_file.NAME
+    return _cluster(path, None) if path.exists() else None
+
+
+def _without(found: Cluster, gone: Node) -> Cluster:
+    return without_node(found, gone.name) if any(node.name == gone.name for node in found.nodes) else found
 
 
 # --- list ----------------------------------------------------------------------------------------------------
