@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autarky.model.files import File
-from autarky.phases import etcd_change
+from autarky.phases import etcd_change, etcd_listed
 from autarky.places import MANIFESTS
 from autarky.ports import Completed
 from fakes.host import FakeHost
@@ -99,7 +99,7 @@ class EtcdHost(FakeHost):
                     self.lingers -= 1
                     return Completed(0, b"runs former\nsays HTTP/1.0 200 OK", "")
                 return self._look(path)
-            case ["bash", "-c", etcd_change.MEMBERS, *_]:
+            case ["bash", "-c", etcd_listed.MEMBERS, *_]:
                 asked = self.lives and self.etcd.has_quorum()
                 return Completed(0 if asked else 1, self.etcd.json_lines().encode() if asked else b"", "")
             case ["sh", "-c", etcd_change.LAST_LOG, "sh", _logs]:

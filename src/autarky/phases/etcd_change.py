@@ -16,22 +16,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from autarky import places
 from autarky.decide import etcd_restart, removal
 from autarky.decide.etcd_restart import Member, Seen, Verdict
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
-from autarky.errors import Refused, TimedOut, Unreachable, UserError
+from autarky.errors import Refused, TimedOut, UserError
 from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.phases import start
 from autarky.phases.context import Context, for_each
+from autarky.phases.etcd_listed import members_of
 from autarky.phases.etcd_pods import manifest_of, static_pods, wanted_member
 from autarky.phases.kubelets import kubelet_runs
 from autarky.ports import Host, Object, Progress
@@ -95,7 +95,7 @@ class ChangeEtcd:
                 go_on = "bring the others back (see `autarky doctor`), and run `autarky up` again"
                 raise Refused(removal.QUORUM, why_not, go_on)
             await _change(context, left.pop(name), progress, serves=members is not None)
-            members = await _members(context)
+            members = await members_of(context)
         for name in [member.name for member in members or () if member.name not in _reachable(context)]:
             progress.note(f"the member of etcd on {name} was left as it is: its host is not in the file, or is silent")
 
@@ -295,48 +295,6 @@ async def _last_words(host: Host, manifest: File) -> str:
 
 # --- all members ----------------------------------------------------------------------------------------------------
 
-MEMBERS = """\
-ask() { "$1/etcdctl" --endpoints=https://127.0.0.1:"$2" --command-timeout=5s --cacert="$3/ca.crt" \
-  --cert="$3/server.crt" --key="$3/server.key" "${@:4}" -w json 2>/dev/null; }
-ask "$@" member list && ask "$@" endpoint status && { ask "$@" endpoint health --cluster || :; }
-"""
-
-
-async def _members(context: Context) -> list[Member] | None:
-    """As the quorum has them, by the first host whose member can ask it; None where none can."""
-    for node in context.present(context.cluster.nodes):
-        host = context.machines.host(node.name)
-        if host is not None and await static_pods(host):
-            argv = ["bash", "-c", MEMBERS, "bash", places.BIN, str(ports.ETCD_CLIENT), etcd.PKI]
-            try:
-                found = _read_members((await host.run(argv, check=False, timeout=60)).text, _names_of(context))
-            except Unreachable:
-                continue
-            if found is not None:
-                return found
-    return None
-
-
-def _names_of(context: Context) -> dict[str, str]:
-    return {node.address: node.name for node in context.whole.nodes if node.address is not None}
-
-
-def _read_members(text: str, names: Mapping[str, str]) -> list[Member] | None:
-    """What etcdctl has printed: one line each. names: address → node."""
-    try:
-        listed, status, health = (json.loads(line) for line in text.splitlines())
-        leader = status[0]["Status"].get("leader")
-        healthy = {urlsplit(one["endpoint"]).hostname for one in health if one.get("health")}
-        return [_member(one, leader, healthy, names) for one in listed["members"]]
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-        return None
-
-
-def _member(one: Object, leader: int | None, healthy: Set[str | None], names: Mapping[str, str]) -> Member:
-    addresses = {urlsplit(url).hostname or "" for url in (*one.get("clientURLs", ()), *one.get("peerURLs", ()))}
-    name = next((names[address] for address in addresses if address in names), str(one.get("name", "")))
-    return Member(name, not one.get("isLearner", False), bool(addresses & healthy), one["ID"] == leader)
-
 
 async def _wait_for_quorum(context: Context, progress: Progress) -> list[Member] | None:
     """The members, once there is a quorum; None where there is none after a while, so that nothing can be taken."""
@@ -344,7 +302,7 @@ async def _wait_for_quorum(context: Context, progress: Progress) -> list[Member]
 
     async def answers() -> str | None:
         nonlocal found
-        found = await _members(context)
+        found = await members_of(context)
         return None if found is not None else "no member can ask the others"
 
     try:
