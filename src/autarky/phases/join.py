@@ -1,6 +1,7 @@
 """All nodes join, side by side. A founder's kubelet brings a client certificate of ours and runs already; any other
 node gets a token that expires and is good for its name only, and its kubelet does the rest. A control node that is
-none of the founders joins as a worker; its label makes a control node of it (`promote`).
+none of the founders joins as a worker; its label makes a control node of it (`promote`). Each then gets what its
+kubelet can come back with as a worker, when its certificate has expired: founders too, which may become workers.
 
 Kubelets that join are started before the hosted components are applied: from then on all nodes are busy with those,
 and one that comes later is Ready much later (with three control nodes and a worker on two cores: 10 s).
@@ -65,7 +66,7 @@ class JoinNodes:
             return [Change(f"join node {node.name}") for node in nodes]
         tokens = await for_each(_joining(context), lambda node: _token(context.host(node)))
         left = [Change(f"take back the join token of {name}") for name, token in tokens.items() if token is not None]
-        bare = [node for node in _joining(context) if tokens[node.name] is None]
+        bare = [node for node in nodes if tokens.get(node.name) is None]
         due = await for_each(bare, lambda node: renewals.due(context, node))
         left += [Change(sentence) for sentence in due.values() if sentence is not None]
         return [*await plan_admission(context, nodes), *left]
@@ -78,7 +79,7 @@ class JoinNodes:
             await admit(context, node, progress)
             if not node.control_plane:
                 await _take_token_back(context, context.host(node))
-                await renewals.give(context, node)
+            await renewals.give(context, node)
 
         await for_each(_nodes(context), one)
 

@@ -10,6 +10,8 @@ from typing import Any
 from autarky.model import ports
 from autarky.render.values import Credentials, Inputs, pretty_json
 
+RENEWER = "kubelet-renewal"
+"""What the kubeconfig of `certificates.renewal_certificate` calls its user."""
 LOCAL_SERVER = f"https://127.0.0.1:{ports.NLLB_API}"
 EXTENSION = "autarky.dev/servers"
 """kubectl knows one server and leaves extensions alone; ours has all the servers that are as good."""
@@ -44,6 +46,12 @@ def token_file_kubeconfig(inputs: Inputs, user: str, token_file: str) -> bytes:
 def bootstrap_kubeconfig(ca_pem: bytes, cluster: str, token: str) -> bytes:
     """What a joining kubelet starts from: a bootstrap token, good for one node name only."""
     return _document(ca_pem, cluster, LOCAL_SERVER, "kubelet-bootstrap", {"token": token})
+
+
+def pair_kubeconfig(ca_pem: bytes, cluster: str, user: str, certificate: bytes, key: bytes) -> bytes:
+    """A kubeconfig whose identity is this certificate, which stands in it."""
+    identity = {"client-certificate-data": _base64(certificate), "client-key-data": _base64(key)}
+    return _document(ca_pem, cluster, LOCAL_SERVER, user, identity)
 
 
 def bootstrap_token(kubeconfig: bytes) -> str | None:

@@ -14,7 +14,7 @@ from autarky.model.cluster import Cluster, Node
 from autarky.model.files import File
 from autarky.render import agent, etcd, leaves, nllb, standby
 from autarky.render.certificates import renewal_certificate
-from autarky.render.kubeconfig import client_kubeconfig, file_kubeconfig
+from autarky.render.kubeconfig import RENEWER, file_kubeconfig, pair_kubeconfig
 from autarky.render.values import Inputs, Object, flags, pretty_json
 
 KUBELET_CONFIG = "/var/lib/kubelet/config.json"
@@ -106,6 +106,10 @@ TasksMax=infinity
 WantedBy=multi-user.target
 """
 
+# A kubelet whose certificate has expired asks for another one with its bootstrap kubeconfig, and waits for an operator
+# to approve it: it never looks at its files again. Where the CA's key is, the agent signs it one, with no operator:
+# such a kubelet asks with what has expired, is refused, ends, and begins with what it finds. A label may change which
+# of both a node is, so it is seen at each start.
 _KUBELET_UNIT = """\
 [Unit]
 Description=kubelet
@@ -116,7 +120,7 @@ StartLimitIntervalSec=0
 [Service]
 Environment=PATH={bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 ExecStartPre=-{standby} boot
-ExecStart={bin}/kubelet {arguments}
+ExecStart=/bin/sh -c '{with_bootstrap}exec "$$0" "$$@"' {bin}/kubelet {arguments}
 ExecStartPost=-/bin/sh -c "{standby} boot-rest &"
 KillMode=process
 Restart=always
@@ -182,9 +186,12 @@ def leaf_files(inputs: Inputs, node: Node) -> list[File]:
 
 
 def renewal_kubeconfig(inputs: Inputs, node: Node) -> File:
-    """What a kubelet whose certificate has expired asks for another one with."""
+    """What a kubelet whose certificate has expired asks for another one with, on a worker. Control nodes have it for
+    the time when they are none."""
     name = renewal_certificate(node.name).name
-    return File(BOOTSTRAP_KUBECONFIG, client_kubeconfig(inputs, "kubelet-renewal", name), 0o600)
+    certificate, key = (inputs.credentials[f"{name}.{end}"] for end in ("crt", "key"))
+    content = pair_kubeconfig(inputs.credentials["ca.crt"], inputs.cluster.name, RENEWER, certificate, key)
+    return File(BOOTSTRAP_KUBECONFIG, content, 0o600)
 
 
 def first_credentials(inputs: Inputs, node: Node) -> list[File]:
@@ -325,14 +332,16 @@ def _kubelet_unit(inputs: Inputs, node: Node) -> str:
     ours = {
         "config": KUBELET_CONFIG,
         "kubeconfig": KUBELET_KUBECONFIG,
-        "bootstrap-kubeconfig": BOOTSTRAP_KUBECONFIG,
         "hostname-override": node.name,
         "node-ip": node.known_address(),
     }
-    if node.control_plane:
-        del ours["bootstrap-kubeconfig"]
     arguments = " ".join(map(_unit_word, flags(ours, inputs.cluster.extra_args.get("kubelet", {}))))
-    return _KUBELET_UNIT.format(bin=places.BIN, standby=standby.SCRIPT_PATH, arguments=arguments)
+    return _KUBELET_UNIT.format(
+        bin=places.BIN,
+        standby=standby.SCRIPT_PATH,
+        with_bootstrap=f'[ -e {places.PKI}/ca.key ] || set -- --bootstrap-kubeconfig={BOOTSTRAP_KUBECONFIG} "$$@"; ',
+        arguments=arguments,
+    )
 
 
 def _unit_word(argument: str) -> str:

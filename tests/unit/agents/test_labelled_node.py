@@ -28,6 +28,7 @@ from autarky.agents.operator.serving import Serving
 from autarky.agents.operator.view import View
 from autarky.decide.control_nodes import ANNOTATION, JOINING, LEAVE, READY
 from autarky.errors import ApiError
+from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.model.cluster import CertificateSettings
 from autarky.phases.context import with_first_leaves
 from autarky.pki import PkiStore
@@ -37,6 +38,7 @@ from autarky.render import leaves, nllb, standby
 from autarky.render.agent import COMPONENT as NODE_AGENT
 from autarky.render.certificates import certificate_specs
 from autarky.render.crds import control_plane_crd
+from autarky.render.kubeconfig import bootstrap_kubeconfig
 from autarky.render.node_marker import node_marker
 from autarky.render.objects import agent_parts, parts
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, SYSTEM, Credentials, Inputs
@@ -243,6 +245,7 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     monkeypatch.setattr(control_parts, "PKI", tmp_path / "node-pki")
     monkeypatch.setattr(control_parts, "ETCD_PKI", tmp_path / "node-pki/etcd")
     monkeypatch.setattr(control_parts, "BALANCER", tmp_path / "nllb")
+    monkeypatch.setattr(control_parts, "WAY_BACK", tmp_path / "bootstrap-kubelet.conf")
     monkeypatch.setattr(places, "PKI", str(tmp_path / "node-pki"))
     monkeypatch.setattr(places, "ETCD_PKI", str(tmp_path / "node-pki/etcd"))
     monkeypatch.setattr(places, "LEAVES", str(tmp_path / "leaves"))
@@ -435,6 +438,45 @@ async def test_a_node_that_up_has_made_keeps_no_ca_key_when_it_ceases(scene: Sce
         (control_parts.PKI / name).write_text("from up")
     await scene.cease()
     assert not list(control_parts.PKI.rglob("*.key"))
+
+
+@pytest.mark.parametrize("before", [None, "a token", "torn"])
+async def test_who_ceases_has_what_its_kubelet_can_come_back_with_and_no_ca_key(scene: Scene, before: str | None):
+    """As a worker its agent signs it nothing any more."""
+    await scene.become()
+    if before is not None:
+        token = bootstrap_kubeconfig(b"ca", "c", "abcdef.0123456789abcdef")
+        control_parts.WAY_BACK.write_bytes(token if before == "a token" else b"\xff{")
+    await scene.cease()
+    assert not list(control_parts.PKI.rglob("*.key"))
+    assert _is_root_only(control_parts.WAY_BACK)
+    found = read_kubeconfig(control_parts.WAY_BACK)
+    assert found.server == "https://127.0.0.1:6443"
+    assert found.ca_pem == scene.pki["ca.crt"]
+    certificate = x509.load_pem_x509_certificate(found.client_cert_pem or b"")
+    assert certificate.subject.rfc4514_string() == f"CN=renew:node:{NODE},O=autarky:kubelet-renewals"
+    ca = x509.load_pem_x509_certificate(scene.pki["ca.crt"])
+    certificate.verify_directly_issued_by(ca)
+    assert certificate.not_valid_after_utc == ca.not_valid_after_utc
+
+
+async def test_who_has_something_to_come_back_with_keeps_it(scene: Scene):
+    """It is noted in the API as the only one that is good."""
+    await scene.become()
+    await scene.cease()
+    given = control_parts.WAY_BACK.read_bytes()
+    await scene.become()
+    await scene.cease()
+    assert control_parts.WAY_BACK.read_bytes() == given
+
+
+async def test_a_ca_key_that_can_sign_nothing_goes_all_the_same(scene: Scene):
+    await scene.become()
+    (control_parts.PKI / "ca.key").write_text("damaged")
+    await scene.cease()
+    assert not list(control_parts.PKI.rglob("*.key"))
+    assert not control_parts.WAY_BACK.exists()
+    assert any("nothing to come back with" in sentence for sentence in scene.said)
 
 
 async def test_a_founder_that_ceases_is_a_founder_no_more(scene: Scene):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import shlex
+import subprocess
 import tomllib
 from dataclasses import replace
 
@@ -149,11 +151,38 @@ def test_standbys_are_put_in_place_before_the_kubelet_and_a_failure_does_no_harm
         assert 'ExecStartPost=-/bin/sh -c "/var/lib/autarky/bin/standby boot-rest &"\n' in unit_of(inputs, node)
 
 
-def test_only_a_worker_joins_with_a_token():
-    inputs = inputs_of(a_cluster(controls=1, workers=1))
-    assert "--bootstrap-kubeconfig" not in unit_of(inputs, "n1")
-    assert "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf" in unit_of(inputs, "n2")
-    assert "--node-ip=192.0.2.12" in unit_of(inputs, "n2")
+def command_of(unit, root):
+    """What systemd would run (systemd.service(5), "Command lines"), with files below the root."""
+    [line] = [line.removeprefix("ExecStart=") for line in unit.splitlines() if line.startswith("ExecStart=")]
+    words = [word.replace("$$", "$").replace("%%", "%") for word in shlex.split(line)]
+    return [word.replace("/etc/kubernetes", f"{root}/kubernetes").replace("/var/lib", str(root)) for word in words]
+
+
+@pytest.mark.parametrize("node", ["n1", "n2"])
+def test_a_kubelet_asks_for_its_certificate_by_another_credential_where_no_agent_signs_it_one(tmp_path, node):
+    """A kubelet whose request waits for an operator never looks for what its agent has signed: of a control node none
+    may ask, and where the CA's key is no more, any must. The kubelet is the unit's own process."""
+    kubelet = tmp_path / "autarky/bin/kubelet"
+    kubelet.parent.mkdir(parents=True)
+    kubelet.write_text('#!/bin/sh\necho $$\nprintf "%s\\n" "$@"\n')
+    kubelet.chmod(0o755)
+    (tmp_path / "kubernetes/pki").mkdir(parents=True)
+    odd = {"kubelet": {"node-labels": "a=b c", "v": "$4 %i \\ 'q\""}}
+    unit = unit_of(inputs_of(a_cluster(controls=1, workers=1, extra_args=odd)), node)
+
+    def started():
+        with subprocess.Popen(command_of(unit, tmp_path), stdout=subprocess.PIPE, text=True) as process:
+            said = process.stdout.read().splitlines()
+        assert said[0] == str(process.pid)
+        assert f"--hostname-override={node}" in said
+        assert "--node-labels=a=b c" in said
+        assert "--v=$4 %i \\ 'q\"" in said
+        return [word for word in said if word.startswith("--bootstrap-kubeconfig=")]
+
+    (tmp_path / "kubernetes/pki/ca.key").write_text("PRIVATE")
+    assert started() == []
+    (tmp_path / "kubernetes/pki/ca.key").unlink()
+    assert started() == [f"--bootstrap-kubeconfig={tmp_path}/kubernetes/bootstrap-kubelet.conf"]
 
 
 def test_the_users_kubelet_arguments_win():

@@ -167,6 +167,10 @@ class ControlNode:
             self.tell("control node", "it leaves: its load balancer still leads to etcd")
             return
         control_parts.remove_standbys()
+        if (none := control_parts.keep_way_back(self.node)) is not None:  # the keys go all the same
+            self.tell(
+                "way back", f"once its certificate has expired, its kubelet has nothing to come back with: {none}"
+            )
         control_parts.remove_credentials()
         role_on_disk.forget()
         self.tell("control node", "everything is taken away: this node is a worker")

@@ -11,22 +11,27 @@ from __future__ import annotations
 import base64
 import shutil
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 
 from autarky import places
-from autarky.agents.node import slots_on_disk
+from autarky.agents.node import role_on_disk, slots_on_disk
 from autarky.agents.node.checkpointer import disk_of, write_revision
 from autarky.agents.node.leaf_keeping import LeafKeeping
 from autarky.clock import SystemClock
-from autarky.errors import ApiError, UserError
+from autarky.errors import ApiError, AutarkyError, UserError
 from autarky.model import ports
+from autarky.pki.issue import issue_leaf
+from autarky.pki.kept import read_authority
 from autarky.ports import Cri, Kube, Object
 from autarky.render import agent, api_server, controllers, nllb, standby
+from autarky.render.certificates import renewal_certificate
 from autarky.render.checkpoint import images, references, revision_from_pod
 from autarky.render.control_nodes import AUTHORITIES, authority_key
+from autarky.render.kubeconfig import RENEWER, embedded_certificate, pair_kubeconfig
 from autarky.render.leaves import CONFIG_MAP, told
-from autarky.render.node import RECOVERY
+from autarky.render.node import BOOTSTRAP_KUBECONFIG, RECOVERY
 from autarky.render.standby import Revision
 from autarky.render.values import SYSTEM
 from autarky.store import write_private
@@ -42,6 +47,7 @@ LOCAL_ETCD = f"https://127.0.0.1:{ports.NLLB_ETCD}"
 PKI = Path(places.PKI)
 ETCD_PKI = Path(places.ETCD_PKI)
 BALANCER = Path(nllb.DIRECTORY)
+WAY_BACK = Path(BOOTSTRAP_KUBECONFIG)
 
 
 class NotYet(UserError):
@@ -194,6 +200,26 @@ def remove_standbys() -> None:
         pod.unlink(missing_ok=True)
     if root.exists():
         shutil.rmtree(root)
+
+
+def keep_way_back(node: str) -> str | None:
+    """What a worker's kubelet comes back with when its certificate has expired: signed while the CA's key is here,
+    where `up` has not given it. Why there is none, as a clause. One that is there stays: it may be noted as the only
+    one that is good (`decide.approval`)."""
+    try:
+        if WAY_BACK.exists() and embedded_certificate(WAY_BACK.read_bytes()) is not None:
+            return None
+        now = datetime.now(UTC)
+        authority = read_authority(PKI, "ca", now)
+        if authority is None:
+            return "the key of the CA is not on this node"
+        pair = issue_leaf(renewal_certificate(node), authority, "EC", now, timedelta(0))
+        ca = (PKI / "ca.crt").read_bytes()
+        cluster = role_on_disk.cluster() or "kubernetes"
+        write_private(WAY_BACK, pair_kubeconfig(ca, cluster, RENEWER, pair.certificate, pair.key))
+    except (AutarkyError, OSError) as error:
+        return str(error)
+    return None
 
 
 def remove_credentials() -> None:

@@ -65,6 +65,14 @@ def forget_founding() -> None:
         write_private(MARKER, marker.content, mode=marker.mode)
 
 
+def cluster() -> str | None:
+    """The name of the cluster that this host belongs to; None where its marker does not say."""
+    try:
+        return str(json.loads(MARKER.read_text())["cluster"])
+    except NOT_UNDERSTOOD:
+        return None
+
+
 def acts_as_control_node() -> bool:
     """Whether the agent has slots to care for here."""
     known = state()
