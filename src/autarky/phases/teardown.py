@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from autarky import places
 from autarky.engine.phase import Change
-from autarky.errors import Problems, UserError
+from autarky.errors import Problems
 from autarky.model.cluster import Node
 from autarky.phases import belonging
 from autarky.phases.context import Context, for_each
@@ -112,21 +112,13 @@ async def hosts_to_clean(context: Context) -> tuple[list[Node], list[str]]:
     Problems where this state directory has no CA to tell its own hosts by. A host that was given to another cluster
     meanwhile is left alone, and does not keep the rest from being taken away.
     """
-    ours, foreign = [], {}
-    for node in context.cluster.nodes:
-        host = context.machines.host(node.name) if node.host.driver != "lab" else None
-        marker = await host.read(places.NODE_MARKER) if host is not None else None
-        if host is None or marker is None:
-            continue
-        refused = await belonging.refusal(context, node.name, await belonging.said_by(host, marker), by_name=True)
-        if refused is None:
-            ours.append(node)
-        else:
-            foreign[node.name] = refused
+    nodes = {node.name: node for node in context.cluster.nodes if node.host.driver != "lab"}
+    refused = await belonging.refusals(context, nodes.values(), by_name=True)
+    foreign = belonging.problems(refused)
     if foreign and context.ours.ca is None:
-        problems = [UserError(f"host {name} {refused.seen}", fix=refused.go_on) for name, refused in foreign.items()]
-        raise Problems("these hosts are not known to be ours, and stay as they are", problems)
-    return ours, [f"host {name} {refused.seen}: it is left alone" for name, refused in foreign.items()]
+        raise Problems("these hosts are not known to be ours, and stay as they are", foreign)
+    ours = [nodes[name] for name, one in refused.items() if one is None]
+    return ours, [f"{problem.what}: it is left alone" for problem in foreign]
 
 
 async def doomed(context: Context, *, purge: bool) -> list[str]:
