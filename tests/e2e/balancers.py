@@ -18,6 +18,7 @@ from autarky.model.balancer import Balancer
 from autarky.render import nllb
 
 _PROBER = Path(__file__).with_name("new_connections.py")
+_SILENT = Path(__file__).with_name("silent_connections.py")
 _ASK = "exec 3<>/dev/tcp/127.0.0.1/6444; printf 'GET {} HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3"
 
 
@@ -117,5 +118,22 @@ def _prober(cluster: TestCluster, host: str, authority: Path) -> Iterator[subpro
             assert process.stdout is not None
             assert process.stdout.readline().strip() == "probing"
             yield process
+        finally:
+            process.kill()
+
+
+# --- somebody who is silent ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def silent(cluster: TestCluster, host: str, *, to: str, number: int) -> Iterator[None]:
+    """So many connections from that host to port 6443 of an address, during the block."""
+    argv = [*in_network_of(cluster, host), sys.executable, str(_SILENT), to, str(number)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == "open"
+            yield
+            assert process.poll() is None, "it has ended before"
         finally:
             process.kill()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from harness import TestCluster
+from harness import Show, TestCluster
 
 
 @pytest.fixture(scope="module")
@@ -23,3 +23,14 @@ def make_cluster(request: pytest.FixtureRequest) -> Iterator[Callable[..., TestC
     yield make
     for cluster in made:
         cluster.down()
+
+
+@pytest.fixture
+def show(capsys: pytest.CaptureFixture[str]) -> Show:
+    """Print although nothing failed: times are what some scenarios are read for."""
+
+    def printed(text: str) -> None:
+        with capsys.disabled():
+            print(f"\n{text}", flush=True)  # noqa: T201
+
+    return printed

@@ -20,8 +20,9 @@ from typing import Any
 
 STATE = Path.home() / ".local/state/autarky-tests"
 COMMAND = [sys.executable, "-m", "autarky"]
-UP_SECONDS = 300
+UP_SECONDS = 600
 AGNHOST = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
+Show = Callable[[str], None]
 
 
 def environment() -> dict[str, str]:

@@ -6,6 +6,7 @@ status; what a node may write of itself is looked at by what follows from it.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shlex
@@ -23,7 +24,17 @@ REFUSED = frozenset({401, 403})
 CONTROL_KEYS = ("sa.key", "front-proxy-client.key", "etcd-client.key", "ca.key", "apiserver.key")
 SEARCHED = "/etc /root /home /opt /usr/local /var/lib/autarky /var/lib/kubelet /var/lib/cni /var/lib/etcd /run /tmp"
 """Where somebody who looks for credentials looks on the disk of a node."""
+PASSING: Mapping[str, Mapping[str, str]] = {
+    "an API server": {"k8s-app": "kube-apiserver", "autarky.dev/slot": "hosted"},
+    "a scheduler": {"k8s-app": "kube-scheduler", "tier": "control-plane", "autarky.dev/slot": "hosted"},
+    "the operator": {"k8s-app": "autarky-operator", "tier": "control-plane"},
+    "cluster DNS": {"k8s-app": "kube-dns"},
+    "the guard of the quorum": {"k8s-app": "etcd-quorum-guard"},
+}
+"""What a mirror pod would pass for by these labels, so that a disruption budget or a Service selects it."""
 _MARK = "== "
+_UID = "@uid-of-its-node@"
+"""In the body of an attempt: what is put there when it is tried."""
 _TELLTALE = "PRIVATE KEY|client-key-data|eyJhbGciOi"
 """What every credential that the API takes has in it: a key, or a token."""
 
@@ -91,14 +102,14 @@ class Worker:
 
     def tries(self, credential: Credential, attempts: Sequence[Attempt]) -> dict[str, Answer]:
         """All of them, one after another on one connection; attempt → what the API answered."""
-        calls = []
+        calls, uid = [], self.cluster.kubectl("get", "node", self.name, "-o", "jsonpath={.metadata.uid}")
         for number, one in enumerate(attempts):
             kind = "application/merge-patch+json" if one.method == "PATCH" else "application/json"
             words = ["-sS", "-m", "20", "--cacert", "/etc/kubernetes/pki/ca.crt", "-X", one.method]
             for header in (f"Content-Type: {kind}", *one.headers):
                 words += ["-H", header]
             if one.body is not None:
-                words += ["-d", json.dumps(one.body)]
+                words += ["-d", json.dumps(one.body).replace(_UID, uid)]
             words += ["-w", f"\n{_MARK}{number} %{{http_code}}\n", f"https://127.0.0.1:6443{one.path}"]
             calls.append(f"{credential.curl} {shlex.join(words)}")
         said = self.cluster.shell(self.name, f"curl {' --next '.join(calls)} 2>&1 || true")
@@ -239,6 +250,15 @@ def everything_else(names: Mapping[str, str], worker: str, bootstrap_data: Mappi
         Attempt("a pod", "POST", f"{system}/pods", _pod("intruder", worker)),
         Attempt("a mirror pod elsewhere", "POST", f"{system}/pods", _mirror("intruder-n1", "n1")),
         Attempt("a mirror pod with a Secret", "POST", f"{system}/pods", _mirror("intruder-s", worker, secret=True)),
+        *(
+            Attempt(
+                f"a mirror pod that passes for {what}",
+                "POST",
+                f"{system}/pods",
+                _mirror(f"intruder-{number}", worker, labels=labels),
+            )
+            for number, (what, labels) in enumerate(PASSING.items())
+        ),
         Attempt("another template", "PATCH", "/apis/apps/v1/namespaces/kube-system/daemonsets/kube-apiserver", {}),
         Attempt("another user", "GET", f"{system}/secrets", headers=("Impersonate-User: kubernetes-admin",)),
         Attempt(
@@ -275,19 +295,25 @@ def _pod(name: str, node: str) -> dict[str, Any]:
     }
 
 
-def _mirror(name: str, node: str, *, secret: bool = False) -> dict[str, Any]:
+def _mirror(name: str, node: str, *, labels: Mapping[str, str] | None = None, secret: bool = False) -> dict[str, Any]:
+    """As a kubelet makes it: nothing is wrong with it but what is said here."""
     pod = _pod(name, node)
+    pod["metadata"]["labels"] = labels or {}
     pod["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.source": "file"}
+    pod["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "Node", "name": node, "uid": _UID, "controller": True}
+    ]
     if secret:
         pod["spec"]["volumes"] = [{"name": "s", "secret": {"secretName": "x"}}]
     return pod
 
 
 def static_pod() -> dict[str, Any]:
-    """It says of itself that it is a hosted API server."""
+    """It says of itself that it is the standby of an API server; what passes for a hosted one has no mirror pod."""
     pod = _pod("intruder", "")
     del pod["spec"]["nodeName"]
-    return {**pod, "metadata": {**pod["metadata"], "namespace": "kube-system"}}
+    labels = {"k8s-app": "kube-apiserver", "autarky.dev/slot": "standby"}
+    return {**pod, "metadata": {**pod["metadata"], "namespace": "kube-system", "labels": labels}}
 
 
 _REQUESTS = (
@@ -301,16 +327,19 @@ _REQUESTS = (
 
 def ask_for_certificates(worker: Worker, credential: Credential) -> list[str]:
     """Ask for what is somebody else's; the names of the requests that the API took."""
+    own = f"/O=system:nodes/CN=system:node:{worker.name}"
     made = worker.cluster.shell(
         worker.name,
         "\n".join(
             "openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout /dev/null"
             f" -subj '{subject}' 2>/dev/null | base64 -w0; echo"
-            for _, subject, _ in _REQUESTS
+            for subject in (*(subject for _, subject, _ in _REQUESTS), own)
         ),
     ).split()
+    # For whoever judges it in its own name, and for whoever signs it in the neighbour's: one passes over the first.
+    made[-1] = base64.b64encode(b"x" + base64.b64decode(made[-1]) + base64.b64decode(made[0])).decode()
     attempts = []
-    for number, (signer, _, usage) in enumerate(_REQUESTS):
+    for number, (signer, _, usage) in enumerate((*_REQUESTS, _REQUESTS[0])):
         spec = {"request": made[number], "signerName": signer, "usages": ["digital signature", usage]}
         body = {
             "apiVersion": "certificates.k8s.io/v1",
@@ -324,8 +353,8 @@ def ask_for_certificates(worker: Worker, credential: Credential) -> list[str]:
     answers = worker.tries(credential, attempts)
     approve = {"status": {"conditions": [{"type": "Approved", "status": "True", "reason": "x", "message": "x"}]}}
     path = "/apis/certificates.k8s.io/v1/certificatesigningrequests/intruder-0"
-    own = [Attempt(kind, "PATCH", f"{path}/{kind}", approve) for kind in ("approval", "status")]
-    assert {one.status for one in worker.tries(credential, own).values()} <= REFUSED
+    approving = [Attempt(kind, "PATCH", f"{path}/{kind}", approve) for kind in ("approval", "status")]
+    assert {one.status for one in worker.tries(credential, approving).values()} <= REFUSED
     taken = [name for name, answer in answers.items() if answer.status == 201]
     assert all(answer.status in (201, *REFUSED) for answer in answers.values()), answers
     assert taken, f"{credential.name} may ask for nothing: {answers}"

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import datetime
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import Any
 
-from harness import COMMAND, TestCluster, environment
+from harness import TestCluster
 from slots import SYSTEM, settled
 
 API = "ds/kube-apiserver"
@@ -213,72 +209,3 @@ def undisturbed(cluster: TestCluster, seconds: float = 280) -> Iterator[None]:
         cluster.wait("everything is settled", lambda: settled(cluster), seconds=150)
     assert reports[0]["failed"] == 0, reports[0]
     assert reports[0]["writes_acknowledged"] > 100, reports[0]
-
-
-# --- leases --------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Renewals:
-    """Of one lease: when it was renewed, by its own stamps (Unix seconds, of the holders' clock), and by whom."""
-
-    stamps: list[float] = field(default_factory=list)
-    holders: list[str] = field(default_factory=list)
-
-    def saw(self, line: str) -> None:
-        stamp, _, holder = line.strip().partition(" ")
-        if stamp and holder:  # a released lease has no holder: nobody leads
-            self.stamps.append(datetime.fromisoformat(stamp).timestamp())
-            self.holders.append(holder)
-
-    @property
-    def longest_gap(self) -> float:
-        """Seconds between two renewals, whoever made them: for so long nobody led at most."""
-        return max(after - before for before, after in pairwise(self.stamps))
-
-
-def leader(cluster: TestCluster, workload: str) -> str:
-    """The node whose process leads; "" while nobody does. (All of ours name themselves HOST_UUID.)"""
-    path = "jsonpath={.spec.holderIdentity}"
-    return cluster.kubectl(*SYSTEM, "get", "lease", component(workload), "-o", path).partition("_")[0]
-
-
-def led_by(cluster: TestCluster, workload: str) -> str:
-    """The slot that leads: "standby" while one is active on the holder's node, and "" while nobody does."""
-    node = leader(cluster, workload)
-    active = cluster.static_pods(node) if node else []
-    standby = any(name.startswith(f"standby-{component(workload)}-") for name in active)
-    return "" if not node else "standby" if standby else "hosted"
-
-
-@contextmanager
-def lease_watched(cluster: TestCluster, workload: str) -> Iterator[Renewals]:
-    """Follow the lease during the block. Watched, not polled: each renewal counts."""
-    seen, ended = Renewals(), threading.Event()
-    shown = "jsonpath={.spec.renewTime} {.spec.holderIdentity}{'\\n'}"
-    argv = [*COMMAND, "kubectl", "--cluster", cluster.name, *SYSTEM]
-    argv += ["get", "lease", component(workload), "--watch", "-o", shown]
-
-    def follow() -> None:
-        """A watch ends with the API server that serves it."""
-        while not ended.is_set():
-            with subprocess.Popen(
-                argv, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-            ) as kubectl:
-                assert kubectl.stdout is not None
-                for line in kubectl.stdout:
-                    seen.saw(line)
-                    if ended.is_set():
-                        kubectl.terminate()
-
-    thread = threading.Thread(target=follow)
-    thread.start()
-    try:
-        cluster.wait("the lease is renewed", lambda: len(seen.stamps) > 2)
-        yield seen
-        before = len(seen.stamps)
-        cluster.wait("the lease is renewed afterwards, too", lambda: len(seen.stamps) > before + 2)
-        _log.info("%s: longest time without a renewal %.1f s", workload, seen.longest_gap)
-    finally:
-        ended.set()  # the next renewal ends it
-        thread.join(timeout=60)

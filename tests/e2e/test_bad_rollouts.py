@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 import pytest
 from harness import TestCluster, one_node
+from leases import lease_watched
 from rollouts import (
     API,
     CONTROLLER_MANAGER,
@@ -30,7 +31,6 @@ from rollouts import (
     generation,
     goes_back,
     last_good,
-    lease_watched,
     live,
     quiet,
     ready,

@@ -6,10 +6,11 @@ The first cluster has one control node and a worker. The tests of a cluster buil
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 
 import pytest
-from balancers import configuration, connecting, runs_its_configuration
+from balancers import configuration, connecting, runs_its_configuration, silent
 from harness import TestCluster
 from slots import API, SYSTEM, settled
 
@@ -18,6 +19,8 @@ from autarky.render import nllb, protection
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 NODES = ("n1", "n2")
+SILENT_SECONDS = 35
+"""Longer than an API server waits for a connection that says nothing, and than three liveness probes take."""
 OPERATOR = "deploy/autarky-operator"
 SLICE = ("-n", "default", "endpointslice/kubernetes")
 STRANGER = {"addresses": ["192.0.2.9"], "conditions": {"ready": True}, "nodeName": "n9"}
@@ -85,6 +88,26 @@ def test_a_configuration_that_leads_nowhere_is_mended_by_up_and_taken_up_at_once
     assert _servers(cluster, "n2") == ["n1"]
     cluster.shell("n2", "pkill -CONT -f '[a]utarky.agents.node'")
     cluster.kubectl(*SYSTEM, "rollout", "status", "ds/node-agent", "--timeout=90s")
+
+
+def test_thousands_of_connections_that_say_nothing_take_the_api_from_nobody_else(cluster: TestCluster) -> None:
+    """From the worker, as any pod on it. The others are this machine (the probe) and each node by its 127.0.0.1."""
+    before = _master(cluster)
+    found = configuration(cluster, "n1")
+    assert found is not None
+    strangers = silent(cluster, "n2", to=found.servers[0].address, number=5000)
+    with cluster.probed() as reports, connecting(cluster, NODES) as met, strangers:
+        time.sleep(SILENT_SECONDS)
+        held = int(cluster.shell("n2", "ss -Htn state established 'dport = :6443 and not dst 127.0.0.1' | wc -l"))
+    assert 100 < held <= nllb.MOST_OF_ONE_SOURCE
+    assert reports[0]["failed"] == 0, reports[0]
+    assert [str(seen) for seen in met.values() if seen.outage] == []
+    assert _master(cluster) == before, "HAProxy was started anew"
+
+
+def _master(cluster: TestCluster) -> str:
+    """HAProxy's first process on the control node."""
+    return cluster.shell("n1", "pgrep -o -x haproxy").strip()
 
 
 # --- who may change the control plane -------------------------------------------------------------------------

@@ -30,6 +30,8 @@ from slots import (
     turns_of_the_parked_agent,
 )
 
+from autarky.model import ports
+
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 AGENT = "ds/node-agent"
@@ -79,6 +81,20 @@ def test_a_restart_of_the_only_api_server_fails_no_request(cluster: TestCluster)
     assert reports[0]["writes_acknowledged"] > 100
     assert "kube-apiserver: the hosted slot is " in happened(cluster, "StandbyActivated")
     cluster.wait("that it went is told", lambda: "kube-apiserver: " in happened(cluster, "StandbyWithdrawn"))
+
+
+def test_a_guess_at_what_the_kubelet_asks_before_a_stop_does_nothing(cluster: TestCluster) -> None:
+    """Any pod may have its kubelet ask on loopback, by a probe: earlier releases listened to this very path."""
+    cluster.wait("no standby serves", lambda: settled(cluster), seconds=90)
+    before = happened(cluster, "StandbyActivated")
+    for guess in ("kube-apiserver", "", "0" * 32):
+        asked = f"curl -s --max-time 60 http://127.0.0.1:{ports.NODE_AGENT}/before-stop/{guess}"
+        answer = cluster.shell("n1", asked).splitlines()
+        assert "autarky_agent_decisions_total" in "\n".join(answer), "it is answered like any other path"
+        assert answer != ["ok"]
+    time.sleep(5)  # what was asked for would be there after one
+    assert standbys(cluster) == []
+    assert happened(cluster, "StandbyActivated") == before
 
 
 def test_without_any_agent_process_the_parked_one_takes_over(cluster: TestCluster) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from harness import TestCluster, one_node
+from leases import lease_watched
 from rollouts import (
     API,
     NEVER_READY,
@@ -17,7 +18,6 @@ from rollouts import (
     adding_flag,
     edit,
     goes_back,
-    lease_watched,
     quiet,
     set_image,
     undisturbed,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 from harness import TestCluster, one_node
+from leases import lease_watched
 from rollouts import (
     API,
     CONTROLLER_MANAGER,
@@ -19,7 +20,6 @@ from rollouts import (
     component,
     edit,
     explanations,
-    lease_watched,
     quiet,
     rolled_out,
     set_image,

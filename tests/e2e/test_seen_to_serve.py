@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from ha import (
+    CONTROL,
     WORKER,
     api_servers_cut_off,
     hosted_server_killed_again_and_again,
@@ -26,6 +27,9 @@ from rollouts import condition
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
+JUDGED_SECONDS = 40
+"""While there is a quorum, a standby is active within seconds after its API server was killed."""
+
 
 @pytest.fixture(scope="module")
 def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
@@ -34,7 +38,7 @@ def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
     return cluster
 
 
-def test_the_last_control_node_whose_api_server_serves_stays_though_the_others_nodes_arenode_ready(
+def test_the_last_control_node_whose_api_server_serves_stays_though_the_others_nodes_are_ready(
     cluster: TestCluster,
 ) -> None:
     """Their API servers do not answer, behind load balancers that go elsewhere: by label and by `node remove`."""
@@ -42,7 +46,7 @@ def test_the_last_control_node_whose_api_server_serves_stays_though_the_others_n
     last, others = "n3", ("n1", "n2")
     with api_servers_cut_off(cluster, *others):
         for node in others:
-            cluster.wait(f"{node} uses others", lambda: not uses_its_own_servers(cluster, node), seconds=30)  # noqa: B023
+            cluster.wait(f"{node} uses others", lambda: not uses_its_own_servers(cluster, node), seconds=90)  # noqa: B023
         with cluster.probed(inside=WORKER) as from_worker, cluster.probed(inside=last) as from_there:
             removal = ("node", "remove", "--cluster", cluster.name, last, "--yes", "-o", "plain")
             refused = cluster.autarky(*removal, check=False)
@@ -73,19 +77,36 @@ def test_a_node_whose_member_of_etcd_is_down_goes_on_judging_its_api_server(clus
 
 
 def test_a_node_without_a_member_of_etcd_sees_that_the_quorum_is_gone_and_judges_nothing(cluster: TestCluster) -> None:
+    """Its API server is killed: without a quorum none gets ready, and no standby would either."""
     wait_until_healthy(cluster)
     patch = ("patch", "etcdmember", "n3", "--type=merge", "-p")
     cluster.kubectl(*patch, '{"spec":{"state":"Removed"}}')
     try:
         cluster.wait("it has left", lambda: member_phases(cluster)["n3"] == "Removed", seconds=180)
-        seen_before = _etcd_seen_down(cluster, "n3")
+        wait_until_healthy(cluster)
+        seen_before, in_place = _etcd_seen_down(cluster, "n3"), _in_place(cluster)
         with member_cut_off(cluster, "n2"):
             cluster.wait("n3 sees it", lambda: _etcd_seen_down(cluster, "n3") > seen_before, seconds=60)
+            cluster.shell("n3", "pkill -KILL -f -- '[-]-secure-port=7443'")
+            deadline = time.monotonic() + JUDGED_SECONDS
+            while time.monotonic() < deadline:
+                assert _hosted_server_serves(cluster, "n3") is False
+                assert _in_place(cluster) == in_place, "something was activated, or taken away"
         cluster.wait("the API answers again", cluster.api_answers, seconds=90)
     finally:
         cluster.kubectl(*patch, '{"spec":{"state":"Member"}}')
     cluster.wait("it is a member again", lambda: member_phases(cluster)["n3"] == "Member", seconds=180)
     wait_until_healthy(cluster)
+
+
+def _in_place(cluster: TestCluster) -> dict[str, list[str]]:
+    """The static pods of each control node: a standby that is active is one more."""
+    return {node: cluster.static_pods(node) for node in CONTROL}
+
+
+def _hosted_server_serves(cluster: TestCluster, node: str) -> bool:
+    ask = "curl -sk -m 5 -o /dev/null -w '%{http_code}' 'https://127.0.0.1:7443/readyz?exclude=etcd&exclude=etcd-readiness'"
+    return cluster.shell(node, f"{ask} || true").strip() == "200"
 
 
 def _etcd_seen_down(cluster: TestCluster, node: str) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from autarky.ports import Object
+from autarky.render.checkpoint import references
 from autarky.render.values import content_hash
 
 TEMPLATE_LENGTH, CONTENT_LENGTH = 16, 10
@@ -20,10 +21,15 @@ def revision_of(template: Object) -> str:
     return content_hash(template, TEMPLATE_LENGTH)
 
 
-def content_of(objects: Iterable[Object]) -> str:
-    """The same for Secrets and ConfigMaps: what of them a pod gets to see."""
+def content_of(template: Object, objects: Iterable[Object]) -> str:
+    """The same for the Secrets and ConfigMaps that a standby of the template needs: what of them a pod gets to see.
+
+    objects: those, and maybe others. What the template may go without does not count: the operator keeps none of it.
+    """
+    needed = {(one.kind, one.name) for one in references(template) if not one.optional}
     seen = [
         (obj["kind"], obj["metadata"]["name"], [[part, obj[part]] for part in _CONTENT if obj.get(part)])
         for obj in objects
+        if (obj["kind"], obj["metadata"]["name"]) in needed
     ]
     return content_hash(sorted(seen, key=lambda one: one[:2]), CONTENT_LENGTH)

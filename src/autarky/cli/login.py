@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,6 +18,7 @@ from autarky.cli.session import LOCK, run_async, run_phases
 from autarky.errors import Problems, Unreachable, UserError
 
 if TYPE_CHECKING:
+    from autarky.decide.records import Record
     from autarky.model.cluster import Cluster
     from autarky.phases.context import Context
     from autarky.phases.login import Fetched
@@ -61,28 +62,26 @@ async def _login(name: str | None, file: Path | None, ssh_config: str | None, ou
 async def _fetch(host: Host, fetched: Fetched, wanted: Cluster | None, ssh_config: str | None, output: str) -> Cluster:
     """Into the cluster's directory, under its lock."""
     from autarky.cli.wiring import connect
-    from autarky.config import dump
     from autarky.engine.lock import exclusive
     from autarky.phases import login
     from autarky.pki import PkiStore
-    from autarky.render.values import pretty_json
     from autarky.workflows.login import phases
 
     directory = places.cluster_dir(fetched.cluster)
     pki = PkiStore(directory / "pki")
     await login.refuse_another_ca(pki, fetched)
-    document, nodes = fetched.document, fetched.nodes
-    if document is None:
+    record = fetched.record
+    if record is None:
         with exclusive(directory / LOCK, "autarky login", now=time.time()):
             await login.sign_administrators(host, pki, fetched.ca, timedelta(days=365))
-        document, nodes = await login.record_of_the_api(lambda servers, one: connect(directory, servers, one), fetched)
-    found = _cluster(document, ssh_config, wanted)
-    context = _context(found, nodes)
+        record = await login.record_of_the_api(lambda servers, one: connect(directory, servers, one), fetched)
+    context = _context(_cluster(record, ssh_config, wanted))
+    _take(context, context.cluster, record)
     try:
         await run_phases(
             "login",
-            f"cluster {found.name}",
-            phases(host, fetched.ca, pretty_json(dump(found))),
+            f"cluster {fetched.cluster}",
+            phases(host, fetched, lambda newer: _take(context, _cluster(newer, ssh_config, wanted), newer)),
             context,
             output=output,
             directory=directory,
@@ -90,10 +89,10 @@ async def _fetch(host: Host, fetched: Fetched, wanted: Cluster | None, ssh_confi
         )
     finally:
         await context.close()
-    return found
+    return context.cluster
 
 
-def _cluster(document: Any, ssh_config: str | None, wanted: Cluster | None) -> Cluster:
+def _cluster(record: Record, ssh_config: str | None, wanted: Cluster | None) -> Cluster:
     """The cluster of the record, with what is of this machine."""
     import json
 
@@ -101,18 +100,25 @@ def _cluster(document: Any, ssh_config: str | None, wanted: Cluster | None) -> C
     from autarky.payload import default_version, known_versions
 
     where = "the record of the cluster on its control node"
-    found = loads(json.dumps(document), where, default_version=default_version(), known_versions=known_versions())
+    found = loads(json.dumps(record.file), where, default_version=default_version(), known_versions=known_versions())
     directory = wanted.certificates.ca_directory if wanted is not None else None
     return replace(found, ssh_config=ssh_config, certificates=replace(found.certificates, ca_directory=directory))
 
 
-def _context(found: Cluster, nodes: Any) -> Context:
-    """With the addresses and founders of the record, and the nodes that the file has not."""
+def _context(found: Cluster) -> Context:
     from autarky.cli.wiring import build_context
-    from autarky.phases.members import nodes_of
 
-    known = nodes_of(nodes)
-    context = build_context(found)
+    return build_context(found)
+
+
+def _take(context: Context, found: Cluster, record: Record) -> None:
+    """The cluster of the record into the context: with its addresses and founders, and the nodes that the file has
+    not."""
+    from autarky.config import dump
+    from autarky.phases.members import nodes_of
+    from autarky.render.values import pretty_json
+
+    known = nodes_of(record.nodes)
     members = tuple(
         replace(node, address=known[node.name].address, founder=known[node.name].founder)
         if node.name in known
@@ -122,7 +128,7 @@ def _context(found: Cluster, nodes: Any) -> Context:
     context.cluster = replace(found, nodes=members)
     names = {node.name for node in found.nodes}
     context.surplus = tuple(node for name, node in known.items() if name not in names)
-    return context
+    context.file_content = pretty_json(dump(found))
 
 
 @asynccontextmanager
@@ -140,7 +146,7 @@ async def _control_node(
             await host.close()
         return
     assert wanted is not None  # noqa: S101 # for mypy: one of both is given
-    context = _of_file(wanted)
+    context = _context(wanted)
     try:
         yield await _first(context)
     finally:
@@ -156,12 +162,6 @@ def _named(name: str, ssh_config: str | None) -> Host:
         raise UserError("a test host is known only by its cluster's file", fix="autarky login -f FILE")
     url = name if name.startswith("ssh://") else f"ssh://{name}"
     return SshHost(url.removeprefix("ssh://"), url, sockets=places.state_dir() / "ssh", config=ssh_config)
-
-
-def _of_file(wanted: Cluster) -> Context:
-    from autarky.cli.wiring import build_context
-
-    return build_context(wanted)
 
 
 async def _first(context: Context) -> tuple[Host, Fetched]:

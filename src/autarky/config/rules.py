@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from autarky.config.syntax import Wrong
-from autarky.model.cluster import CONTROL_PLANE_ROLE
+from autarky.model.cluster import CONTROL_PLANE_ROLE, MOST_DAYS
 
 if TYPE_CHECKING:
     from autarky.config.schema import CertificatesPart, ExternalEtcdPart, NetworkPart, NodePart, SpecPart
@@ -117,11 +117,14 @@ def judge_certificates(certificates: CertificatesPart) -> Iterator[Wrong]:
         ("leafLifetime", certificates.leaf_lifetime, LEAST_LEAF_SECONDS),
         ("kubeletLifetime", certificates.kubelet_lifetime, LEAST_KUBELET_SECONDS),
     ):
-        if text is not None and seconds(text) < least:
+        if text is None:
+            continue
+        if seconds(text) < least:
             yield Wrong((key,), f"{text} is too short", f"use {least // 60}m or more")
-        most = certificates.ca_days * 86400
-        if text is not None and certificates.ca_directory is None and seconds(text) > most:
+        if certificates.ca_directory is None and seconds(text) > certificates.ca_days * 86400:
             yield Wrong((key,), f"{text} outlives the CA's {certificates.ca_days} days", "use less than caDays")
+        elif seconds(text) > MOST_DAYS * 86400:
+            yield Wrong((key,), f"{text} is too long", f"use {MOST_DAYS * 24}h or less")
 
 
 LEAST_LEAF_SECONDS = 6 * 60

@@ -25,11 +25,8 @@ from pydantic import (
 
 from autarky.config import rules, syntax
 from autarky.config.syntax import raise_all, refused
-from autarky.model.cluster import Taint
+from autarky.model.cluster import MOST_DAYS, Taint
 from autarky.model.versions import Version
-
-MOST_DAYS = 36500
-"""A hundred years: certificates must end before the year 9999."""
 
 
 class Part(BaseModel):

@@ -8,6 +8,8 @@ also for a node that was removed; and it never approves serving certificates. Ou
 - binds a token to the one node that it was made for, until that has joined: whoever makes one for a node that has
   would become that node;
 - renews for nodes of the inventory only: one that was removed is a node no longer than its certificate lasts;
+- takes the lasting credential of a node only if it is the one that was given last: that of a machine that was removed
+  is worthless, also when another one gets its name;
 - binds a serving certificate to the addresses and the name of its node: loopback, service and foreign addresses are
   refused, because whoever holds such a certificate could stand in for another server.
 """
@@ -17,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 
 CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
 SERVING_SIGNER = "kubernetes.io/kubelet-serving"
@@ -46,7 +49,8 @@ class Request:
 
     requestor: the authenticated user; token_node: the node that the requestor's bootstrap token was made
     for, or None when the requestor is not a bootstrap token we made. joined: whether there is a Node of the name
-    that is asked for.
+    that is asked for. credential: SHA-256 of the certificate by which the requestor has authenticated itself, as the
+    API server says; None where it says nothing.
     """
 
     signer: str
@@ -60,6 +64,11 @@ class Request:
     other_names: bool = False
     token_node: str | None = None
     joined: bool = False
+    credential: str | None = None
+
+
+NOTED_NOTHING: Mapping[str, str] = MappingProxyType({})
+NO_CREDENTIAL = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +77,12 @@ class Decision:
     sentence: str
 
 
-def judge(request: Request, inventory: Mapping[str, frozenset[str]]) -> Decision:
-    """`inventory`: node name → its addresses. See the module's contract."""
+def judge(
+    request: Request, inventory: Mapping[str, frozenset[str]], renewals: Mapping[str, str] = NOTED_NOTHING
+) -> Decision:
+    """`inventory`: node name → its addresses. `renewals`: node name → SHA-256 of the lasting credential that is good,
+    NO_CREDENTIAL where none is; of a node that is not in it (as earlier releases left it) any is. See the module's
+    contract."""
     if request.signer not in (CLIENT_SIGNER, SERVING_SIGNER):
         return Decision(Verdict.IGNORE, f"signer {request.signer} is not ours to judge")
     node = request.common_name.removeprefix("system:node:")
@@ -80,7 +93,7 @@ def judge(request: Request, inventory: Mapping[str, frozenset[str]]) -> Decision
     if request.other_names:
         return Decision(Verdict.DENY, "it asks for e-mail or URI names")
     if request.signer == CLIENT_SIGNER:
-        return _judge_client(request, node)
+        return _judge_client(request, node, renewals.get(node))
     return _judge_serving(request, node, inventory[node])
 
 
@@ -93,7 +106,7 @@ def _judge_unknown(request: Request, node: str) -> Decision:
     return Decision(Verdict.WAIT, f"node {node} is not in the join inventory")
 
 
-def _judge_client(request: Request, node: str) -> Decision:
+def _judge_client(request: Request, node: str, renewal: str | None) -> Decision:
     if request.dns_names or request.ip_addresses:
         return Decision(Verdict.DENY, "a client certificate names no hosts")
     if set(request.usages) not in _CLIENT_USAGES:
@@ -101,8 +114,16 @@ def _judge_client(request: Request, node: str) -> Decision:
     if request.requestor == request.common_name:
         return Decision(Verdict.APPROVE, f"node {node} renews its own certificate")
     if request.requestor == renewal_user(node) and RENEWERS in request.requestor_groups:
-        return Decision(Verdict.APPROVE, f"node {node} comes back with the credential that was made for it")
+        return _judge_return(request, node, renewal)
     return _judge_joining(request, node)
+
+
+def _judge_return(request: Request, node: str, good: str | None) -> Decision:
+    if good is None or request.credential == good:
+        return Decision(Verdict.APPROVE, f"node {node} comes back with the credential that was made for it")
+    if request.credential is None and good != NO_CREDENTIAL:
+        return Decision(Verdict.WAIT, "the API server does not say by which credential it was asked")
+    return Decision(Verdict.DENY, f"it was asked with a credential that node {node} had before it was removed")
 
 
 def _judge_joining(request: Request, node: str) -> Decision:

@@ -9,7 +9,8 @@ Compact JSON, written when it changes and never periodically:
 level: the lowest hosted level that the agent follows. slot: "hosted", "standby", "both" or "none", whichever is in
 place; revision: of the hosted pod, as its controller names it; standby: the revision of the standby on disk;
 checkpoint: since when it is the current one; serves: whether the standby answers, for the API server through the
-load balancer; refused: why what runs will not become the checkpoint, as it stands.
+load balancer; refused: why what runs here, or without a pod here what is good elsewhere, will not become the
+checkpoint, as it stands.
 """
 
 from __future__ import annotations

@@ -137,6 +137,14 @@ def status(
     }
 
 
+def not_understood(sentence: str, *, generation: int, before: Mapping[str, Any], now: str) -> Object:
+    """Of a spec of which nothing can be carried out: what was said before stands, since decisions are read from it,
+    but for whether the spec is applied."""
+    found = _stamped(Condition("SpecApplied", False, "NotUnderstood", sentence), generation, before, now)
+    others = [one for one in before.get("conditions") or [] if one["type"] != found["type"]]
+    return {**before, "observedGeneration": generation, "conditions": [*others, found]}
+
+
 def _told(types: Sequence[str], tell: Callable[..., Sequence[Condition]], *seen: object) -> Sequence[Condition]:
     """What is told of what was seen; of None nothing."""
     unseen = next((one for one in seen if isinstance(one, Unseen)), None)
@@ -199,7 +207,7 @@ def _current(nodes: Sequence[NodeSlots]) -> Condition:
     ]
     if refused:
         return Condition("StandbysCurrent", False, "CheckpointRefused", _bounded(sorted(refused)))
-    told = "every standby is, or is about to become, a copy of what runs beside it"
+    told = "every standby is, or is about to become, a copy of what runs beside it, or of what is good elsewhere"
     return Condition("StandbysCurrent", True, "Current", told)
 
 

@@ -30,8 +30,8 @@ PAGE = 500
 WATCH_IDLE = 90.0
 """Seconds without a line before a watch counts as dead. API servers send bookmarks once a minute, but only
 where something new can be said: a watch of what may be quiet asks for a shorter time than this."""
-LOG_LIMIT = 4 * 1024 * 1024
-"""Bytes of a log that are fetched at most."""
+LOG_LIMIT = 64 * 1024
+"""Bytes of a log that are fetched at most. It is the kubelet that is asked for no more, so that is not relied upon."""
 _APPLY = "application/apply-patch+yaml"
 _JSON = "application/json"
 _MERGE = "application/merge-patch+json"
@@ -166,7 +166,7 @@ class KubeClient:
         if tail is not None:
             parameters["tailLines"] = str(tail)
         path = Resource("v1", "Pod", "pods", namespaced=True).object(pod, namespace, "log")
-        answer = await self._call(_reading(path, parameters))
+        answer = await self._call(replace(_reading(path, parameters), most=LOG_LIMIT))
         if answer.status != 200:
             raise error_of(answer.status, answer.body)
         return answer.body.decode(errors="replace")

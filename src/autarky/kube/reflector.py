@@ -68,6 +68,7 @@ class Reflector:
     error: str | None = None
     """What the last attempt met; None while list and watch work."""
     _items: dict[Key, Object] = field(default_factory=dict)
+    _refused: dict[Key, Object] = field(default_factory=dict)
     _version: str | None = None
     _last_heard: float | None = None
     _failures: int = 0
@@ -80,6 +81,11 @@ class Reflector:
     def items(self) -> Mapping[Key, Object]:
         """The copy, by namespace and name. Empty until the first list; see `synced`."""
         return self._items
+
+    @property
+    def refused(self) -> Mapping[Key, Object]:
+        """What is there and is not accepted."""
+        return self._refused
 
     @property
     def synced(self) -> bool:
@@ -113,7 +119,9 @@ class Reflector:
         listing = await self.kube.list_at(
             self.api_version, self.kind, namespace=self.namespace, labels=self.labels, fields=self.fields
         )
-        self._items = {_key(item): item for item in listing.items if self.accepts(item)}
+        self._items, self._refused = {}, {}
+        for item in listing.items:
+            self._keep(item)
         self._version = listing.resource_version
         self._hear()  # no success yet: a list that is forgotten at once must not be repeated without end
         self.on_change()
@@ -148,11 +156,14 @@ class Reflector:
             self._succeed()
         if event.type == "BOOKMARK":
             return
-        if event.type == "DELETED" or not self.accepts(event.object):
-            self._items.pop(_key(event.object), None)
-        else:
-            self._items[_key(event.object)] = event.object
+        for kept in (self._items, self._refused):
+            kept.pop(_key(event.object), None)
+        if event.type != "DELETED":
+            self._keep(event.object)
         self.on_change()
+
+    def _keep(self, obj: Object) -> None:
+        (self._items if self.accepts(obj) else self._refused)[_key(obj)] = obj
 
     def _hear(self) -> None:
         self._last_heard = self.clock.monotonic()

@@ -122,6 +122,10 @@ class ExternalEtcd:
     lab_address: str | None = None
 
 
+MOST_DAYS = 36500
+"""Of any certificate's life: a hundred years. It must end before the year 9999."""
+
+
 @dataclass(frozen=True, slots=True)
 class CertificateSettings:
     """Key type, lifetimes in days, and a directory with the user's own CA pairs (or None).

@@ -1,4 +1,4 @@
-"""The TCP ports of a node and who listens on them. Stable: firewalls and users rely on them."""
+"""The ports of a node and who listens on them: TCP, but for flannel's. Stable: firewalls and users rely on them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ SCHEDULER_STANDBY: Final = 20259
 KUBELET_HEALTH: Final = 10248
 """Loopback only: the kubelet's own health, as plain HTTP."""
 KUBELET: Final = 10250
+PROXY_METRICS: Final = 10249
+"""Loopback only, unless kube-proxy's configuration says otherwise."""
 PROXY_HEALTH: Final = 10256
 FLANNEL_HEALTH: Final = 10253
 OPERATOR: Final = 10300
@@ -29,3 +31,16 @@ OPERATOR: Final = 10300
 NODE_AGENT: Final = 10301
 """Loopback only: health and metrics of the node agent that acts."""
 FLANNEL_VXLAN: Final = 8472
+"""UDP."""
+
+ON_HOSTS: Final = frozenset(
+    {
+        *(NLLB_API, NLLB_HEALTH, NLLB_ETCD),
+        *(API_HOSTED, API_STANDBY, API_STANDBY_SPARE),
+        *(ETCD_CLIENT, ETCD_PEER, ETCD_HEALTH),
+        *(CONTROLLER_MANAGER_HOSTED, CONTROLLER_MANAGER_STANDBY, SCHEDULER_HOSTED, SCHEDULER_STANDBY),
+        *(KUBELET_HEALTH, KUBELET, PROXY_METRICS, PROXY_HEALTH),
+        *(FLANNEL_HEALTH, FLANNEL_VXLAN, OPERATOR, NODE_AGENT),
+    }
+)
+"""All of them."""

@@ -58,7 +58,8 @@ _KEEPALIVE_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to ask of any of the servers. `resend`: whether doing it twice is as good as once."""
+    """What to ask of any of the servers. `resend`: whether doing it twice is as good as once. `most`: bytes of the
+    answer that are read, where whoever speaks through the server may say without end; what comes after them is left."""
 
     method: str
     path: str
@@ -66,6 +67,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: bytes | None = field(default=None, repr=False)
     resend: bool = False
+    most: int | None = None
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -137,7 +139,7 @@ class Endpoints:
     async def stream(self, request: Request, *, idle_timeout: float) -> AsyncIterator[Stream]:
         """The answer as it comes; reading it raises Unreachable when it breaks off, or when nothing comes
         for `idle_timeout` seconds."""
-        server, response = await self._send(request, idle_timeout)
+        server, response, _ = await self._send(request, idle_timeout)
         try:
             yield Stream(response.status_code, _lines(server, request, response))
         finally:
@@ -158,19 +160,20 @@ class Endpoints:
             await asyncio.sleep(RETRY_PAUSE)
 
     async def _whole(self, request: Request, timeout: float) -> Answer:
-        _, response = await self._send(request, timeout, read=True)
-        return Answer(response.status_code, dict(response.headers), response.content)
+        _, response, body = await self._send(request, timeout, read=True)
+        return Answer(response.status_code, dict(response.headers), body)
 
-    async def _send(self, request: Request, read_timeout: float, *, read: bool = False) -> tuple[str, httpx2.Response]:
-        """One attempt after the other until a server answers; with `read`, answers to the end."""
+    async def _send(
+        self, request: Request, read_timeout: float, *, read: bool = False
+    ) -> tuple[str, httpx2.Response, bytes]:
+        """One attempt after the other until a server answers; with `read`, answers to the end, and its body."""
         attempts, failures, lasting = deque(self._servers), dict[str, str](), True
         second_chance = request.resend
         while attempts:
             server = attempts.popleft()
             try:
                 response = await self._transport.handle_async_request(self._build(server, request, read_timeout))
-                if read:
-                    await response.aread()
+                body = await _body(response, request.most) if read else b""
             except _NOT_SENT as error:
                 failures[server] = _why(error)
                 lasting &= _is_untrusted(error)
@@ -186,7 +189,7 @@ class Endpoints:
                     attempts.appendleft(server)
             else:
                 self._prefer(server)
-                return server, response
+                return server, response, body
         raise _NotTaken("; ".join(f"{server}: {why}" for server, why in failures.items()), lasting=lasting)
 
     def _build(self, server: str, request: Request, read_timeout: float) -> httpx2.Request:
@@ -219,6 +222,20 @@ class _NotTaken(Unreachable):
     def __init__(self, message: str, *, lasting: bool) -> None:
         super().__init__(message)
         self.lasting = lasting
+
+
+async def _body(response: httpx2.Response, most: int | None) -> bytes:
+    if most is None:
+        return await response.aread()
+    body = b""
+    try:
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) >= most:
+                break
+    finally:
+        await response.aclose()
+    return body[:most]
 
 
 async def _lines(server: str, request: Request, response: httpx2.Response) -> AsyncIterator[bytes]:

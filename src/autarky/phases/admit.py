@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 
 from autarky.decide import approval
+from autarky.decide.turns import in_turn
 from autarky.duties import certificates
 from autarky.duties.certificates import CSR
 from autarky.engine.deadline import poll_until
@@ -25,6 +26,7 @@ from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
 NODE_MANAGER = "autarky-nodes"
 ROLE_LABELS = {CONTROL_PLANE_WISH, CONTROL_PLANE_FACT}
 JUDGE_SECONDS = 0.5
+MOST_AT_ONCE = 20
 
 
 async def plan_admission(context: Context, nodes: Sequence[Node]) -> list[Change]:
@@ -116,9 +118,11 @@ async def pending_requests(kube: Kube, nodes: set[str]) -> list[Object]:
 
 
 async def judge_requests(kube: Kube, nodes: set[str], progress: Progress) -> None:
-    """Approve or deny what is pending for these nodes, by the inventory in the cluster."""
-    for csr in await pending_requests(kube, nodes):
-        decision = await certificates.judge(kube, csr, await certificates.read_inventory(kube))
+    """Approve or deny what is pending for these nodes, by the inventory in the cluster: some of it, where it is much,
+    and the rest when it is called again."""
+    for csr in in_turn(await pending_requests(kube, nodes), certificates.requester, MOST_AT_ONCE):
+        inventory, renewals = await certificates.read_inventory(kube), await certificates.read_renewals(kube)
+        decision = await certificates.judge(kube, csr, inventory, renewals)
         if decision.verdict in certificates.JUDGED:
             progress.note(f"certificate request {csr['metadata']['name']}: {decision.sentence}")
 

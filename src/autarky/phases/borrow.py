@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 
 from autarky import places
-from autarky.errors import ApiError, Conflict, Unreachable
+from autarky.errors import Unreachable
 from autarky.model.cluster import Node
 from autarky.model.fingerprint import fingerprint
 from autarky.phases.context import Context
 from autarky.ports import Host
 from autarky.render import cluster_record
-from autarky.render.values import SYSTEM
 
 ROOTS = (
     "ca.crt",
@@ -65,20 +64,3 @@ async def _lent_by(context: Context, host: Host) -> dict[str, bytes]:
     if "ca.key" not in roots or fingerprint(roots.get("ca.crt")) != context.ours.ca:
         return {}
     return keys | roots
-
-
-async def refuse_old_file(context: Context) -> None:
-    """Conflict where another machine has applied another file since this one was kept here. Without an API nobody can
-    say so."""
-    if context.known is None or not context.owners or not await context.api_answers():
-        return
-    try:
-        found = await context.kube().get("v1", "ConfigMap", cluster_record.CONFIG_MAP, SYSTEM)
-    except (Unreachable, ApiError):
-        return
-    record = cluster_record.read(((found or {}).get("data") or {}).get(cluster_record.FILE_KEY, "").encode())
-    if record is not None and record[0] not in context.known:
-        raise Conflict(
-            f"another machine has applied another file to the cluster {context.cluster.name} since this one was kept "
-            "here\n  fix: `autarky login HOST` (a control node) fetches that one; `autarky up -f FILE` replaces it"
-        )

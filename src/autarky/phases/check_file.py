@@ -2,7 +2,7 @@
 here, in the cluster's directory, and on the hosts.
 
 Contract: looks at hosts and API, as far as they answer. Hosts that do not run yet are looked at when they do, by
-`hosts.CheckHosts`, which refuses the same.
+`hosts.CheckHosts`, which refuses the same; an API that answers later, by `CheckFileAgain`, before anything is applied.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from autarky.engine.phase import Change
-from autarky.phases import hosts, kept_file
+from autarky.engine.phase import Change, Kept
+from autarky.errors import Conflict, Unreachable
+from autarky.phases import hosts, kept_file, members
 from autarky.phases.context import Context, external_etcd_files
+from autarky.phases.records import refuse_old_file
 from autarky.ports import Progress
 
 
@@ -42,3 +44,37 @@ def refuse_unusable_credentials(context: Context) -> None:
     context.pki.refuse_unusable(
         context.cluster.certificates, datetime.now(UTC), etcd=external is None or external.lab_host is not None
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFileAgain:
+    """Where the API was down when the run began: what it has of the cluster is compared now, before the first object is
+    applied. What was rendered for other nodes than the cluster has is not gone on with."""
+
+    name: str = "check-file-again"
+    title: str = "Check the file against the API"
+    timeout: float = 60
+
+    async def plan(self, context: Context) -> Sequence[Change | Kept]:
+        if context.api_seen or not await context.api_answers():
+            return []
+        rendered, told = context.whole.nodes, context.surplus
+        if not await _api_says(context):
+            raise Unreachable("the API has just answered, and does not say who is in the cluster; run it again")
+        refuse_old_file(context)
+        others = [node.name for node in context.whole.nodes if node not in rendered]
+        if others:
+            raise Conflict(
+                f"the API, which was down when this began, has other nodes than this was prepared for: "
+                f"{', '.join(others)}\n  fix: run the same command again, which sees them from the beginning"
+            )
+        return [hosts.taken_out(node) for node in context.surplus if node not in told]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        """There is never anything to run."""
+
+
+async def _api_says(context: Context) -> bool:
+    """Whether the API has said who is in the cluster, which the context has now."""
+    await members.learn(context)
+    return context.api_seen

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from autarky.decide.belonging import Ours, Said
 from autarky.decide.founders import Memory
+from autarky.decide.records import Record, newest
 from autarky.errors import UserError
 from autarky.model import ports
 from autarky.model.cluster import Cluster, Node
@@ -77,6 +78,10 @@ class Context:
     """Node → the version of Kubernetes in that marker; None in one of a release that noted none."""
     memories: dict[str, Memory] = field(default_factory=dict)
     """Node → what its host remembers of the cluster's beginning."""
+    records: dict[str, Record] = field(default_factory=dict)
+    """Control node, or `records.API` → the record of the cluster that it has."""
+    api_seen: bool = False
+    """Whether the API has been asked who is in the cluster, and what its record is."""
     absent: dict[str, str] = field(default_factory=dict)
     """Node → why its host could not be asked."""
     lender: str | None = None
@@ -160,7 +165,9 @@ class Context:
 
     def record_of(self, nodes: Sequence[Node]) -> bytes:
         """What control nodes keep of a cluster of these nodes; nothing where no file is applied."""
-        return b"" if self.document is None else cluster_record.record(self.document, memory_of(nodes))
+        if self.document is None:
+            return b""
+        return cluster_record.record(self.document, memory_of(nodes), newest(self.records))
 
     # --- the API ---
 

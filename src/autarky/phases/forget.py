@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autarky.decide.approval import renewal_user
 from autarky.duties.certificates import CSR
 from autarky.errors import ApiError
+from autarky.phases import renewals
 from autarky.phases.promote import ETCD_MEMBER, etcd_members
 from autarky.ports import Kube, Object
 from autarky.render import access
@@ -41,6 +43,7 @@ async def left_of(kube: Kube, node: str) -> list[str]:
 async def forget(kube: Kube, node: str) -> None:
     """Delete all of it; what is not there is passed over."""
     await _take_out_of_inventory(kube, node)
+    await renewals.forget(kube, node)
     for thing in await _things(kube, node):
         grace = 0 if thing.kind == "Pod" else None
         await kube.delete(thing.api_version, thing.kind, thing.name, thing.namespace, grace_seconds=grace)
@@ -98,4 +101,4 @@ async def _tokens(kube: Kube, node: str) -> list[str]:
 
 
 def _asked_by(csr: Object, node: str) -> bool:
-    return bool(csr["spec"].get("username") == f"system:node:{node}")
+    return csr["spec"].get("username") in (f"system:node:{node}", renewal_user(node))

@@ -13,11 +13,13 @@ from autarky.engine.phase import Change, Kept, Warn
 from autarky.errors import Problems, Unreachable, UserError
 from autarky.model.cluster import Node
 from autarky.phases import belonging, kept_file, members
-from autarky.phases.borrow import borrow, refuse_old_file
+from autarky.phases.borrow import borrow
 from autarky.phases.context import Context, for_each
 from autarky.phases.leafless import refuse_leafless
+from autarky.phases.records import refuse_old_file
 from autarky.phases.version_check import refuse_another_version
 from autarky.ports import Host, Progress
+from autarky.render import cluster_record
 
 FOUNDED = f"{places.HOST_STATE}/founded"
 """On founders: their API has answered, so that nobody founds the cluster any more."""
@@ -60,7 +62,7 @@ class CheckHosts:
         changes = [Change(f"check host {name} once it runs") for name, why in context.absent.items() if why == _OFF]
         changes += kept_file.changes(context, all_seen=not context.absent) if context.file_waits else []
         warnings = [Warn(sentence) for sentence in context.warnings]
-        return [*changes, *warnings, *(_taken_out(node) for node in context.surplus)]
+        return [*changes, *warnings, *(taken_out(node) for node in context.surplus)]
 
     async def run(self, context: Context, progress: Progress) -> None:
         """Only reached where a host did not run when its plan was made, or the cluster's file was not kept before."""
@@ -85,8 +87,15 @@ class CheckHosts:
             raise Unreachable("; ".join(silent.values()))
 
 
-def _taken_out(node: Node) -> Kept:
+def taken_out(node: Node) -> Kept:
+    """A node that is in the cluster and not in its file. One whose address nobody has written down cannot be kept in
+    the join inventory, either: by its own word it could be any other node."""
     kept = f"kept (`autarky node remove {node.name}` ends it)"
+    if node.address is None:
+        kept = (
+            "in no join inventory, so that its certificates end and nobody counts on it "
+            f"(`autarky node add {node.name} --host HOST` takes it in, `autarky node remove {node.name}` ends it)"
+        )
     return Kept(f"node {node.name}", "membership", "none, since the file does not have it", kept)
 
 
@@ -97,13 +106,15 @@ async def look(context: Context, *, passed_over: str | None = None) -> None:
     await refuse_foreign_hosts(context, passed_over=passed_over)
     await refuse_another_version(context)
     await borrow(context)
-    await refuse_old_file(context)
+    if passed_over is not None:
+        context.records.pop(passed_over, None)
+    refuse_old_file(context)
 
 
 async def observe(context: Context) -> None:
     """Read every existing host once, side by side: its facts, whose it is, and what it remembers. Those that do not
     answer are noted, with why. Then put together who is in the cluster."""
-    context.absent = {}
+    context.absent, context.records = {}, {}
 
     async def one(node: Node) -> None:
         host = context.machines.host(node.name)
@@ -138,6 +149,9 @@ async def _look_at(context: Context, node: Node, host: Host) -> None:
     said = await belonging.said_by(host, marker)
     context.owners[node.name] = said
     context.versions[node.name] = said.version
+    record = cluster_record.read(await host.read(places.CLUSTER_RECORD)) if node.control_plane else None
+    if record is not None:  # a worker's would be its own word
+        context.records[node.name] = record
     if said.cluster is None:
         return  # it is damaged: what the others remember of the node counts
     context.memories[node.name] = Memory()

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from autarky.engine.phase import Change
 from autarky.model.cluster import Node
 from autarky.model.files import File
-from autarky.phases import members, signing
+from autarky.phases import members, renewals
 from autarky.phases.admit import admit, plan_admission, wait_until_registered
 from autarky.phases.context import Context, for_each
 from autarky.phases.kubelets import kubelet_runs
@@ -27,7 +27,6 @@ from autarky.phases.start import start_kubelet, static_pod_changes
 from autarky.ports import Host, Progress
 from autarky.render import access
 from autarky.render import node as render_node
-from autarky.render.certificates import renewal_certificate
 from autarky.render.kubeconfig import bootstrap_kubeconfig, bootstrap_token
 from autarky.render.objects import access_part
 from autarky.render.values import SYSTEM
@@ -49,6 +48,7 @@ class StartJoining:
         return [Change(sentence) for each in differences.values() for sentence in each]
 
     async def run(self, context: Context, progress: Progress) -> None:
+        await renewals.refuse_former(context)
         await ApplyParts(access_part).run(context, progress)
         await for_each(_joining(context), lambda node: start_joining(context, node))
 
@@ -66,10 +66,8 @@ class JoinNodes:
         tokens = await for_each(_joining(context), lambda node: _token(context.host(node)))
         left = [Change(f"take back the join token of {name}") for name, token in tokens.items() if token is not None]
         bare = [node for node in _joining(context) if tokens[node.name] is None]
-        given = await for_each(bare, lambda node: _has_renewal(context.host(node)))
-        left += [
-            Change(f"give {name} what it can renew an expired certificate with") for name in given if not given[name]
-        ]
+        due = await for_each(bare, lambda node: renewals.due(context, node))
+        left += [Change(sentence) for sentence in due.values() if sentence is not None]
         return [*await plan_admission(context, nodes), *left]
 
     async def run(self, context: Context, progress: Progress) -> None:
@@ -80,7 +78,7 @@ class JoinNodes:
             await admit(context, node, progress)
             if not node.control_plane:
                 await _take_token_back(context, context.host(node))
-                await _give_renewal(context, node)
+                await renewals.give(context, node)
 
         await for_each(_nodes(context), one)
 
@@ -145,19 +143,6 @@ async def _take_token_back(context: Context, host: Host) -> None:
     if token_id is not None:
         await context.kube().delete("v1", "Secret", f"bootstrap-token-{token_id}", SYSTEM)
         await host.remove([render_node.BOOTSTRAP_KUBECONFIG])
-
-
-async def _has_renewal(host: Host) -> bool:
-    return await host.read(render_node.BOOTSTRAP_KUBECONFIG) is not None and await _token(host) is None
-
-
-async def _give_renewal(context: Context, node: Node) -> None:
-    """In the place of the token: a kubelet whose certificate has expired asks for another one with it."""
-    host = context.host(node)
-    if not await _has_renewal(host):
-        if context.pki.borrows:  # no CA key here: a control node signs it
-            await signing.issue(context, [renewal_certificate(node.name)])
-        await host.write_files([render_node.renewal_kubeconfig(context.inputs(), node)])
 
 
 def _random(length: int) -> str:

@@ -1,32 +1,32 @@
 """Fetching the state of a cluster from one of its control nodes (`autarky login`).
 
 Contract: nothing on the host is changed. Keys are made here, and signed there; no key that the cluster has comes here.
-What is fetched is believed because it comes over the connection to the host, which is the one that `up` trusts.
+What is fetched is believed because it comes over the connection to the host, which is the one that `up` trusts. Its
+disk may have an old record, if it was off when another was applied: the API has the last word where it answers.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from autarky import places
 from autarky.decide.belonging import Said
-from autarky.engine.phase import Change
+from autarky.decide.records import API, Record, newest
+from autarky.engine.phase import Change, Warn
 from autarky.errors import ApiError, Unreachable, UserError
 from autarky.model import ports
 from autarky.model.files import CertSpec
 from autarky.model.fingerprint import fingerprint
-from autarky.phases import kept_file, signing
+from autarky.phases import kept_file, records, signing
 from autarky.phases.context import Connect, Context
 from autarky.pki import PkiStore
 from autarky.pki.signing import Request, is_good
 from autarky.ports import Host, Progress
 from autarky.render import cluster_record
 from autarky.render.certificates import ADMINISTRATORS, administrator
-from autarky.render.values import SYSTEM
 from autarky.store import write_private
 
 CA = "ca.crt"
@@ -34,13 +34,12 @@ CA = "ca.crt"
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What a control node says. document, nodes: of its record; None where it has none on its disk."""
+    """What a control node says. record: None where it has none on its disk."""
 
     cluster: str
     ca: bytes
     address: str
-    document: Mapping[str, Any] | None
-    nodes: Mapping[str, Any]
+    record: Record | None
 
 
 async def fetch(host: Host) -> Fetched:
@@ -63,8 +62,7 @@ async def fetch(host: Host) -> Fetched:
             fix="name a control node: each of them has the CA keys",
         )
     record = cluster_record.read(await host.read(places.CLUSTER_RECORD))
-    document, nodes = record if record is not None else (None, {})
-    return Fetched(said.cluster, ca, (await host.facts()).address, document, nodes)
+    return Fetched(said.cluster, ca, (await host.facts()).address, record)
 
 
 async def refuse_another_ca(pki: PkiStore, fetched: Fetched) -> None:
@@ -98,17 +96,22 @@ async def sign_administrators(host: Host, pki: PkiStore, ca: bytes, life: timede
             raise UserError(f"what {host.name} has signed for {request.spec.name} is of no use")
 
 
-async def record_of_the_api(connect: Connect, fetched: Fetched) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The record, where the host has none on its disk: as the API server behind its load balancer has it."""
+async def ask_the_api(connect: Connect, fetched: Fetched) -> Record | None:
+    """The record as the API behind the host's load balancer has it. Unreachable, ApiError."""
     kube = connect([f"https://{fetched.address}:{ports.NLLB_API}"], ADMINISTRATORS[1])
     try:
-        found = await kube.get("v1", "ConfigMap", cluster_record.CONFIG_MAP, SYSTEM)
+        return await records.of_the_api(kube)
+    finally:
+        await kube.close()
+
+
+async def record_of_the_api(connect: Connect, fetched: Fetched) -> Record:
+    """The record, where the host has none on its disk."""
+    try:
+        record = await ask_the_api(connect, fetched)
     except (Unreachable, ApiError) as error:
         fix = "name a control node that founded the cluster: its disk has the record"
         raise UserError(_no_record(fetched, str(error)), fix=fix) from error
-    finally:
-        await kube.close()
-    record = cluster_record.read(((found or {}).get("data") or {}).get(cluster_record.FILE_KEY, "").encode())
     if record is None:
         raise UserError(
             _no_record(fetched, "the API has none either"), fix="run `autarky up` of this release on the other machine"
@@ -140,18 +143,49 @@ class SignAdministrators:
 
 
 @dataclass(frozen=True, slots=True)
+class CompareRecord:
+    """Take the API's record where it is newer than the host's. `take` puts it into the context."""
+
+    host: str
+    fetched: Fetched
+    take: Callable[[Record], None]
+    name: str = "compare-record"
+    title: str = "Compare the host's record with the API's"
+    timeout: float = 60
+
+    async def plan(self, context: Context) -> Sequence[Change | Warn]:
+        if self.fetched.record is None:
+            return []  # it is the API's
+        try:
+            found = await ask_the_api(context.connect, self.fetched)
+        except (Unreachable, ApiError) as error:
+            warning = (
+                f"the file is as the disk of {self.host} has it, which is old if that host was off when another one "
+                f"was applied: the API does not say ({error})"
+            )
+            return [Warn(warning)]
+        seen = {self.host: self.fetched.record} | ({} if found is None else {API: found})
+        if found is None or newest(seen) is not found or found == self.fetched.record:
+            return []
+        self.take(found)
+        return [Change(f"take the file that the API has, which is newer than that on the disk of {self.host}")]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        """It was taken already: what is kept is the next phase's matter."""
+
+
+@dataclass(frozen=True, slots=True)
 class KeepFile:
     """The cluster file as it was applied last, in this state directory."""
 
-    content: bytes
     name: str = "keep-file"
     title: str = "Keep the cluster file"
     timeout: float = 10
 
     async def plan(self, context: Context) -> Sequence[Change]:
         path = context.directory / kept_file.NAME
-        return [] if path.exists() and path.read_bytes() == self.content else [Change(f"write {path}")]
+        return [] if path.exists() and path.read_bytes() == context.file_content else [Change(f"write {path}")]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        write_private(context.directory / kept_file.NAME, self.content)
+        write_private(context.directory / kept_file.NAME, context.file_content)
         kept_file.settle(context.directory)

@@ -14,9 +14,11 @@ from pathlib import Path
 
 from autarky.decide.founders import founders
 from autarky.decide.pods import internal_address
+from autarky.decide.records import API, newest
 from autarky.duties.certificates import read_inventory
 from autarky.errors import ApiError, Unreachable
 from autarky.model.cluster import Cluster, HostRef, Node
+from autarky.phases import records
 from autarky.phases.context import Context
 from autarky.ports import Object
 from autarky.render.values import CONTROL_PLANE_FACT
@@ -69,9 +71,10 @@ async def learn(context: Context) -> None:
     nodes = tuple(replace(node, founder=node.name in found) for node in context.cluster.nodes)
     context.cluster = replace(context.cluster, nodes=nodes)
     context.surplus = tuple(known.values())
-    live = {name: obj for name, obj in (await _live_nodes(context)).items() if name not in _in_file(context)}
+    live = {name: obj for name, obj in (await _ask_api(context)).items() if name not in _in_file(context)}
     inventory = await read_inventory(context.kube()) if live else {}
-    joined = {name: _surplus(name, obj, known, inventory) for name, obj in live.items()}
+    written_down = {**_recorded(context), **known}
+    joined = {name: _surplus(name, obj, written_down, inventory) for name, obj in live.items()}
     context.surplus = tuple({**known, **joined}.values())
 
 
@@ -79,20 +82,36 @@ def _in_file(context: Context) -> set[str]:
     return {node.name for node in context.cluster.nodes}
 
 
-async def _live_nodes(context: Context) -> dict[str, Object]:
-    """The Node objects by name; none when the API does not say."""
+async def _ask_api(context: Context) -> dict[str, Object]:
+    """The Node objects by name, and the record into the context; none when the API does not say."""
+    context.api_seen = False
+    context.records.pop(API, None)
     if not await context.api_answers():
         return {}
     try:
-        return {node["metadata"]["name"]: node for node in await context.kube().list("v1", "Node")}
+        nodes = {node["metadata"]["name"]: node for node in await context.kube().list("v1", "Node")}
+        record = await records.of_the_api(context.kube())
     except (Unreachable, ApiError):
+        return {}
+    if record is not None:
+        context.records[API] = record
+    context.api_seen = True
+    return nodes
+
+
+def _recorded(context: Context) -> dict[str, Node]:
+    """The nodes of the newest record."""
+    record = newest(context.records)
+    try:
+        return {} if record is None else nodes_of(record.nodes)
+    except (ValueError, KeyError, TypeError):
         return {}
 
 
 def _surplus(name: str, obj: Object, known: Mapping[str, Node], inventory: Mapping[str, frozenset[str]]) -> Node:
     """A node as the API has it: somebody may have joined it with another file, or made a control node of it. Its
-    address is that of the join inventory, which is written anew with it: what its kubelet says counts only where
-    there is no inventory at all."""
+    address is that of the join inventory, which is written anew with it, else what an administrator's machine has
+    written down: what its kubelet says counts only where there is no inventory at all."""
     control = CONTROL_PLANE_FACT in (obj["metadata"].get("labels") or {})
     address = min(inventory.get(name, ()), default=None) if inventory else internal_address(obj)
     if name in known:

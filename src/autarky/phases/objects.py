@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change, Kept
 from autarky.errors import ApiError
-from autarky.phases import ownership
+from autarky.phases import ownership, renewals
 from autarky.phases.admit import judging
 from autarky.phases.context import Context
 from autarky.phases.ownership import Look
@@ -34,6 +34,7 @@ class ApplyObjects:
         return [*await _all(context).plan(context), *former]
 
     async def run(self, context: Context, progress: Progress) -> None:
+        await renewals.refuse_former(context)
         async with judging(context, context.present(context.cluster.nodes), progress):
             await _all(context).run(context, progress)
             for name in await _former(context):

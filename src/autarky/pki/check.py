@@ -12,6 +12,7 @@ from autarky.errors import UserError
 from autarky.model.files import CertSpec
 from autarky.pki.issue import USAGES, Authority, Pair, alternative_names, read_pair, wanted_names
 from autarky.pki.keys import Algorithm, algorithm_of
+from autarky.pki.unreadable import UNREADABLE
 
 
 def is_due(end: datetime, life: timedelta, now: datetime) -> bool:
@@ -25,9 +26,15 @@ def why_renew(
 ) -> str | None:
     """Why a leaf must be issued anew, as a clause; None when it is as specified and good for a while."""
     try:
-        certificate, key = read_pair(pair)
-    except ValueError as error:
+        return _why_renew(pair, spec, authority, algorithm, now, life)
+    except UNREADABLE as error:
         return f"unreadable: {error}"
+
+
+def _why_renew(
+    pair: Pair, spec: CertSpec, authority: Authority, algorithm: Algorithm, now: datetime, life: timedelta
+) -> str | None:
+    certificate, key = read_pair(pair)
     if not is_signed_by(certificate, authority.certificate):
         return "signed by another CA"
     return (
@@ -73,13 +80,14 @@ def authority_of(pair: Pair, certificate_file: str, key_file: str, now: datetime
     where = f"{certificate_file} and {key_file}"
     try:
         certificate, key = read_pair(pair)
-    except ValueError as error:
+        may_sign = _may_sign(certificate)
+    except UNREADABLE as error:
         raise UserError(
             f"not usable as a CA: {error}",
             where=where,
             fix="put a CA certificate there and the unencrypted EC or RSA key that belongs to it, both as PEM",
         ) from error
-    if not _may_sign(certificate):
+    if not may_sign:
         raise UserError(
             "the certificate is not one of a CA",
             where=where,
@@ -111,7 +119,7 @@ def is_signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> boo
     """Whether that CA's key has signed it."""
     try:
         certificate.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature):
+    except (*UNREADABLE, InvalidSignature):
         return False
     return True
 

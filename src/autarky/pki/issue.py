@@ -17,6 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from autarky.errors import UserError
 from autarky.model.files import CertSpec
 from autarky.pki.keys import Algorithm, PrivateKey, PublicKey, key_pem, load_key, new_key
+from autarky.pki.unreadable import UNREADABLE
 
 BACKDATED = timedelta(minutes=5)
 """Certificates are valid from a little before now, so that a host whose clock is behind accepts them."""
@@ -45,10 +46,11 @@ def read_pair(pair: Pair) -> tuple[x509.Certificate, PrivateKey]:
     """Both parts, of which the first certificate counts; ValueError, saying why, when they are no pair."""
     try:
         certificate = x509.load_pem_x509_certificate(pair.certificate)
-    except ValueError as error:
+        public = certificate.public_key()
+    except UNREADABLE as error:
         raise ValueError("not a certificate in PEM form") from error
     key = load_key(pair.key)
-    if certificate.public_key() != key.public_key():
+    if public != key.public_key():
         raise ValueError("the key belongs to another certificate")
     return certificate, key
 
@@ -86,7 +88,8 @@ def sign_leaf(spec: CertSpec, authority: Authority, key: PublicKey, now: datetim
     """
     issuer = authority.certificate
     begin = issuer.not_valid_before_utc
-    end = issuer.not_valid_after_utc if spec.lasting else min(now + life, issuer.not_valid_after_utc)
+    left = issuer.not_valid_after_utc - now
+    end = now + (left if spec.lasting else min(life, left))
     builder = (
         _certificate(_subject(spec), issuer.subject, key, begin, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

@@ -20,6 +20,7 @@ from autarky.model.files import CertSpec
 from autarky.pki.check import authority_of, why_renew
 from autarky.pki.issue import Authority, Pair, issue_leaf, read_pair, renewed_leaf
 from autarky.pki.keys import Algorithm, PrivateKey, algorithm_of
+from autarky.pki.unreadable import UNREADABLE
 from autarky.store import write_private
 
 
@@ -144,5 +145,5 @@ def end_of(path: Path) -> datetime | None:
 def end_of_pem(pem: bytes) -> datetime | None:
     try:
         return x509.load_pem_x509_certificate(pem).not_valid_after_utc
-    except ValueError:
+    except UNREADABLE:
         return None

@@ -7,6 +7,8 @@ from typing import Literal
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from autarky.pki.unreadable import UNREADABLE
+
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 Algorithm = Literal["EC", "RSA"]
@@ -28,7 +30,7 @@ def load_key(pem: bytes) -> PrivateKey:
         key = serialization.load_pem_private_key(pem, password=None)
     except TypeError as error:
         raise ValueError("the key is encrypted") from error
-    except ValueError as error:
+    except UNREADABLE as error:
         raise ValueError("not a private key in PEM form") from error
     if isinstance(key, rsa.RSAPrivateKey):
         if key.key_size < LEAST_RSA_BITS:

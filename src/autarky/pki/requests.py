@@ -1,15 +1,19 @@
-"""Reading certificate requests (PKCS#10): what they ask for, as a plain value."""
+"""Reading certificate requests (PKCS#10): what they ask for, as a plain value.
+
+Contract: a request has one reading, for whoever signs it as well (`pki.canonical`), or it is none.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.x509.oid import NameOID
 
 from autarky.errors import UserError
+from autarky.pki.canonical import require_canonical
 from autarky.pki.keys import PublicKey
+from autarky.pki.unreadable import UNREADABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +29,14 @@ class Asked:
 
 
 def read_request(pem: bytes) -> Asked:
-    """Parse a request and check its signature; raises UserError when it is not a valid one, or for a key that is
-    neither EC nor RSA."""
+    """Parse a request and check its signature; raises UserError when it is not a valid one, could be read otherwise,
+    or is for a key that is neither EC nor RSA."""
     try:
-        return _read(x509.load_pem_x509_csr(pem))
-    except _UNREADABLE as error:
+        request = x509.load_pem_x509_csr(pem)
+        require_canonical(pem, request)
+        return _read(request)
+    except UNREADABLE as error:
         raise UserError(f"not a certificate request: {error}") from error
-
-
-_UNREADABLE = (
-    *(ValueError, TypeError, UnsupportedAlgorithm),
-    *(x509.DuplicateExtension, x509.UnsupportedGeneralNameType, x509.InvalidVersion),
-)
-"""What a request that somebody has made up raises wherever it is read: who may ask for certificates decides what is
-in it, and one that cannot be read must not be in the way of the others."""
 
 
 def _read(request: x509.CertificateSigningRequest) -> Asked:

@@ -21,6 +21,7 @@ from autarky.pki.check import authority_of, is_due, is_signed_by
 from autarky.pki.issue import Pair, read_pair, request_for, sign_leaf
 from autarky.pki.keys import Algorithm, PrivateKey, new_key
 from autarky.pki.requests import read_request
+from autarky.pki.unreadable import UNREADABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def is_good(pair: Pair, ca_pem: bytes, now: datetime, life: timedelta) -> bool:
     try:
         certificate, _ = read_pair(pair)
         issuer = x509.load_pem_x509_certificate(ca_pem)
-    except ValueError:
+    except UNREADABLE:
         return False
     end = certificate.not_valid_after_utc
     return is_signed_by(certificate, issuer) and (not is_due(end, life, now) or end == issuer.not_valid_after_utc)

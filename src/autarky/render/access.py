@@ -12,6 +12,8 @@ from autarky.render.certificates import CLUSTER_ADMINS, KUBELET_CLIENT
 from autarky.render.values import SYSTEM, Object, metadata
 
 INVENTORY = "autarky-join-inventory"
+RENEWALS = "autarky-kubelet-renewals"
+"""Node → SHA-256 of the lasting credential by which its kubelet may come back (`decide.approval`)."""
 BOOTSTRAPPERS = "system:bootstrappers:autarky"
 """The group of join tokens. It may ask for a certificate and nothing else; the request is approved by us
 against the inventory, because the built-in approval does not look at names."""
@@ -48,6 +50,11 @@ def inventory_with(entries: Mapping[str, str]) -> Object:
         "metadata": metadata(INVENTORY, SYSTEM),
         "data": dict(entries),
     }
+
+
+def renewals(entries: Mapping[str, str]) -> Object:
+    """Written as nodes get their credentials, and not rendered."""
+    return {**inventory_with(entries), "metadata": metadata(RENEWALS, SYSTEM)}
 
 
 def join_token(node: Node, token_id: str, secret: str, expires: str) -> Object:

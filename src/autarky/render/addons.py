@@ -18,6 +18,8 @@ from autarky.render.values import CONTROL_PLANE_WISH, SYSTEM, Inputs, Object, im
 KUBE_PROXY = "kube-proxy"
 FLANNEL = "kube-flannel"
 COREDNS = "coredns"
+DNS = "kube-dns"
+"""What everybody knows cluster DNS by, whoever answers: its Service and the label of its pods."""
 DNS_REPLICAS = 2
 TOKEN_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 # a path, not a token
 LOCAL_API = [
@@ -94,7 +96,7 @@ def _proxy_files(inputs: Inputs) -> dict[str, str]:
         "clusterCIDR": str(inputs.cluster.network.pod_cidr),
         "clientConnection": {"kubeconfig": "/etc/kube-proxy/kubeconfig"},
         "healthzBindAddress": f"127.0.0.1:{ports.PROXY_HEALTH}",
-        "metricsBindAddress": "127.0.0.1:10249",
+        "metricsBindAddress": f"127.0.0.1:{ports.PROXY_METRICS}",
         # 0: leave the kernel's table as it is; raising it needs a writable /proc/sys of the real machine.
         "conntrack": {"maxPerCore": 0},
         **extra,
@@ -196,7 +198,7 @@ def _corefile(cluster: Cluster) -> str:
 
 
 def coredns(inputs: Inputs) -> list[Object]:
-    labels = {"k8s-app": "kube-dns"}
+    labels = {"k8s-app": DNS}
     config = immutable_config_map(COREDNS, {"Corefile": _corefile(inputs.cluster)})
     rules = [
         {"apiGroups": [""], "resources": ["endpoints", "services", "pods", "namespaces"], "verbs": ["list", "watch"]},
@@ -273,7 +275,7 @@ def _dns_spread(cluster: Cluster) -> Object:
         "minDomains": min(DNS_REPLICAS, _dns_nodes(cluster)),
         "whenUnsatisfiable": "DoNotSchedule",
         "nodeTaintsPolicy": "Honor",
-        "labelSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+        "labelSelector": {"matchLabels": {"k8s-app": DNS}},
         "matchLabelKeys": ["pod-template-hash"],
     }
 
@@ -287,7 +289,7 @@ def _dns_service(cluster: Cluster, labels: dict[str, str]) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": metadata("kube-dns", SYSTEM, {**labels, "kubernetes.io/cluster-service": "true"}),
+        "metadata": metadata(DNS, SYSTEM, {**labels, "kubernetes.io/cluster-service": "true"}),
         "spec": {
             "clusterIP": cluster.network.dns_service_ip,
             "selector": labels,

@@ -2,7 +2,8 @@
 
 On the disk of a founder, root only, and the first of them in the API as well (ConfigMap kube-system/autarky-cluster):
 
-    /var/lib/autarky/state/cluster.json        the cluster file as applied last, and the nodes with their addresses
+    /var/lib/autarky/state/cluster.json        the cluster file as applied last, the nodes with their addresses, and the
+                                               number by which a newer record is told from an older one
     /var/lib/autarky/state/cluster-keys.json   the leaf certificates that `up` renders from, with their keys
 
 Contract: pure. The record holds no secret, and nothing of the machine that applied it. The keys are those that control
@@ -17,6 +18,7 @@ from copy import deepcopy
 from typing import Any
 
 from autarky import places
+from autarky.decide.records import Record, numbered
 from autarky.model.files import CertSpec, File
 from autarky.render.certificates import ADMINISTRATORS
 from autarky.render.values import SYSTEM, Credentials, Inputs, Object, metadata, pretty_json
@@ -39,19 +41,27 @@ def portable(document: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def record(document: Mapping[str, Any], nodes: bytes) -> bytes:
-    """`nodes`: as the command line remembers them (`members.memory_of`)."""
-    by_name = dict(sorted(json.loads(nodes).items()))
-    return pretty_json({"file": portable(document), "nodes": by_name})
+def record(document: Mapping[str, Any], nodes: bytes, last: Record | None) -> bytes:
+    """`nodes`: as the command line remembers them (`members.memory_of`). `last`: the newest record that was seen."""
+    return written(numbered(portable(document), dict(sorted(json.loads(nodes).items())), last))
 
 
-def read(content: bytes | None) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """(the file, the nodes); None where there is no record, or it cannot be read."""
+def written(record: Record) -> bytes:
+    return pretty_json({"number": record.number, "file": dict(record.file), "nodes": dict(record.nodes)})
+
+
+def read(content: bytes | None) -> Record | None:
+    """None where there is no record, or it cannot be read."""
     try:
         found = json.loads(content or b"")
-        return dict(found["file"]), dict(found["nodes"])
-    except (ValueError, KeyError, TypeError):
+        number = found.get("number", 0)
+        return Record(dict(found["file"]), dict(found["nodes"]), number if type(number) is int and number > 0 else 0)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def read_config_map(found: Object | None) -> Record | None:
+    return read(str(((found or {}).get("data") or {}).get(FILE_KEY, "")).encode())
 
 
 def config_map(record: bytes, ca: str | None) -> Object:

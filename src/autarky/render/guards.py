@@ -11,6 +11,7 @@ is a report.
     autarky-node-addresses  flannel's public address is one that the join inventory has for the node
     autarky-node-tunnels    flannel's tunnel has no other node's hardware address
     autarky-inventory       nodes that the join inventory lacks create no Node, no request, no lease and no pod
+    autarky-mirror-pods     static pods in kube-system do not pass for hosted ones
 
 Contract: nobody is exempt but by right: who may update the ControlPlane may do all of this, and the operator what it
 decides. There are no other exemptions: `protection` trusts kubelets and kube-system's accounts, which is what this is
@@ -24,17 +25,16 @@ parameter are let through when they cannot be judged; an absent or empty invento
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from autarky.decide.certificates import ANNOTATION as CERTIFICATES
 from autarky.decide.control_nodes import ANNOTATION as CONTROL_NODE
 from autarky.decide.control_nodes import LEAVE
 from autarky.decide.node_slots import ANNOTATION as SLOTS
 from autarky.render.access import INVENTORY
-from autarky.render.addons import FLANNEL
-from autarky.render.crds import CONTROL_PLANE, GROUP
+from autarky.render.addons import DNS, FLANNEL
+from autarky.render.etcd_members import GUARD
 from autarky.render.operator import COMPONENT as OPERATOR
-from autarky.render.values import SYSTEM, WITHDRAWN, Object, metadata
+from autarky.render.policies import MAY, Parameter, listed, policy
+from autarky.render.values import SYSTEM, WITHDRAWN, Object
 
 ORDERS = "autarky-node-orders"
 FLANNEL_REPORT = "autarky-flannel-report"
@@ -42,11 +42,11 @@ TOKENS = "autarky-join-tokens"
 ADDRESSES = "autarky-node-addresses"
 TUNNELS = "autarky-node-tunnels"
 NODES = "autarky-inventory"
+MIRRORS = "autarky-mirror-pods"
 
 REPORTS = (SLOTS, WITHDRAWN, CERTIFICATES, CONTROL_NODE)
 """Of our annotations on Nodes, those that a node writes of itself; of the last, all words but `leave`."""
 FLANNEL_USER = f"system:serviceaccount:{SYSTEM}:{FLANNEL}"
-OPERATOR_USER = f"system:serviceaccount:{SYSTEM}:{OPERATOR}"
 PUBLIC_IP = "flannel.alpha.coreos.com/public-ip"
 TUNNEL = "flannel.alpha.coreos.com/backend-data"
 FLANNEL_REPORTS = (
@@ -62,11 +62,6 @@ _STATUS = (
     *("addresses", "allocatable", "capacity", "config", "daemonEndpoints", "declaredFeatures", "features", "images"),
     *("nodeInfo", "phase", "runtimeHandlers", "volumesAttached", "volumesInUse"),
 )
-_API = "admissionregistration.k8s.io/v1"
-_MAY = (
-    f"(request.userInfo.username == '{OPERATOR_USER}' ||"
-    f" authorizer.group('{GROUP}').resource('controlplanes').name('{CONTROL_PLANE}').check('update').allowed())"
-)
 _NODE_WRITES: Object = {
     "apiGroups": [""],
     "apiVersions": ["v1"],
@@ -77,18 +72,24 @@ _NODE_WRITES: Object = {
 NODE_GROUPS = ("system:nodes", "autarky:kubelet-renewals")
 """Of kubelets, and of the credentials by which kubelets come back whose certificates have expired. The users of both
 are a fixed word and the node's name."""
+HOSTED_ONLY = (OPERATOR, GUARD, DNS)
+"""The label `k8s-app` of pods that disruption budgets and Services select by it alone. All others that they select have
+`autarky.dev/slot: hosted` as well."""
+_INVENTORY: Parameter = ({"apiVersion": "v1", "kind": "ConfigMap"}, {"name": INVENTORY, "namespace": SYSTEM})
 _A_KUBELET = "request.userInfo.?groups.orValue([]).exists(group, group == 'system:nodes')"
 
 
 def objects() -> list[Object]:
     """All policies, each with its binding."""
-    return [*restored(), *_node_addresses(), *_node_tunnels(), *_inventory()]
-
-
-def restored() -> list[Object]:
-    """Those that the operator puts back when they are deleted. The others have parameters: making one of them takes
-    the right to read all that may be one."""
-    return [*_node_orders(), *_flannel_report(), *_join_tokens()]
+    return [
+        *_node_orders(),
+        *_flannel_report(),
+        *_join_tokens(),
+        *_node_addresses(),
+        *_node_tunnels(),
+        *_inventory(),
+        *_mirror_pods(),
+    ]
 
 
 # --- what only administrators and the operator may write ----------------------------------------------------
@@ -100,7 +101,7 @@ def _node_orders() -> list[Object]:
         f" the operator (autarky's docs/security.md, policy {ORDERS})"
     )
     changes = f"{_labels_change()} || {_annotations_change()} || ({_A_KUBELET} && ({_ties_change()}))"
-    return _policy(ORDERS, [_NODE_WRITES], conditions={"orders-something": changes}, validations=[(_MAY, message)])
+    return policy(ORDERS, [_NODE_WRITES], conditions={"orders-something": changes}, validations=[(MAY, message)])
 
 
 def _labels_change() -> str:
@@ -110,8 +111,8 @@ def _labels_change() -> str:
 
 def _annotations_change() -> str:
     """Ours, but for reports; those that order flannel; and `leave`, when it comes."""
-    ours = f"(key.startsWith('autarky.dev/') && !(key in {_list(REPORTS)}))"
-    flannels = f"(key.startsWith('flannel.alpha.coreos.com/') && !(key in {_list(FLANNEL_REPORTS)}))"
+    ours = f"(key.startsWith('autarky.dev/') && !(key in {listed(REPORTS)}))"
+    flannels = f"(key.startsWith('flannel.alpha.coreos.com/') && !(key in {listed(FLANNEL_REPORTS)}))"
     new, old = _of("object", "annotations"), _of("oldObject", "annotations")
     told = f"[?'{CONTROL_NODE}'].orValue('')"
     leaves = f"({new}{told} == '{LEAVE}' && {old}{told} != '{LEAVE}')"
@@ -152,7 +153,7 @@ def _whole(which: str) -> str:
 
 def _flannel_report() -> list[Object]:
     own = f"request.userInfo.?extra[?'{_NODE_NAME}'].orValue([]) == [object.metadata.name]"
-    return _policy(
+    return policy(
         FLANNEL_REPORT,
         [_NODE_WRITES],
         conditions={"by-flannel": f"request.userInfo.username == '{FLANNEL_USER}'"},
@@ -170,7 +171,7 @@ def _flannel_report() -> list[Object]:
 def _nothing_else_of_metadata() -> str:
     same = [f"!({_field('metadata', name, empty)})" for name, empty in (("labels", "{}"), ("finalizers", "[]"))]
     same.append(f"!({_field('metadata', 'ownerReferences', '[]')})")
-    same.append(f"!({_some_change('annotations', f'!(key in {_list(FLANNEL_REPORTS)})')})")
+    same.append(f"!({_some_change('annotations', f'!(key in {listed(FLANNEL_REPORTS)})')})")
     return " && ".join(same)
 
 
@@ -189,13 +190,13 @@ def _node_addresses() -> list[Object]:
     said = f"{_of('object', 'annotations')}[?'{PUBLIC_IP}'].orValue('')"
     known = "params.?data.orValue({})"
     fits = f"{known}[?object.metadata.name].orValue('').contains('\"' + {said} + '\"') && {said}.matches('^[0-9.]+$')"
-    return _policy(
+    return policy(
         ADDRESSES,
         [_NODE_WRITES],
         conditions={"says-another-address": _annotation_comes(PUBLIC_IP)},
         validations=[
             (
-                f"size({known}) == 0 || ({fits}) || {_MAY}",
+                f"size({known}) == 0 || ({fits}) || {MAY}",
                 "flannel's public address is not the node's in the join inventory",
             )
         ],
@@ -211,12 +212,12 @@ def _node_tunnels() -> list[Object]:
     )
     form = f'{said}.matches(\'^[{{]"VNI":1,"VtepMAC":"([0-9a-f]{{2}}:){{5}}[0-9a-f]{{2}}"[}}]$\')'
     its_own = f"params.metadata.name == object.metadata.name || {said} != {theirs}"
-    return _policy(
+    return policy(
         TUNNELS,
         [_NODE_WRITES],
         conditions={"says-another-tunnel": _annotation_comes(TUNNEL)},
         validations=[
-            (f"({form} && ({its_own})) || {_MAY}", "the tunnel's hardware address is another node's, or unreadable")
+            (f"({form} && ({its_own})) || {MAY}", "the tunnel's hardware address is another node's, or unreadable")
         ],
         failure="Ignore",
         parameter=({"apiVersion": "v1", "kind": "Node"}, {"selector": {}}),
@@ -237,11 +238,11 @@ def _join_tokens() -> list[Object]:
         "a join token makes a node: only who may update the ControlPlane may make one"
         f" (autarky's docs/security.md, policy {TOKENS})"
     )
-    return _policy(
+    return policy(
         TOKENS,
         [rule],
         conditions={"is-a-token": "object.?type.orValue('') == 'bootstrap.kubernetes.io/token'"},
-        validations=[(_MAY, message)],
+        validations=[(MAY, message)],
         namespace=SYSTEM,
     )
 
@@ -259,8 +260,8 @@ def _inventory() -> list[Object]:
     ]
     known = "params.?data.orValue({})"
     name = "request.userInfo.username.replace('system:node:', '').replace('renew:node:', '')"
-    by_a_node = f"request.userInfo.?groups.orValue([]).exists(group, group in {_list(NODE_GROUPS)})"
-    return _policy(
+    by_a_node = f"request.userInfo.?groups.orValue([]).exists(group, group in {listed(NODE_GROUPS)})"
+    return policy(
         NODES,
         rules,
         conditions={"by-a-node": by_a_node},
@@ -271,43 +272,22 @@ def _inventory() -> list[Object]:
     )
 
 
-# --- the form of a policy -----------------------------------------------------------------------------------
-
-_Parameter = tuple[Object, Object]
-"""(kind, reference)."""
-_INVENTORY: _Parameter = ({"apiVersion": "v1", "kind": "ConfigMap"}, {"name": INVENTORY, "namespace": SYSTEM})
+# --- what a node shows --------------------------------------------------------------------------------------
 
 
-def _policy(
-    name: str,
-    rules: list[Object],
-    *,
-    conditions: dict[str, str],
-    validations: Sequence[tuple[str, str]],
-    failure: str = "Fail",
-    parameter: _Parameter | None = None,
-    namespace: str | None = None,
-) -> list[Object]:
-    constraints: Object = {"resourceRules": rules}
-    if namespace is not None:
-        constraints["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    spec: Object = {
-        "failurePolicy": failure,
-        "matchConstraints": constraints,
-        "matchConditions": [{"name": what, "expression": expression} for what, expression in conditions.items()],
-        "validations": [
-            {"expression": expression, "message": message, "reason": "Forbidden"} for expression, message in validations
-        ],
-    }
-    bound: Object = {"policyName": name, "validationActions": ["Deny"]}
-    if parameter is not None:
-        spec["paramKind"] = parameter[0]
-        bound["paramRef"] = {**parameter[1], "parameterNotFoundAction": "Allow"}
-    return [
-        {"apiVersion": _API, "kind": "ValidatingAdmissionPolicy", "metadata": metadata(name), "spec": spec},
-        {"apiVersion": _API, "kind": "ValidatingAdmissionPolicyBinding", "metadata": metadata(name), "spec": bound},
-    ]
-
-
-def _list(names: Sequence[str]) -> str:
-    return "[" + ", ".join(f"'{name}'" for name in names) + "]"
+def _mirror_pods() -> list[Object]:
+    """A kubelet makes no other pods. Theirs belong to a Node, which has no number of replicas: a disruption budget that
+    selects one lets none of its pods go, and no control node could be drained. NodeRestriction lets no kubelet change
+    the labels of a pod that is there."""
+    labels = _of("object", "labels")
+    passes = (
+        f"{labels}[?'autarky.dev/slot'].orValue('') == 'hosted' || {labels}[?'k8s-app'].orValue('') in"
+        f" {listed(HOSTED_ONLY)}"
+    )
+    message = (
+        "a static pod does not pass for a hosted pod of the control plane: it may not have these labels (autarky's"
+        f" docs/security.md, policy {MIRRORS})"
+    )
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    conditions = {"by-a-kubelet": _A_KUBELET, "passes-for-a-hosted-pod": passes}
+    return policy(MIRRORS, [rule], conditions=conditions, validations=[(MAY, message)], namespace=SYSTEM)

@@ -52,6 +52,14 @@ def bootstrap_token(kubeconfig: bytes) -> str | None:
     return None if token is None else str(token)
 
 
+def embedded_certificate(kubeconfig: bytes) -> bytes | None:
+    """The certificate that stands in it, as PEM; None where there is none, or it cannot be read."""
+    try:
+        return base64.b64decode(json.loads(kubeconfig)["users"][0]["user"]["client-certificate-data"])
+    except (ValueError, LookupError, TypeError):
+        return None
+
+
 def _certificate_user(credentials: Credentials, certificate: str) -> dict[str, str]:
     return {
         "client-certificate-data": _base64(credentials[f"{certificate}.crt"]),

@@ -21,7 +21,7 @@ from typing import Literal
 
 from autarky import places
 from autarky.errors import UserError
-from autarky.model.cluster import Cluster, Node
+from autarky.model.cluster import MOST_DAYS, Cluster, Node
 from autarky.model.files import CertSpec
 from autarky.render import nllb, pods
 from autarky.render.certificates import (
@@ -177,7 +177,7 @@ def told(obj: Object) -> Plan:
     data = obj.get("data") or {}
     try:
         more = json.loads(data.get(NAMES_KEY) or "[]")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"ConfigMap {SYSTEM}/{CONFIG_MAP}: {error}", fix="delete it and run `autarky up`") from error
     if not isinstance(more, list):
         more = []
@@ -200,7 +200,7 @@ def read(text: str) -> Plan:
     """What `written` wrote. UserError where it cannot be understood: nothing is issued by half a plan."""
     try:
         return _plan(json.loads(text))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
             f"the plan of the leaf certificates cannot be understood: {error!r}",
             where=f"ConfigMap {SYSTEM}/{CONFIG_MAP}, or {places.LEAVES_PLAN}",
@@ -210,7 +210,7 @@ def read(text: str) -> Plan:
 
 def _plan(document: Mapping[str, object]) -> Plan:
     life, algorithm, names = document["lifeSeconds"], document["keyAlgorithm"], document["names"]
-    if not isinstance(life, int) or isinstance(life, bool) or life < 60:
+    if not isinstance(life, int) or isinstance(life, bool) or not 60 <= life <= MOST_DAYS * 86400:
         raise ValueError(f"a life of {life} seconds")
     if not isinstance(names, list) or not all(is_name(name) for name in names):
         raise ValueError(f"names {names}")

@@ -5,6 +5,9 @@ nodes, hosted or standby; on control nodes `127.0.0.1:2378` leads to the healthy
 port and its client certificate exist on control nodes only: on a worker they would be root over all
 Secrets. A loopback port tells in plain HTTP which servers are held for healthy, and which configuration runs.
 
+Danger: whoever reaches a control node may open connections to `*:6443` and say nothing. HAProxy that has as many as it
+may have accepts on no port at all, so each kind of client has a bound of its own, and what is left is etcd's.
+
 Contract: the configuration follows from a `Balancer` alone, and holds it in its first line, so that it is its own
 cache: at boot HAProxy needs nobody, and whoever renders it anew knows what it was made of.
 """
@@ -76,11 +79,24 @@ and its clients connect again. Not soon: a write that an API server has just sen
 goes. In ten times there and back of a control node, each of which costs about five reloads, that were 2 of 12,000
 writes where ten reloads were the most, and 1 of 9,300 with forty."""
 
+MOST = 8000
+"""Connections at the same time, of two descriptors each: within the limit that systemd gives (524288), and within
+20000. A host that allows less has fewer, and HAProxy says so. Memory: 2.4 KB each while they are silent."""
+MOST_OUTSIDE, MOST_INSIDE, MOST_HEALTH = 3000, 2000, 500
+"""By `*:6443`, by `127.0.0.1:6443`, by the health port. The other 2,500 are for etcd, which has no bound of its own: an
+API server has some seventy, and one more for each custom resource."""
+MOST_OF_ONE_SOURCE = 500
+"""By `*:6443`. All pods of another node come with that node's address: 110 pods may have four each. So do all people
+behind one NAT or one load balancer: a kubectl, or a client that watches a hundred things by HTTP/2, has one. It takes
+six sources to use up what is there for the outside."""
+HEALTH_SECONDS = 5
+"""Who asks the health port says at once what. Any user of the host may connect to it."""
+
 # timeouts: a watch may be silent for long; HTTP/2 clients ping every 30 s, so an hour ends only dead sessions.
-# maxconn: within the descriptor limit of a small host (two per session), so that no raised limit is needed.
 _HEAD = f"""\
 global
-    maxconn 4000
+    maxconn {MOST}
+    no strict-limits
     log stdout format raw daemon notice
     mworker-max-reloads {MOST_RELOADS}
     lua-load {_MOUNTED}/servers.lua
@@ -184,7 +200,7 @@ def of_cluster(cluster: Cluster, node: Node) -> Balancer:
 
 def config(balancer: Balancer) -> str:
     """The whole configuration of one node's load balancer."""
-    sections = [_HEAD, _api_frontend(balancer), _ready(balancer), _alive(balancer), _last_resort(balancer)]
+    sections = [_HEAD, _api_frontends(balancer), _ready(balancer), _alive(balancer), _last_resort(balancer)]
     if balancer.etcd:
         sections.append(_etcd(balancer))
     made_of = asdict(balancer)
@@ -226,11 +242,32 @@ def parse(text: str) -> Balancer | None:
         return None
 
 
-def _api_frontend(balancer: Balancer) -> str:
-    address = "" if balancer.control_node else LOOPBACK
+def _api_frontends(balancer: Balancer) -> str:
+    """The node itself has a frontend of its own: whatever others do, it reaches the API. (Of two sockets that fit, the
+    kernel takes the one that is bound to the address.)"""
+    frontends = _api_frontend("api", LOOPBACK, MOST_INSIDE, "")
+    if balancer.control_node:
+        frontends += _api_frontend("api-outside", "", MOST_OUTSIDE, _STRANGERS)
+    return frontends
+
+
+# These may be anybody. An API server would wait for 32 s for one that says nothing: it does not hear of a connection
+# before the client has begun with TLS, for which there is as much time as for the hold. (Whoever is late with it is
+# held for less.) The table has room for more sources than there are connections, so none is forgotten.
+_STRANGERS = f"""\
+    stick-table type ip size {2 * MOST_OUTSIDE} expire 1m store conn_cur
+    tcp-request connection track-sc0 src
+    tcp-request connection reject if {{ sc0_conn_cur gt {MOST_OF_ONE_SOURCE} }}
+    tcp-request content reject unless {{ req.ssl_hello_type 1 }}
+"""
+
+
+def _api_frontend(name: str, address: str, most: int, before: str) -> str:
     return (
-        "frontend api\n"
+        f"frontend {name}\n"
         f"    bind {address}:{ports.NLLB_API}\n"
+        f"    maxconn {most}\n"
+        f"{before}"
         f"{_hold('ready', HELD_SECONDS)}"
         "    use_backend ready if { nbsrv(ready) ge 1 }\n"
         "    use_backend alive if { nbsrv(alive) ge 1 }\n"
@@ -322,6 +359,7 @@ def _health_frontend(balancer: Balancer, name: str) -> str:
     """GET /SERVER answers 200 while that API server is ready and so takes new connections, else 503;
     GET /alive/SERVER while it is alive, for whoever asks why; GET /etcd/NAME while that member serves."""
     lines = [f"frontend health\n    mode http\n    bind 127.0.0.1:{ports.NLLB_HEALTH}\n"]
+    lines.append(f"    maxconn {MOST_HEALTH}\n    timeout client {HEALTH_SECONDS}s\n")
     for path, server in _held_for_healthy(balancer):
         lines.append(f"    http-request return status 200 if {{ path /{path} }} {{ srv_is_up({server}) }}\n")
     answer = f"status 200 content-type text/plain string {name}"

@@ -11,7 +11,7 @@ import base64
 from autarky.decide.approval import CLIENT_SIGNER, SERVING_SIGNER
 from autarky.model import ports
 from autarky.render import node, pods
-from autarky.render.access import INVENTORY
+from autarky.render.access import INVENTORY, RENEWALS
 from autarky.render.addons import KUBE_PROXY
 from autarky.render.api_server import COMPONENT as API_SERVER
 from autarky.render.control_nodes import AUTHORITIES, RECORD, authority_key
@@ -116,6 +116,9 @@ def _in_the_cluster() -> list[Object]:
             ["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
             [*WATCH, "create"],
         ),
+        # Making one with a parameter takes the right to read every object that may be one, and the API server asks for
+        # it by the name "*", which no object can have: this reads nothing, and is no right to all ConfigMaps.
+        _rule("", ["configmaps"], ["get"], ["*"]),
     ]
 
 
@@ -151,18 +154,18 @@ def _in_the_system_namespace() -> list[Object]:
         _rule("apps", ["deployments"], ["patch", "delete"], [GUARD]),
         _rule("policy", ["poddisruptionbudgets"], [*WATCH, "patch", "delete"], [GUARD]),
         _rule("", ["configmaps"], ["update", "delete"], retired),
-        # Which nodes may join.
-        _rule("", ["configmaps"], ["list", "watch"], [INVENTORY]),
+        # Which nodes may join, and which credentials they may come back with. (A list by name is of one object.)
+        _rule("", ["configmaps"], ["list", "watch"], [INVENTORY, RENEWALS]),
         # Which nodes are control nodes, in case their Nodes are deleted; what their agents may read meanwhile.
         # (Nobody can give rights here that they have not themselves.)
-        _rule("", ["configmaps"], ["list", "watch", "update"], [RECORD]),
+        _rule("", ["configmaps"], ["list", "watch", "update", "delete"], [RECORD]),
         _rule(_RBAC, ["roles", "rolebindings"], ["get", "create", "patch", "delete"]),
         # What the certificates of the API servers must name (`create` knows no names, and is below).
         _rule("", ["configmaps"], ["list", "watch", "patch"], [CONFIG_MAP]),
         # Copies of what the last good templates name, whose names are hashes of their content; and the node
         # that a join token is for. Never listed. Created again where one is missing.
         _rule("", ["secrets", "configmaps"], ["get", "create"]),
-        _rule("", ["secrets"], ["update"], kept),
+        _rule("", ["secrets"], ["update", "delete"], kept),
     ]
 
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from autarky.decide.records import Record
 from autarky.engine.phase import Phase
 from autarky.phases.context import Context
 from autarky.phases.finish import WriteKubeconfig
-from autarky.phases.login import KeepFile, SignAdministrators
+from autarky.phases.login import CompareRecord, Fetched, KeepFile, SignAdministrators
 from autarky.ports import Host
 
 
-def phases(host: Host, ca: bytes, file: bytes) -> tuple[Phase[Context], ...]:
-    """host: a control node's. ca: the cluster's. file: its cluster file."""
-    return (SignAdministrators(host, ca), KeepFile(file), WriteKubeconfig())
+def phases(host: Host, fetched: Fetched, take: Callable[[Record], None]) -> tuple[Phase[Context], ...]:
+    """host: a control node's. take: puts another record of the cluster into the context."""
+    return (
+        SignAdministrators(host, fetched.ca),
+        CompareRecord(host.name, fetched, take),
+        KeepFile(),
+        WriteKubeconfig(),
+    )

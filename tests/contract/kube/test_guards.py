@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import dataclasses
 import itertools
 import json
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -17,15 +15,18 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from autarky.errors import ApiError
 from autarky.kube import KubeClient
-from autarky.net.http import Request
 from autarky.ports import Object
-from autarky.render import guards
+from autarky.render import guards, node, standby
 from autarky.render.access import inventory_with
-from autarky.render.guards import FLANNEL_USER, OPERATOR_USER, PUBLIC_IP, TUNNEL
+from autarky.render.etcd_members import GUARD, guard_budget
+from autarky.render.guards import FLANNEL_USER, PUBLIC_IP, TUNNEL
+from autarky.render.objects import agent_parts, parts
+from autarky.render.policies import OPERATOR_USER
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, WITHDRAWN
+from contract.acting import acting, is_refused, until
 from contract.servers import Server
+from fakes.clusters import a_cluster, inputs_of
 
 pytestmark = pytest.mark.contract
 
@@ -33,21 +34,6 @@ _RBAC = "rbac.authorization.k8s.io"
 _ADDRESSES = {"n1": "10.0.0.1", "w1": "10.0.0.4"}
 _MAC = '{"VNI":1,"VtepMAC":"96:0a:00:00:00:%02x"}'
 _FLANNEL_CONDITION = {"type": "NetworkUnavailable", "status": "False", "reason": "FlannelIsUp", "message": "up"}
-
-
-class As(KubeClient):
-    """A client that says whom it acts as; `node`: that its token is of a pod on that node."""
-
-    user = group = node = ""
-
-    def _authorized(self, request: Request) -> Request:
-        says = {"impersonate-user": self.user}
-        if self.group:
-            says["impersonate-group"] = self.group
-        if self.node:
-            says["impersonate-extra-authentication.kubernetes.io%2fnode-name"] = self.node
-        authorized = super()._authorized(request)
-        return dataclasses.replace(authorized, headers={**authorized.headers, **says})
 
 
 class Clients:
@@ -58,10 +44,7 @@ class Clients:
 
     def _as(self, user: str, group: str = "", node: str = "") -> KubeClient:
         if (user, group, node) not in self._made:
-            pair, ca = self.server.pki.read("super-admin"), self.server.pki.files()["ca.crt"]
-            client = As([self.server.url], ca_pem=ca, client_cert_pem=pair.certificate, client_key_pem=pair.key)
-            client.user, client.group, client.node = user, group, node
-            self._made[user, group, node] = client
+            self._made[user, group, node] = acting(self.server, user, group, node)
         return self._made[user, group, node]
 
     def kubelet(self, node: str) -> KubeClient:
@@ -118,6 +101,7 @@ async def _begin_anew(clients: Clients) -> None:
         await clients.admin.delete("v1", "Node", name)
     for number, name in enumerate(_ADDRESSES):
         await clients.admin.create(_node(name, annotations={TUNNEL: _MAC % number}))
+    await _until_they_are_in_force(clients)
 
 
 async def _guard(clients: Clients) -> None:
@@ -136,8 +120,6 @@ async def _guard(clients: Clients) -> None:
     }
     for obj in (role, binding, *guards.objects()):
         await admin.apply(obj, manager="test")
-    await _begin_anew(clients)
-    await _until_they_are_in_force(clients)
 
 
 def _inventory() -> dict[str, str]:
@@ -149,35 +131,39 @@ def _node(name: str, **metadata: Any) -> Object:
 
 
 async def _until_they_are_in_force(clients: Clients) -> None:
-    deadline, numbers = time.monotonic() + 20, itertools.count(1)
-    tries = (
-        lambda: _changes(clients.stranger(), "n1", labels={CONTROL_PLANE_FACT: f"x{next(numbers)}"}),
-        lambda: _changes(clients.flannel("n1"), "w1", annotations={PUBLIC_IP: f"10.9.0.{next(numbers)}"}),
-        lambda: _changes(clients.stranger(), "n1", annotations={PUBLIC_IP: f"10.9.0.{next(numbers)}"}),
-        lambda: _changes(clients.stranger(), "n1", annotations={TUNNEL: f"x{next(numbers)}"}),
-        lambda: clients.stranger().create(_token("aaaaaa")),
-        lambda: clients.kubelet("w9").create(_node("w9")),
-    )
-    for one in tries:
-        while not await _is_refused(one()):
-            await clients.admin.delete("v1", "Secret", "bootstrap-token-aaaaaa", "kube-system")
-            await clients.admin.delete("v1", "Node", "w9")
-            assert time.monotonic() < deadline, "the policies are not in force after 20 s"
-            await asyncio.sleep(0.2)
+    """The policies, and what they compare with: the API server hears of both by watches of its own."""
+    stranger, numbers = clients.stranger(), itertools.count(1)
+    tries: dict[str, Callable[[], Awaitable[Any]]] = {
+        guards.ORDERS: lambda: _changes(stranger, "n1", labels={CONTROL_PLANE_FACT: f"x{next(numbers)}"}),
+        guards.FLANNEL_REPORT: lambda: _changes(clients.flannel("n1"), "w1", annotations={PUBLIC_IP: None}),
+        guards.ADDRESSES: lambda: _changes(stranger, "n1", annotations={PUBLIC_IP: f"10.9.0.{next(numbers)}"}),
+        guards.TUNNELS: lambda: _changes(stranger, "w1", annotations={TUNNEL: _MAC % 0}),
+        guards.TOKENS: lambda: stranger.create(_token("aaaaaa")),
+        guards.NODES: lambda: clients.kubelet("w9").create(_node("w9")),
+        guards.MIRRORS: lambda: clients.kubelet("w1").create(_mirror("tried", {"k8s-app": "kube-dns"})),
+    }
+    for policy, write in tries.items():
+
+        async def refuses(write: Callable[[], Awaitable[Any]] = write) -> bool:
+            if await is_refused(write()):
+                return True
+            await _undo(clients)
+            return False
+
+        await until(f"{policy} is in force", refuses)
+
+
+async def _undo(clients: Clients) -> None:
+    """What a try has written that was let through."""
+    await _changes(clients.admin, "n1", labels={CONTROL_PLANE_FACT: None}, annotations={PUBLIC_IP: None})
+    await _changes(clients.admin, "w1", annotations={TUNNEL: _MAC % 1})
+    await clients.admin.delete("v1", "Secret", "bootstrap-token-aaaaaa", "kube-system")
+    await clients.admin.delete("v1", "Node", "w9")
+    await clients.admin.delete("v1", "Pod", "tried", "kube-system", grace_seconds=0)
 
 
 def _changes(kube: KubeClient, node: str, *, sub: str | None = "status", **metadata: Any) -> Any:
     return kube.patch("v1", "Node", node, {"metadata": metadata}, subresource=sub)
-
-
-async def _is_refused(write: Any) -> bool:
-    try:
-        await write
-    except ApiError as error:
-        if error.status != 403:
-            raise
-        return True
-    return False
 
 
 def _request(name: str) -> Object:
@@ -205,6 +191,21 @@ def _token(identity: str) -> Object:
     }
 
 
+def _mirror(name: str, labels: dict[str, str], namespace: str = "kube-system") -> Object:
+    """As the kubelet of w1 shows a static pod."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": labels,
+            "annotations": {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.source": "file"},
+        },
+        "spec": {"nodeName": "w1", "hostNetwork": True, "containers": [{"name": "x", "image": "example.org/x:1"}]},
+    }
+
+
 ORDERS: dict[str, dict[str, Any]] = {
     "the fact": {"labels": {CONTROL_PLANE_FACT: ""}},
     "the wish": {"labels": {CONTROL_PLANE_WISH: ""}},
@@ -220,12 +221,12 @@ ORDERS: dict[str, dict[str, Any]] = {
 async def test_orders_on_a_node_are_for_administrators_and_the_operator(clients: Clients, sub: str | None) -> None:
     for what, metadata in ORDERS.items():
         for client in (clients.kubelet("w1"), clients.flannel("w1"), clients.stranger()):
-            assert await _is_refused(_changes(client, "w1", sub=sub, **metadata)), what
+            assert await is_refused(_changes(client, "w1", sub=sub, **metadata)), what
         gone = {part: dict.fromkeys(values) for part, values in metadata.items()}
         for client in (clients.admin, clients.operator()):
             await _changes(client, "w1", sub=sub, **metadata)
             if what != "leave":  # the node says when it has left
-                assert await _is_refused(_changes(clients.kubelet("w1"), "w1", sub=sub, **gone)), what
+                assert await is_refused(_changes(clients.kubelet("w1"), "w1", sub=sub, **gone)), what
             await _changes(client, "w1", sub=sub, **gone)
 
 
@@ -246,11 +247,11 @@ async def test_a_kubelet_reports_of_its_node_with_or_without_labels_and_annotati
 async def test_a_kubelet_ties_its_node_to_nothing_and_takes_no_pod_network(clients: Clients) -> None:
     owner = {"apiVersion": "v1", "kind": "Namespace", "name": "x", "uid": "5b2f1c0e-0000-4000-8000-000000000000"}
     kubelet = clients.kubelet("w1")
-    assert await _is_refused(_changes(kubelet, "w1", finalizers=["example.org/x"]))
-    assert await _is_refused(_changes(kubelet, "w1", ownerReferences=[owner]))
+    assert await is_refused(_changes(kubelet, "w1", finalizers=["example.org/x"]))
+    assert await is_refused(_changes(kubelet, "w1", ownerReferences=[owner]))
     await clients.admin.delete("v1", "Node", "w1")
     taken = {**_node("w1"), "spec": {"podCIDR": "10.244.0.0/24", "podCIDRs": ["10.244.0.0/24"]}}
-    assert await _is_refused(kubelet.create(taken))
+    assert await is_refused(kubelet.create(taken))
     await kubelet.create(_node("w1"))
 
 
@@ -263,27 +264,27 @@ async def test_flannel_reports_of_its_own_node_and_nothing_else_of_it(clients: C
     conditions = {"status": {"conditions": [ready, _FLANNEL_CONDITION]}}
     await flannel.patch("v1", "Node", "w1", conditions, subresource="status")
     for other in (clients.flannel("n1"), clients.flannel("")):
-        assert await _is_refused(_changes(other, "w1", annotations={PUBLIC_IP: None}))
+        assert await is_refused(_changes(other, "w1", annotations={PUBLIC_IP: None}))
     for metadata in (
         {"labels": {"example.org/a": "b"}},
         {"annotations": {"example.org/a": "b"}},
         {"annotations": {WITHDRAWN: "x"}},
         {"finalizers": ["example.org/x"]},
     ):
-        assert await _is_refused(_changes(flannel, "w1", **metadata)), metadata
+        assert await is_refused(_changes(flannel, "w1", **metadata)), metadata
     for status in (
         {"conditions": [{**ready, "status": "False"}, _FLANNEL_CONDITION]},
         {"conditions": [_FLANNEL_CONDITION]},
         {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]},
         {"capacity": {"cpu": "100"}},
     ):
-        assert await _is_refused(flannel.patch("v1", "Node", "w1", {"status": status}, subresource="status")), status
+        assert await is_refused(flannel.patch("v1", "Node", "w1", {"status": status}, subresource="status")), status
 
 
 async def test_flannels_public_address_is_that_of_the_join_inventory(clients: Clients) -> None:
     for client in (clients.flannel("w1"), clients.kubelet("w1")):
         for address in ("10.0.0.1", "10.0.0", "addresses", '10.0.0.4", "x', ""):
-            refused = await _is_refused(_changes(client, "w1", annotations={PUBLIC_IP: address}))
+            refused = await is_refused(_changes(client, "w1", annotations={PUBLIC_IP: address}))
             assert refused is (address != ""), address
         await _changes(client, "w1", annotations={PUBLIC_IP: "10.0.0.4"})
         await _changes(client, "w1", annotations={PUBLIC_IP: None})
@@ -292,7 +293,7 @@ async def test_flannels_public_address_is_that_of_the_join_inventory(clients: Cl
 async def test_a_tunnel_has_no_other_nodes_hardware_address(clients: Clients) -> None:
     for client in (clients.flannel("w1"), clients.kubelet("w1")):
         for said in (_MAC % 0, (_MAC % 0).upper(), (_MAC % 9).replace(":", ": "), "x"):
-            assert await _is_refused(_changes(client, "w1", annotations={TUNNEL: said})), said
+            assert await is_refused(_changes(client, "w1", annotations={TUNNEL: said})), said
         for said in (_MAC % 9, _MAC % 1):
             await _changes(client, "w1", annotations={TUNNEL: said})
 
@@ -300,9 +301,9 @@ async def test_a_tunnel_has_no_other_nodes_hardware_address(clients: Clients) ->
 async def test_join_tokens_are_made_by_who_may_update_the_control_plane(clients: Clients) -> None:
     await clients.admin.create(_token("bbbbbb"))
     for client in (clients.stranger(), clients.kubelet("w1")):
-        assert await _is_refused(client.create(_token("cccccc")))
+        assert await is_refused(client.create(_token("cccccc")))
         named = {"metadata": {"annotations": {"autarky.dev/node": "n1"}}}
-        assert await _is_refused(client.patch("v1", "Secret", "bootstrap-token-bbbbbb", named, namespace="kube-system"))
+        assert await is_refused(client.patch("v1", "Secret", "bootstrap-token-bbbbbb", named, namespace="kube-system"))
     other = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "other", "namespace": "kube-system"}}
     await clients.stranger().create(other)
     for name in ("other", "bootstrap-token-bbbbbb"):
@@ -319,10 +320,10 @@ async def test_a_node_that_the_inventory_lacks_creates_nothing_and_an_absent_inv
         "metadata": {"name": "w2", "namespace": "default"},
         "spec": {},
     }
-    assert await _is_refused(removed.create(_node("w2")))
-    assert await _is_refused(removed.create(lease))
+    assert await is_refused(removed.create(_node("w2")))
+    assert await is_refused(removed.create(lease))
     for user in (removed, clients.returning("w2")):
-        assert await _is_refused(user.create(_request("w2")))
+        assert await is_refused(user.create(_request("w2")))
     for number, user in enumerate((clients.kubelet("w1"), clients.returning("w1"))):
         await user.create(_request(f"w1-{number}"))
         await clients.admin.delete("certificates.k8s.io/v1", "CertificateSigningRequest", f"w1-{number}")
@@ -331,14 +332,37 @@ async def test_a_node_that_the_inventory_lacks_creates_nothing_and_an_absent_inv
             await clients.admin.delete("v1", "ConfigMap", "autarky-join-inventory", "kube-system")
         else:
             await clients.admin.apply(inventory_with(data), manager="test")
-        await _eventually_allowed(removed.create, _node("w2"))
+        await until("who is not in an empty inventory is let in", lambda: _is_allowed(removed.create(_node("w2"))))
         await clients.admin.delete("v1", "Node", "w2")
     await _changes(removed, "w1", annotations={PUBLIC_IP: "10.0.0.7"})
 
 
-async def _eventually_allowed(create: Any, obj: Object) -> None:
-    """The API server hears of a change of the inventory by its watch."""
-    deadline = time.monotonic() + 10
-    while await _is_refused(create(obj)):
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.1)
+async def test_no_mirror_pod_in_kube_system_passes_for_a_hosted_pod(clients: Clients) -> None:
+    """All that a disruption budget of ours selects."""
+    inputs = inputs_of(a_cluster())
+    rendered = [obj for part in (*parts(inputs), *agent_parts(inputs)) for obj in part.objects]
+    hosted = [obj for obj in rendered if obj["kind"] == "PodDisruptionBudget"]
+    selected = [budget["spec"]["selector"]["matchLabels"] for budget in (*hosted, guard_budget(1))]
+    assert {labels["k8s-app"] for labels in selected} >= {"kube-scheduler", "autarky-operator", "kube-dns", GUARD}
+    kubelet = clients.kubelet("w1")
+    for labels in (*selected, {"autarky.dev/slot": "hosted"}):
+        assert await is_refused(kubelet.create(_mirror("passes", {**labels, "x": "y"}))), labels
+    elsewhere = _mirror("passes", {"k8s-app": "kube-dns", "autarky.dev/slot": "hosted"}, "default")
+    for client, pod in ((kubelet, elsewhere), (clients.stranger(), _mirror("passes", {"k8s-app": "kube-dns"}))):
+        await client.create(pod)
+        await clients.admin.delete("v1", "Pod", "passes", pod["metadata"]["namespace"], grace_seconds=0)
+
+
+async def test_every_static_pod_of_ours_has_its_mirror_pod(clients: Clients) -> None:
+    inputs = inputs_of(a_cluster())
+    [n1] = inputs.cluster.nodes
+    manifests = [file.content for part in (node.static_pods, node.agent_pod) for file in part(inputs, n1).values()]
+    manifests += [standby.revision(inputs, name).files[-1].content for name in standby.COMPONENTS]
+    assert len(manifests) > 5
+    for content in manifests:
+        await clients.kubelet("w1").create(_mirror("ours", json.loads(content)["metadata"]["labels"]))
+        await clients.admin.delete("v1", "Pod", "ours", "kube-system", grace_seconds=0)
+
+
+async def _is_allowed(write: Awaitable[Any]) -> bool:
+    return not await is_refused(write)

@@ -10,7 +10,6 @@ import pytest
 
 from autarky.agents.node.clock_watch import ClockWatch
 from autarky.model.endpoint import Endpoint
-from autarky.net.tls import client_context
 from autarky.render.values import WITHDRAWN
 from fakes.kube import FakeKube
 from fakes.web import HANG, Web, answer, certificates
@@ -36,7 +35,8 @@ class Scene:
         self.elsewhere = OtherServer()
         self.elsewhere.outage = "connection refused"
 
-    def _through(self, servers: Sequence[str]) -> OtherServer:
+    def _through(self, servers: Sequence[str], *, check_dates: bool) -> OtherServer:
+        assert not check_dates, "the verdict is told by a clock that takes every certificate for expired"
         assert all(server.startswith("https://127.0.0.1:") for server in servers)
         return self.elsewhere
 
@@ -58,7 +58,7 @@ class Scene:
                 self.kube,
                 self.clock,
                 lambda _, sentence: self.said.append(sentence),
-                client_context(trusted, check_dates=False),
+                trusted,
                 lambda: others,
                 lambda: self.node if self.seen else None,
                 self._through,

@@ -8,15 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autarky.agents.good_revision import content_of, revision_of
 from autarky.agents.node import slots_on_disk
 from autarky.agents.node.follower import RETRY_SECONDS, Follower
+from autarky.agents.operator.last_good import collect
+from autarky.decide.failures import Record
 from autarky.decide.following import FOLLOW_SECONDS
 from autarky.decide.level_3_told import Told
 from autarky.decide.slots import Health, Slot
 from autarky.errors import ApiError
 from autarky.ports import Object
+from autarky.render.checkpoint import references
+from autarky.render.checkpoint.references import TOKEN_DIRECTORY
 from autarky.render.values import SYSTEM, immutable_secret
 from fakes.kube import FakeKube
 from unit.agents.disks import Disk, HandClock, a_disk
@@ -70,15 +76,19 @@ class Scene:
     def told_of(self, _component: str) -> Told:
         return self.told
 
-    def deploys(self, image: str) -> Object:
-        pod = a_pod(container={"image": image}, volumes=[VOLUME])
+    def deploys(self, image: str, *volumes: Object, **container: Any) -> Object:
+        pod = a_pod(container={"image": image, **container}, volumes=[VOLUME, *volumes])
         template = {"metadata": {"labels": {}}, "spec": pod["spec"]}
         meta = {"name": SCHEDULER, "namespace": SYSTEM}
         self.kube.put({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": {"template": template}})
         return template
 
-    def was_seen_to_lead(self, template: Object) -> None:
-        self.told = Told((), revision_of(template), content_of([SECRET]))
+    async def was_seen_to_lead(self, template: Object) -> None:
+        """As the operator keeps and tells it."""
+        good = revision_of(template)
+        kept = await collect(self.kube, Record(good=good), template)
+        self.told = Told((), good, content_of(template, kept.objects))
+        self.kube.read.clear()
 
     async def passes(self, seconds: float, hosted: Health = Health.ABSENT) -> None:
         """A round every ten seconds, the first at once."""
@@ -119,7 +129,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 async def test_it_becomes_a_copy_of_the_last_good_revision_and_of_the_next(scene: Scene) -> None:
     for image in ("one", "two", "three"):
-        scene.was_seen_to_lead(scene.deploys(image))
+        await scene.was_seen_to_lead(scene.deploys(image))
         await scene.passes(FOLLOW_SECONDS)
         assert f'"{image}"' in scene.pod
     [key] = (scene.disk.root / "standby" / SCHEDULER / "current" / "files").rglob("kubeconfig")
@@ -131,13 +141,13 @@ async def test_it_becomes_a_copy_of_the_last_good_revision_and_of_the_next(scene
 
 
 async def test_it_is_read_once_for_each_good_revision(scene: Scene) -> None:
-    scene.was_seen_to_lead(scene.deploys("one"))
+    await scene.was_seen_to_lead(scene.deploys("one"))
     await scene.passes(FOLLOW_SECONDS + 600)
     assert scene.kube.read == [f"Deployment {SCHEDULER}", f"Secret {SECRET['metadata']['name']}"]
 
 
 async def test_what_is_on_trial_is_not_followed(scene: Scene) -> None:
-    scene.was_seen_to_lead(scene.deploys("one"))
+    await scene.was_seen_to_lead(scene.deploys("one"))
     scene.deploys("on trial")
     await scene.passes(FOLLOW_SECONDS + 100)
     assert scene.current == "first"
@@ -148,7 +158,7 @@ async def test_what_is_on_trial_is_not_followed(scene: Scene) -> None:
 
 
 async def test_content_that_has_changed_since_is_not_followed(scene: Scene) -> None:
-    scene.was_seen_to_lead(scene.deploys("one"))
+    await scene.was_seen_to_lead(scene.deploys("one"))
     scene.kube.put({**SECRET, "data": {"kubeconfig": "b3RoZXI="}})
     await scene.passes(FOLLOW_SECONDS + 100)
     assert scene.current == "first"
@@ -156,8 +166,8 @@ async def test_content_that_has_changed_since_is_not_followed(scene: Scene) -> N
 
 
 async def test_without_the_operators_leave_it_waits(scene: Scene) -> None:
+    await scene.was_seen_to_lead(scene.deploys("one"))
     scene.kube.forbidden = True
-    scene.was_seen_to_lead(scene.deploys("one"))
     await scene.passes(FOLLOW_SECONDS)
     assert scene.current == "first"
     assert "leave to read it is not there yet" in scene.said[-1]
@@ -167,7 +177,7 @@ async def test_without_the_operators_leave_it_waits(scene: Scene) -> None:
 
 
 async def test_a_ready_hosted_pod_is_left_to_its_checkpoint(scene: Scene) -> None:
-    scene.was_seen_to_lead(scene.deploys("one"))
+    await scene.was_seen_to_lead(scene.deploys("one"))
     await scene.passes(FOLLOW_SECONDS + 100, Health.READY)
     assert scene.kube.read == []
     assert scene.current == "first"
@@ -177,3 +187,106 @@ async def test_while_no_revision_is_known_to_be_good_nothing_is_read(scene: Scen
     scene.deploys("one")
     await scene.passes(FOLLOW_SECONDS + 100)
     assert scene.kube.read == []
+
+
+# --- what a template may go without ------------------------------------------------------------------------------
+
+
+def mentions(place: str, kind: str, name: str, *, optional: bool | None) -> tuple[list[Object], Object]:
+    """The volumes and what is more in the container of a template that mentions it there."""
+    said = {} if optional is None else {"optional": optional}
+    small = kind[0].lower() + kind[1:]
+    named = {"name": name, **said}
+    match place:
+        case "volume":
+            return [{"name": f"of-{name}", small: {"secretName": name, **said} if kind == "Secret" else named}], {}
+        case "projected":
+            return [{"name": f"in-{name}", "projected": {"sources": [{small: named}]}}], {}
+        case "token":  # as a user may write down what admission adds to pods
+            sources = [{"serviceAccountToken": {"path": "token"}}, {small: named}]
+            mount = {"name": f"token-{name}", "mountPath": TOKEN_DIRECTORY}
+            return [{"name": f"token-{name}", "projected": {"sources": sources}}], {"volumeMounts": [mount]}
+        case "envFrom":
+            return [], {"envFrom": [{f"{small}Ref": named}]}
+        case _:
+            return [], {"env": [{"name": "E", "valueFrom": {f"{small}KeyRef": {**named, "key": "k"}}}]}
+
+
+MENTIONS = st.tuples(
+    st.sampled_from(["volume", "projected", "token", "envFrom", "env"]),
+    st.sampled_from(["Secret", "ConfigMap"]),
+    st.sampled_from(["a", "b"]),
+    st.sampled_from([None, False, True]),
+)
+
+
+@given(st.lists(MENTIONS, max_size=4), st.sets(st.sampled_from(["a", "b"])))
+async def test_operator_and_follower_name_the_same_content_alike(
+    mentioned: list[tuple[str, str, str, bool | None]], optional_there: set[str]
+) -> None:
+    """Whatever a template mentions, where and how often, and whether what it may go without is there."""
+    kube = FakeKube()
+    spec: Object = {"containers": [], "volumes": []}
+    needed = {(kind, name) for _, kind, name, optional in mentioned if not optional}
+    for number, (place, kind, name, optional) in enumerate(mentioned):
+        volumes, more = mentions(place, kind, name, optional=optional)
+        spec["volumes"] += [{**one, "name": f"{one['name']}-{number}"} for one in volumes]
+        mounts = [{**one, "name": f"{one['name']}-{number}"} for one in more.pop("volumeMounts", [])]
+        spec["containers"].append({"name": f"c{number}", "volumeMounts": mounts, **more})
+        if (kind, name) in needed or name in optional_there:
+            meta = {"name": name, "namespace": SYSTEM}
+            kube.put({"apiVersion": "v1", "kind": kind, "metadata": meta, "data": {"k": "dg=="}})
+    template = {"metadata": {}, "spec": spec}
+    kept = await collect(kube, Record(), template)
+    read = [await kube.get("v1", one.kind, one.name, SYSTEM) for one in references(template)]
+    assert content_of(template, kept.objects) == content_of(template, [obj for obj in read if obj is not None])
+
+
+@pytest.mark.parametrize("kind", ["Secret", "ConfigMap"])
+async def test_a_template_that_may_go_without_something_that_is_there_is_followed(scene: Scene, kind: str) -> None:
+    meta = {"name": "more", "namespace": SYSTEM}
+    scene.kube.put({"apiVersion": "v1", "kind": kind, "metadata": meta, "data": {"k": "dg=="}})
+    [volume], _ = mentions("volume", kind, "more", optional=True)
+    await scene.was_seen_to_lead(scene.deploys("one", volume))
+    await scene.passes(FOLLOW_SECONDS)
+    assert '"one"' in scene.pod
+    assert scene.follower.refused == ""
+
+
+# --- what is refused ---------------------------------------------------------------------------------------------
+
+
+async def test_that_a_good_revision_can_be_no_standby_is_told_until_it_can_be_one(scene: Scene) -> None:
+    _, in_environment = mentions("env", "Secret", SECRET["metadata"]["name"], optional=False)
+    await scene.was_seen_to_lead(scene.deploys("one", **in_environment))
+    await scene.passes(FOLLOW_SECONDS - 10)
+    assert scene.follower.refused == ""
+    await scene.passes(10)
+    assert "would show the Secret" in scene.follower.refused
+    await scene.passes(50, Health.UNKNOWN)
+    assert "would show the Secret" in scene.follower.refused, "an outage of the API mends nothing"
+    await scene.was_seen_to_lead(scene.deploys("two"))
+    await scene.passes(FOLLOW_SECONDS)
+    assert scene.follower.refused == ""
+
+
+async def test_content_that_has_changed_is_told_and_what_is_on_trial_is_not(scene: Scene) -> None:
+    await scene.was_seen_to_lead(scene.deploys("one"))
+    scene.deploys("on trial")
+    await scene.passes(FOLLOW_SECONDS + 100)
+    assert scene.follower.refused == ""
+    scene.deploys("one")
+    scene.kube.put({**SECRET, "data": {"kubeconfig": "b3RoZXI="}})
+    await scene.passes(RETRY_SECONDS)
+    assert "not what they were" in scene.follower.refused
+
+
+@pytest.mark.parametrize(("wanted", "hosted"), [(Slot.HOSTED, Health.READY), (Slot.STANDBY, Health.ABSENT)])
+async def test_where_nothing_is_followed_nothing_is_refused(scene: Scene, wanted: Slot, hosted: Health) -> None:
+    scene.kube.forbidden = False
+    await scene.was_seen_to_lead(scene.deploys("one"))
+    scene.kube.forbidden = True
+    await scene.passes(FOLLOW_SECONDS)
+    assert "leave to read it" in scene.follower.refused
+    await scene.follower.round(wanted, hosted)
+    assert scene.follower.refused == ""

@@ -30,6 +30,7 @@ from autarky.render import leaves
 from autarky.render.certificates import authorities, certificate_specs
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
+from unit.pki.damage import flipped, unforeseen_by_a_reader_of_values
 
 NOW = datetime(2027, 3, 1, 12, tzinfo=UTC)
 CLUSTER = a_cluster(controls=1, workers=1)
@@ -88,7 +89,7 @@ class Scene:
 
     def round_after(self, seconds: float) -> None:
         self.clock.now += timedelta(seconds=seconds)
-        self.keeping.round()
+        self.keeping.look()
 
     @property
     def all(self) -> dict[str, bytes]:
@@ -112,7 +113,7 @@ def cas(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def scene(cas: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     monkeypatch.setattr(leaves, "GROUP", os.getgid())
     scene = Scene(tmp_path, cas)
-    scene.keeping.round()
+    scene.keeping.look()
     return scene
 
 
@@ -164,7 +165,7 @@ def test_a_cluster_that_was_off_for_longer_than_its_leaves_live_renews_them_all_
     first = scene.all
     scene.clock.now += timedelta(days=30)
     scene.begin()
-    scene.keeping.round()
+    scene.keeping.look()
     assert all(scene.all[path] != first[path] for path in first)
     assert min(ends(scene.all).values()) > scene.clock.now
 
@@ -185,7 +186,7 @@ def test_directories_that_somebody_else_has_made_or_opened_become_as_they_should
     for wrong in (0o755, 0o700, 0o777):
         for path in wanted:
             path.chmod(wrong)
-        scene.keeping.round()
+        scene.keeping.look()
         assert {path: stat.S_IMODE(path.stat().st_mode) for path in wanted} == wanted
     assert stat.S_IMODE((scene.root / "etc/kubernetes/pki").stat().st_mode) == 0o755, "the CA is for all to read"
     assert scene.all == before
@@ -197,7 +198,7 @@ def test_directories_that_somebody_else_has_made_or_opened_become_as_they_should
 
 def test_new_names_that_the_api_tells_are_in_the_serving_certificate_at_once_and_remembered(scene: Scene) -> None:
     scene.live = {"data": {**leaves.config_map(CLUSTER)["data"], leaves.NAMES_KEY: '["n2", "192.0.2.12"]'}}
-    scene.keeping.round()
+    scene.keeping.look()
     named = {
         str(name.value)
         for name in scene.serving().extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -206,7 +207,7 @@ def test_new_names_that_the_api_tells_are_in_the_serving_certificate_at_once_and
     scene.live = None
     serial = scene.serving().serial_number
     scene.begin()
-    scene.keeping.round()
+    scene.keeping.look()
     assert scene.serving().serial_number == serial, "with no API it is as it was known last"
 
 
@@ -241,13 +242,13 @@ def test_whatever_the_clock_says_nothing_is_renewed_in_a_loop_or_made_invalid(sc
     with no more than one renewal each."""
     for jump in days:
         scene.clock.now = NOW + timedelta(days=jump)
-        scene.keeping.round()
+        scene.keeping.look()
         after = scene.all
-        scene.keeping.round()
+        scene.keeping.look()
         assert scene.all == after
         assert all(certificate(pem).not_valid_before_utc <= NOW for pem in after.values())
     scene.clock.now = NOW
-    scene.keeping.round()
+    scene.keeping.look()
     assert not scene.keeping.trouble
     assert all(
         certificate(pem).not_valid_before_utc <= NOW < certificate(pem).not_valid_after_utc
@@ -263,7 +264,7 @@ def certificate(pem: bytes) -> x509.Certificate:
 def test_a_torn_file_is_issued_anew(scene: Scene, garbage: bytes) -> None:
     path = "var/lib/autarky/leaves/kube-scheduler/client.crt"
     scene.write(path, garbage)
-    scene.keeping.round()
+    scene.keeping.look()
     assert certificate(scene.all[path]).not_valid_after_utc > NOW
 
 
@@ -277,11 +278,103 @@ def test_any_bytes_in_any_file_end_no_loop_and_what_is_kept_is_whole_again(
     path = kept[number % len(kept)]
     before = path.read_bytes()
     path.write_bytes(content)
-    scene.keeping.round()
+    scene.keeping.look()
     if path.name == "leaves.json":
         assert "plan" in scene.keeping.trouble
         path.write_bytes(before)
-        scene.keeping.round()
+        scene.keeping.look()
+    assert not scene.keeping.trouble
+
+
+@pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
+@pytest.mark.parametrize("end", ["crt", "key"])
+def test_a_flipped_bit_that_no_reader_foresees_costs_one_renewal_and_no_other_leaf(scene: Scene, end: str) -> None:
+    """An algorithm that nobody knows, a version that there is none of: all leaves are due, and all are renewed."""
+    path = scene.root / f"var/lib/autarky/leaves/kube-apiserver/apiserver.{end}"
+    unforeseen = list(unforeseen_by_a_reader_of_values(path.read_bytes()))
+    assert len(unforeseen) > 5
+    for damaged in unforeseen:
+        path.write_bytes(damaged)
+        before = scene.all
+        scene.clock.now += timedelta(seconds=LONGEST)
+        scene.begin()
+        scene.keeping.look()
+        assert not scene.keeping.trouble
+        assert all(scene.all[each] != before[each] for each in before)
+        read_pair(Pair(path.with_suffix(".crt").read_bytes(), path.with_suffix(".key").read_bytes()))
+
+
+@pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 40), st.integers(0, 2000), st.integers(0, 7))
+def test_any_flipped_bit_in_any_file_ends_no_loop_and_holds_up_no_other_leaf(
+    scene: Scene, number: int, place: int, bit: int
+) -> None:
+    """One of a CA or of the kubelet is told of; what is kept is whole again."""
+    scene.write(CURRENT, (scene.root / "var/lib/autarky/nllb/etcd-client.pem").read_bytes())
+    files = [path for path in sorted(scene.root.rglob("*")) if path.is_file() and path.name != "leaves.json"]
+    path = files[number % len(files)]
+    whole = path.read_bytes()
+    path.write_bytes(flipped(whole, place % len(whole), bit))
+    before = scene.all
+    scene.clock.now += timedelta(seconds=LONGEST)
+    scene.begin()
+    scene.keeping.look()
+    if path.name.startswith(("ca.", "front-proxy-ca.")):
+        path.write_bytes(whole)
+        scene.keeping.look()
+    assert not scene.keeping.trouble
+    assert all(scene.all[each] != before[each] for each in before)
+
+
+def test_what_nobody_has_foreseen_at_one_leaf_is_told_and_holds_up_no_other(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, judge = scene.all, leaf_keeping.why_anew
+
+    def judges(wanted: Wanted, *others: Any) -> str | None:
+        if wanted.spec.name == "apiserver-n1":
+            raise RuntimeError("banana")
+        return judge(wanted, *others)
+
+    monkeypatch.setattr(leaf_keeping, "why_anew", judges)
+    scene.round_after(LONGEST)
+    assert scene.keeping.trouble.keys() == {"apiserver"}
+    assert "RuntimeError: banana" in scene.keeping.trouble["apiserver"]
+    assert [path for path in before if scene.all[path] == before[path]] == [
+        "var/lib/autarky/leaves/kube-apiserver/apiserver.crt"
+    ]
+
+
+@pytest.mark.parametrize("life", [10**15, 10**10, 10**40])
+async def test_a_life_that_no_certificate_has_is_told_and_ends_no_agent(scene: Scene, life: int) -> None:
+    """It may be on the disk already: then there is nothing to renew by until the API tells another one."""
+    plan = json.loads((scene.root / places.LEAVES_PLAN.lstrip("/")).read_text()) | {"lifeSeconds": life}
+    scene.live = {"data": {leaves.PLAN_KEY: json.dumps(plan)}}
+    scene.round_after(LIFE)
+    assert f"a life of {life} seconds" in scene.keeping.trouble.pop("plan")
+    assert not scene.keeping.trouble
+    assert min(ends(scene.all).values()) > scene.clock.now, "it goes on by the plan that it had"
+
+    scene.write(places.LEAVES_PLAN.lstrip("/"), json.dumps(plan).encode())
+    scene.begin()
+    scene.node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "n1"},
+        "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.11"}]},
+    }
+    scene.kube.put(scene.node)
+    scene.live = None
+    await scene.keeping.round()
+    live = await scene.kube.get("v1", "Node", "n1")
+    assert live is not None
+    told = certificates.read(live["metadata"])
+    assert told is not None
+    assert "a life of" in told.trouble["plan"]
+
+    scene.live = leaves.config_map(CLUSTER)
+    await scene.keeping.round()
     assert not scene.keeping.trouble
 
 
@@ -292,7 +385,7 @@ def test_a_plan_on_the_disk_that_is_torn_gives_way_to_what_the_api_tells(scene: 
         "metadata": {"name": "n1"},
         "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.11"}]},
     }
-    scene.keeping.round()
+    scene.keeping.look()
     assert not scene.keeping.trouble
 
 

@@ -197,7 +197,7 @@ def test_any_member_of_etcd_is_understood_or_left_alone(spec: Any, status: Any) 
     if understood.is_etcd_member(member):
         _wish(member)
         operator_etcd._existing(member)
-        operator_etcd._settled([member], etcd_wanted.Wanted((), (), None))
+        operator_etcd._settled([member], etcd_wanted.Wanted((), (), None), {})
 
 
 @pytest.mark.parametrize("level", understood.LEVELS)

@@ -323,6 +323,23 @@ def test_what_is_no_endpoint_is_refused(bad):
     assert "is not host:port" in problem(f"nodes: [{{name: n1}}]\ncontrolPlaneEndpoint: {bad}")
 
 
+# --- certificates -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["leafLifetime", "kubeletLifetime"])
+@pytest.mark.parametrize(
+    ("certificates", "expected"),
+    [
+        ("{%s: 5m}", "5m is too short"),
+        ("{%s: 87601h}", "outlives the CA's 3650 days"),
+        ("{caDirectory: /ca, %s: 876001h}", "876001h is too long | use 876000h or less"),
+        ("{caDirectory: /ca, %s: 9999999h}", "is too long"),
+    ],
+)
+def test_a_life_that_no_certificate_can_have_is_refused(key, certificates, expected):
+    assert expected in problem(f"nodes: [{{name: n1}}]\ncertificates: {certificates % key}")
+
+
 # --- etcd -------------------------------------------------------------------------------------------
 
 

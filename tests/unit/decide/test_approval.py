@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -104,6 +105,30 @@ def test_a_node_whose_certificate_has_expired_comes_back_with_the_credential_mad
     )
     assert verdict(coming_back("n1", by="n2")) is Verdict.DENY
     assert verdict(coming_back(groups=frozenset({"system:authenticated"}))) is Verdict.DENY
+
+
+@pytest.mark.parametrize(
+    ("good", "shown", "expected"),
+    [
+        ("aa", "aa", Verdict.APPROVE),
+        ("aa", "bb", Verdict.DENY),
+        ("", "aa", Verdict.DENY),
+        ("", None, Verdict.DENY),
+        ("aa", None, Verdict.WAIT),
+        (None, "bb", Verdict.APPROVE),
+        (None, None, Verdict.APPROVE),
+    ],
+)
+def test_only_the_credential_that_was_given_last_is_good_for_a_node_that_got_the_name_of_a_removed_one(
+    good: str | None, shown: str | None, expected: Verdict
+):
+    noted = {"n2": "cc"} | ({} if good is None else {"n1": good})
+    assert judge(replace(coming_back("n1"), credential=shown), INVENTORY, noted).verdict is expected
+
+
+def test_what_is_noted_of_lasting_credentials_is_asked_of_nothing_else():
+    for request in (joining("n1"), joining("n1", requestor="system:node:n1", token_node=None), serving("n1")):
+        assert judge(replace(request, credential="bb"), INVENTORY, {"n1": ""}).verdict is Verdict.APPROVE
 
 
 def test_the_credential_of_a_node_that_was_removed_is_worthless():

@@ -16,8 +16,6 @@ from unit.docs.documents import ROOT, anchors, blocks, documents, links, spans
 
 each_document = pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
 ARCHITECTURE = ROOT / "docs/architecture.md"
-METRICS_OF_KUBE_PROXY = 10249
-"""The one port that is not autarky's to choose or to check."""
 
 
 # --- links ----------------------------------------------------------------------------------------
@@ -187,5 +185,4 @@ def test_the_number_of_phases_is_that_of_up(document):
 def test_the_ports_are_those_of_the_code():
     table = ARCHITECTURE.read_text().partition("| port | what | where |\n")[2].partition("\n\n")[0]
     documented = {int(number) for row in table.splitlines() for number in re.findall(r"\d{4,}", row.split("|")[1])}
-    ours = {value for name, value in vars(ports).items() if name.isupper()}
-    assert documented == ours | {METRICS_OF_KUBE_PROXY}
+    assert documented == ports.ON_HOSTS

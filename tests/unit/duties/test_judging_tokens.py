@@ -52,8 +52,48 @@ async def test_a_token_is_good_for_its_node_until_that_has_joined(joined: bool):
     kube.put(csr_of("n2"))
     live = await kube.get(*certificates.CSR, "csr-x")
     assert live is not None
-    decision = await certificates.judge(kube, live, await certificates.read_inventory(kube))
+    decision = await certificates.judge(kube, live, await certificates.read_inventory(kube), {})
     assert decision.verdict is (Verdict.DENY if joined else Verdict.APPROVE), decision
+
+
+async def test_a_request_that_could_be_read_in_two_ways_is_denied_and_the_others_are_judged():
+    kube = FakeKube()
+    kube.put(access.inventory(CLUSTER))
+    kube.put(access.join_token(CLUSTER.node("n2"), "abcdef", "0123456789abcdef", "2030-01-01T00:00:00Z"))
+    own, foreign = (base64.b64decode(csr_of(node)["spec"]["request"]) for node in ("n2", "n1"))
+    two = csr_of("n2")
+    two["metadata"]["name"] = "csr-two"
+    two["spec"]["request"] = base64.b64encode(b"x" + own + foreign).decode()
+    kube.put(two)
+    kube.put(csr_of("n2"))
+    inventory = await certificates.read_inventory(kube)
+    judged = {
+        csr["metadata"]["name"]: await certificates.judge(kube, csr, inventory, {})
+        for csr in await kube.list(*certificates.CSR)
+    }
+    assert judged["csr-two"].verdict is Verdict.DENY
+    assert "not one PEM block" in judged["csr-two"].sentence
+    assert judged["csr-x"].verdict is Verdict.APPROVE
+    left = await kube.get(*certificates.CSR, "csr-two")
+    assert left is not None
+    assert [one["type"] for one in left["status"]["conditions"]] == ["Denied"]
+
+
+@pytest.mark.parametrize(
+    ("told", "read"),
+    [
+        (["X509SHA256=AB01"], "ab01"),
+        (["JTI=x", "X509SHA256=ab01"], "ab01"),
+        (["X509SHA256=ab01", "X509SHA256=ab02"], None),
+        (["JTI=ab01"], None),
+        ([], None),
+        (None, None),
+    ],
+)
+async def test_the_credential_is_what_the_api_server_says_of_it(told: list[str] | None, read: str | None):
+    csr = csr_of("n2")
+    csr["spec"]["extra"] = {"authentication.kubernetes.io/credential-id": told}
+    assert (await certificates.request_of(FakeKube(), csr, certificates.asked(csr))).credential == read
 
 
 def test_an_entry_of_the_inventory_that_cannot_be_understood_holds_up_its_own_node_only():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
@@ -10,8 +11,9 @@ import pytest
 
 from autarky.errors import ApiError, Conflict, Unreachable
 from autarky.kube import KubeClient
+from autarky.kube.client import LOG_LIMIT
 from autarky.ports import Object
-from fakes.web import CUT, Web, answer, certificates, chunked
+from fakes.web import CUT, HANG, Web, answer, certificates, chunked
 
 Connect = Callable[..., KubeClient]
 
@@ -50,6 +52,28 @@ async def connect() -> AsyncIterator[Connect]:
 async def watched(client: KubeClient) -> list[str]:
     async with aclosing(client.watch("v1", "Node")) as stream:
         return [found.object["metadata"]["name"] async for found in stream]
+
+
+# --- logs ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [HANG, b""], ids=["and hangs", "whole"])
+async def test_a_kubelet_that_gives_more_of_a_log_than_it_was_asked_for_is_not_heard_out(
+    connect: Connect, end: bytes
+) -> None:
+    line = b"x" * 1023 + b"\n"
+    async with Web([chunked(*[line] * (4 * LOG_LIMIT // len(line)), end=not end) + end]) as web, asyncio.timeout(20):
+        found = await connect(web).logs("kube-system", "x", tail=5)
+    assert len(found) == LOG_LIMIT
+    assert web.lines == [f"GET /api/v1/namespaces/kube-system/pods/x/log?limitBytes={LOG_LIMIT}&tailLines=5"]
+
+
+async def test_a_log_that_is_short_is_whole(connect: Connect) -> None:
+    async with Web([chunked(b"one\n", b"two\n"), status(404, "NotFound", "no such pod")]) as web:
+        client = connect(web)
+        assert await client.logs("kube-system", "x") == "one\ntwo\n"
+        with pytest.raises(ApiError, match="no such pod"):
+            await client.logs("kube-system", "x")
 
 
 # --- answers ---------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -40,8 +40,10 @@ class Runs:
 
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
-    def start(self, kube: FakeKube) -> Reflector:
-        reflector = Reflector(kube, LoopClock(), "v1", "ConfigMap", namespace="default", jitter=lambda: 1.0)
+    def start(self, kube: FakeKube, accepts: Callable[[Object], bool] = lambda _: True) -> Reflector:
+        reflector = Reflector(
+            kube, LoopClock(), "v1", "ConfigMap", namespace="default", accepts=accepts, jitter=lambda: 1.0
+        )
         self.tasks.append(asyncio.create_task(reflector.run(), name="reflector"))
         return reflector
 
@@ -130,6 +132,26 @@ async def test_a_watch_that_ends_at_its_time_goes_on_without_a_new_list(runs: Ru
     await asyncio.sleep(1)
     assert [version for _, version in kube.watches][:3] == ["100", "105", "110"]
     assert len(kube.lists) == 1
+
+
+async def test_what_is_not_accepted_counts_as_absent_whether_it_was_listed_or_came_later(runs: Runs) -> None:
+    kube = FakeKube()
+    for name, colour in (("listed", "odd"), ("well", "red"), ("turns", "red")):
+        await kube.create(config_map(name, colour=colour))
+    reflector = runs.start(kube, accepts=lambda obj: obj["data"]["colour"] != "odd")
+    await asyncio.sleep(1)
+    assert {name for _, name in reflector.items} == {"well", "turns"}
+    assert {name for _, name in reflector.refused} == {"listed"}
+    await kube.create(config_map("watched", colour="odd"))
+    await kube.patch("v1", "ConfigMap", "turns", {"data": {"colour": "odd"}}, namespace="default")
+    await asyncio.sleep(1)
+    assert {name for _, name in reflector.items} == {"well"}
+    assert {name for _, name in reflector.refused} == {"listed", "watched", "turns"}
+    await kube.patch("v1", "ConfigMap", "turns", {"data": {"colour": "red"}}, namespace="default")
+    await kube.delete("v1", "ConfigMap", "watched", "default")
+    await asyncio.sleep(1)
+    assert {name for _, name in reflector.items} == {"well", "turns"}
+    assert {name for _, name in reflector.refused} == {"listed"}
 
 
 async def test_a_quiet_collection_stays_young(runs: Runs) -> None:

@@ -9,11 +9,14 @@ import json
 import pytest
 from cryptography import x509
 
+from autarky.model.fingerprint import fingerprint
+from autarky.phases import forget
 from autarky.phases.admit import JUDGE_SECONDS, judging
 from autarky.phases.join import JoinNodes, StartJoining
+from autarky.phases.objects import ApplyParts
 from autarky.render import access
 from autarky.render import node as render_node
-from autarky.render.kubeconfig import bootstrap_kubeconfig, bootstrap_token
+from autarky.render.kubeconfig import bootstrap_kubeconfig, bootstrap_token, embedded_certificate
 from fakes.clusters import a_cluster
 from unit.phases.test_admit import joining, verdict
 
@@ -105,6 +108,71 @@ async def test_what_a_kubelet_can_come_back_with_is_given_once_and_to_nodes_of_e
     assert certificate.subject.rfc4514_string() == "CN=renew:node:n2,O=autarky:kubelet-renewals"
     ca = x509.load_pem_x509_certificate(context.pki.read("ca").certificate)
     assert certificate.not_valid_after_utc == ca.not_valid_after_utc
+
+
+async def noted(context):
+    found = await context.kube().get("v1", "ConfigMap", access.RENEWALS, "kube-system")
+    return (found or {}).get("data")
+
+
+def held_by(host):
+    return fingerprint(embedded_certificate(host.files[render_node.BOOTSTRAP_KUBECONFIG][0]))
+
+
+async def test_a_name_is_good_for_no_credential_before_the_inventory_has_it_and_then_for_the_one_that_was_given(
+    make_context, notes, admitted, monkeypatch
+):
+    context = make_context(CLUSTER)
+    applied = []
+
+    class Watched(ApplyParts):
+        async def run(self, context, progress):
+            applied.append(await noted(context))
+            await super().run(context, progress)
+
+    monkeypatch.setattr("autarky.phases.join.ApplyParts", Watched)
+    await StartJoining().run(context, notes)
+    assert applied == [{"n1": "", "n2": ""}]
+    await JoinNodes().run(context, notes)
+    first = held_by(context.host(WORKER))
+    assert await noted(context) == {"n1": "", "n2": first}
+    await StartJoining().run(context, notes)
+    assert await noted(context) == {"n1": "", "n2": first}
+
+    await forget.forget(context.kube(), "n2")
+    assert await noted(context) == {"n1": ""}
+    await StartJoining().run(context, notes)
+    assert await noted(context) == {"n1": "", "n2": ""}
+    await JoinNodes().run(context, notes)
+    assert held_by(context.host(WORKER)) != first
+    assert await noted(context) == {"n1": "", "n2": held_by(context.host(WORKER))}
+    assert not [sentence for sentence in await plan(JoinNodes(), context) if "expired" in sentence]
+
+
+async def test_the_credential_of_an_earlier_release_is_kept_and_noted(make_context, notes, admitted):
+    context = make_context(CLUSTER)
+    await StartJoining().run(context, notes)
+    await JoinNodes().run(context, notes)
+    host, before = context.host(WORKER), held_by(context.host(WORKER))
+    await context.kube().delete("v1", "ConfigMap", access.RENEWALS, "kube-system")
+    assert "note which credential n2 can renew an expired certificate with" in await plan(JoinNodes(), context)
+    await JoinNodes().run(context, notes)
+    assert held_by(host) == before
+    assert await noted(context) == {"n2": before}
+
+
+async def test_a_run_that_was_killed_before_the_host_had_its_credential_gives_another_one(
+    make_context, notes, admitted
+):
+    context = make_context(CLUSTER)
+    await StartJoining().run(context, notes)
+    await JoinNodes().run(context, notes)
+    host = context.host(WORKER)
+    lost = held_by(host)
+    del host.files[render_node.BOOTSTRAP_KUBECONFIG]
+    await JoinNodes().run(context, notes)
+    assert await noted(context) == {"n1": "", "n2": held_by(host)}
+    assert held_by(host) != lost
 
 
 async def test_a_kubelet_that_has_just_joined_is_started_anew_and_no_other(make_context, notes, admitted):

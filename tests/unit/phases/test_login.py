@@ -10,10 +10,10 @@ import pytest
 
 from autarky import places
 from autarky.config import default_cluster, dump, loads
-from autarky.engine.phase import Change
+from autarky.engine.phase import Change, Warn
 from autarky.errors import Conflict, Unreachable, UserError
 from autarky.payload import default_version, known_versions
-from autarky.phases import join, login
+from autarky.phases import login, renewals
 from autarky.phases.finish import WriteKubeconfig
 from autarky.phases.hosts import CheckHosts
 from autarky.phases.members import nodes_of
@@ -96,11 +96,11 @@ async def logged_in(first, make_context, directory):
     fetched = await login.fetch(host)
     context = make_context(THREE, hosts=first.machines.hosts)
     context.directory, context.pki, context.document = directory, PkiStore(directory / "pki"), first.document
-    known = nodes_of(fetched.nodes)
+    known = nodes_of(fetched.record.nodes)
     nodes = tuple(replace(node, founder=known[node.name].founder) for node in THREE.nodes)
-    context.cluster = replace(THREE, nodes=nodes)
-    for phase in phases(host, fetched.ca, b"{}"):
-        assert await phase.plan(context)
+    context.cluster, context.file_content = replace(THREE, nodes=nodes), b"{}"
+    for phase in phases(host, fetched, lambda _newer: pytest.fail("the host has the newest")):
+        assert await phase.plan(context) or phase.name == "compare-record"
         await phase.run(context, context.silence)
         assert not await phase.plan(context), f"{phase.name} once more changes nothing"
     return context
@@ -141,7 +141,7 @@ async def test_what_up_issues_after_login_is_signed_on_a_control_node(first, sec
 async def test_what_a_node_comes_back_with_is_signed_on_a_control_node_and_not_kept(first, second):
     await CheckHosts().plan(second)
     worker = second.cluster.node("n2") if len(second.cluster.nodes) > 1 else second.cluster.nodes[0]
-    await join._give_renewal(second, worker)
+    await renewals.give(second, worker)
     content = second.machines.hosts[worker.name].files[render_node.BOOTSTRAP_KUBECONFIG][0]
     assert bootstrap_token(content) is None
     assert not [name for name in written(second) if "renewal" in name]
@@ -159,9 +159,9 @@ async def test_a_record_has_nothing_of_the_machine_that_wrote_it_and_no_secret(f
     host = first.machines.hosts["n1"]
     content, mode = host.files[places.CLUSTER_RECORD]
     assert (b"PRIVATE" not in content, b"anna" not in content, mode) == (True, True, 0o600)
-    file, nodes = cluster_record.read(content)
-    assert loads(json.dumps(file), "record", default_version=default_version(), known_versions=known_versions())
-    assert [nodes[name]["founder"] for name in nodes] == [True, True, True, False]
+    found = cluster_record.read(content)
+    assert loads(json.dumps(found.file), "record", default_version=default_version(), known_versions=known_versions())
+    assert [node["founder"] for node in found.nodes.values()] == [True, True, True, False]
     keys, mode = host.files[places.CLUSTER_KEYS]
     assert mode == 0o600
     assert not {f"{name}.key" for name in ("admin", "super-admin", "ca")} & set(json.loads(keys))
@@ -179,6 +179,7 @@ async def test_the_api_has_the_record_and_the_fingerprint_too(first):
 async def test_a_node_that_was_removed_is_not_in_the_record_any_more(first, notes):
     await leave_files(first)
     first.machines.hosts["n2"].files[places.CLUSTER_RECORD] = (b"old", 0o600)
+    await CheckHosts().plan(first)
     phase = KeepRecord(first.cluster.node("n3"))
     assert [change.sentence for change in await phase.plan(first)] == [
         *(f"write {places.CLUSTER_RECORD} on {name}" for name in ("n1", "n2")),
@@ -186,8 +187,8 @@ async def test_a_node_that_was_removed_is_not_in_the_record_any_more(first, note
     ]
     await phase.run(first, notes)
     assert await phase.plan(first) == []
-    _, nodes = cluster_record.read(first.machines.hosts["n2"].files[places.CLUSTER_RECORD][0])
-    assert list(nodes) == ["n1", "n2", "n4"]
+    found = cluster_record.read(first.machines.hosts["n2"].files[places.CLUSTER_RECORD][0])
+    assert list(found.nodes) == ["n1", "n2", "n4"]
 
 
 async def test_a_file_that_was_kept_here_before_another_machine_applied_one_is_refused(first):
@@ -209,14 +210,48 @@ async def test_a_control_node_without_a_record_is_answered_for_by_the_api(first)
     host = first.machines.hosts["n1"]
     del host.files[places.CLUSTER_RECORD]
     fetched = await login.fetch(host)
-    assert fetched.document is None
+    assert fetched.record is None
     kube = FakeKube()
     with pytest.raises(UserError, match="the API has none either"):
         await login.record_of_the_api(lambda _servers, _certificate: kube, fetched)
     kube.put(record_object(first))
-    file, nodes = await login.record_of_the_api(lambda _servers, _certificate: kube, fetched)
-    assert file["metadata"]["name"] == "demo"
-    assert set(nodes) == {"n1", "n2", "n3", "n4"}
+    found = await login.record_of_the_api(lambda _servers, _certificate: kube, fetched)
+    assert found.file["metadata"]["name"] == "demo"
+    assert set(found.nodes) == {"n1", "n2", "n3", "n4"}
+
+
+async def test_a_control_node_that_was_off_hands_out_no_old_file_while_the_api_answers(first):
+    await leave_files(first)
+    fetched = await login.fetch(first.machines.hosts["n1"])
+    taken = []
+    phase = login.CompareRecord("n1", fetched, taken.append)
+    first.kube().put(record_object(first))
+    assert await phase.plan(first) == []
+    newer = replace(fetched.record, file={**fetched.record.file, "spec": {"nodes": []}}, number=2)
+    first.kube().put(cluster_record.config_map(cluster_record.written(newer), first.ours.ca))
+    assert [change.sentence for change in await phase.plan(first)] == [
+        "take the file that the API has, which is newer than that on the disk of n1"
+    ]
+    assert taken == [newer]
+
+
+async def test_a_change_that_was_cut_before_the_api_had_it_is_on_the_disk(first):
+    await leave_files(first)
+    fetched = await login.fetch(first.machines.hosts["n1"])
+    first.kube().put(record_object(first))
+    newer = replace(fetched, record=replace(fetched.record, file={}, number=2))
+    phase = login.CompareRecord("n1", newer, lambda _record: pytest.fail("the disk has the newest"))
+    assert await phase.plan(first) == []
+
+
+async def test_without_the_api_login_says_that_the_file_may_be_an_old_one(first):
+    await leave_files(first)
+    fetched = await login.fetch(first.machines.hosts["n1"])
+    first.kube().set_outage("connection refused")
+    phase = login.CompareRecord("n1", fetched, lambda _record: pytest.fail("nobody has said so"))
+    [warning] = await phase.plan(first)
+    assert isinstance(warning, Warn)
+    assert "which is old if that host was off" in warning.sentence
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import UTC, datetime
 
 import pytest
 from click.testing import CliRunner
 
 from autarky.cli.status import status as status_command
+from autarky.decide import certificates
 from autarky.decide.diagnosis import ClusterEvidence, diagnose
 from autarky.phases.doctor import evidence
 from autarky.phases.status import Status, gather
@@ -132,6 +134,29 @@ def test_a_watch_goes_on_when_the_api_goes_away_in_the_middle_of_a_look(
     assert isinstance(result.exception, Enough), result.output
     heads = [line.partition("API: ")[2] for line in result.output.splitlines() if "API: " in line]
     assert heads == ["ready", GONE, "ready"]
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_a_node_that_writes_what_it_wants_neither_breaks_nor_forges_the_status(
+    make_context: MakeContext, monkeypatch: pytest.MonkeyPatch, output: str
+):
+    kube, word = a_kube(WITH_A_WORKER), "x\x1b[2J\n9 \u202e\ud800y"
+    told = {"ends": {word: "2020-01-01T00:00:00Z"}, "trouble": {"kubelet-client": word, word: word}}
+    ready = {"type": "Ready", "status": "False", "message": word}
+    metadata = {"name": "n2", "annotations": {certificates.ANNOTATION: json.dumps(told)}}
+    status = {"conditions": [ready], "nodeInfo": {"kubeletVersion": word}}
+    kube.put({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status})
+    monkeypatch.setattr("autarky.cli.wiring.load_cluster", lambda _file, _name: WITH_A_WORKER)
+    monkeypatch.setattr("autarky.cli.wiring.build_context", lambda c: a_context(make_context, c, kube))
+    result = CliRunner().invoke(status_command, ["-o", output])
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert all(line.isprintable() for line in result.output.split("\n"))
+    if output == "json":
+        assert json.loads(result.output)["overdue"] == ["kubelet-client on n2 is not there: x [2J 9   y"]
+    else:
+        assert "\nkubelet-client on n2 is not there: x [2J 9 y\n" in result.output
+        [kubelet] = [line for line in result.output.split("\n") if "kubelet  " in line and "n2" in line]
+        assert kubelet.split("  ")[-1] == "x [2J 9 y"
 
 
 async def an_examination(make_context: MakeContext, kube: FakeKube) -> ClusterEvidence:

@@ -24,7 +24,7 @@ async def test_a_healthy_server_gives_exactly_0_failed(server, make_probe, until
     assert (report.ok, report.failed, report.failures, report.outage) == (True, 0, (), None)
     assert report.requests == sum(stream.requests for stream in report.streams.values())
     assert min(report.streams[stream].requests for stream in (Stream.NEW, Stream.KEPT)) > 3
-    assert re.fullmatch(rf"0 of {report.requests} requests failed \(\d s, slowest \d\.\d\d s\)", report.verdict)
+    assert re.fullmatch(rf"0 of {report.requests} requests failed \(\d+ s, slowest \d\.\d\d s\)", report.verdict)
     assert report.watch_events == report.writes_acknowledged >= 23
     assert [seen.server for seen in report.servers] == ["v1.36.4 since 2026-11-21T00:00:00Z"]
 
@@ -47,10 +47,11 @@ async def test_a_probe_that_is_over_at_once_has_asked_each_thing_once(server, ma
 async def test_it_ends_by_itself_after_its_duration(server, make_probe, until):
     async with make_probe(server, duration=0.1) as probe:
         await probe.wait()
-        await until(lambda: not server.objects)  # what was under way has ended, and was cleaned up
-        requests = probe.report().requests
-        await asyncio.sleep(0.1)
-        assert probe.report().requests == requests
+        await until(lambda: not server.objects)  # what was written is cleaned up
+        requests = -1
+        async with asyncio.timeout(60):  # for what was under way; one that has not ended makes some each time
+            while requests != (requests := probe.report().requests):  # noqa: ASYNC110 # what does not happen has no event
+                await asyncio.sleep(0.5)
     assert probe.report().seconds >= 0.1
 
 
@@ -144,7 +145,7 @@ async def test_a_cancelled_probe_ends_at_once_and_cleans_up(server, make_probe, 
     await asyncio.sleep(0.05)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        async with asyncio.timeout(0.4):
+        async with asyncio.timeout(3):  # a stalled request has five
             await task
     assert server.objects == {}
 

@@ -55,6 +55,11 @@ def host_files(inputs: Inputs) -> Iterator[tuple[str, File]]:
             yield inputs.cluster.etcd_host.name, file
 
 
+def static_pods(inputs: Inputs) -> list[Object]:
+    """Of all nodes, the standbys among them, as their kubelets read them."""
+    return [json.loads(file.content) for _, file in host_files(inputs) if standby.is_whole(file.content)]
+
+
 def all_pods(inputs: Inputs) -> list[Pod]:
     hosted = [
         Pod(obj["metadata"]["name"], "hosted", obj["spec"]["template"]["spec"])

@@ -76,8 +76,8 @@ def test_every_api_server_of_every_control_node_is_known_everywhere_in_both_slot
 def test_at_boot_connections_wait_for_the_first_server_wherever_they_would_go_first(inputs, data):
     node = data.draw(st.sampled_from(inputs.cluster.nodes))
     found = sections(nllb.config(nllb.of_cluster(inputs.cluster, node)))
-    waited_for = {"frontend api": "ready", "frontend etcd": "etcd"}
-    held = {name: line for name, lines in found.items() for line in lines if line.startswith("tcp-request content")}
+    waited_for = {"frontend api": "ready", "frontend api-outside": "ready", "frontend etcd": "etcd"}
+    held = {name: line for name, lines in found.items() for line in lines if "lua.hold" in line}
     assert {name: line.split()[3] for name, line in held.items()} == {
         name: backend for name, backend in waited_for.items() if name in found
     }
@@ -126,17 +126,50 @@ def test_a_worker_listens_on_loopback_only():
 def test_a_control_node_serves_its_neighbours_the_api_and_nothing_else():
     control = config("n1")
     binds = [line for lines in control.values() for line in lines if line.startswith("bind ")]
-    assert binds == ["bind :6443", "bind 127.0.0.1:2378", "bind 127.0.0.1:6444"]
+    assert binds == ["bind 127.0.0.1:6443", "bind :6443", "bind 127.0.0.1:2378", "bind 127.0.0.1:6444"]
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(some_inputs(), st.data())
+def test_whoever_fills_one_port_leaves_the_others_theirs(inputs, data):
+    node = data.draw(st.sampled_from(inputs.cluster.nodes))
+    found = sections(nllb.config(nllb.of_cluster(inputs.cluster, node)))
+    bounds = {
+        name: int(line.removeprefix("maxconn "))
+        for name, lines in found.items()
+        for line in lines
+        if line.startswith("maxconn ")
+    }
+    all_together = bounds.pop("global")
+    frontends = {name for name in found if name.startswith("frontend ")}
+    assert bounds.keys() == frontends - {"frontend etcd"}
+    assert all_together - sum(bounds.values()) >= 2000, "the reserve of etcd"
+
+
+def test_strangers_are_counted_by_source_and_must_speak_tls_and_the_node_itself_need_not():
+    found = config("n1")
+    outside, inside = found["frontend api-outside"], found["frontend api"]
+    assert [line for line in inside if line.startswith("tcp-request content")] == [
+        f"tcp-request content lua.hold ready {nllb.HELD_SECONDS}"
+    ]
+    assert [line for line in outside if line not in inside and not line.startswith(("bind", "maxconn"))] == [
+        f"stick-table type ip size {2 * nllb.MOST_OUTSIDE} expire 1m store conn_cur",
+        "tcp-request connection track-sc0 src",
+        f"tcp-request connection reject if {{ sc0_conn_cur gt {nllb.MOST_OF_ONE_SOURCE} }}",
+        "tcp-request content reject unless { req.ssl_hello_type 1 }",
+    ]
+    assert 2 * nllb.MOST_OF_ONE_SOURCE < nllb.MOST_OUTSIDE, "one source takes no other's place"
 
 
 def test_ready_servers_come_first_and_live_ones_when_none_is_ready():
     """While etcd is down no server is ready; `livez` without etcd still tells which are there."""
     found = config("n1")
-    assert found["frontend api"][-3:] == [
-        "use_backend ready if { nbsrv(ready) ge 1 }",
-        "use_backend alive if { nbsrv(alive) ge 1 }",
-        "default_backend accepting",
-    ]
+    for frontend in ("frontend api", "frontend api-outside"):
+        assert found[frontend][-3:] == [
+            "use_backend ready if { nbsrv(ready) ge 1 }",
+            "use_backend alive if { nbsrv(alive) ge 1 }",
+            "default_backend accepting",
+        ]
     assert "option httpchk GET /readyz" in found["backend ready"]
     assert "option httpchk GET /livez?exclude=etcd" in found["backend alive"]
 
@@ -174,6 +207,7 @@ def test_a_withdrawn_server_is_checked_gets_nothing_new_and_is_the_last_one_that
     )
     found = sections(text)
     withdrawn = [line for line in servers(found["backend ready"]) if line.startswith("n1-")]
+    assert [line.split()[0] for line in withdrawn] == ["n1-hosted", "n1-standby", "n1-spare"]
     assert all(line.endswith(" weight 0") for line in withdrawn)
     assert [line.split()[0] for line in servers(found["backend alive"])][:3] == ["n2-hosted", "n2-standby", "n2-spare"]
     assert "n1-hosted 192.0.2.11:7443 backup" in servers(found["backend alive"])

@@ -8,10 +8,10 @@ import pytest
 
 from autarky.decide import certificates, control_nodes, node_slots
 from autarky.ports import Object
-from autarky.render import guards
+from autarky.render import etcd_members, guards
 from autarky.render.addons import FLANNEL
 from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, WITHDRAWN, Inputs
-from unit.render.rendered import EVERY_LEVEL, objects
+from unit.render.rendered import EVERY_LEVEL, objects, static_pods
 
 READING = {"get", "list", "watch"}
 GUARDED = {"nodes", "pods", "secrets", "roles", "clusterroles", "rolebindings", "clusterrolebindings", "*"}
@@ -82,7 +82,7 @@ def test_nothing_that_all_kubelets_are_bound_to_writes_those_either(inputs):
 def test_what_rbac_lets_flannel_write_is_held_by_a_policy_that_fails_closed():
     [policy] = [
         obj
-        for obj in guards.restored()
+        for obj in guards.objects()
         if obj["kind"] == "ValidatingAdmissionPolicy" and obj["metadata"]["name"] == guards.FLANNEL_REPORT
     ]
     assert f"{SYSTEM}:{FLANNEL}" in policy["spec"]["matchConditions"][0]["expression"]
@@ -106,3 +106,28 @@ def test_what_heartbeats_meet_has_no_parameter_or_lets_them_through_where_it_can
 def test_what_agents_tell_on_their_nodes_is_a_report_that_the_guards_let_through():
     told = {certificates.ANNOTATION, node_slots.ANNOTATION, control_nodes.ANNOTATION, WITHDRAWN}
     assert told == set(guards.REPORTS)
+
+
+def passes_for_a_hosted_pod(labels: dict[str, str]) -> bool:
+    """What the policy asks of a mirror pod."""
+    return labels.get("autarky.dev/slot") == "hosted" or labels.get("k8s-app") in guards.HOSTED_ONLY
+
+
+@pytest.mark.parametrize("inputs", EVERY_LEVEL, ids=lambda inputs: inputs.cluster.self_hosted.name)
+def test_nothing_of_ours_selects_a_pod_that_a_worker_may_show(inputs):
+    """Disruption budgets above all: one that selects a static pod lets no pod go."""
+    rendered = [*objects(inputs), etcd_members.guard("pause", ["n1"], []), etcd_members.guard_budget(1)]
+    selectors = {
+        (obj["kind"], obj["metadata"]["name"]): selector.get("matchLabels", selector)
+        for obj in rendered
+        if obj["metadata"].get("namespace") == SYSTEM and (selector := obj.get("spec", {}).get("selector"))
+    }
+    assert {kind for kind, _ in selectors} == {"DaemonSet", "Deployment", "PodDisruptionBudget", "Service"}
+    assert {name: labels for name, labels in selectors.items() if not passes_for_a_hosted_pod(labels)} == {}
+
+
+@pytest.mark.parametrize("inputs", EVERY_LEVEL, ids=lambda inputs: inputs.cluster.self_hosted.name)
+def test_no_static_pod_of_ours_passes_for_a_hosted_one(inputs):
+    labels = [pod["metadata"]["labels"] for pod in static_pods(inputs)]
+    assert {one["k8s-app"] for one in labels} >= {"kube-scheduler", "etcd", "node-agent"}
+    assert [one for one in labels if passes_for_a_hosted_pod(one)] == []

@@ -153,8 +153,13 @@ class NodeAgent:
             standby=announce.current_revision(component),
             checkpoint=announce.checkpoint_stamp(component),
             serves=active and (balanced if component == api_server.COMPONENT else ready),
-            refused=self.checkpointers[component].refused,
+            refused=self._refused(component),
         )
+
+    def _refused(self, component: str) -> str:
+        """Why the standby does not become what it should be a copy of: what runs here, or what is good elsewhere."""
+        follower = self.followers.get(component)
+        return self.checkpointers[component].refused or ("" if follower is None else follower.refused)
 
     async def _leave(self) -> None:
         """This node is a control node no more: nothing takes the place of what ends here. Others serve."""

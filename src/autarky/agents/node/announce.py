@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from autarky import places
 from autarky.agents import events
+from autarky.agents.health import PORT_TAKEN
 from autarky.agents.node.api_seen import ApiView
 from autarky.agents.node.rounds import bounded
 from autarky.agents.node.untold import Happened, Untold
@@ -27,7 +28,7 @@ from autarky.render.agent import COMPONENT
 RETRY_SECONDS = 5.0
 INVALID = (400, 413, 422)
 """How the API answers what it will never take."""
-WARNINGS = frozenset({"CheckpointRefused"})
+WARNINGS = frozenset({"CheckpointRefused", PORT_TAKEN})
 """The reasons of events after which somebody has to do something."""
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import NoReturn, Protocol
 
@@ -27,6 +27,7 @@ from autarky.decide import clocks
 from autarky.errors import AutarkyError
 from autarky.model import ports
 from autarky.model.endpoint import Endpoint
+from autarky.net.tls import client_context
 from autarky.ports import Clock, Kube, Object
 from autarky.render.values import WITHDRAWN
 
@@ -40,20 +41,30 @@ class ClosableKube(Kube, Protocol):
     async def close(self) -> None: ...
 
 
+class Through(Protocol):
+    """A client that asks those servers."""
+
+    def __call__(self, servers: Sequence[str], *, check_dates: bool) -> ClosableKube: ...
+
+
 @dataclass(slots=True)
 class ClockWatch:
-    """endpoints: the control nodes as far as known; own_node: the live Node; tls: trusts the cluster's CA, at any
-    date; through(servers): a client that asks those, and trusts them likewise."""
+    """endpoints: the control nodes as far as known; own_node: the live Node; ca: the cluster's, as PEM. UserError when
+    that is none."""
 
     node: str
     kube: Kube
     clock: Clock
     tell: Callable[[str, str], None]
-    tls: ssl.SSLContext
+    ca: bytes
     endpoints: Callable[[], Sequence[Endpoint] | None]
     own_node: Callable[[], Object | None]
-    through: Callable[[Sequence[str]], ClosableKube]
+    through: Through
     port: int = ports.NLLB_API
+    _tls: ssl.SSLContext = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._tls = client_context(self.ca, check_dates=False)
 
     async def run(self) -> NoReturn:
         while True:
@@ -83,7 +94,7 @@ class ClockWatch:
         servers = [f"https://{other.address}:{self.port}" for other in self._others()]
         if not servers:
             return "no other control node is known"
-        kube = self.through(servers)
+        kube = self.through(servers, check_dates=False)
         try:
             await kube.patch("v1", "Node", self.node, patch)
         except AutarkyError as error:
@@ -111,7 +122,7 @@ class ClockWatch:
         writer = None
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                reader, writer = await asyncio.open_connection(address, self.port, ssl=self.tls)
+                reader, writer = await asyncio.open_connection(address, self.port, ssl=self._tls)
                 writer.write(f"GET {PATH} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n".encode())
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             dates = [line.partition(":")[2] for line in head.split("\r\n") if line.lower().startswith("date:")]

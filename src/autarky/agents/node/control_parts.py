@@ -150,7 +150,7 @@ class ControlParts:
         keeping = LeafKeeping(
             self.node, self.kube, SystemClock(), lambda *_: None, lambda: plan, lambda: live, lambda: True
         )
-        keeping.round()
+        keeping.look()
         if keeping.trouble:
             raise NotYet("; ".join(f"{name}: {why}" for name, why in sorted(keeping.trouble.items())))
         return told(plan).etcd

@@ -39,6 +39,10 @@ class _NotToBeHad(Exception):  # no error: it is waited for
     """The sentence says why, as a clause."""
 
 
+class _OnTrial(_NotToBeHad):  # no error: it is waited for
+    """It becomes good, or goes back, by itself."""
+
+
 @dataclass(slots=True)
 class Follower:
     """One component's standby on this node. tell(subject, sentence): says a thing once."""
@@ -51,11 +55,20 @@ class Follower:
     tell: Callable[[str, str], None]
     _memory: following.Memory = field(default_factory=following.Memory)
     _reading: Reading[tuple[str, str]] | None = None
+    _refused: str = ""
+
+    @property
+    def refused(self) -> str:
+        """Why the standby does not become what is good; "" where nothing is known against it, or the hosted pod of
+        this node is what it follows."""
+        return self._refused
 
     async def round(self, wanted: Slot, hosted: Health) -> None:
         """hosted: the component's pod on this node; UNKNOWN while the API or etcd is away."""
         now = self.clock.monotonic()
         self._memory = following.watched(wanted, hosted, self._memory, now)
+        if wanted is Slot.STANDBY or hosted is Health.READY:
+            self._refused = ""
         if not self._memory.is_due(now):
             return
         told = self.api.told_of(self.component)
@@ -64,6 +77,8 @@ class Follower:
         await self._read_when_new(told)
         known = self._reading
         revision = None if known is None else known.revision
+        if known is not None and (revision is not None or known.refusal):  # else what was known stands
+            self._refused = "" if known.ends else known.refusal
         seen = following.Seen(
             wanted,
             hosted,
@@ -90,10 +105,11 @@ class Follower:
             async with asyncio.timeout(READ_SECONDS):
                 content = await self._content(told)
         except _NotToBeHad as why:
-            return Reading(good, now, refusal=str(why))
+            return Reading(good, now, refusal=str(why), ends=isinstance(why, _OnTrial))
         except ApiError as error:
-            refused = "the operator's leave to read it is not there yet" if error.status == 403 else str(error)
-            return Reading(good, now, refusal=refused)
+            if error.status != 403:
+                return Reading(good, now, refusal=str(error), ends=True)
+            return Reading(good, now, refusal="the operator's leave to read it is not there yet")
         except (AutarkyError, TimeoutError):
             return Reading(good, now)
         return reading(good, now, self.component, content, refused="no standby can be made of the last good revision")
@@ -101,9 +117,10 @@ class Follower:
     async def _content(self, told: Told) -> Content:
         live = await self.kube.get("apps/v1", "Deployment", self.component, SYSTEM)
         if live is None or revision_of(live["spec"]["template"]) != told.last_good:
-            raise _NotToBeHad("what is wanted now is not known to be good yet")
-        content = await content_of_pod(self.kube, pod_of_template(self.component, live["spec"]["template"]))
-        if content_of(content.objects) != told.content:
+            raise _OnTrial("what is wanted now is not known to be good yet")
+        template = live["spec"]["template"]
+        content = await content_of_pod(self.kube, pod_of_template(self.component, template))
+        if content_of(template, content.objects) != told.content:
             raise _NotToBeHad(
                 "the Secrets and ConfigMaps that it names are not what they were when it was seen to lead"
             )

@@ -5,9 +5,10 @@ there is no API. Both slots of the control plane read the same files, and read t
 is restarted. A cluster that was off for longer than its leaves live finds them renewed before its etcd needs them.
 
 Contract: only what is due is issued anew, and what was issued is verified before it takes the place of the one before
-(`pki.kept`). What cannot be told changes nothing: no plan, no CA key, a disk that cannot be read. The wall clock says
-only whether a certificate is valid. A leaf is valid from the beginning of its CA, so one that was issued by a clock
-that went ahead is good when it has come back.
+(`pki.kept`). What cannot be told changes nothing: no plan, no CA key, a disk that cannot be read. A leaf that is
+damaged is issued anew. Whatever happens at one holds up no other, and is told. The wall clock says only whether a
+certificate is valid. A leaf is valid from the beginning of its CA, so one that was issued by a clock that went ahead is
+good when it has come back.
 
 On every node the ends of all its certificates are told, the kubelet's included: on its Node, and as a metric. A kubelet
 renews its own; only one on a control node whose certificate has ended gets another one here, since its requests would
@@ -25,6 +26,7 @@ from typing import NoReturn
 
 from autarky import places
 from autarky.agents.node import metrics
+from autarky.agents.node.rounds import bounded
 from autarky.agents.shield import unforeseen
 from autarky.agents.waiting import changed_within
 from autarky.decide import certificates
@@ -67,17 +69,23 @@ class LeafKeeping:
     async def run(self) -> NoReturn:
         while True:
             self.changed.clear()
-            pause = self.round()
-            await self._announce()
+            pause = await self.round()
             await changed_within(self.changed, pause)
             await self.clock.sleep(1.0)  # what changes all the time is looked at once a second
+
+    @bounded
+    async def round(self) -> float:
+        """Look, and tell what was seen; for how long to rest."""
+        pause = self.look()
+        await self._announce()
+        return pause
 
     @property
     def trouble(self) -> Mapping[str, str]:
         """Certificate → why it could not be issued in the last round."""
         return self._trouble
 
-    def round(self) -> float:
+    def look(self) -> float:
         """One look at everything, and what follows from it; for how long to rest."""
         self._trouble.clear()
         self._ends = {}
@@ -95,14 +103,15 @@ class LeafKeeping:
     def _keep(self) -> float:
         try:
             plan = self._plan()
-        except (AutarkyError, OSError) as error:
+            wanted = [] if plan is None else leaves.leaves_of(self.node, plan)
+        except Exception as error:  # see the contract
             self._fails("plan", error)
             return LOOK_SECONDS
         if plan is None:
             self._trouble["plan"] = "which certificates this node should have is not known yet"
             self.tell("certificates", self._trouble["plan"])
             return LOOK_SECONDS
-        for leaf in leaves.leaves_of(self.node, plan):
+        for leaf in wanted:
             self._keep_one(leaf, plan)
         return LOOK_SECONDS if plan.life < SHORT_LIFE else REST_SECONDS
 
@@ -146,7 +155,7 @@ class LeafKeeping:
                 put_in_place(wanted, authority, now)
                 self.tell(f"certificate {name}", f"{name} is issued anew: {why}")
                 metrics.RENEWALS.labels(name).inc()
-        except Exception as error:  # whatever it is, the others are looked after
+        except Exception as error:  # see the contract
             self._fails(name, error)
         self._see(name, wanted.files.certificate)
 
@@ -169,7 +178,7 @@ class LeafKeeping:
             if authority is not None:
                 self._give_kubelet(authority, now)
                 self.tell("kubelet's certificate", f"that of the kubelet ended at {end}: it gets another one")
-        except (AutarkyError, OSError) as error:
+        except Exception as error:  # see the contract
             self._fails(KUBELET_CLIENT, error)
 
     def _kubelet_end(self) -> datetime | None:
@@ -198,7 +207,7 @@ class LeafKeeping:
         try:
             plan = self._plan()
         except (AutarkyError, OSError):
-            plan = None
+            plan = None  # it is told of with the leaves
         return 86400 if plan is None else plan.life
 
     # --- telling ---------------------------------------------------------------------------------------------
@@ -208,7 +217,8 @@ class LeafKeeping:
             self._ends[name] = end
 
     def _fails(self, name: str, error: Exception) -> None:
-        self._trouble[name] = why = str(error) if isinstance(error, OSError) else unforeseen(error)
+        why = str(error) if isinstance(error, OSError) else unforeseen(error)
+        self._trouble[name] = why
         self.tell(f"certificate {name}", f"{name} cannot be renewed: {why}")
 
     async def _announce(self) -> None:

@@ -55,13 +55,15 @@ def pod_of_template(component: str, template: Object) -> Object:
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[S]):
     """What was read of a subject: what it would become, or why nothing. tried: when (monotonic seconds). final: whether
-    the refusal stands. sources: of which objects, where they could be read."""
+    the refusal stands as long as the subject; ends: whether it is one for a while only. sources: of which objects,
+    where they could be read."""
 
     subject: S
     tried: float
     revision: Revision | None = field(default=None, repr=False)
     refusal: str = ""
     final: bool = False
+    ends: bool = False
     sources: tuple[Source, ...] | None = None
 
     def stands(self, subject: S, now: float, pause: float) -> bool:

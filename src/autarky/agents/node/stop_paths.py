@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from autarky import places
+from autarky.agents.health import Hook, HookOf
 from autarky.model import ports
 from autarky.ports import Object
 from autarky.render.api_server import BEFORE_STOP, COMPONENT
@@ -49,6 +50,10 @@ class StopPaths:
     def include(self, path: str) -> bool:
         """Compared in the same time however much of it is right."""
         return any(hmac.compare_digest(path.encode(), one.encode()) for one in self._known)
+
+    def hook_of(self, hook: Hook) -> HookOf:
+        """What the agent's HTTP server asks: by one of these paths that hook, by any other none."""
+        return lambda path: hook if self.include(path) else None
 
 
 def _kept() -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from autarky.agents.node import api_seen, slots_on_disk
+from autarky.agents.node.rounds import bounded
 from autarky.agents.node.told import Say
 from autarky.decide import dead_leases
 from autarky.decide.leadership import Lease
@@ -56,6 +57,7 @@ class Undertaker:
         while True:
             await self.clock.sleep(NOTE_SECONDS if self._note(boot) else FULL_DISK_SECONDS)
 
+    @bounded
     async def _free_if_dead(self, name: str, boot: str) -> None:
         obj = await self.clients[name].get(*api_seen.LEASE, name, SYSTEM)
         holder = "" if obj is None else obj.get("spec", {}).get("holderIdentity") or ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -14,7 +14,7 @@ from autarky import places
 from autarky.agents import health
 from autarky.agents.log import logger
 from autarky.agents.node import agent as node_agent
-from autarky.agents.node import lock, metrics, role_on_disk, rounds, slots_on_disk
+from autarky.agents.node import lock, metrics, own_identity, role_on_disk, rounds, slots_on_disk
 from autarky.agents.node.activation_watch import ActivationWatch
 from autarky.agents.node.api_seen import ApiView
 from autarky.agents.node.clock_watch import ClockWatch
@@ -41,7 +41,6 @@ from autarky.cri.images import ImageKeeper
 from autarky.decide import understood
 from autarky.errors import AutarkyError
 from autarky.kube import KubeClient, Reflector
-from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.model import ports
 from autarky.net.tls import client_context
 from autarky.ports import Object
@@ -86,11 +85,6 @@ async def _run(node: str, hold: Hold) -> bool:
 
     say("this agent acts on the node now")
     hand_over, stop_paths = HandOver(SystemClock()), StopPaths()
-    health.serve(
-        ports.NODE_AGENT,
-        lambda: _problem(hold),
-        hook_of=lambda path: hand_over.before_stop if stop_paths.include(path) else None,
-    )
     credentials = _credentials_stamp()
     acting = asyncio.create_task(_act(node, slot, hold, say, hand_over, stop_paths))
     waiting = asyncio.create_task(ended.wait())
@@ -125,37 +119,48 @@ def _problem(hold: Hold) -> str | None:
     return None if silent < lock.hang_seconds() else f"this agent has given no beat for {silent:.0f} s"
 
 
-async def _kept(name: str, duty: Duty, said: Told) -> None:
+async def _kept(duty: Duty, said: Told) -> None:
     """The duty, whatever becomes of it: its failures end no other."""
-    await Shield(name, SystemClock(), said.tell).keep(duty.run)
+    await Shield(type(duty).__name__, SystemClock(), said.tell).keep(duty.run)
+
+
+async def _with_duties(duties: Sequence[Duty], said: Told, until: Awaitable[None]) -> None:
+    """All of them at once, until that has ended."""
+    async with asyncio.TaskGroup() as group:
+        beside = [group.create_task(_kept(duty, said)) for duty in duties]
+        await until
+        for task in beside:
+            task.cancel()
 
 
 async def _act(node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver, stop_paths: StopPaths) -> None:
     if role_on_disk.acts_as_control_node():
         await _act_on_control_node(node, slot, hold, say, hand_over, stop_paths)
     else:
-        await _act_on_worker(node, say)
+        await _act_on_worker(node, hold, say)
 
 
-async def _act_on_worker(node: str, say: Say) -> None:
+async def _act_on_worker(node: str, hold: Hold, say: Say) -> None:
     """Until this node is a control node. A worker has no slots of its own, but a load balancer."""
-    clock, kube, cri, said = SystemClock(), _client(), CriClient(), Told(say)
+    said = Told(say)
+    clock, kube, cri = SystemClock(), _client(said), CriClient()
     changed = asyncio.Event()
     api = ApiView(kube, clock, node, changed.set, control_node=False)
     balancer = _load_balancer(node, kube, said)
     duty = _control_node_duty(node, kube, cri, api, balancer, said, changed)
     telling = LeafKeeping(node, kube, clock, said.tell, lambda: None, lambda: api.own_node, lambda: False)
     try:
-        async with asyncio.TaskGroup() as group:
-            parts = (api, balancer, duty, telling)
-            beside = [group.create_task(_kept(type(one).__name__, one, said)) for one in parts]
-            while not role_on_disk.acts_as_control_node():
-                await changed_within(duty.role_changed, IDLE_SECONDS)
-            for task in beside:
-                task.cancel()
+        answering = health.Answering(ports.NODE_AGENT, clock, partial(_problem, hold), tell=said.tell)
+        duties: list[Duty] = [answering, api, balancer, duty, telling]
+        await _with_duties(duties, said, _until_control_node(duty.role_changed))
     finally:
         for close in (cri.close, kube.close):
             await close()
+
+
+async def _until_control_node(role_changed: asyncio.Event) -> None:
+    while not role_on_disk.acts_as_control_node():
+        await changed_within(role_changed, IDLE_SECONDS)
 
 
 def _load_balancer(node: str, kube: KubeClient, said: Told) -> LoadBalancer:
@@ -181,8 +186,8 @@ async def _act_on_control_node(
     node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver, stop_paths: StopPaths
 ) -> None:
     """Until somebody else is to act, or this node is a control node no more."""
-    clock = SystemClock()
-    kube = _client()
+    clock, said = SystemClock(), Told(say)
+    kube = _client(said)
     changed, node_changed = asyncio.Event(), asyncio.Event()
 
     def heard() -> None:
@@ -193,9 +198,9 @@ async def _act_on_control_node(
 
     api = ApiView(kube, clock, node, heard)
     own_ports = OwnPorts(client_context(CA.read_bytes(), None, None))
-    said = Told(say)
     keeping, plan = _leaf_keeping(node, kube, said, api)
-    keeping.round()  # before anything here uses one of them
+    # Before anything here uses one of them; nothing about them keeps this agent from acting.
+    await Shield(type(keeping).__name__, clock, said.tell).attempt(keeping.round)
     kept, cri = ImageKeeper(), CriClient()
     images = ImageKeeping(kept, clock, said.tell)
     hosted, quorum = slot == "hosted", EtcdQuorum(said.tell)
@@ -210,19 +215,18 @@ async def _act_on_control_node(
     clocks = _clock_watch(node, kube, said, balancer, api)
     members = _etcd_membership(node, kube, cri, said, api)
     control_node = _control_node_duty(node, kube, cri, api, balancer, said, node_changed)
+    hooks, told = stop_paths.hook_of(hand_over.before_stop), (said.tell, agent.announcer.happened)
     duties: list[Duty] = [
+        health.Answering(ports.NODE_AGENT, clock, partial(_problem, hold), hooks, *told),
         *(api, undertaker, images, watch, agent.announcer),
         *(balancer, clocks, members, control_node, plan, keeping),
     ]
     if agent.hosted:
         Path(places.STANDBY, COMPONENT).mkdir(mode=0o700, exist_ok=True)
         duties.append(ParkedAgent(cri, clock, said.tell))
+    rounds_of_agent = node_agent.run(agent, lambda: hold.must_yield() or not role_on_disk.acts_as_control_node())
     try:
-        async with asyncio.TaskGroup() as group:
-            beside = [group.create_task(_kept(type(duty).__name__, duty, said)) for duty in duties]
-            await node_agent.run(agent, lambda: hold.must_yield() or not role_on_disk.acts_as_control_node())
-            for task in beside:
-                task.cancel()
+        await _with_duties(duties, said, rounds_of_agent)
     finally:
         for close in (
             own_ports.close,
@@ -256,21 +260,12 @@ def _etcd_membership(node: str, kube: KubeClient, cri: CriClient, said: Told, ap
 
 
 def _clock_watch(node: str, kube: KubeClient, said: Told, balancer: LoadBalancer, api: ApiView) -> ClockWatch:
-    tls = client_context(CA.read_bytes(), check_dates=False)
-    through = partial(_client, check_dates=False)
-    return ClockWatch(
-        node, kube, SystemClock(), said.tell, tls, balancer.known_endpoints, lambda: api.own_node, through
-    )
+    ca, endpoints = CA.read_bytes(), balancer.known_endpoints
+    return ClockWatch(node, kube, SystemClock(), said.tell, ca, endpoints, lambda: api.own_node, partial(_client, said))
 
 
-def _client(servers: Sequence[str] = (LOCAL_SERVER,), *, check_dates: bool = True) -> KubeClient:
-    """As the kubelet: its rotated certificate where there is one, else that of its first kubeconfig, which is ours.
-    (The one that a joining kubelet writes is YAML, for which the agent has no library, and says nothing more.)"""
-    if ROTATED.exists():
-        cert = key = ROTATED.read_bytes()
-    else:
-        found = read_kubeconfig(KUBECONFIG)
-        cert, key = found.client_cert_pem or b"", found.client_key_pem or b""
+def _client(said: Told, servers: Sequence[str] = (LOCAL_SERVER,), *, check_dates: bool = True) -> KubeClient:
+    cert, key = own_identity.of_kubelet(ROTATED, KUBECONFIG, said.tell) or (None, None)
     return KubeClient(
         servers, ca_pem=CA.read_bytes(), client_cert_pem=cert, client_key_pem=key, check_dates=check_dates
     )

@@ -43,8 +43,8 @@ class Duty(ABC):
         return done
 
     def forget(self, subjects: Iterable[str]) -> None:
-        """What was said of them: they are gone, and others will come."""
-        for subject in list(subjects):
+        """What was said of them: they are gone, and others will come. What was said of the duty itself stays."""
+        for subject in [one for one in subjects if one]:
             self._said.pop(subject, None)
 
     def tell(self, sentence: str, subject: str = "", **values: object) -> None:

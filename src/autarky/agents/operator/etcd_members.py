@@ -56,7 +56,7 @@ class EtcdMembers(Duty):
         nodes = _control_nodes(view, self.steps())
         asked = (plane["spec"].get("etcd") or {}).get("members")
         found = etcd_wanted.wanted(nodes, [_existing(obj) for obj in objects], asked, _in_force(plane))
-        self.seen = _settled(objects, found)
+        self.seen = _settled(objects, found, view.odd_etcd_members)
         if found.refused:
             self.tell(found.refused, "spec.etcd.members")
         await self._bind({*(node.name for node in nodes), *(obj["metadata"]["name"] for obj in objects)})
@@ -183,9 +183,12 @@ def _guarded(obj: Object) -> bool:
     return _wanted(obj) and (obj.get("status") or {}).get("phase") == Phase.MEMBER.value
 
 
-def _settled(objects: list[Object], found: etcd_wanted.Wanted) -> Settled:
+def _settled(objects: list[Object], found: etcd_wanted.Wanted, odd: Mapping[str, str]) -> Settled:
     wanted = [obj["metadata"]["name"] for obj in objects if _wanted(obj)]
-    moving = []
+    moving = [
+        f"{name} is left alone: {clause}; `kubectl edit etcdmember {name}` mends it"
+        for name, clause in sorted(odd.items())
+    ]
     for obj in sorted(objects, key=lambda one: str(one["metadata"]["name"])):
         status = obj.get("status") or {}
         phase, message = status.get("phase", Phase.PENDING.value), status.get("message", "")

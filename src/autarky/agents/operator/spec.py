@@ -52,9 +52,7 @@ class Spec(Duty):
     async def round(self) -> float | None:
         view, plane = self.view, self.view.control_plane
         if view.odd_plane is not None:
-            self.tell(
-                f"nothing of the ControlPlane is carried out: {view.odd_plane}; `kubectl edit controlplane` mends it"
-            )
+            self.tell(not_understood(view.odd_plane))
         if plane is None or not current([view.planes, view.nodes, view.pods, view.daemon_sets, view.deployments]):
             self._memory.clear()
             return None
@@ -202,6 +200,11 @@ class Spec(Duty):
         if failure is not None and (gone := _not_there(live, component.name, wanted)):
             sentence = f"{component.name} was rolled back and runs without {', '.join(gone)}: {failure.sentence}"
             self._note(f"{component.name} arguments", "RolledBack", sentence, refused=True)
+
+
+def not_understood(clause: str) -> str:
+    """What is said of a ControlPlane whose spec is odd."""
+    return f"nothing of the ControlPlane is carried out: {clause}; `kubectl edit controlplane` mends it"
 
 
 def _not_there(live: Object, container: str, wanted: Mapping[str, str]) -> list[str]:

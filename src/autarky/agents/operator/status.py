@@ -15,7 +15,7 @@ from autarky.agents.operator.duty import Duty
 from autarky.agents.operator.etcd_members import EtcdMembers
 from autarky.agents.operator.last_good import LastGood
 from autarky.agents.operator.rollouts import Rollouts
-from autarky.agents.operator.spec import Spec
+from autarky.agents.operator.spec import Spec, not_understood
 from autarky.agents.operator.view import View, current, node_is_ready
 from autarky.agents.operator.workloads import (
     COMPONENT_LABEL,
@@ -67,12 +67,25 @@ class PlaneStatus(Duty):
     name: str = "status"
 
     async def round(self) -> None:
-        plane = self.view.control_plane
+        plane, odd = self.view.plane_as_it_lies, self.view.odd_plane
         if plane is None or not current([self.view.planes, self.view.nodes, self.view.pods]):
             return
-        before, view, now = plane.get("status") or {}, self.view, datetime.fromtimestamp(self.clock.time(), UTC)
-        looks = _Looks()
-        found = plane_status.status(
+        now = datetime.fromtimestamp(self.clock.time(), UTC)
+        before, generation = plane.get("status") or {}, plane["metadata"]["generation"]
+        looks, stamp = _Looks(), certificates.stamp(now)
+        if odd is None:
+            found = self._of_what_is_seen(looks, before, generation, now)
+        else:
+            found = plane_status.not_understood(not_understood(odd), generation=generation, before=before, now=stamp)
+        if found != before:
+            await self.kube.replace({**plane, "status": found}, subresource="status")
+            for condition in found["conditions"]:
+                self.tell(f"{condition['type']} is {condition['status']}: {condition['message']}", condition["type"])
+        looks.raise_first()
+
+    def _of_what_is_seen(self, looks: _Looks, before: Object, generation: int, now: datetime) -> Object:
+        view = self.view
+        return plane_status.status(
             looks.at(lambda: list(_layers(view))),
             looks.at(lambda: _node_slots(view)),
             looks.at(lambda: _failures(self.rollouts)),
@@ -83,15 +96,10 @@ class PlaneStatus(Duty):
             self.control_nodes.unsettled,
             looks.at(lambda: _certificates(view, now)),
             controllers=looks.at(lambda: level_3_told.text(told_of_level_3(view, self.rollouts))),
-            generation=plane["metadata"]["generation"],
+            generation=generation,
             before=before,
             now=certificates.stamp(now),
         )
-        if found != before:
-            await self.kube.replace({**plane, "status": found}, subresource="status")
-            for condition in found["conditions"]:
-                self.tell(f"{condition['type']} is {condition['status']}: {condition['message']}", condition["type"])
-        looks.raise_first()
 
 
 @dataclass(slots=True)
@@ -165,7 +173,8 @@ def told_of_level_3(view: View, rollouts: Rollouts) -> dict[str, level_3_told.To
         if component.leads_by_lease and workload(view, component) is not None:
             kept = rollouts.kept.get(component.name) or LastGood()
             candidates = level_3_told.candidates(view.pods.items.values(), ready, component.name)
-            found[component.name] = level_3_told.Told(candidates, kept.record.good or "", content_of(kept.objects))
+            content = "" if kept.template is None else content_of(kept.template, kept.objects)
+            found[component.name] = level_3_told.Told(candidates, kept.record.good or "", content)
     return found
 
 

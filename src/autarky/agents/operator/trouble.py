@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from autarky.errors import AutarkyError
 from autarky.ports import Kube, Object
 
 LOG_LINES = 5
 LOG_CHARACTERS = 500
+LOG_SECONDS = 10.0
+"""A log comes from the node's kubelet, which may take its time; what goes back waits for it."""
 LINE_CHARACTERS = 160
 """An Event holds 1,024 characters in all."""
 STARTING = ("ContainerCreating", "PodInitializing")
@@ -56,8 +60,12 @@ def _clause(what: str, said: Object) -> str:
 
 async def last_words(kube: Kube, pod: Object) -> str:
     """What the failed container said, or what the kubelet said of one that never ran, as a sentence; empty when
-    neither said anything, or the kubelet does not answer."""
-    said = await _of_the_container(kube, pod)
+    neither said anything, or the kubelet does not answer: then nobody waits for it."""
+    try:
+        async with asyncio.timeout(LOG_SECONDS):
+            said = await _of_the_container(kube, pod)
+    except TimeoutError:
+        said = ""
     if said:
         return f"Its last words: {said}"
     warning = await _of_the_kubelet(kube, pod)

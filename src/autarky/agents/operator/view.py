@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 from autarky.decide import understood
-from autarky.duties.certificates import inventory_of
+from autarky.duties.certificates import inventory_of, renewals_of
 from autarky.kube import Lister, Reflector
 from autarky.kube.elector import LEASE
 from autarky.ports import Clock, Object
 from autarky.render import leaves
-from autarky.render.access import INVENTORY
+from autarky.render.access import INVENTORY, RENEWALS
 from autarky.render.control_nodes import RECORD
 from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
@@ -46,6 +46,7 @@ class View:
         self.replica_sets = live("apps/v1", "ReplicaSet", SYSTEM)
         self.requests = live("certificates.k8s.io/v1", "CertificateSigningRequest")
         self.inventory = live("v1", "ConfigMap", SYSTEM, INVENTORY)
+        self.renewals = live("v1", "ConfigMap", SYSTEM, RENEWALS)
         self.control_nodes = live("v1", "ConfigMap", SYSTEM, RECORD)
         self.leaves = live("v1", "ConfigMap", SYSTEM, leaves.CONFIG_MAP)
         self.slices = live("discovery.k8s.io/v1", "EndpointSlice", "default", KUBERNETES_SLICE)
@@ -72,6 +73,7 @@ class View:
             self.replica_sets,
             self.requests,
             self.inventory,
+            self.renewals,
             self.control_nodes,
             self.leaves,
             self.slices,
@@ -95,15 +97,32 @@ class View:
         return inventory_of(self.inventory.items.get((SYSTEM, INVENTORY)))
 
     @property
+    def good_renewals(self) -> dict[str, str]:
+        """Node → the fingerprint of the lasting credential that is good."""
+        return renewals_of(self.renewals.items.get((SYSTEM, RENEWALS)))
+
+    @property
     def control_plane(self) -> Object | None:
         """None also where it cannot be understood: `odd_plane` says why."""
-        plane = self.planes.items.get((None, CONTROL_PLANE))
-        return None if plane is None or self.odd_plane is not None else understood.without_odd_status(plane)
+        return None if self.odd_plane is not None else self.plane_as_it_lies
 
     @property
     def odd_plane(self) -> str | None:
-        plane = self.planes.items.get((None, CONTROL_PLANE))
+        """What of the ControlPlane's spec cannot be understood, as a clause."""
+        plane = self.plane_as_it_lies
         return None if plane is None else understood.control_plane(plane)
+
+    @property
+    def plane_as_it_lies(self) -> Object | None:
+        """Whatever its spec says; its status can be read."""
+        plane = self.planes.items.get((None, CONTROL_PLANE))
+        return None if plane is None else understood.without_odd_status(plane)
+
+    @property
+    def odd_etcd_members(self) -> dict[str, str]:
+        """Name → what of that EtcdMember cannot be understood, as a clause."""
+        odd = self.etcd_members.refused.values()
+        return {obj["metadata"]["name"]: clause for obj in odd if (clause := understood.etcd_member(obj)) is not None}
 
 
 def current(sources: Iterable[Reflector]) -> bool:

@@ -12,11 +12,11 @@ import pytest
 from autarky.agents.operator.duty import Duty
 from autarky.agents.operator.endpoints import Endpoints, agreed_address
 from autarky.agents.operator.etcd_members import EtcdMembers
-from autarky.agents.operator.guards import Guards
+from autarky.agents.operator.guards import RESTORED, Guards
 from autarky.agents.operator.view import View
 from autarky.model.cluster import Level
 from autarky.ports import Object
-from autarky.render import access, crds, etcd, etcd_members, guards
+from autarky.render import access, crds, etcd, etcd_members
 from autarky.render.crds import API_VERSION
 from autarky.render.endpoints import KIND, NAME, NAMESPACE, slice_endpoints
 from autarky.render.values import CONTROL_PLANE_WISH
@@ -119,12 +119,12 @@ def test_a_node_chooses_among_its_addresses_and_no_others() -> None:
 
 
 async def test_policies_that_were_deleted_come_back_and_edited_ones_stand(world: World) -> None:
-    policy, binding = guards.restored()[:2]
+    policy, binding = RESTORED[:2]
     edited = {**binding, "spec": {**binding["spec"], "validationActions": ["Audit"]}}
     world.kube.put(edited)
     async with duty_of(world, lambda view: Guards(world.say, view, world.kube)) as duty:
         await round_of(duty)
-        for obj in guards.restored():
+        for obj in RESTORED:
             assert await world.kube.get(obj["apiVersion"], obj["kind"], obj["metadata"]["name"]), obj["metadata"]
         live = await world.kube.get(binding["apiVersion"], binding["kind"], binding["metadata"]["name"])
         assert live is not None

@@ -1,0 +1,56 @@
+"""Which of the records of a cluster is the one that was applied last (render/cluster_record.py says where they lie).
+
+Contract: pure. Records are numbered: whoever applies another content gives it the next number after the highest that it
+saw. So the highest number is the newest, whoever was away meanwhile, and no clock is asked. Of several with that number
+the API's counts, which is written last and by the quorum; without it any of them may be the one. A record of an older
+release has no number and is older than all that have one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+API = ""
+"""In place of a host's name: where the record lies that the API has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """file: the cluster file as applied; nodes: name → what is remembered of the node."""
+
+    file: Mapping[str, Any]
+    nodes: Mapping[str, Any]
+    number: int = field(default=0)
+
+    def has(self, node: str) -> bool:
+        return node in self.nodes or any(entry.get("name") == node for entry in _entries(self.file))
+
+
+def latest(seen: Mapping[str, Record]) -> dict[str, Record]:
+    """Those that may have been applied last. `seen`: host (or API) → its record. Empty only where nothing was seen."""
+    highest = max((record.number for record in seen.values()), default=0)
+    found = {where: record for where, record in seen.items() if record.number == highest}
+    return {API: found[API]} if API in found else found
+
+
+def newest(seen: Mapping[str, Record]) -> Record | None:
+    return next(iter(latest(seen).values()), None)
+
+
+def numbered(file: Mapping[str, Any], nodes: Mapping[str, Any], last: Record | None) -> Record:
+    """The record of this content: the last one if that has it, else with the next number."""
+    number = 0 if last is None else last.number
+    same = last is not None and number > 0 and (last.file, last.nodes) == (file, nodes)
+    return Record(file, nodes, number if same else number + 1)
+
+
+def without(file: Mapping[str, Any], node: str) -> dict[str, Any]:
+    """The cluster file with this node taken out, and else as it is."""
+    spec = {**file.get("spec", {}), "nodes": [entry for entry in _entries(file) if entry.get("name") != node]}
+    return {**file, "spec": spec}
+
+
+def _entries(file: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return list(file.get("spec", {}).get("nodes") or ())

@@ -1,0 +1,38 @@
+"""What control nodes keep of the cluster file, compared with the file that a command works by: two people may work on
+one cluster from two machines.
+
+Contract: asked are the disks of all control nodes that answer, and the API where it does; an API that is down or slow
+excuses nobody. Which of the records counts is for `decide.records`.
+"""
+
+from __future__ import annotations
+
+from autarky.decide.records import API, Record, latest
+from autarky.errors import Conflict
+from autarky.phases import belonging
+from autarky.phases.context import Context
+from autarky.ports import Kube
+from autarky.render import cluster_record
+from autarky.render.values import SYSTEM
+
+
+async def of_the_api(kube: Kube) -> Record | None:
+    """None where the API has none, or it cannot be read. Unreachable, ApiError."""
+    return cluster_record.read_config_map(await kube.get("v1", "ConfigMap", cluster_record.CONFIG_MAP, SYSTEM))
+
+
+def refuse_old_file(context: Context) -> None:
+    """Conflict where another machine has applied another file since this one was kept here."""
+    if context.known is None or not context.owners:
+        return
+    for where, record in latest(context.records).items():
+        if record.file not in context.known:
+            raise Conflict(
+                f"another machine has applied another file to the cluster {context.cluster.name} since this one was "
+                f"kept here: {'the API' if where == API else f'host {where}'} has it\n"
+                f"  fix: {_login(context, where)} fetches that one; `autarky up -f FILE` replaces it"
+            )
+
+
+def _login(context: Context, where: str) -> str:
+    return "`autarky login HOST` (a control node)" if where == API else belonging.login_command(context, where)

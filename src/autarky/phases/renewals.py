@@ -1,0 +1,86 @@
+"""What a kubelet whose certificate has expired comes back with: made for a node, given to its host, and noted in the
+API as the only one that is good (`decide.approval`).
+
+Contract: whoever adds a node to the join inventory has noted before that no credential is good for it, so that what a
+machine of that name once had is worthless from the first moment on. One is noted before it is written to the host:
+after a kill the host has none, or one that is not good, and is given another one.
+
+Nodes that joined under an earlier release have one that nobody has noted: any is good until it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from autarky.decide.approval import NO_CREDENTIAL
+from autarky.duties.certificates import read_renewals
+from autarky.errors import Conflict
+from autarky.model.cluster import Node
+from autarky.model.fingerprint import fingerprint
+from autarky.phases import signing
+from autarky.phases.context import Context
+from autarky.ports import Host, Kube
+from autarky.render import access
+from autarky.render import node as render_node
+from autarky.render.certificates import renewal_certificate
+from autarky.render.kubeconfig import embedded_certificate
+from autarky.render.values import SYSTEM
+
+
+async def refuse_former(context: Context) -> None:
+    """Before the inventory names them: nodes that it does not have yet come back with nothing."""
+    live = await context.kube().get("v1", "ConfigMap", access.INVENTORY, SYSTEM)
+    known = (live or {}).get("data") or {}
+    new = [node.name for node in context.whole.nodes if node.name not in known]
+    if new:
+        await _note(context.kube(), dict.fromkeys(new, NO_CREDENTIAL))
+
+
+async def due(context: Context, node: Node) -> str | None:
+    """What is to be done for a node that has joined, as a sentence."""
+    held = await _held(context.host(node))
+    good = (await read_renewals(context.kube())).get(node.name) if await context.api_answers() else held
+    if held is None or good not in (held, None):
+        return f"give {node.name} what it can renew an expired certificate with"
+    return None if good == held else f"note which credential {node.name} can renew an expired certificate with"
+
+
+async def give(context: Context, node: Node) -> None:
+    """In the place of the token."""
+    host, kube = context.host(node), context.kube()
+    held, good = await _held(host), (await read_renewals(kube)).get(node.name)
+    if held is not None and good == held:
+        return
+    if held is not None and good is None:
+        await _note(kube, {node.name: held})
+        return
+    if context.pki.borrows:  # no CA key here: a control node signs it
+        await signing.issue(context, [renewal_certificate(node.name)])
+    file = render_node.renewal_kubeconfig(context.inputs(), node)
+    await _note(kube, {node.name: _fingerprint(file.content) or NO_CREDENTIAL})
+    await host.write_files([file])
+
+
+async def forget(kube: Kube, node: str) -> None:
+    """After it was taken out of the inventory."""
+    if node in await read_renewals(kube):
+        await _note(kube, {node: None})
+
+
+async def _held(host: Host) -> str | None:
+    """The fingerprint of what the host has; None for a token, too."""
+    content = await host.read(render_node.BOOTSTRAP_KUBECONFIG)
+    return None if content is None else _fingerprint(content)
+
+
+def _fingerprint(kubeconfig: bytes) -> str | None:
+    return fingerprint(embedded_certificate(kubeconfig))
+
+
+async def _note(kube: Kube, entries: Mapping[str, str | None]) -> None:
+    """None: the entry goes."""
+    if await kube.get("v1", "ConfigMap", access.RENEWALS, SYSTEM) is None:
+        with suppress(Conflict):  # another run was first
+            await kube.create(access.renewals({}))
+    await kube.patch("v1", "ConfigMap", access.RENEWALS, {"data": dict(entries)}, namespace=SYSTEM)

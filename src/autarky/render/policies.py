@@ -1,0 +1,57 @@
+"""The form of our ValidatingAdmissionPolicies: each with its binding. What they are about: `guards`, `tenants`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autarky.render.crds import CONTROL_PLANE, GROUP
+from autarky.render.operator import COMPONENT as OPERATOR
+from autarky.render.values import SYSTEM, Object, metadata
+
+POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
+OPERATOR_USER = f"system:serviceaccount:{SYSTEM}:{OPERATOR}"
+MAY = (
+    f"(request.userInfo.username == '{OPERATOR_USER}' ||"
+    f" authorizer.group('{GROUP}').resource('controlplanes').name('{CONTROL_PLANE}').check('update').allowed())"
+)
+"""Whether the writer is an administrator of the control plane or the operator."""
+_API = "admissionregistration.k8s.io/v1"
+
+Parameter = tuple[Object, Object]
+"""(kind, reference)."""
+
+
+def policy(
+    name: str,
+    rules: list[Object],
+    *,
+    conditions: dict[str, str],
+    validations: Sequence[tuple[str, str]],
+    failure: str = "Fail",
+    parameter: Parameter | None = None,
+    namespace: str | None = None,
+) -> list[Object]:
+    """`validations`: (what must hold, what is said otherwise). A parameter that is not there lets the write through."""
+    constraints: Object = {"resourceRules": rules}
+    if namespace is not None:
+        constraints["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    spec: Object = {
+        "failurePolicy": failure,
+        "matchConstraints": constraints,
+        "matchConditions": [{"name": what, "expression": expression} for what, expression in conditions.items()],
+        "validations": [
+            {"expression": expression, "message": message, "reason": "Forbidden"} for expression, message in validations
+        ],
+    }
+    bound: Object = {"policyName": name, "validationActions": ["Deny"]}
+    if parameter is not None:
+        spec["paramKind"] = parameter[0]
+        bound["paramRef"] = {**parameter[1], "parameterNotFoundAction": "Allow"}
+    return [
+        {"apiVersion": _API, "kind": POLICY, "metadata": metadata(name), "spec": spec},
+        {"apiVersion": _API, "kind": BINDING, "metadata": metadata(name), "spec": bound},
+    ]
+
+
+def listed(names: Sequence[str]) -> str:
+    return "[" + ", ".join(f"'{name}'" for name in names) + "]"

@@ -1,0 +1,180 @@
+"""Somebody is root on a worker of three control nodes: what each credential there may do, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from ha import (
+    WORKER,
+    member_phases,
+    three_and_one,
+    wait_until_healthy,
+)
+from harness import Show, TestCluster
+from intruder import (
+    FACT,
+    PUBLIC_IP,
+    REFUSED,
+    TUNNEL,
+    Attempt,
+    Worker,
+    ask_for_certificates,
+    everything_else,
+    foreign,
+    on_node,
+    orders,
+    static_pod,
+)
+from labels import (
+    WISH,
+    is_worker,
+)
+from slots import SYSTEM
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
+    cluster = make_cluster("t-intruder", **three_and_one())
+    cluster.up()
+    return cluster
+
+
+def test_the_token_of_a_workers_pod_network_makes_no_control_node_of_it(cluster: TestCluster) -> None:
+    """It once did: a label by way of the Node's status, and 4 s later the control plane's keys lay on the worker."""
+    worker = Worker(cluster, WORKER)
+    worker.collect()
+    flannel = worker.credential("kube-flannel")
+    answers = worker.tries(flannel, [*orders(WORKER), *orders("n1")])
+    assert {name: one for name, one in answers.items() if one.status not in REFUSED} == {}
+    labels = {"metadata": {"labels": {FACT: "", WISH: ""}}}
+    both = worker.tries(flannel, [Attempt("both", "PATCH", f"/api/v1/nodes/{WORKER}/status", labels)])
+    assert both["both"].status == 403, both
+    assert "autarky-" in both["both"].said or "flannel writes" in both["both"].said
+    time.sleep(5)
+    assert worker.keys_of_the_control_plane() == []
+    assert is_worker(cluster, WORKER)
+
+
+def test_no_credential_on_a_worker_does_more_than_report_of_it(cluster: TestCluster, show: Show) -> None:
+    began = time.monotonic()
+    worker = Worker(cluster, WORKER)
+    found = worker.collect()
+    names = {one.name.partition("-2")[0] for one in worker.credentials}
+    assert {"kube-flannel", "kube-proxy", "kubelet-client", "bootstrap-kubelet.conf"} <= names, found
+    cluster.wait("all members say how they are", lambda: set(member_phases(cluster).values()) == {"Member"})
+    before = _what_must_stay(cluster)
+    attempts = _what_must_be_refused(cluster)
+    usable = [one for one in worker.credentials if one.name not in _NOT_THE_APIS]
+    for credential in usable:
+        answers = worker.tries(credential, attempts)
+        let_through = {name: one for name, one in answers.items() if one.status not in REFUSED}
+        assert let_through == {}, f"{credential.name} may do {let_through}"
+    show(f"{', '.join(one.name for one in usable)}: {len(attempts)} attempts each: {time.monotonic() - began:.0f} s")
+    _its_requests_are_not_approved(cluster, worker)
+    _its_word_on_itself_changes_nothing(cluster, worker)
+    assert worker.keys_of_the_control_plane() == []
+    assert _what_must_stay(cluster) == before
+    wait_until_healthy(cluster)
+
+
+_NOT_THE_APIS = {"ssh_host_ed25519_key", "ssh_host_rsa_key", "ssh_host_ecdsa_key"}
+"""Keys of the machine, which no API server knows."""
+
+
+def _what_must_be_refused(cluster: TestCluster) -> list[Attempt]:
+    system = ("-n", "kube-system", "-o", "jsonpath={.items[*].metadata.name}")
+    secrets = cluster.kubectl("get", "secrets", *system)
+    pods = cluster.kubectl("get", "pods", *system, "-l", "k8s-app=kube-apiserver,autarky.dev/slot=hosted")
+    policies = cluster.kubectl("get", "validatingadmissionpolicies", "-o", "jsonpath={.items[*].metadata.name}")
+    token = {
+        "token-id": "abcdef",
+        "token-secret": "0123456789abcdef",
+        "usage-bootstrap-authentication": "true",
+        "auth-extra-groups": "system:bootstrappers:autarky",
+    }
+    live = {"secrets": secrets, "api-server": pods.split()[0], "policies": policies}
+    neighbour = cluster.kubectl("get", "node", "n1", "-o", "jsonpath={.metadata.annotations}")
+    told = {key: value for key, value in json.loads(neighbour).items() if key.startswith("flannel.")}
+    return [
+        *orders(WORKER),
+        *orders("n1"),
+        *foreign("n1"),
+        *on_node(WORKER, "the neighbour's public address", {"annotations": {PUBLIC_IP: told[PUBLIC_IP]}}),
+        *on_node(WORKER, "the neighbour's tunnel", {"annotations": {TUNNEL: told[TUNNEL]}}),
+        Attempt("its own end", "DELETE", f"/api/v1/nodes/{WORKER}"),
+        Attempt(
+            "another node", "POST", "/api/v1/nodes", {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "x"}}
+        ),
+        *everything_else(live, WORKER, token),
+    ]
+
+
+def _what_must_stay(cluster: TestCluster) -> dict[str, str]:
+    """What somebody on a worker would like to change."""
+    asked = {
+        "labels": ("nodes", "-o", "jsonpath={range .items[*]}{.metadata.name}{.metadata.labels}{end}"),
+        "endpoints": ("endpointslices", "kubernetes", "-o", "jsonpath={.endpoints[*].addresses}"),
+        "members": ("etcdmembers", "-o", "jsonpath={range .items[*]}{.metadata.name}{.spec}{.status.phase}{end}"),
+        "plane": ("controlplanes", "cluster", "-o", "jsonpath={.spec}"),
+        "inventory": ("-n", "kube-system", "configmap", "autarky-join-inventory", "-o", "jsonpath={.data}"),
+        "rights": ("clusterrolebindings,clusterroles", "-o", "name"),
+    }
+    return {what: cluster.kubectl("get", *argv) for what, argv in asked.items()}
+
+
+def _its_requests_are_not_approved(cluster: TestCluster, worker: Worker) -> None:
+    """Whoever may ask for certificates: only for what a node is."""
+    may_ask = [one for one in worker.credentials if one.name.startswith("kubelet-client") or one.name.endswith(".conf")]
+    for credential in may_ask:
+        names = ask_for_certificates(worker, credential)
+        cluster.wait("the operator has judged the requests of kubelets", partial(_judged, cluster, names))
+        for csr in _requests(cluster, names):
+            conditions = {one["type"] for one in csr["status"].get("conditions", [])}
+            assert "Approved" not in conditions, csr
+            assert "certificate" not in csr["status"], csr
+        cluster.kubectl("delete", "csr", *names)
+
+
+def _judged(cluster: TestCluster, names: list[str]) -> bool:
+    """Those of kubelets that the API took: of one node in another's name it takes none. Those of other signers nobody
+    approves."""
+    signers = {"kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"}
+    ours = [csr for csr in _requests(cluster, names) if csr["spec"]["signerName"] in signers]
+    return all(csr["status"].get("conditions") for csr in ours)
+
+
+def _requests(cluster: TestCluster, names: list[str]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(cluster.kubectl("get", "csr", "-o", "json"))["items"]
+    return [csr for csr in found if csr["metadata"]["name"] in names]
+
+
+def _its_word_on_itself_changes_nothing(cluster: TestCluster, worker: Worker) -> None:
+    """Its kubelet may say where it is and that it is ready to serve, and may show static pods: nothing follows."""
+    n1 = cluster.kubectl("get", "node", "n1", "-o", "jsonpath={.status.addresses[0].address}")
+    says = {"annotations": {"autarky.dev/control-node": "ready-intruder", "autarky.dev/withdrawn": "intruder"}}
+    lies = {"status": {"addresses": [{"type": "InternalIP", "address": n1}]}}
+    attempts = [
+        Attempt("says", "PATCH", f"/api/v1/nodes/{WORKER}", {"metadata": says}),
+        Attempt("lies", "PATCH", f"/api/v1/nodes/{WORKER}/status", lies),
+    ]
+    answers = worker.tries(worker.credential("kubelet-client"), attempts)
+    assert {name: one.status for name, one in answers.items()} == {"says": 200, "lies": 200}, answers
+    static = "/etc/kubernetes/manifests/intruder.json"
+    cluster.shell(WORKER, f"echo {shlex.quote(json.dumps(static_pod()))} > {static}")
+    try:
+        mirror = f"intruder-{WORKER}"
+        cluster.wait("the mirror pod shows", lambda: mirror in cluster.kubectl("get", "pods", *SYSTEM))
+        time.sleep(5)
+        assert worker.keys_of_the_control_plane() == []
+    finally:
+        cluster.shell(WORKER, f"rm -f {static}")
+        gone = [f"{key}-" for key in says["annotations"]]
+        cluster.kubectl("annotate", "node", WORKER, *gone)

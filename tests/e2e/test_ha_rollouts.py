@@ -1,0 +1,102 @@
+"""Rollouts over three control nodes: with one of them off, with one whose standby serves alone, to the next minor.
+
+The tests of this module build on each other, in order: each leaves the cluster healthy.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+
+import pytest
+from ha import (
+    CONTROL,
+    WORKER,
+    cut,
+    hosted_server_killed_again_and_again,
+    start,
+    three_and_one,
+    wait_until_healthy,
+)
+from harness import Show, TestCluster
+from labels import (
+    standbys_that_serve,
+)
+from rollouts import (
+    API,
+    PROXY,
+    condition,
+    live,
+    rolled_out,
+    rolls_out_one_after_the_other,
+    set_image,
+    updated_on,
+)
+from slots import SYSTEM, hosted_on
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
+    cluster = make_cluster("t-ha-rollouts", **three_and_one())
+    cluster.up()
+    return cluster
+
+
+def test_rollouts_of_daemon_sets_go_on_while_a_control_node_is_off(cluster: TestCluster, show: Show) -> None:
+    off, restarted = "n3", (API, PROXY)
+    left = {node for node in CONTROL if node != off}
+    wait_until_healthy(cluster)
+    cut(cluster, off)
+    cluster.kubectl("wait", "--for=condition=Ready=Unknown", f"node/{off}", "--timeout=120s")
+    with cluster.probed(900, inside=WORKER) as from_worker, cluster.probed(900, inside="n1") as from_control:
+        began = time.monotonic()
+        cluster.kubectl(*SYSTEM, "rollout", "restart", *restarted)
+        for workload, nodes in ((API, left), (PROXY, {*left, WORKER})):
+            rolls_out_one_after_the_other(cluster, workload, nodes)
+            show(
+                f"{off} is off: {workload} has the new revision everywhere else after {time.monotonic() - began:.0f} s"
+            )
+        start(cluster, off)
+        wait_until_healthy(cluster)
+        assert updated_on(cluster, API) == set(CONTROL)
+    for reports in (from_worker, from_control):
+        assert reports[0]["failed"] == 0, reports[0]
+    for workload in restarted:
+        assert live(cluster, workload)["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == 1
+    assert condition(cluster, "Drifted")["status"] == "False"
+    assert "up: unchanged" in cluster.up().stderr
+
+
+def test_back_by_rollout_undo_while_only_a_standby_serves_on_one_node_fails_no_request(cluster: TestCluster) -> None:
+    wait_until_healthy(cluster)
+    before = _hosted_servers(cluster, "n3")
+    with hosted_server_killed_again_and_again(cluster, "n3") as let_it_live:
+        serves = "kube-apiserver on n3"
+        cluster.wait("only the standby serves on n3", lambda: standbys_that_serve(cluster) == [serves], seconds=90)
+        with cluster.probed(600, inside=WORKER) as from_worker, cluster.probed(600, inside="n3") as from_there:
+            cluster.kubectl(*SYSTEM, "rollout", "undo", API)
+            cluster.wait("n3 has its new pod", lambda: _hosted_servers(cluster, "n3") - before, seconds=120)
+            let_it_live()
+            for _ in itertools.repeat(None, 3):  # one node after the other
+                rolled_out(cluster, API)
+            wait_until_healthy(cluster)
+    for reports in (from_worker, from_there):
+        assert reports[0]["failed"] == 0, reports[0]
+
+
+def _hosted_servers(cluster: TestCluster, node: str) -> set[str]:
+    return set(cluster.kubectl(*SYSTEM, "get", "pods", *hosted_on(node), "-o", "name").split())
+
+
+def test_a_rolling_upgrade_of_three_api_servers_fails_no_request(cluster: TestCluster) -> None:
+    cluster.autarky("payload", "push", "--cluster", cluster.name, "v1.37.1", timeout=600)
+    with cluster.probed(600, inside=WORKER) as from_worker, cluster.probed(600, inside="n2") as from_control:
+        set_image(cluster, API, "v1.37.1")
+        cluster.wait("the rollout has begun", lambda: "v1.37.1" in cluster.kubectl("get", "pods", "-A", "-o", "yaml"))
+        for _ in itertools.repeat(None, 3):  # one node after the other
+            rolled_out(cluster, API)
+    for reports in (from_worker, from_control):
+        assert reports[0]["failed"] == 0, reports[0]

@@ -1,0 +1,326 @@
+"""The agent's rounds on a control node, whole: real parts on a live copy of an API, both API and runtime in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autarky.agents.good_revision import content_of, revision_of
+from autarky.agents.node import agent as node_agent
+from autarky.agents.node import ports_seen, role_on_disk, slots_on_disk
+from autarky.agents.node.agent import LEVELS, SETTLE_SECONDS, NodeAgent
+from autarky.agents.node.api_seen import LEASE, ApiView
+from autarky.agents.node.handover import HandOver
+from autarky.agents.node.image_keeping import ImageKeeping
+from autarky.agents.node.running_here import SILENT_SECONDS, RunningHere
+from autarky.agents.node.told import Told
+from autarky.agents.node.untold import Untold
+from autarky.agents.shield import LONGEST_PAUSE
+from autarky.decide import leadership, level_3_told, node_slots, plane_status
+from autarky.decide.checkpoint import PROVEN_SECONDS
+from autarky.decide.following import FOLLOW_SECONDS
+from autarky.decide.slots import Health
+from autarky.render import agent
+from autarky.render.agent import COMPONENT as AGENT
+from autarky.render.api_server import COMPONENT as API_SERVER
+from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER
+from autarky.render.crds import API_VERSION, control_plane_crd
+from autarky.render.values import SYSTEM
+from fakes.clusters import IMAGES, a_cluster, inputs_of
+from fakes.cri import FakeCri
+from fakes.hosted_pods import completed, hosted_objects, pod_of_template
+from fakes.kept_images import FakeKeptImages
+from fakes.kube import FakeKube
+from unit.agents.disks import Disk, a_disk
+
+pytestmark = pytest.mark.looptime
+
+NODE = "n1"
+INPUTS = inputs_of(a_cluster())
+MADE, START = "2026-11-21T08:00:00Z", "2026-11-21T09:00:00Z"
+PARTS = ("level", API_SERVER, CONTROLLER_MANAGER, SCHEDULER, AGENT, "annotation")
+SOON = 3 * node_agent.LOOK_SECONDS
+LONG = 3 * max(SETTLE_SECONDS, leadership.SETTLE_SECONDS)
+
+
+class LoopClock:
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def time(self) -> float:
+        return self.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class Quorum:
+    async def is_up(self) -> bool:
+        return True
+
+
+class OwnPort:
+    health = Health.READY
+
+    async def hosted_api_server(self) -> Health:
+        return self.health
+
+
+class Scene:
+    """A control node whose hosted API server serves and whose agent is the hosted one."""
+
+    def __init__(self, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.disk, self.cri, self.clock, self.port = disk, FakeCri(), LoopClock(), OwnPort()
+        self.kube = FakeKube()
+        self.ran: list[tuple[str, ...]] = []
+        self.said: list[str] = []
+        monkeypatch.setattr(slots_on_disk, "WANTED", disk.root / "wanted.json")
+        monkeypatch.setattr(role_on_disk, "FILE", disk.root / "role.json")
+        monkeypatch.setattr(slots_on_disk, "run_script", self.run_script)
+        monkeypatch.setattr(ports_seen, "plain_status", self.status)
+        monkeypatch.setattr(node_agent, "Untold", partial(Untold, file=disk.root / "untold.json"))
+        for component in LEVELS:
+            disk.revision(component, "r1", "image")
+        (disk.root / "standby" / AGENT).mkdir()
+        self.cri.put_image("image")
+        self.kube.put(control_plane_crd())
+        self.kube.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+        told = Told(lambda sentence, **_: self.said.append(sentence))
+        self.images = ImageKeeping(FakeKeptImages({"image", *IMAGES.values()}), self.clock, told.tell)
+        self.api = ApiView(self.kube, self.clock, NODE, self.heard)  # type: ignore[arg-type]
+        self.agent = NodeAgent(
+            NODE,
+            self.kube,  # type: ignore[arg-type]
+            self.api,
+            self.port,  # type: ignore[arg-type]
+            self.clock,
+            told,
+            Quorum(),  # type: ignore[arg-type]
+            self.images,
+            hosted=True,
+            hand_over=HandOver(self.clock),
+            running=RunningHere(self.cri, self.clock),
+        )
+
+    def heard(self) -> None:
+        self.agent.heard()
+
+    async def run_script(self, verb: str, component: str, revision: str = "") -> None:
+        """As the standby script: a manifest appears or goes, or a revision becomes the current one."""
+        self.ran.append((verb, component))
+        name = f"standby-{component}-0123abcd"
+        if verb == "activate":
+            self.disk.manifest(name, f"of {component}")
+        if verb == "withdraw":
+            (self.disk.manifests / f"{name}.json").unlink()
+        if verb == "switch":
+            link = self.disk.root / "standby" / component / "current"
+            link.unlink(missing_ok=True)
+            link.symlink_to(revision)
+
+    async def status(self, _port: int, _path: str) -> int:
+        return 200
+
+    def wants(self, level: str, **more: Any) -> None:
+        spec = {"version": "v1.36.4", "selfHosted": level, **more}
+        self.kube.put(
+            {"apiVersion": API_VERSION, "kind": "ControlPlane", "metadata": {"name": "cluster"}, "spec": spec}
+        )
+
+    def hosted_pod(self, component: str, *, runs: bool) -> None:
+        """Ready, as the API shows it; by the runtime its container runs, or has ended with the last boot."""
+        container = self.cri.create_container(self.cri.run_sandbox(component, SYSTEM, component), component, "image")
+        self.cri.start_container(container)
+        if not runs:
+            self.cri.exit_container(container)
+        objects = agent.objects(INPUTS) if component == AGENT else hosted_objects(INPUTS, component)
+        for obj in objects:
+            if obj["kind"] in ("Secret", "ConfigMap"):
+                self.kube.put({**obj, "metadata": {**obj["metadata"], "creationTimestamp": MADE}})
+        pod = completed(pod_of_template(objects, node=NODE))
+        state = {"name": component, "restartCount": 0, "containerID": f"containerd://{container}"}
+        pod["status"] |= {
+            "startTime": START,
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [{**state, "state": {"running": {"startedAt": START}}}],
+        }
+        self.kube.put(pod)
+
+    async def leads(self) -> None:
+        """Somebody on this node, who renews both leases every other second."""
+        for turn in range(1_000_000):
+            for name in (CONTROLLER_MANAGER, SCHEDULER):
+                spec = {
+                    "holderIdentity": f"{socket.gethostname()}_x",
+                    "leaseDurationSeconds": 15,
+                    "renewTime": f"{turn}",
+                }
+                meta = {"name": name, "namespace": SYSTEM}
+                self.kube.put({"apiVersion": LEASE[0], "kind": LEASE[1], "metadata": meta, "spec": spec})
+            await asyncio.sleep(2)
+
+    async def passes(self, seconds: float) -> None:
+        """Rounds, with the live copies beside them."""
+        beside = [asyncio.create_task(one) for one in (self.api.run(), self.images.run(), self.leads())]
+        rounds = asyncio.create_task(node_agent.run(self.agent, lambda: False))
+        await asyncio.sleep(seconds)
+        over = rounds.done()
+        for task in (*beside, rounds):
+            task.cancel()
+        await asyncio.gather(*beside, rounds, return_exceptions=True)
+        assert not over, "rounds go on, whatever happens"
+
+
+@pytest.fixture
+async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(a_disk(tmp_path, monkeypatch), monkeypatch)
+
+
+# --- one part fails --------------------------------------------------------------------------------------------
+
+
+class Fails:
+    """Takes the place of something that a part uses."""
+
+    def __init__(self, instead_of: Any, name: str) -> None:
+        self.well, self.name, self.mended = instead_of, name, False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.mended or name != self.name:
+            return getattr(self.well, name)
+        raise ZeroDivisionError(f"{name}: nobody has foreseen that")
+
+
+def break_part(agent: NodeAgent, part: str) -> Fails:
+    match part:
+        case "level":
+            agent.api = broken = Fails(agent.api, "lowest_hosted_level")  # type: ignore[assignment]
+        case "annotation":
+            agent.announcer = broken = Fails(agent.announcer, "wants")  # type: ignore[assignment]
+        case "node-agent":
+            agent.own_checkpointer = broken = Fails(agent.own_checkpointer, "round")  # type: ignore[assignment]
+        case _:
+            broken = Fails(agent.checkpointers[part], "round")
+            agent.checkpointers = {**agent.checkpointers, part: broken}  # type: ignore[dict-item]
+    return broken
+
+
+def done_by(scene: Scene) -> set[str]:
+    """The parts whose work of this scene is done: copies of what runs, the level on the disk, the word on the Node."""
+    found = {component for verb, component in scene.ran if verb == "switch"}
+    found |= {"level"} if slots_on_disk.wanted_level() == 1 else set()
+    return found | ({"annotation"} if scene.agent.announcer._wanted is not None else set())
+
+
+@pytest.mark.parametrize("part", PARTS)
+async def test_a_part_that_fails_in_a_way_that_nobody_has_foreseen_stops_no_other(scene: Scene, part: str) -> None:
+    scene.wants("1-4")
+    slots_on_disk.remember_wanted_level(2)
+    for component in (*LEVELS, AGENT):
+        scene.hosted_pod(component, runs=True)
+    broken = break_part(scene.agent, part)
+    await scene.passes(PROVEN_SECONDS + LONG)
+    assert done_by(scene) == set(PARTS) - {part}
+    assert any("ZeroDivisionError" in sentence for sentence in scene.said)
+    broken.mended = True
+    await scene.passes(LONGEST_PAUSE + PROVEN_SECONDS + LONG)
+    assert done_by(scene) == set(PARTS), "it is tried again"
+
+
+async def test_a_round_of_which_a_part_failed_is_followed_by_another_one_at_once(scene: Scene) -> None:
+    """A node rests only when all of it is as it should be."""
+    slots_on_disk.remember_wanted_level(2)
+    broken = break_part(scene.agent, API_SERVER)
+    await scene.passes(SOON)
+    assert scene.agent._rests_until == 0.0
+    broken.mended = True
+    await scene.passes(LONGEST_PAUSE)
+    assert scene.agent._rests_until > 0.0
+
+
+@pytest.mark.parametrize("odd", [{"level": "banana"}, {"level": "1-4", "rollback": "banana"}])
+async def test_a_control_plane_that_means_nothing_changes_no_level_and_fails_no_part(
+    scene: Scene, odd: dict[str, Any]
+) -> None:
+    slots_on_disk.remember_wanted_level(2)
+    scene.wants(**odd)
+    await scene.passes(SOON)
+    assert slots_on_disk.wanted_level() == 2
+    assert not any("failed" in sentence for sentence in scene.said)
+    scene.wants("1-4")
+    await scene.passes(SOON)
+    assert slots_on_disk.wanted_level() == 1
+
+
+# --- what the API says to run, and the runtime knows nothing of ---------------------------------------------------
+
+
+@pytest.mark.parametrize("runs", [True, False])
+@pytest.mark.parametrize("component", [CONTROLLER_MANAGER, SCHEDULER])
+async def test_a_standby_goes_for_a_ready_pod_only_if_that_runs(scene: Scene, component: str, *, runs: bool) -> None:
+    """After a power cut the API shows the pods of the boot before as Ready."""
+    scene.wants("2-4")
+    await scene.run_script("activate", component)
+    scene.hosted_pod(component, runs=runs)
+    await scene.passes(LONG)
+    assert (("withdraw", component) in scene.ran) is runs
+
+
+async def test_while_the_runtime_does_not_answer_no_standby_goes(scene: Scene) -> None:
+    scene.wants("2-4")
+    await scene.run_script("activate", SCHEDULER)
+    scene.hosted_pod(SCHEDULER, runs=True)
+    scene.cri.set_outage("it starts")
+    await scene.passes(LONG)
+    assert ("withdraw", SCHEDULER) not in scene.ran
+    scene.cri.set_outage(None)
+    await scene.passes(SILENT_SECONDS + LONG)
+    assert ("withdraw", SCHEDULER) in scene.ran
+
+
+@pytest.mark.parametrize("runs", [True, False])
+async def test_the_agents_own_pod_is_worth_a_copy_only_if_it_runs(scene: Scene, *, runs: bool) -> None:
+    scene.wants("2-4")
+    scene.hosted_pod(AGENT, runs=runs)
+    await scene.passes(PROVEN_SECONDS + LONG)
+    assert (("switch", AGENT) in scene.ran) is runs
+
+
+# --- what a standby without a pod beside it becomes ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fit", [True, False])
+async def test_that_a_standby_cannot_become_what_is_good_elsewhere_is_a_condition(scene: Scene, *, fit: bool) -> None:
+    objects = hosted_objects(INPUTS, SCHEDULER)
+    [deployment] = [obj for obj in objects if obj["kind"] == "Deployment"]
+    template = deployment["spec"]["template"]
+    if not fit:
+        shown = {"name": "SHOWN", "valueFrom": {"secretKeyRef": {"name": "shown", "key": "k"}}}
+        template["spec"]["containers"][0]["env"] = [shown]
+        objects.append({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "shown", "namespace": SYSTEM}})
+    for obj in objects:
+        scene.kube.put(obj)
+    told = level_3_told.Told((), revision_of(template), content_of(template, objects))
+    scene.kube.put(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "ControlPlane",
+            "metadata": {"name": "cluster"},
+            "spec": {"version": "v1.36.4", "selfHosted": "1-4"},
+            "status": {level_3_told.FIELD: level_3_told.text({SCHEDULER: told})},
+        }
+    )
+    await scene.passes(FOLLOW_SECONDS + LONG)
+    node = {"metadata": {"name": NODE, "annotations": {node_slots.ANNOTATION: scene.agent.announcer._wanted}}}
+    said = node_slots.read(node)
+    slots = plane_status.NodeSlots(NODE, ready=True, level=said["level"], slots=said["slots"])
+    status = plane_status.status([], [slots], [], [], [], [], generation=1, before={}, now=START)
+    [current] = [one for one in status["conditions"] if one["type"] == "StandbysCurrent"]
+    assert current["status"] == str(fit)
+    assert fit or "kube-scheduler on n1: no standby can be made of the last good revision" in current["message"]
+    assert (("switch", SCHEDULER) in scene.ran) is fit

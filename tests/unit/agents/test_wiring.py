@@ -1,0 +1,282 @@
+"""The node agent as it is put together: which duties it has beside its rounds, and that none ends another."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import socket
+import textwrap
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autarky import places
+from autarky.agents import health
+from autarky.agents.node import agent as node_agent
+from autarky.agents.node import role_on_disk, slots_on_disk, wiring
+from autarky.agents.node.api_seen import ApiView
+from autarky.agents.node.handover import HandOver
+from autarky.agents.node.leaf_keeping import LeafKeeping
+from autarky.agents.node.stop_paths import StopPaths
+from autarky.agents.node.told import Told
+from autarky.agents.shield import LONGEST_PAUSE
+from autarky.model import ports
+from autarky.render import etcd_members
+from fakes.cri import FakeCri
+from fakes.kube import FakeKube
+from fakes.web import Web, answer, certificates
+
+NODE = "n1"
+
+
+class LoopClock:
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def time(self) -> float:
+        return self.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+# --- none ends another -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Fails:
+    """In a way that nobody has foreseen, so many times; then it goes on for good."""
+
+    times: int
+    began: int = 0
+
+    async def run(self) -> None:
+        self.began += 1
+        if self.began <= self.times:
+            raise ZeroDivisionError("nobody has foreseen that")
+        await asyncio.Event().wait()
+
+
+@dataclass
+class GoesOn:
+    turns: int = 0
+
+    async def run(self) -> None:
+        while True:
+            self.turns += 1
+            await asyncio.sleep(1)
+
+
+@pytest.mark.looptime
+async def test_a_duty_that_fails_is_begun_again_and_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wiring, "SystemClock", LoopClock)
+    said: list[str] = []
+    fails, goes_on = Fails(3), GoesOn()
+    seconds = 4 * LONGEST_PAUSE
+    await wiring._with_duties([fails, goes_on], Told(lambda text, **_: said.append(text)), asyncio.sleep(seconds))
+    assert fails.began == 4
+    assert goes_on.turns >= seconds
+    assert "ZeroDivisionError: nobody has foreseen that" in said[0]
+
+
+@pytest.mark.looptime
+async def test_duties_end_with_what_they_are_beside() -> None:
+    goes_on = GoesOn()
+    await wiring._with_duties([goes_on], Told(print), asyncio.sleep(5))
+    before = goes_on.turns
+    await asyncio.sleep(5)
+    assert goes_on.turns == before
+
+
+@pytest.mark.looptime
+async def test_a_health_port_that_somebody_has_taken_ends_no_duty() -> None:
+    goes_on, said = GoesOn(), list[str]()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        answering = health.Answering(port, LoopClock(), tell=lambda _, text: said.append(text))
+        await wiring._with_duties([answering, goes_on], Told(print), asyncio.sleep(60))
+    assert goes_on.turns >= 60
+    assert said == [f"127.0.0.1:{port} cannot be had, and is tried again: Address already in use"]
+
+
+# --- what they read ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.looptime
+async def test_a_member_of_etcd_that_means_nothing_is_absent_for_the_node_agent(
+    wired: Wired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wiring, "SystemClock", LoopClock)
+    kube = FakeKube()
+    kube.put(etcd_members.crd())
+    kube.put(etcd_members.member("n1", "192.0.2.11", present=True))
+    odd = etcd_members.member("n2", "192.0.2.12", present=True)
+    kube.put({**odd, "status": {"memberID": "banana"}})
+    api = ApiView(kube, LoopClock(), NODE, lambda: None)  # type: ignore[arg-type]
+    duty = wiring._etcd_membership(NODE, kube, FakeCri(), Told(print), api)  # type: ignore[arg-type]
+    watching = asyncio.create_task(duty.objects.run())
+    await asyncio.sleep(1)
+    assert {name for _, name in duty.objects.items} == {"n1"}
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+
+
+@pytest.mark.parametrize("check_dates", [True, False])
+async def test_a_client_that_does_not_trust_the_clock_asks_servers_with_certificates_of_another_time(
+    wired: Wired, monkeypatch: pytest.MonkeyPatch, *, check_dates: bool
+) -> None:
+    wiring.CA.write_bytes(certificates(30).ca)
+    async with Web([answer(200, "ok")], issued_years_ago=30) as web:
+        client = wiring._client(Told(print), [web.url], check_dates=check_dates)
+        trouble = await client.healthy()
+        await client.close()
+    assert ("expired" in (trouble or "")) is check_dates, trouble
+
+
+# --- which there are ---------------------------------------------------------------------------------------------
+
+
+class Hold:
+    def must_yield(self) -> bool:
+        return True
+
+
+@dataclass
+class Wired:
+    """The agent is put together for real, and nothing of it runs."""
+
+    duties: list[wiring.Duty] = field(default_factory=list)
+
+    def kept(self, duty: wiring.Duty, said: Told) -> Coroutine[Any, Any, None]:
+        self.duties.append(duty)
+        return asyncio.sleep(0)
+
+
+@pytest.fixture
+def wired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wired:
+    found = Wired()
+    monkeypatch.setattr(wiring, "_kept", found.kept)
+    monkeypatch.setattr(LeafKeeping, "look", lambda _: 60.0)
+    ca, client = tmp_path / "ca.crt", tmp_path / "client.pem"
+    ca.write_bytes(certificates().ca)
+    client.write_bytes(certificates().client.certificate + certificates().client.key)
+    monkeypatch.setattr(wiring, "CA", ca)
+    monkeypatch.setattr(wiring, "ROTATED", client)
+    for name in ("STANDBY", "MANIFESTS", "RUN", "PKI"):
+        (tmp_path / name).mkdir()
+        monkeypatch.setattr(places, name, str(tmp_path / name))
+    monkeypatch.setattr(role_on_disk, "FILE", tmp_path / "role.json")
+    monkeypatch.setattr(slots_on_disk, "WANTED", tmp_path / "wanted.json")
+    return found
+
+
+async def duties(wired: Wired, *, slot: str) -> list[wiring.Duty]:
+    await wiring._act(NODE, slot, Hold(), lambda *_, **__: None, HandOver(LoopClock()), StopPaths())  # type: ignore[arg-type]
+    return wired.duties
+
+
+async def all_duties(wired: Wired) -> list[wiring.Duty]:
+    role_on_disk.remember(role_on_disk.State.JOINING)
+    acting = asyncio.create_task(duties(wired, slot="hosted"))  # of a worker, for good
+    await asyncio.sleep(0.1)
+    acting.cancel()
+    await asyncio.gather(acting, return_exceptions=True)
+    assert wired.duties, "a worker has duties"
+    role_on_disk.remember(role_on_disk.State.READY)
+    return await duties(wired, slot="hosted")
+
+
+async def test_whoever_acts_answers_the_kubelet(wired: Wired) -> None:
+    acting = [one for one in await all_duties(wired) if isinstance(one, health.Answering)]
+    assert [one.port for one in acting] == [ports.NODE_AGENT] * 2, "as a worker and as a control node"
+
+
+async def test_only_the_hosted_agent_keeps_the_parked_one(wired: Wired) -> None:
+    role_on_disk.remember(role_on_disk.State.READY)
+    standby = {type(one).__name__ for one in await duties(wired, slot="standby")}
+    hosted = {type(one).__name__ for one in await duties(wired, slot="hosted")}
+    assert hosted - standby == {"ParkedAgent"}
+
+
+async def test_an_agent_acts_whatever_becomes_of_its_first_look_at_the_leaves(
+    wired: Wired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: LeafKeeping) -> float:
+        raise ZeroDivisionError("nobody has foreseen that")
+
+    role_on_disk.remember(role_on_disk.State.READY)
+    well = {type(one) for one in await duties(wired, slot="hosted")}
+    wired.duties.clear()
+    monkeypatch.setattr(LeafKeeping, "look", fails)
+    assert {type(one) for one in await duties(wired, slot="hosted")} == well
+
+
+@pytest.mark.parametrize("state", [role_on_disk.State.JOINING, role_on_disk.State.READY])
+async def test_an_agent_acts_though_its_kubelets_certificate_is_damaged(
+    wired: Wired, state: role_on_disk.State
+) -> None:
+    wiring.ROTATED.write_bytes(b"damaged")
+    role_on_disk.remember(state)
+    acting = asyncio.create_task(duties(wired, slot="hosted"))
+    await asyncio.sleep(0.1)
+    acting.cancel()
+    [ended] = await asyncio.gather(acting, return_exceptions=True)
+    assert not isinstance(ended, Exception)
+    assert wired.duties
+
+
+HAS_NO_ROUNDS = {
+    "ApiView": "it is nothing but reflectors",
+    "Reflector": "its client gives up a watch that is silent for too long, and an answer that does not come",
+}
+"""The duties that need no bounded round, and why."""
+RESTS = {"self.clock.sleep", "self.changed.wait", "changed_within"}
+"""What may be waited for without a bound: nothing that can hang."""
+
+
+async def test_every_duty_is_done_in_rounds_that_are_broken_off_when_they_hang(wired: Wired) -> None:
+    """Else one that hangs is seen by nobody: the watchdog sees the agent's loop only."""
+    kinds = {type(duty) for duty in await all_duties(wired)} | {node_agent.NodeAgent}
+    names = {kind.__name__ for kind in kinds}
+    assert HAS_NO_ROUNDS.keys() <= names, "what is listed is there"
+    unbounded = {
+        name: waits for kind in kinds if (name := kind.__name__) not in HAS_NO_ROUNDS and (waits := open_waits(kind))
+    }
+    assert unbounded == {}
+
+
+def open_waits(kind: type) -> set[str]:
+    """What the duty's `run` waits for beyond bounded rounds and rests, by itself or by methods of its own."""
+    methods = methods_of(kind)
+    begin = "look" if kind is node_agent.NodeAgent else "run"
+    found, left, seen = set(), [begin], set()
+    assert begin in methods
+    while left:
+        method = methods[left.pop()]
+        seen.add(method.name)
+        if any(isinstance(one, ast.Name) and one.id == "bounded" for one in method.decorator_list):
+            continue
+        for called in waits_of(method):
+            own = called.removeprefix("self.")
+            if called in RESTS:
+                continue
+            if own not in methods:
+                found.add(called)
+            elif own not in seen:
+                left.append(own)
+    return found
+
+
+def methods_of(kind: type) -> dict[str, ast.AsyncFunctionDef]:
+    [tree] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(tree, ast.ClassDef)
+    return {one.name: one for one in tree.body if isinstance(one, ast.AsyncFunctionDef)}
+
+
+def waits_of(method: ast.AsyncFunctionDef) -> set[str]:
+    waits = [one.value for one in ast.walk(method) if isinstance(one, ast.Await)]
+    return {ast.unparse(one.func) if isinstance(one, ast.Call) else ast.unparse(one) for one in waits}
