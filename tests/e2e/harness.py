@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -182,6 +182,23 @@ def _children(pid: int) -> list[int]:
 
 def one_node(**spec: Any) -> dict[str, Any]:
     return {"nodes": [{"name": "n1", "host": "lab"}], **spec}
+
+
+def kill_when(argv: Sequence[str], happened: Callable[[], object]) -> int:
+    """Start the command and SIGKILL it when this returns; its status (negative when it was killed)."""
+    process = subprocess.Popen(
+        [*COMMAND, *argv],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        happened()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()
 
 
 def kill_at(argv: Sequence[str], seconds: float) -> int:

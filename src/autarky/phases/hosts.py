@@ -175,9 +175,8 @@ async def refuse_foreign_hosts(context: Context, *, passed_over: str | None = No
     """A host that is not proven to be of our own cluster is never touched, and nothing is written here either: what
     would be issued in place of a cluster's own CA is the end of that cluster."""
     said_by = {name: said for name, said in context.owners.items() if name != passed_over}
-    refusals = {name: await belonging.refusal(context, name, said) for name, said in said_by.items()}
-    foreign = [UserError(f"host {name} {r.seen}", fix=r.go_on) for name, r in refusals.items() if r is not None]
-    if foreign:
+    refused = {name: await belonging.refusal(context, name, said) for name, said in said_by.items()}
+    if foreign := belonging.problems(refused):
         raise Problems("some hosts are not free", foreign)
 
 

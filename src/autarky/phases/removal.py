@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from autarky import places
 from autarky.decide import removal
 from autarky.decide.pods import internal_address
 from autarky.decide.seen_to_serve import STEADY_SECONDS
@@ -339,13 +338,7 @@ class CleanNode:
         await clean(context.host(self.node), stamp, progress, purge=purge)
 
     async def _is_ours(self, context: Context) -> bool:
-        host = context.machines.host(self.node.name)
-        if host is None or self.node.name in context.absent:
-            return False
-        marker = await host.read(places.NODE_MARKER)
-        if marker is None:
-            return False
-        return await belonging.refusal(context, self.node.name, await belonging.said_by(host, marker)) is None
+        return await belonging.refusals(context, [self.node]) == {self.node.name: None}
 
 
 @dataclass(frozen=True, slots=True)

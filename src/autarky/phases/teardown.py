@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from autarky import places
-from autarky.decide.belonging import Said
+from autarky.decide.belonging import Refusal
 from autarky.engine.phase import Change
-from autarky.errors import Problems, Unreachable, UserError
+from autarky.errors import Problems, Unreachable
 from autarky.model.cluster import Node
 from autarky.phases import belonging
 from autarky.phases.context import Context, for_each
@@ -122,36 +122,25 @@ async def hosts_to_clean(context: Context, leave: Collection[str] = ()) -> tuple
     Problems where this state directory has no CA to tell its own hosts by. A host that was given to another cluster
     meanwhile is left alone, and does not keep the rest from being taken away.
     """
-    ours, foreign = [], {}
+    ours: list[Node] = []
+    refused: dict[str, Refusal] = {}
     context.absent = {}
     for node in context.cluster.nodes:
         if node.host.driver == "lab" or node.name in leave:
             continue
         try:
-            said = await _said_by(context, node)
+            found = await belonging.refusals(context, [node], by_name=True)
         except Unreachable as error:
             context.absent[node.name] = str(error)
             continue
-        if said is None:
-            continue
-        refused = await belonging.refusal(context, node.name, said, by_name=True)
-        if refused is None:
-            ours.append(node)
-        else:
-            foreign[node.name] = refused
+        refused |= {name: why for name, why in found.items() if why is not None}
+        ours += [node] if found == {node.name: None} else []
+    foreign = belonging.problems(refused)
     if foreign and context.ours.ca is None:
-        problems = [UserError(f"host {name} {refused.seen}", fix=refused.go_on) for name, refused in foreign.items()]
-        raise Problems("these hosts are not known to be ours, and stay as they are", problems)
-    others = [f"host {name} {refused.seen}: it is left alone" for name, refused in foreign.items()]
+        raise Problems("these hosts are not known to be ours, and stay as they are", foreign)
+    others = [f"{problem.what}: it is left alone" for problem in foreign]
     others += [f"node {name} does not answer and keeps all of autarky: {why}" for name, why in context.absent.items()]
     return ours, [*others, *(f"node {name} keeps all of autarky, as you say" for name in sorted(leave))]
-
-
-async def _said_by(context: Context, node: Node) -> Said | None:
-    """None where nothing of autarky is on the host. Unreachable."""
-    host = context.machines.host(node.name)
-    marker = await host.read(places.NODE_MARKER) if host is not None else None
-    return None if host is None or marker is None else await belonging.said_by(host, marker)
 
 
 async def doomed(context: Context, *, purge: bool, leave: Collection[str] = ()) -> list[str]:
