@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -188,6 +189,11 @@ def cut(cluster: TestCluster, *nodes: str) -> None:
 
 def start(cluster: TestCluster, *nodes: str) -> None:
     cluster.autarky("lab", "start", "--lab", cluster.name, *nodes, "-o", "plain")
+
+
+def nothing_failed(report: Mapping[str, Any]) -> None:
+    kinds = Counter((failure["stream"], failure["kind"]) for failure in report["failures"])
+    assert report["failed"] == 0, f"{report['verdict']}: {dict(kinds)}; at first {report['failures'][:3]}"
 
 
 def survived(report: Mapping[str, Any]) -> None:
