@@ -475,5 +475,5 @@ def test_the_metrics_say_how_long_each_is_good_for_and_how_often_it_was_renewed(
 def test_a_certificate_that_is_there_no_more_is_in_no_metric(scene: Scene) -> None:
     assert sample("expiry_seconds", "apiserver") is not None
     scene.keeping.keeps = lambda: False
-    scene.keeping.round()
+    scene.keeping.look()
     assert sample("expiry_seconds", "apiserver") is None
