@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -158,10 +159,10 @@ def hosted_server_killed_again_and_again(cluster: TestCluster, node: str) -> Ite
 
 @contextmanager
 def a_static_pod_that_passes_for_an_api_server(cluster: TestCluster, node: str, version: str) -> Iterator[None]:
-    """Ready, with the labels and the image of a standby: its kubelet says whatever it likes, but that it is hosted."""
+    """Ready, with the label and the image of one: its kubelet says whatever it likes, but that it is hosted."""
     image, ours = f"registry.k8s.io/kube-apiserver:{version}", "registry.k8s.io/pause:3.10.2"
     container = {"name": "kube-apiserver", "image": image}
-    labels = {"k8s-app": "kube-apiserver", "autarky.dev/slot": "standby"}
+    labels = {"k8s-app": "kube-apiserver"}
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -188,6 +189,11 @@ def cut(cluster: TestCluster, *nodes: str) -> None:
 
 def start(cluster: TestCluster, *nodes: str) -> None:
     cluster.autarky("lab", "start", "--lab", cluster.name, *nodes, "-o", "plain")
+
+
+def nothing_failed(report: Mapping[str, Any]) -> None:
+    kinds = Counter((failure["stream"], failure["kind"]) for failure in report["failures"])
+    assert report["failed"] == 0, f"{report['verdict']}: {dict(kinds)}; at first {report['failures'][:3]}"
 
 
 def survived(report: Mapping[str, Any]) -> None:

@@ -13,14 +13,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 STATE = Path.home() / ".local/state/autarky-tests"
 COMMAND = [sys.executable, "-m", "autarky"]
-UP_SECONDS = 300
+UP_SECONDS = 600
 AGNHOST = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
 Show = Callable[[str], None]
 
@@ -182,6 +182,23 @@ def _children(pid: int) -> list[int]:
 
 def one_node(**spec: Any) -> dict[str, Any]:
     return {"nodes": [{"name": "n1", "host": "lab"}], **spec}
+
+
+def kill_when(argv: Sequence[str], happened: Callable[[], object]) -> int:
+    """Start the command and SIGKILL it when this returns; its status (negative when it was killed)."""
+    process = subprocess.Popen(
+        [*COMMAND, *argv],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        happened()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()
 
 
 def kill_at(argv: Sequence[str], seconds: float) -> int:

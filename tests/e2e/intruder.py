@@ -309,10 +309,10 @@ def _mirror(name: str, node: str, *, labels: Mapping[str, str] | None = None, se
 
 
 def static_pod() -> dict[str, Any]:
-    """It says of itself that it is the standby of an API server; what passes for a hosted one has no mirror pod."""
+    """It says of itself that it is an API server; what says that it is a hosted one has no mirror pod."""
     pod = _pod("intruder", "")
     del pod["spec"]["nodeName"]
-    labels = {"k8s-app": "kube-apiserver", "autarky.dev/slot": "standby"}
+    labels = {"k8s-app": "kube-apiserver"}
     return {**pod, "metadata": {**pod["metadata"], "namespace": "kube-system", "labels": labels}}
 
 

@@ -12,7 +12,16 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
-from ha import CONTROL, EVERYBODY, WORKER, etcd_leader, etcd_members, three_and_one, wait_until_healthy
+from ha import (
+    CONTROL,
+    EVERYBODY,
+    WORKER,
+    etcd_leader,
+    etcd_members,
+    nothing_failed,
+    three_and_one,
+    wait_until_healthy,
+)
 from harness import Show, TestCluster
 from labels import is_control_node, is_worker, label, standbys_that_serve, unlabel
 from leases import leader, slot_that_leads
@@ -61,7 +70,7 @@ def test_level_3_scaled_to_nothing_and_back_is_led_by_its_pods_and_every_standby
         _rolls_out_and_every_standby_follows(cluster, f"--v={replicas}", CONTROL)
         _scaled_to_three(cluster)
         assert _judged(cluster) == before
-    assert reports[0]["failed"] == 0, reports[0]
+    nothing_failed(reports[0])
     assert etcd_leader(cluster) in CONTROL
     assert etcd_members(cluster, "n1") == set(CONTROL)
 
@@ -84,7 +93,7 @@ def test_a_standby_that_leads_on_a_node_that_a_label_made_gives_way_as_well(clus
         unlabel(cluster, WORKER)
         cluster.wait("it is a worker again", lambda: is_worker(cluster, WORKER), seconds=400)
         assert _judged(cluster) == before
-    assert reports[0]["failed"] == 0, reports[0]
+    nothing_failed(reports[0])
     assert etcd_members(cluster, "n1") == set(CONTROL)
     wait_until_healthy(cluster)
 

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
-from harness import AGNHOST, COMMAND, STATE, TestCluster, environment
+from harness import AGNHOST, COMMAND, STATE, TestCluster, environment, kill_when
 
 from autarky.kube import KubeClient
 from autarky.lab.network import short_hash
@@ -214,6 +214,37 @@ def test_a_bad_flag_of_the_kubelet_is_taken_back_and_the_error_has_its_last_word
     assert cluster.status()["healthy"]
     assert "restart the kubelet" not in cluster.up().stderr
     assert {host: containers(cluster, host) for host in ("n1", "n2")} == running
+
+
+def test_a_bad_flag_whose_up_was_killed_before_the_verdict_is_taken_back_or_replaced_by_the_next(
+    cluster: TestCluster,
+) -> None:
+    """Its kubelet ends again and again meanwhile, so that it is not active: it does not count as one that never ran."""
+    running = {host: containers(cluster, host) for host in ("n1", "n2")}
+    on_disks = {host: on_disk(cluster, host) for host in ("n1", "n2")}
+    bad = TestCluster(cluster.name, {**cluster.spec, "extraArgs": {"kubelet": {"max-pods": "64", "nonsense": "1"}}})
+    argv = ["up", "-f", str(bad.file), "-o", "plain"]
+
+    def changed() -> None:
+        """Looked for on the host, so that it is seen at once."""
+        look = f"for n in $(seq 300); do if grep -q nonsense {UNIT}; then echo yes; exit; fi; sleep 0.1; done"
+        cluster.wait("the new settings are there", lambda: "yes" in cluster.shell("n2", look), seconds=240)
+
+    assert kill_when(argv, changed) < 0
+    refused = bad.up(check=False)
+    assert "so that it has the former ones again" in refused.stderr
+    assert {host: on_disk(cluster, host) for host in ("n1", "n2")} == on_disks
+    assert kill_when(argv, changed) < 0
+    cluster.wait("the kubelet does not run", lambda: "active" not in active(cluster, "n2").split(), seconds=60)
+    cluster.up()
+    assert active(cluster, "n2") == "active"
+    assert {host: on_disk(cluster, host) for host in ("n1", "n2")} == on_disks
+    assert {host: containers(cluster, host) for host in ("n1", "n2")} == running
+    assert "up: unchanged" in cluster.up().stderr
+
+
+def active(cluster: TestCluster, host: str) -> str:
+    return cluster.shell(host, "systemctl is-active kubelet || true").strip()
 
 
 def test_a_service_answers_by_name_across_nodes(cluster: TestCluster) -> None:

@@ -181,6 +181,18 @@ class FakeHost:
         return _said("")
 
 
+class CleanableHost(FakeHost):
+    """Lets itself be cleaned."""
+
+    async def run(
+        self, argv: Sequence[str], *, stdin: bytes | None = None, timeout: float = 30.0, check: bool = True
+    ) -> Completed:
+        if list(argv[:2]) == ["sh", "-c"]:
+            self._act("clean")
+            return _said("")
+        return await FakeHost.run(self, argv, stdin=stdin, timeout=timeout, check=check)
+
+
 def _said(text: str) -> Completed:
     return Completed(0, text.encode(), "")
 

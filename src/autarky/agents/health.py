@@ -2,13 +2,21 @@
 
 Two of one agent may share the port (SO_REUSEPORT, same user): in a rollout the new one starts beside the old.
 Whoever answers then has the lock or the lease and acts, or waits for it.
+
+Danger: any user of the host may connect here, and take the port while no agent has it. Neither may keep the agent, of
+which this is a part, from its work: there are few connections at a time, each request has its time, and a port that is
+taken is tried again beside the work.
 """
 
 from __future__ import annotations
 
 import socket
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -16,8 +24,15 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 
 from prometheus_client import make_wsgi_app
 
+from autarky.ports import Clock
+
 SILENCE_SECONDS = 10.0
-"""A connection that says nothing for so long is closed: any user of the host may open one."""
+"""A connection over which nobody has asked for something by then is closed."""
+MOST_CONNECTIONS = 64
+"""At the same time. When there is one more, the one goes that has been asking for longest: a probe asks at once."""
+RETRY_SECONDS = 5.0
+PORT_TAKEN = "PortTaken"
+"""The reason of an event."""
 Problem = Callable[[], str | None]
 Hook = Callable[[], None]
 HookOf = Callable[[str], Hook | None]
@@ -32,42 +47,141 @@ def _no_hook(_path: str) -> Hook | None:
     return None
 
 
-def serve(port: int, problem: Problem = _well, hook_of: HookOf = _no_hook) -> None:
-    """From now on, until the process ends. `problem` says in a sentence what is wrong, or None. Both are called in
-    other threads, and so are hooks. OSError when somebody else has the port.
+def _to_nobody(_subject: str, _sentence: str) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """A task. `problem` says in a sentence what is wrong, or None. It and hooks are called in other threads.
+
+    `tell(subject, sentence)` and `happened(reason, sentence)` hear of a port that somebody else has.
 
     Danger: any pod may have its kubelet ask here, by a probe. A hook that does something has a path that nobody else
-    knows."""
-    metrics = make_wsgi_app()
+    knows.
+    """
 
-    def answer(environment: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        path = environment.get("PATH_INFO", "")
-        hook = hook_of(path)
-        if hook is not None:
-            hook()
-            start("200 OK", [("Content-Type", "text/plain")])
-            return [b"ok\n"]
-        if path != "/healthz":
-            answered: Iterable[bytes] = metrics(environment, start)
-            return answered
-        found = problem()
-        start("200 OK" if found is None else "503 Service Unavailable", [("Content-Type", "text/plain")])
-        return [f"{found or 'ok'}\n".encode()]
+    port: int
+    clock: Clock
+    problem: Problem = _well
+    hook_of: HookOf = _no_hook
+    tell: Callable[[str, str], None] = _to_nobody
+    happened: Callable[[str, str], None] = _to_nobody
 
-    server = make_server("127.0.0.1", port, answer, _Server, handler_class=_Quiet)
-    threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
+    async def run(self) -> None:
+        """Until it listens. From then on a thread answers, until the process ends."""
+        told = ""
+        while (trouble := self._begin()) is not None:
+            sentence = f"127.0.0.1:{self.port} cannot be had, and is tried again: {trouble}"
+            if not told:
+                self.happened(PORT_TAKEN, sentence)
+            if sentence != told:
+                self.tell("health port", sentence)
+            told = sentence
+            await self.clock.sleep(RETRY_SECONDS)
+        if told:
+            self.tell("health port", f"127.0.0.1:{self.port} is this agent's now")
+
+    def _begin(self) -> str | None:
+        """None, or why not."""
+        try:
+            server = make_server("127.0.0.1", self.port, self._answer(), _Server, handler_class=_Quiet)
+        except OSError as error:
+            return error.strerror or str(error)
+        threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
+        return None
+
+    def _answer(self) -> Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]:
+        metrics = make_wsgi_app()
+
+        def answer(environment: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+            path = environment.get("PATH_INFO", "")
+            hook = self.hook_of(path)
+            if hook is not None:
+                hook()
+                start("200 OK", [("Content-Type", "text/plain")])
+                return [b"ok\n"]
+            if path != "/healthz":
+                answered: Iterable[bytes] = metrics(environment, start)
+                return answered
+            found = self.problem()
+            start("200 OK" if found is None else "503 Service Unavailable", [("Content-Type", "text/plain")])
+            return [f"{found or 'ok'}\n".encode()]
+
+        return answer
 
 
 class _Server(ThreadingMixIn, WSGIServer):
+    """A thread for each connection: of those that are open, some are still asking."""
+
     daemon_threads = True
+    request_queue_size = 2 * MOST_CONNECTIONS
+
+    def __init__(self, *arguments: Any) -> None:
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._asking: dict[socket.socket, float] = {}
+        """Connection → until when; the oldest first."""
+        super().__init__(*arguments)
 
     def server_bind(self) -> None:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         super().server_bind()
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            full = len(self._open) >= MOST_CONNECTIONS
+            slowest = next(iter(self._asking), None) if full else None
+            self._open.add(request)
+            self._asking[request] = time.monotonic() + SILENCE_SECONDS
+        if slowest is not None:
+            self._cut(slowest)
+        elif full:  # all of them are being answered
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Twice a second."""
+        now = time.monotonic()
+        with self._lock:
+            late = [one for one, until in self._asking.items() if until <= now]
+        for one in late:
+            self._cut(one)
+
+    def has_asked(self, request: socket.socket) -> bool:
+        """From now on it is not cut; False when it has been."""
+        with self._lock:
+            return self._asking.pop(request, None) is not None
+
+    def _cut(self, request: socket.socket) -> None:
+        """Its thread, which waits for more, hears of the end and closes it."""
+        with self._lock:
+            self._asking.pop(request, None)
+        with suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.discard(request)
+            self._asking.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Of those who go away before they have their answer there is nothing to say."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
 
 class _Quiet(WSGIRequestHandler):
+    server: _Server
     timeout = SILENCE_SECONDS
+
+    def get_environ(self) -> WSGIEnvironment:
+        """The request is here as a whole, or was cut in the middle of its headers."""
+        if not self.server.has_asked(self.connection):
+            raise ConnectionAbortedError
+        return super().get_environ()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 # the name is the library's
         """A probe a second is not worth a line each."""

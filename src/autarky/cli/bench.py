@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autarky.cli.options import cluster_options
+from autarky.cli.say import say
 from autarky.cli.session import operation, run_async
 from autarky.errors import UserError
 
@@ -133,7 +134,7 @@ def probe(
         duration = DEFAULT_DURATION
     wish = Wish(path, servers, rate, timeout, duration, namespace, read_only, command)
     report, status = run_async(lambda: _probed(wish, output))
-    click.echo(as_json(report, status) if output == "json" else as_text(report, status))
+    say(as_json(report, status) if output == "json" else as_text(report, status))
     raise SystemExit(exit_code(report, status))
 
 

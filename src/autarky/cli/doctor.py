@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from autarky.cli.options import cluster_options
+from autarky.cli.say import say
 from autarky.cli.session import run_async
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ def doctor(file: Path | None, cluster: str | None, output: str) -> None:
     """
     findings = run_async(lambda: _examine(file, cluster))
     if output == "json":
-        click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+        say(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
-        click.echo(as_text(findings))
+        say(as_text(findings))
     if findings:
         raise SystemExit(1)
 
@@ -46,10 +47,12 @@ async def _examine(file: Path | None, name: str | None) -> list[Finding]:
 
 
 def as_text(findings: list[Finding]) -> str:
+    from autarky.ui.text import one_line
+
     if not findings:
         return "nothing is wrong"
-    blocks = [
-        f"{number}. {finding.subject}: {finding.what}\n   seen: {finding.evidence}\n   next: {finding.next}"
-        for number, finding in enumerate(findings, 1)
-    ]
-    return "\n".join(blocks)
+    lines = []
+    for number, one in enumerate(findings, 1):
+        what, evidence, then = map(one_line, (f"{one.subject}: {one.what}", one.evidence, one.next))
+        lines += [f"{number}. {what}", f"   seen: {evidence}", f"   next: {then}"]
+    return "\n".join(lines)

@@ -2,53 +2,115 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from autarky import places
 from autarky.cli.options import cluster_options, confirm, output_option, yes_option
 from autarky.cli.session import run_async, run_phases
+from autarky.errors import Unreachable, UserError
+
+if TYPE_CHECKING:
+    from autarky.model.cluster import Cluster
 
 
 @click.command()
 @cluster_options
 @output_option
 @click.option("--purge", is_flag=True, help="Also delete etcd data and CA keys, on hosts that are not lab hosts.")
+@click.option("--leave", multiple=True, metavar="NAME", help="Give this node's host up as it is (repeatable).")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @yes_option
-def down(file: Path | None, cluster: str | None, output: str, purge: bool, dry_run: bool, yes: bool) -> None:
+def down(
+    file: Path | None,
+    cluster: str | None,
+    output: str,
+    purge: bool,
+    leave: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+) -> None:
     """Take the cluster away: mounts, namespaces, units, rules. Lab hosts are removed whole.
 
     On hosts that are not lab hosts, etcd data and CA keys are moved aside with a time stamp unless
     --purge is given. Says what goes, and asks; without a terminal it needs --yes.
+
+    A host that does not answer is named; the others are cleaned, and what this machine knows of the cluster stays until
+    another `down` has cleaned that one, too, or --leave gives it up.
     """
-    run_async(lambda: _down(file, cluster, output, purge=purge, dry_run=dry_run, yes=yes))
+    left = frozenset(leave)
+    run_async(lambda: _down(file, cluster, output, purge=purge, leave=left, dry_run=dry_run, yes=yes))
 
 
-async def _down(file: Path | None, name: str | None, output: str, *, purge: bool, dry_run: bool, yes: bool) -> None:
+async def _down(
+    file: Path | None,
+    name: str | None,
+    output: str,
+    *,
+    purge: bool,
+    leave: frozenset[str],
+    dry_run: bool,
+    yes: bool,
+) -> None:
     from autarky.cli.wiring import build_context, load_cluster
     from autarky.phases.members import with_remembered
     from autarky.phases.teardown import doomed
     from autarky.workflows.down import phases
 
     found = load_cluster(file, name)
-    context = build_context(with_remembered(found, places.cluster_dir(found.name)))
+    whole = with_remembered(found, places.cluster_dir(found.name))
+    refuse_what_cannot_be_left(whole, leave)
+    context = build_context(whole, gone=sorted(leave))
     try:
         if not dry_run and not yes:
-            goes = "".join(f"\n  - {line}" for line in await doomed(context, purge=purge))
+            goes = "".join(f"\n  - {line}" for line in await doomed(context, purge=purge, leave=leave))
             confirm(f"Take the cluster {context.cluster.name} away?{goes or ' Nothing of it is there.'}\n", yes=False)
         await run_phases(
             "down",
             f"cluster {context.cluster.name}",
-            phases(purge=purge),
+            phases(purge=purge, leave=leave),
             context,
             output=output,
             dry_run=dry_run,
             directory=context.directory,
             hosts_locked=context.machines.locked,
         )
+    except Unreachable as error:
+        if error.told:
+            raise
+        raise Unreachable(f"{error}\n{_fix(())}") from error  # too many hosts are silent for the locks
     finally:
         await context.close()
+    tell_of_silent(context.absent, found.name, dry_run=dry_run)
     if output != "json" and not dry_run:
         click.echo(f"cluster {context.cluster.name} is gone")
+
+
+def refuse_what_cannot_be_left(cluster: Cluster, leave: Collection[str]) -> None:
+    """UserError for a name that is no node's, and for a test host, which goes with its lab."""
+    hosts = {node.name: node.host for node in cluster.nodes}
+    for name in sorted(leave):
+        if name not in hosts:
+            raise UserError(f"there is no node {name}", fix=f"the nodes are: {', '.join(hosts)}")
+        if hosts[name].driver == "lab":
+            raise UserError(f"node {name} is a test host, which goes with its lab", fix="say nothing of it")
+
+
+def tell_of_silent(absent: Mapping[str, str], cluster: str, *, dry_run: bool) -> None:
+    """Which hosts still have all of autarky; after a run that is an error, since the cluster is not gone."""
+    silent = "; ".join(f"node {name}: {why}" for name, why in absent.items())
+    if silent and dry_run:
+        click.echo(f"planned without what does not answer: {silent}", err=True)
+    elif silent:
+        raise Unreachable(
+            f"the rest of the cluster {cluster} is gone, but not all hosts answer: {silent}\n"
+            f"{_fix(absent)}; until then {places.cluster_dir(cluster)} stays, by which they are known for ours"
+        )
+
+
+def _fix(names: Collection[str]) -> str:
+    leave = " ".join(f"--leave {name}" for name in names) or "--leave NAME"
+    return f"  fix: run `autarky down` again when they do, or `autarky down {leave}` to give them up as they are"

@@ -89,8 +89,6 @@ async def _fetch(host: Host, fetched: Fetched, wanted: Cluster | None, ssh_confi
         )
     finally:
         await context.close()
-    for warning in context.warnings:
-        click.echo(warning, err=True)
     return context.cluster
 
 
@@ -179,7 +177,9 @@ async def _first(context: Context) -> tuple[Host, Fetched]:
             continue
         try:
             return host, await fetch(host)
-        except (Unreachable, UserError) as error:
+        except UserError as error:
+            problems.append(error)
+        except Unreachable as error:
             problems.append(UserError(str(error)))
     raise Problems(f"no host of the cluster {context.cluster.name} could be asked", problems)
 

@@ -9,6 +9,7 @@ Dangers: `autarky --help` must stay fast (under 150 ms): nothing but click and t
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -91,6 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return shell_complete(cli, {}, "autarky", COMPLETE_VARIABLE, instruction)
     arguments = sys.argv[1:] if argv is None else list(argv)
+    _make_lenient(sys.stdout, sys.stderr)
     try:
         code = _run(arguments)
     finally:
@@ -120,11 +122,20 @@ def _run(arguments: list[str]) -> int:
     return 0
 
 
+def _make_lenient(*streams: TextIO | None) -> None:
+    """What a terminal's character set has no letter for is written as its number, and ends no command."""
+    for stream in streams:
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def _failed(error: AutarkyError, *, verbose: bool) -> int:
+    from autarky.cli.say import say
+
     if verbose:
         _print_traceback(error)
     elif not error.told:
-        click.echo(f"autarky: {error}", err=True)
+        say(f"autarky: {error}", err=True)
     return error.exit_code
 
 
@@ -140,7 +151,9 @@ def _escaped(error: Exception) -> int:
 def _print_traceback(error: BaseException) -> None:
     import traceback
 
-    click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    from autarky.cli.say import say
+
+    say("".join(traceback.format_exception(error)).rstrip("\n"), err=True)
 
 
 def _has_no_reader(stream: TextIO) -> bool:

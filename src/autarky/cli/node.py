@@ -15,6 +15,7 @@ import click
 
 from autarky import places
 from autarky.cli.options import cluster_options, dry_run_option, output_option, yes_option
+from autarky.cli.say import say
 from autarky.cli.session import run_async, run_phases
 from autarky.errors import Problems, UserError
 
@@ -63,7 +64,7 @@ def add(
     wanted = with_node(_cluster(file, cluster), entry)
     run_async(lambda: bring_up(wanted, output, (), (), dry_run=dry_run, by_file=file is not None))
     if file is not None and not dry_run:
-        click.echo(f"{file} does not have node {name}: add it, or the next `up -f` tells of a node too many", err=True)
+        say(f"{file} does not have node {name}: add it, or the next `up -f` tells of a node too many", err=True)
 
 
 def _pair(label: str) -> tuple[str, str]:
@@ -154,20 +155,22 @@ def remove(
     found = _cluster(file, cluster)
     if not dry_run:
         confirm(f"Take node {name} out of the cluster {found.name}?", yes=yes)
-    run_async(lambda: _remove(found, name, output, dead=dead, drain=drain, purge=purge, dry_run=dry_run))
+    by_file = file is not None
+    run_async(
+        lambda: _remove(found, name, output, dead=dead, drain=drain, purge=purge, dry_run=dry_run, by_file=by_file)
+    )
     if dry_run:
         return
     if dead:
-        click.echo(f"never start the machine of {name} again before its disk is wiped", err=True)
+        say(f"never start the machine of {name} again before its disk is wiped", err=True)
     if file is not None and any(each.name == name for each in found.nodes):
-        click.echo(f"{file} still has node {name}: take it out, or the next `up -f` joins it again", err=True)
+        say(f"{file} still has node {name}: take it out, or the next `up -f` joins it again", err=True)
 
 
 async def _remove(
-    found: Cluster, name: str, output: str, *, dead: bool, drain: bool, purge: bool, dry_run: bool
+    found: Cluster, name: str, output: str, *, dead: bool, drain: bool, purge: bool, dry_run: bool, by_file: bool
 ) -> None:
     from autarky.cli.wiring import build_context
-    from autarky.config import dump
     from autarky.phases.members import with_remembered
     from autarky.phases.removal import known_node
     from autarky.workflows.remove import phases
@@ -176,11 +179,11 @@ async def _remove(
     context = build_context(everything, gone=[name] if dead else [])
     try:
         gone = known_node(context, name)
-        context.document = dump(_without(found, gone))
+        write = prepare_removal(context, found, gone, by_file=by_file)
         await run_phases(
             "node remove",
             f"node {name} of cluster {found.name}",
-            phases(gone, dead=dead, drain=drain, purge=purge, write=_writer(found, gone, context)),
+            phases(gone, dead=dead, drain=drain, purge=purge, write=write),
             context,
             output=output,
             dry_run=dry_run,
@@ -191,20 +194,31 @@ async def _remove(
         await context.close()
 
 
-def _without(found: Cluster, gone: Node) -> Cluster:
-    return without_node(found, gone.name) if any(node.name == gone.name for node in found.nodes) else found
-
-
-def _writer(found: Cluster, gone: Node, context: Context) -> Callable[[], None] | None:
-    """What writes the cluster's own file without the node; None where it does not have it."""
+def prepare_removal(context: Context, found: Cluster, gone: Node, *, by_file: bool) -> Callable[[], None] | None:
+    """What the phases must know of files. What writes the cluster's own file without the node; None where it does not
+    have it. by_file: `found` is that of a FILE that was named, which may say anything of the other nodes."""
     from autarky.config import dump
     from autarky.phases import kept_file
     from autarky.render.values import pretty_json
 
-    if all(node.name != gone.name for node in found.nodes):
+    own = _own_file(context) if by_file else found
+    context.document = dump(_without(found, gone))
+    context.known = None if by_file else kept_file.known(context)
+    if own is None or all(node.name != gone.name for node in own.nodes):
         return None
-    left = _without(found, gone)
-    return lambda: kept_file.write(context.directory, pretty_json(dump(left)))
+    left = pretty_json(dump(_without(own, gone)))
+    return lambda: kept_file.take_out(context.directory, gone.name, left)
+
+
+def _own_file(context: Context) -> Cluster | None:
+    from autarky.phases import kept_file
+
+    path = context.directory / kept_file.NAME
+    return _cluster(path, None) if path.exists() else None
+
+
+def _without(found: Cluster, gone: Node) -> Cluster:
+    return without_node(found, gone.name) if any(node.name == gone.name for node in found.nodes) else found
 
 
 # --- list ----------------------------------------------------------------------------------------------------
@@ -217,13 +231,13 @@ def list_nodes(file: Path | None, cluster: str | None, output: str) -> None:
     """The nodes of the file and those of the cluster: machine, address, role, member of etcd, state."""
     import json
 
+    from autarky.ui.text import columns
+
     rows = run_async(lambda: _rows(_cluster(file, cluster)))
     if output == "json":
-        click.echo(json.dumps([dict(zip(map(str.lower, _HEADINGS), row, strict=True)) for row in rows], indent=2))
+        say(json.dumps([dict(zip(map(str.lower, _HEADINGS), row, strict=True)) for row in rows], indent=2))
         return
-    widths = [max(len(row[column]) for row in [_HEADINGS, *rows]) for column in range(len(_HEADINGS))]
-    for row in [_HEADINGS, *rows]:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    say("\n".join(columns([_HEADINGS, *rows])))
 
 
 async def _rows(found: Cluster) -> list[tuple[str, ...]]:

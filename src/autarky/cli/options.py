@@ -67,6 +67,8 @@ def confirm(question: str, *, yes: bool) -> None:
     """Ask before something that cannot be undone; `yes` answers it. Raises UserError where nobody can answer."""
     if yes:
         return
+    from autarky.ui.text import printable
+
     if not sys.stdin.isatty():
         raise UserError(f"cannot ask without a terminal: {question}", fix="say --yes")
-    click.confirm(question, abort=True, err=True)
+    click.confirm(printable(question), abort=True, err=True)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from autarky.cli.say import say
 from autarky.errors import AutarkyError
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ async def run_phases(
 
 
 def _tell(sentence: str) -> None:
-    click.echo(sentence, err=True)
+    say(sentence, err=True)
 
 
 def _shown(output: str, *, dry_run: bool = False) -> AbstractAsyncContextManager[list[Subscriber]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from autarky.cli.options import cluster_options
+from autarky.cli.say import say
 from autarky.cli.session import run_async
 from autarky.errors import AutarkyError, UserError
 
@@ -49,10 +50,10 @@ def status(file: Path | None, cluster: str | None, output: str, watch: bool) -> 
     while watch:
         found = run_async(lambda: _status(file, cluster))
         click.clear()  # does nothing where nobody looks at a screen
-        click.echo(json.dumps(found.as_dict()) if output == "json" else table(found))
+        say(json.dumps(found.as_dict()) if output == "json" else table(found))
         time.sleep(WATCH_SECONDS)
     found = run_async(lambda: _status(file, cluster))
-    click.echo(json.dumps(found.as_dict(), indent=2) if output == "json" else table(found))
+    say(json.dumps(found.as_dict(), indent=2) if output == "json" else table(found))
     if not found.healthy:
         raise SystemExit(1)
 
@@ -70,16 +71,15 @@ async def _status(file: Path | None, name: str | None) -> Status:
 
 def table(found: Status) -> str:
     """The status as aligned columns."""
+    from autarky.ui.text import columns, one_line
+
     rows = [
         (str(row.level), row.component, row.node, row.slot, row.version, row.health, row.detail) for row in found.rows
     ]
-    widths = [max(len(row[column]) for row in [_HEADINGS, *rows]) for column in range(len(_HEADINGS))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in [_HEADINGS, *rows]
-    ]
-    head = f"cluster {found.cluster}  Kubernetes {found.version}  self-hosted {found.self_hosted}  API: {found.api}"
+    head = f"cluster {found.cluster}  Kubernetes {found.version}  self-hosted {found.self_hosted}"
     absent = [f"node {name} does not answer: {why}" for name, why in found.absent.items()]
-    return "\n".join([head, *absent, *_certificates(found), "", *(line.rstrip() for line in lines)])
+    sentences = [f"{head}  API: {one_line(found.api)}", *map(one_line, [*absent, *_certificates(found)])]
+    return "\n".join([*sentences, "", *columns([_HEADINGS, *rows])])
 
 
 def _certificates(found: Status) -> list[str]:
@@ -105,6 +105,7 @@ def logs(file: Path | None, cluster: str | None, component: str, node: str | Non
 
 async def _logs(file: Path | None, name: str | None, component: str, only: str | None, tail: int) -> None:
     from autarky.cli.wiring import build_context, load_cluster
+    from autarky.ui.text import one_line
 
     context = build_context(load_cluster(file, name))
     try:
@@ -113,7 +114,7 @@ async def _logs(file: Path | None, name: str | None, component: str, only: str |
         for node in nodes:
             for title, text in await _read(context, node, component, tail):
                 found = True
-                click.echo(f"==> {title} on {node.name} <==\n{text}")
+                say(f"==> {one_line(title)} on {node.name} <==\n{text}")
     finally:
         await context.close()
     if not found:

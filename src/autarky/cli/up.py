@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from autarky.cli.options import cluster_options, output_option
+from autarky.cli.say import say
 from autarky.cli.session import run_async, run_phases
 from autarky.errors import Unreachable
 
@@ -142,7 +143,7 @@ def _tell_of_absent(absent: Mapping[str, str], *, dry_run: bool) -> None:
     """Which nodes were left out; after a run that is an error, since the cluster is not as wanted."""
     left_out = "; ".join(f"node {name}: {why}" for name, why in absent.items())
     if left_out and dry_run:
-        click.echo(f"planned without what does not answer: {left_out}", err=True)
+        say(f"planned without what does not answer: {left_out}", err=True)
     elif left_out:
         raise Unreachable(f"everything else is as wanted, but not all hosts answer: {left_out}\n{_WHEN_BACK}")
 

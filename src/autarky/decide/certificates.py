@@ -7,6 +7,7 @@ is near its end is one that could not be renewed, and that is what is told: whic
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,8 +16,9 @@ from typing import Any
 
 ANNOTATION = "autarky.dev/certificates"
 """On a Node, by its own agent: the ends of its certificates, and why one is not renewed."""
-_MOST, _NAME, _LEAVES = 300, 64, 40
-"""Letters of a reason and of a name, and how many certificates: a node tells them, and may make them up."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9./_-]{0,63}")
+_MOST, _LEAVES = 300, 40
+"""Letters of a reason, and how many certificates: a node tells them, and may make them up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +46,20 @@ def read(metadata: Mapping[str, Any]) -> Told | None:
     said = (metadata.get("annotations") or {}).get(ANNOTATION) or ""
     try:
         found = json.loads(said)
-        ends = {str(name)[:_NAME]: _time(end) for name, end in islice(found["ends"].items(), _LEAVES)}
-        trouble = islice((found.get("trouble") or {}).items(), _LEAVES)
-        return Told(ends, {str(name)[:_NAME]: str(why)[:_MOST] for name, why in trouble})
+        ends = {name: _time(end) for name, end in _named(found["ends"])}
+        return Told(ends, {name: _plain(str(why)[:_MOST]) for name, why in _named(found.get("trouble") or {})})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def _named(told: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    """Only what has the name of a certificate."""
+    return ((name, value) for name, value in islice(told.items(), _LEAVES) if _NAME.fullmatch(name))
+
+
+def _plain(text: str) -> str:
+    """It goes on to terminals and to conditions."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def wrong(nodes: Mapping[str, Told], now: datetime) -> list[str]:

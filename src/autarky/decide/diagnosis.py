@@ -78,6 +78,8 @@ class ClusterEvidence:
     withdrawn: Mapping[str, str] = field(default_factory=dict)
     conditions: Mapping[str, str] = field(default_factory=dict)
     """Those of CONDITIONS of which the ControlPlane says that something is wrong: type → message."""
+    ended: tuple[str, ...] = ()
+    """A sentence for each certificate on a control node's disk that has ended, while there is no API to tell of it."""
     admin: str = ""
     """Why the administrator's certificate is to be renewed, a sentence; empty while it is good for long enough."""
 
@@ -105,10 +107,10 @@ def diagnose(cluster: ClusterEvidence) -> list[Finding]:
     """See the module's contract."""
     hosts = [finding for node in cluster.nodes for finding in _host(node)]
     cut_off = [node.name for node in cluster.nodes if _is_cut_off(node, cluster)]
-    between = [*_clocks(cluster), *map(_cut_off, cut_off)]
+    between = [*_clocks(cluster), *map(_cut_off, cut_off), *_ended(cluster)]
     etcd = [*_quorum(cluster), *_etcd(cluster, cut_off)]
     servers = list(_servers(cluster))
-    api = list(_api(cluster, explained=bool(hosts or etcd or servers)))
+    api = list(_api(cluster, explained=bool(hosts or etcd or servers or cluster.ended)))
     inside = [] if cluster.api else list(_inside(cluster, cut_off))
     return [*hosts, *between, *etcd, *servers, *api, *inside, *_covered(cluster), *_told_by_the_operator(cluster)]
 
@@ -129,6 +131,12 @@ def _host(node: NodeEvidence) -> Iterator[Finding]:
                 node.name, what, f"systemd says so of {unit}.service", f"autarky logs {unit} --node {node.name}"
             )
             return  # without containerd there is no kubelet, and without a kubelet nothing is restarted
+
+
+def _ended(cluster: ClusterEvidence) -> Iterator[Finding]:
+    if cluster.ended:
+        what = "certificates have ended, and the node agents have not renewed them"
+        yield Finding("control plane", what, "; ".join(cluster.ended), "autarky logs node-agent")
 
 
 # --- between nodes ------------------------------------------------------------------------------------

@@ -1,18 +1,27 @@
 """The status of the ControlPlane object, from what was seen: layers, slots per node, conditions. Pure.
 
 Contract: the same sight gives the same status, so that nothing is written while nothing changes; the times of
-transition come from the status before.
+transition come from the status before. What could not be seen (`Unseen`) keeps nothing else from being told: its
+conditions are Unknown, and fields that others act by stay as they were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 Object = dict[str, Any]
 NOTHING = "Nothing"
+NOT_SEEN = "NotSeen"
 MOST_SENTENCES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """What is known of something at which nobody could look: why, a clause."""
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +88,26 @@ class Certificates:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
+    """true: None where nobody could look."""
+
     type: str
-    true: bool
+    true: bool | None
     reason: str
     message: str
 
 
 def status(
-    layers: Sequence[Layer],
-    nodes: Sequence[NodeSlots],
-    rollouts: Sequence[Rollout],
+    layers: Sequence[Layer] | Unseen,
+    nodes: Sequence[NodeSlots] | Unseen,
+    rollouts: Sequence[Rollout] | Unseen,
     on_trial: Sequence[str],
-    drift: Sequence[str],
+    drift: Sequence[str] | Unseen,
     spec: Sequence[Unapplied],
-    etcd: EtcdMembers | None = None,
+    etcd: EtcdMembers | Unseen | None = None,
     labels: Sequence[str] = (),
-    expiry: Certificates | None = None,
+    expiry: Certificates | Unseen | None = None,
     *,
-    controllers: Mapping[str, Any] | None = None,
+    controllers: Mapping[str, Any] | Unseen | None = None,
     generation: int,
     before: Mapping[str, Any],
     now: str,
@@ -105,20 +116,23 @@ def status(
     for each edit by others; `etcd`: None where its members are not described by EtcdMembers; `labels`: a sentence for
     each node that is not yet what its labels say; `expiry`: None where no node tells anything; `controllers`: what the
     node agents are told of level 3 (`level_3_told`); `generation`: of the spec that was looked at; `now`: RFC 3339."""
-    found = [_ready(layers, nodes), _settled(on_trial), _rolled_back(rollouts), _failed(rollouts), _drifted(drift)]
-    refused = [Unapplied("EtcdMembersRefused", etcd.refused, refused=True)] if etcd is not None and etcd.refused else []
-    found += [_applied([*spec, *refused]), _as_labelled(labels), _current(nodes)]
-    if etcd is not None:
-        found += [_members(etcd), _even(etcd)]
-    if expiry is not None:
-        found.append(_certificates(expiry))
-    followed = {"etcd": etcd.in_force} if etcd is not None and etcd.in_force is not None else {}
+    found = [
+        *_told(("Ready",), lambda *seen: [_ready(*seen)], layers, nodes),
+        _settled(on_trial),
+        *_told(("RolledBack", "RolloutFailed"), lambda seen: [_rolled_back(seen), _failed(seen)], rollouts),
+        *_told(("Drifted",), lambda seen: [_drifted(seen)], drift),
+        _applied([*spec, *_refused(etcd)]),
+        _as_labelled(labels),
+        *_told(("StandbysCurrent",), lambda seen: [_current(seen)], nodes),
+        *_told(("EtcdMembersSettled", "EtcdEvenCount"), lambda seen: [_members(seen), _even(seen)], etcd),
+        *_told(("CertificatesCurrent",), lambda seen: [_certificates(seen)], expiry),
+    ]
     return {
         "observedGeneration": generation,
-        **followed,
-        "layers": [_layer(layer) for layer in sorted(layers, key=lambda one: (one.level, one.component, one.slot))],
-        "nodes": [_node(node) for node in sorted(nodes, key=lambda one: one.node)],
-        "controllers": dict(controllers or {}),
+        **_in_force(etcd, before),
+        "layers": _kept(before, "layers") if isinstance(layers, Unseen) else _layers(layers),
+        "nodes": _kept(before, "nodes") if isinstance(nodes, Unseen) else _nodes(nodes),
+        "controllers": before.get("controllers", {}) if isinstance(controllers, Unseen) else dict(controllers or {}),
         "conditions": [_stamped(condition, generation, before, now) for condition in found],
     }
 
@@ -129,6 +143,39 @@ def not_understood(sentence: str, *, generation: int, before: Mapping[str, Any],
     found = _stamped(Condition("SpecApplied", False, "NotUnderstood", sentence), generation, before, now)
     others = [one for one in before.get("conditions") or [] if one["type"] != found["type"]]
     return {**before, "observedGeneration": generation, "conditions": [*others, found]}
+
+
+def _told(types: Sequence[str], tell: Callable[..., Sequence[Condition]], *seen: object) -> Sequence[Condition]:
+    """What is told of what was seen; of None nothing."""
+    unseen = next((one for one in seen if isinstance(one, Unseen)), None)
+    if unseen is not None:
+        return [Condition(name, None, NOT_SEEN, unseen.why) for name in types]
+    return () if None in seen else tell(*seen)
+
+
+def _refused(etcd: EtcdMembers | Unseen | None) -> list[Unapplied]:
+    refused = etcd.refused if isinstance(etcd, EtcdMembers) else ""
+    return [Unapplied("EtcdMembersRefused", refused, refused=True)] if refused else []
+
+
+def _in_force(etcd: EtcdMembers | Unseen | None, before: Mapping[str, Any]) -> Object:
+    """The operator itself remembers by it which list it followed."""
+    if isinstance(etcd, Unseen):
+        return {"etcd": before["etcd"]} if "etcd" in before else {}
+    return {"etcd": etcd.in_force} if etcd is not None and etcd.in_force is not None else {}
+
+
+def _kept(before: Mapping[str, Any], name: str) -> list[Object]:
+    found: list[Object] = before.get(name) or []
+    return found
+
+
+def _layers(layers: Sequence[Layer]) -> list[Object]:
+    return [_layer(layer) for layer in sorted(layers, key=lambda one: (one.level, one.component, one.slot))]
+
+
+def _nodes(nodes: Sequence[NodeSlots]) -> list[Object]:
+    return [_node(node) for node in sorted(nodes, key=lambda one: one.node)]
 
 
 def _ready(layers: Sequence[Layer], nodes: Sequence[NodeSlots]) -> Condition:
@@ -241,7 +288,7 @@ def _node(node: NodeSlots) -> Object:
 
 
 def _stamped(condition: Condition, generation: int, before: Mapping[str, Any], now: str) -> Object:
-    truth = "True" if condition.true else "False"
+    truth = {True: "True", False: "False", None: "Unknown"}[condition.true]
     earlier: list[Object] = before.get("conditions") or []
     old: Object = next((one for one in earlier if one.get("type") == condition.type), {})
     since = old.get("lastTransitionTime") if old.get("status") == truth else None

@@ -34,6 +34,12 @@ def is_ready(obj: Object) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
+def internal_address(node: Object | None) -> str | None:
+    """The node's own, as its kubelet says, which is no more than that. None while it says none."""
+    addresses = ((node or {}).get("status") or {}).get("addresses") or ()
+    return next((str(one["address"]) for one in addresses if one["type"] == "InternalIP"), None)
+
+
 def pressure(node: Object) -> str:
     """What its kubelet runs out of, in its own words; empty when of nothing.
 

@@ -28,6 +28,8 @@ KUBELET_WANTS_FREE = 0.15
 CLOCK_WARNING = 2.0
 CLOCK_ERROR = 30.0
 """Seconds between the clocks of hosts."""
+SHORT_LIFE = 3600
+"""Seconds that certificates should live."""
 Facts = Mapping[str, HostFacts]
 Severity = Literal["error", "warning"]
 
@@ -234,6 +236,15 @@ def _etcd_members(cluster: Cluster, _facts: Facts, _ours: Collection[str]) -> Fo
         yield "warning", "", what, "use 1, 3 or 5 control nodes"
 
 
+def _lifetimes(cluster: Cluster, _facts: Facts, _ours: Collection[str]) -> Found:
+    """Such certificates are good for tests. Of others a third of the life must be longer than a machine is off."""
+    settings = cluster.certificates
+    for key, seconds in (("leafLifetime", settings.leaf_seconds), ("kubeletLifetime", settings.kubelet_seconds)):
+        if seconds is not None and seconds < SHORT_LIFE:
+            what = f"spec.certificates.{key} is {seconds // 60}m: who is off for longer comes back with none"
+            yield "warning", "", what, "use 1h or more where this is no test"
+
+
 CHECKS: Mapping[str, Callable[[Cluster, Facts, Collection[str]], Found]] = {
     "networks": _address_inside_cluster_networks,
     "ports": _port_in_use,
@@ -250,6 +261,7 @@ CHECKS: Mapping[str, Callable[[Cluster, Facts, Collection[str]], Found]] = {
     "hostname": _host_name,
     "address": _address_as_in_file,
     "members": _etcd_members,
+    "lifetimes": _lifetimes,
 }
 
 

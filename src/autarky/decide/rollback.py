@@ -15,6 +15,9 @@ The rules (docs, «Safety rules»):
   judged from when it had the lease within reach, free, for REACH_SECONDS: not while an old pod or a standby leads that
   did not give way to it. One that let it pass is judged from then on, whoever leads.
 - An API server that has served does not go back for a blip: only when it has been away for BLIP_SECONDS in all.
+- What runs on nodes that are not the control plane's is what these say. One of them alone takes nothing back, and keeps
+  nothing from success: it may be the node that is ill, or somebody's who wants no rollout. Two of them, or a control
+  node, speak of the revision.
 - A version that breaks the skew rules (rule 4) goes back at once.
 - The target is the last revision that was healthy. A revision that was healthy once never goes back for later
   trouble, and without a target nothing goes back.
@@ -25,7 +28,7 @@ The rules (docs, «Safety rules»):
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
@@ -45,6 +48,8 @@ LONGEST_STEP = 5.0
 """Seconds that one round adds to a clock at most: an operator that was stopped for a while has not watched."""
 LEASE_IS_OLD = 20.0
 """Seconds without a renewal after which a holder counts as gone: the leases of level 3 last for 15 s."""
+WITNESSES = 2
+"""Nodes that are not trusted must agree so many that a revision is to blame."""
 REACH_SECONDS = 5.0
 """How long a lease must have been free for a Ready pod to be blamed that it did not take it: it tries every 1.8 s at
 least. As long as the node agents wait before they bring a standby up."""
@@ -95,6 +100,7 @@ class Observed:
     ending:   those on which a pod of another revision ends, for which the next one has to wait.
     skew:     how the revision's version breaks rule 4; empty when it does not.
     lease:    of scheduler and controller-manager; None for DaemonSets.
+    trusted:  the nodes of which one is enough to blame the revision; None: all of them.
     """
 
     revision: str
@@ -105,6 +111,10 @@ class Observed:
     skew: str = ""
     lease: Lease | None = None
     ending: frozenset[str] = frozenset()
+    trusted: frozenset[str] | None = None
+
+    def trusts(self, node: str) -> bool:
+        return self.trusted is None or node in self.trusted
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +138,7 @@ class Clock:
     served: bool = False
 
 
+NO_CLOCK = Clock()
 NO_CLOCKS: Mapping[str, Clock] = MappingProxyType({})
 NO_TIMES: Mapping[str, float] = MappingProxyType({})
 
@@ -207,13 +218,14 @@ def _met(revision: str, memory: Memory, record: Record, now: float) -> Memory:
 
 
 def _judge(observed: Observed, memory: Memory, record: Record, policy: Policy, now: float) -> Decision:
-    if _has_succeeded(observed, memory):
-        sentence = f"revision {observed.revision} is healthy: it is the one to go back to"
+    if (but := _has_succeeded(observed, memory, policy)) is not None:
+        where = f" (but on {but}, which says so alone)" if but else ""
+        sentence = f"revision {observed.revision} is healthy{where}: it is the one to go back to"
         return Decision(Verdict.KEEP_AS_GOOD, memory, record.with_good(observed.revision), sentence)
     before = record.failure(observed.revision)
     if before is not None and before.condemns:
         return _failed(before.sentence, None, memory, record, policy, now)
-    late = _late(observed, memory, policy)
+    late = _blamed(observed, _late(observed, memory, policy))
     if late is not None:
         never_ran = _never_ran(observed, memory)
         return _failed(_blame(late, policy), late, memory, record, policy, now, never_ran=never_ran)
@@ -224,7 +236,7 @@ def _judge(observed: Observed, memory: Memory, record: Record, policy: Policy, n
 def never_served(observed: Observed, memory: Memory) -> frozenset[str]:
     """The names of those pods that cannot have anybody's requests: nobody has to wait for their orderly end."""
     return frozenset(
-        pod.name for pod in observed.pods if not pod.ready and not memory.clocks.get(pod.node, Clock()).served
+        pod.name for pod in observed.pods if not pod.ready and not memory.clocks.get(pod.node, NO_CLOCK).served
     )
 
 
@@ -238,11 +250,11 @@ def _advanced(observed: Observed, memory: Memory, settle: float, now: float) -> 
     memory = _reach_counted(observed, _lease_followed(observed, memory, now), step, now)
     kept = {node: replace(clock, ready=0.0) for node, clock in memory.clocks.items() if node in observed.nodes}
     for node in (observed.nodes & observed.ending) - {pod.node for pod in observed.pods}:
-        clock = memory.clocks.get(node, Clock())
+        clock = memory.clocks.get(node, NO_CLOCK)
         kept[node] = replace(clock, ready=0.0, waited=clock.waited + step)
     for pod in observed.pods:
         if pod.node in observed.nodes:
-            clock = _run_on(memory.clocks.get(pod.node, Clock()), pod, step, settle)
+            clock = _run_on(memory.clocks.get(pod.node, NO_CLOCK), pod, step, settle)
             blameless = pod.ready and _cannot_lead(pod, observed, memory, now)
             kept[pod.node] = clock if blameless else replace(clock, judged=clock.judged + step)
     return replace(memory, looked=now, clocks=kept)
@@ -292,22 +304,44 @@ def _cannot_lead(pod: Pod, observed: Observed, memory: Memory, now: float) -> bo
 # --- verdicts ----------------------------------------------------------------------------------------
 
 
-def _has_succeeded(observed: Observed, memory: Memory) -> bool:
+def _has_succeeded(observed: Observed, memory: Memory, policy: Policy) -> str | None:
+    """None: not yet. Else the node that it has not succeeded on, which alone says so; "" where there is none."""
     if observed.lease is not None:
         # Renewed when no other process was left that could have done it.
-        return memory.new_leads_from is not None and observed.lease.version != memory.new_leads_from
-    return bool(observed.nodes) and all(memory.clocks.get(node, Clock()).proven for node in observed.nodes)
+        has_led = memory.new_leads_from is not None and observed.lease.version != memory.new_leads_from
+        return "" if has_led else None
+    lacking = sorted(node for node in observed.nodes if not memory.clocks.get(node, NO_CLOCK).proven)
+    if not lacking:
+        return "" if observed.nodes else None
+    alone = lacking[0] if len(lacking) == 1 < len(observed.nodes) and not observed.trusts(lacking[0]) else None
+    return alone if alone is not None and _lags(alone, observed, memory, policy) else None
 
 
-def _late(observed: Observed, memory: Memory, policy: Policy) -> Pod | None:
-    """The pod that has had its time."""
+def _lags(node: str, observed: Observed, memory: Memory, policy: Policy) -> bool:
+    """Whether the revision has had its time there: also where the pod before does not come to its end."""
+    if any(pod.node == node for pod in _late(observed, memory, policy)):
+        return True
+    clock = memory.clocks.get(node, NO_CLOCK)
+    return node in observed.ending and clock.waited + clock.judged >= policy.limit
+
+
+def _late(observed: Observed, memory: Memory, policy: Policy) -> list[Pod]:
+    """The pods that have had their time."""
+    late = []
     for pod in observed.pods:
-        clock = memory.clocks.get(pod.node, Clock())
+        clock = memory.clocks.get(pod.node, NO_CLOCK)
         settles = observed.lease is None and _settles(pod, clock)
         had_its_time = clock.judged >= min(policy.limit, OWN_SECONDS) and clock.waited + clock.judged >= policy.limit
         if had_its_time and not settles and _may_be_blamed(pod, observed, memory):
-            return pod
-    return None
+            late.append(pod)
+    return late
+
+
+def _blamed(observed: Observed, late: Sequence[Pod]) -> Pod | None:
+    """The pod for which the revision goes back."""
+    trusted = [pod for pod in late if observed.trusts(pod.node)]
+    enough = trusted or (late if len({pod.node for pod in late}) >= WITNESSES else [])
+    return enough[0] if enough else None
 
 
 def _may_be_blamed(pod: Pod, observed: Observed, memory: Memory) -> bool:
@@ -318,7 +352,7 @@ def _may_be_blamed(pod: Pod, observed: Observed, memory: Memory) -> bool:
 def _never_ran(observed: Observed, memory: Memory) -> bool:
     """Whether nothing of what is not well has ever run, so that it says nothing about the revision."""
     ill = [pod for pod in observed.pods if not pod.ready]
-    served = any(memory.clocks.get(pod.node, Clock()).served for pod in ill)
+    served = any(memory.clocks.get(pod.node, NO_CLOCK).served for pod in ill)
     return bool(ill) and all(pod.never_ran for pod in ill) and not served
 
 
@@ -365,7 +399,9 @@ def _progress(observed: Observed, memory: Memory, policy: Policy) -> str:
         return "no pod of this revision is on a Ready node yet"
     if observed.lease is not None and observed.lease.leader is Leader.STANDBY and not memory.missed:
         return "a standby leads: no Ready pod of this revision is blamed before it has given way"
-    clocks = [memory.clocks.get(pod.node, Clock()) for pod in observed.pods]
+    if late := _late(observed, memory, policy):
+        return f"{_blame(late[0], policy)}; {late[0].node} alone takes nothing back: the other nodes are to tell"
+    clocks = [memory.clocks.get(pod.node, NO_CLOCK) for pod in observed.pods]
     slowest = max(clock.waited + clock.judged for clock in clocks)
     what = "to lead" if observed.lease is not None else "to be healthy"
     return f"waiting for this revision {what}: {slowest:.0f} s of {policy.limit:.0f} s"

@@ -1,14 +1,19 @@
-"""Which pod of a DaemonSet the operator replaces itself, where a rollout stands still for nodes that are away. Pure.
+"""Which pod of a DaemonSet the operator replaces itself, where a rollout stands still for nodes that are away, or for
+one that does not come along. Pure.
 
 The DaemonSet controller counts each node whose pod is not available. With one node off and `maxUnavailable: 1` it takes
-no other pod before that node has returned, which may be never.
+no other pod before that node has returned, which may be never. So it does with a worker on which the new pod does not
+become available: it may be the node that is ill, or whoever has got it keeps every rollout from all others.
 
 Contract: `decide(observed)` names a pod only if all of this holds:
 - the controller itself can take none: it has counted as many nodes as it may, and looked at the wanted template;
-- every node that it counts is away: not Ready for AWAY_SECONDS (rule 2: what has just fallen silent is not gone);
+- every node that it counts is away, which is not Ready for AWAY_SECONDS (rule 2: what has just fallen silent is not
+  gone); but for one, which lags: no control node, and its pod has not come to be available for LAG_SECONDS. With a
+  second one that lags it is the template that is in doubt (`decide.rollback`), and nobody goes on;
 - every other node is Ready and has one pod, which is available: no other living one is on its way down or up;
 - the pod is on a living node, and not of the wanted revision.
-So one living pod is replaced at a time, as if the nodes that are away were none of the DaemonSet's.
+So one living pod is replaced at a time, as if the nodes that are passed over were none of the DaemonSet's; control
+nodes first, whose word is enough to take the template back.
 
 Nothing of the DaemonSet is changed, so that nothing has to be put back in time when the node returns: then the
 controller counts the pod that is being replaced, and takes no second one. (Raising `maxUnavailable` would do the same,
@@ -23,6 +28,9 @@ from dataclasses import dataclass
 AWAY_SECONDS = 60.0
 """How long a node has not been Ready when it counts as away. A pod that was told to end has ended by then, as a rule,
 if its node lives."""
+LAG_SECONDS = 90.0
+"""How long a worker's pod has been on its way when the rollout goes on without it: as long as one has by default until
+its revision is judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +44,31 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A node that the DaemonSet selects. ending: whether a pod of it ends there."""
+    """A node that the DaemonSet selects. ending: whether a pod of it ends there. trusted: it is a control node.
+    lags: it is Ready and has been on its way for LAG_SECONDS."""
 
     node: str
     ready: bool
     away: bool
     pods: tuple[Pod, ...]
     ending: bool = False
+    trusted: bool = True
+    lags: bool = False
 
     @property
     def counted(self) -> bool:
         """Whether the controller counts it as unavailable, whichever template comes next. (An old pod that is not
         available is counted by some versions, and replaced by all: then it ends, and is counted by all.)"""
         return len(self.pods) != 1 or (self.pods[0].new and not self.pods[0].available)
+
+    @property
+    def on_its_way(self) -> bool:
+        """A worker that lives and has no available pod of its own: it lags, if that lasts."""
+        return self.ready and not self.trusted and (self.counted or self.ending)
+
+    @property
+    def passed_over(self) -> bool:
+        return self.away or self.lags
 
     @property
     def serves(self) -> bool:
@@ -94,37 +114,57 @@ def is_away(since: float | None, now: float) -> bool:
     return since is not None and now - since >= AWAY_SECONDS
 
 
+def lags(since: float | None, now: float) -> bool:
+    return since is not None and now - since >= LAG_SECONDS
+
+
 def decide(observed: Observed) -> Step:
     """See the module's contract."""
-    old = [(place, place.old) for place in observed.places if not place.away and place.old is not None]
+    old = [(place, place.old) for place in observed.places if not place.passed_over and place.old is not None]
     if not old:
         return Step("every node that is there has the wanted revision")
-    if all(place.ready for place in observed.places):
+    if all(place.ready and not place.on_its_way for place in observed.places):
         return Step("no node is away")
     if why := _not_yet(observed):
         return Step(why, open=True)
-    place, pod = min(old, key=lambda one: one[0].node)
-    away = ", ".join(_away(observed))
-    sentence = f"the rollout goes on without {away}, not Ready for long: pod {pod.name} on {place.node} is replaced"
+    place, pod = min(old, key=lambda one: (not one[0].trusted, one[0].node))
+    sentence = f"the rollout goes on without {_without(observed)}: pod {pod.name} on {place.node} is replaced"
     return Step(sentence, open=True, pod=pod.name, node=place.node)
 
 
 def _not_yet(observed: Observed) -> str:
     """Why no pod may be replaced now; empty where one may."""
-    away = _away(observed)
+    passed, lagging = [place for place in observed.places if place.passed_over], _names(observed, lags=True)
     if not observed.known:
         return "the controller has not looked at the wanted template yet"
-    if not away or sum(place.counted for place in observed.places) < observed.most:
+    if not passed or sum(place.counted for place in observed.places) < observed.most:
         return "the controller goes on by itself, or will"
-    if waits := sorted(place.node for place in observed.places if not place.away and not place.serves):
+    if len(lagging) > 1:
+        return f"{', '.join(lagging)} have no available pod: it may be the template"
+    if waits := sorted(place.node for place in observed.places if not place.passed_over and not place.serves):
         return f"one after the other: {', '.join(waits)} has no available pod"
-    if (observed.desired, observed.unavailable) != (len(observed.places), len(away)):
+    # A pod that does not come to its end may still be available, as its kubelet says.
+    least = len(passed) - sum(place.lags and place.ending for place in passed)
+    if observed.desired != len(observed.places) or not least <= observed.unavailable <= len(passed):
         return "the controller counts other nodes than are seen here"
     return ""
 
 
-def _away(observed: Observed) -> list[str]:
-    return sorted(place.node for place in observed.places if place.away)
+def _without(observed: Observed) -> str:
+    clauses = [
+        f"{', '.join(names)}, {why}"
+        for names, why in (
+            (_names(observed, lags=False), "not Ready for long"),
+            (_names(observed, lags=True), "whose pod does not become available"),
+        )
+        if names
+    ]
+    return ", and ".join(clauses)
+
+
+def _names(observed: Observed, *, lags: bool) -> list[str]:
+    """Of the places that are passed over."""
+    return sorted(place.node for place in observed.places if place.passed_over and place.lags is lags)
 
 
 def most_unavailable(strategy: Mapping[str, object], desired: int) -> int | None:

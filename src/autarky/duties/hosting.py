@@ -7,17 +7,22 @@ with no file and no keys at hand: what it names (Secrets, ConfigMaps) stays wher
 Contract: each function may be cut anywhere and called again. Nothing here decides: `decide.levels` does. The
 ConfigMap is there only between going and coming back, so that a workload that somebody deletes is not brought
 back against their will.
+
+Danger: what is in that ConfigMap is created with the operator's rights. So it counts only with autarky's label, which
+strangers cannot give, and of what is in it only the workload and the budget of that very component.
 """
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
+from autarky.duties.own_objects import write
 from autarky.errors import Conflict
 from autarky.ports import Kube, Object
 from autarky.render import api_server, standby
 from autarky.render.operator import retired_name
-from autarky.render.values import SYSTEM, metadata
+from autarky.render.values import SYSTEM, is_ours, metadata
 
 APPS = "apps/v1"
 BUDGET = ("policy/v1", "PodDisruptionBudget")
@@ -71,21 +76,30 @@ async def forget_retired(kube: Kube, workload: Object) -> None:
 
 async def _keep(kube: Kube, component: str, objects: list[Object]) -> None:
     data = {"objects.json": json.dumps([_bare(obj) for obj in objects], sort_keys=True)}
-    live = await kube.get("v1", "ConfigMap", retired_name(component), SYSTEM)
-    if live is not None:
-        await kube.replace({**live, "data": data})
-        return
     meta = metadata(retired_name(component), SYSTEM, {"k8s-app": component})
-    await kube.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data})
+    live = await kube.get("v1", "ConfigMap", meta["name"], SYSTEM)
+    await write(kube, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}, live)
 
 
 async def _kept(kube: Kube, component: str) -> list[Object]:
     live = await kube.get("v1", "ConfigMap", retired_name(component), SYSTEM)
+    if live is None or not is_ours(live):
+        return []
     try:
-        found: list[Object] = json.loads(((live or {}).get("data") or {}).get("objects.json", "[]"))
+        found = json.loads((live.get("data") or {}).get("objects.json", "[]"))
     except ValueError:
         return []
-    return found
+    return [obj for obj in found if _is_of(component, obj)] if isinstance(found, list) else []
+
+
+def _is_of(component: str, obj: Any) -> bool:
+    """Whether it is the component's hosted workload, or its budget."""
+    meta = obj.get("metadata") if isinstance(obj, dict) else None
+    if not isinstance(meta, dict):
+        return False
+    kinds = ((APPS, kind_of(component)), BUDGET)
+    named = meta.get("name") == component and meta.get("namespace") == SYSTEM
+    return named and (obj.get("apiVersion"), obj.get("kind")) in kinds
 
 
 def _bare(obj: Object) -> Object:

@@ -66,6 +66,14 @@ class Drifted(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Warned(Event):
+    """Something to know that stops nothing."""
+
+    kind: ClassVar[str] = "warning"
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Noted(Event):
     kind: ClassVar[str] = "note"
     sentence: str

@@ -3,8 +3,8 @@
 Contract of every phase:
 - `plan` only looks. It returns the changes that `run` would make, as sentences; an empty list means
   that this part of the world is already as wanted. It may tell as well what others have changed and `run`
-  will leave as it is (`Kept`), which is no change. What cannot be seen yet (a host that does not
-  exist, an API that is down) is planned as if it had to be made.
+  will leave as it is (`Kept`), and warn of something (`Warn`): these are no changes. What cannot be seen yet
+  (a host that does not exist, an API that is down) is planned as if it had to be made.
 - `run` makes the changes and returns when they are verified. It may be killed at any point; `plan`
   and `run` again must converge (rule 5).
 - Neither prints. They raise AutarkyError; anything else is a bug.
@@ -44,6 +44,13 @@ class Kept:
     since: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """What somebody should know, and what stops nothing: no change."""
+
+    sentence: str
+
+
 class Phase(Protocol[Context_contra]):
     """See the module's contract. `name` is verb-noun ("prepare-hosts"), `timeout` in seconds."""
 
@@ -56,6 +63,6 @@ class Phase(Protocol[Context_contra]):
     @property
     def timeout(self) -> float: ...
 
-    async def plan(self, context: Context_contra) -> Sequence[Change | Kept]: ...
+    async def plan(self, context: Context_contra) -> Sequence[Change | Kept | Warn]: ...
 
     async def run(self, context: Context_contra, progress: Progress) -> None: ...

@@ -29,9 +29,10 @@ from autarky.engine.events import (
     PhaseEnded,
     PhaseStarted,
     Subscriber,
+    Warned,
 )
 from autarky.engine.journal import Entry, Journal, What, stopped_in
-from autarky.engine.phase import Change, Kept, Phase
+from autarky.engine.phase import Change, Kept, Phase, Warn
 from autarky.engine.progress import Bus, EventProgress, failure
 from autarky.engine.selection import Selection
 from autarky.errors import TimedOut, UserError
@@ -192,9 +193,9 @@ class _Operation:
         changes = [change for change in found if isinstance(change, Change)]
         for change in changes:
             self._announce(phase, change)
-        for kept in found:
-            if isinstance(kept, Kept):
-                self._tell(phase, kept)
+        for finding in found:
+            if isinstance(finding, Kept | Warn):
+                self._tell(phase, finding)
         if not changes:
             return "unchanged"
         if self.dry_run:
@@ -215,9 +216,9 @@ class _Operation:
             )
         )
 
-    def _tell(self, phase: Phase[C], kept: Kept) -> None:
-        time = self.clock.time()
-        self.bus.emit(Drifted(time=time, operation=self.name, phase=phase.name, **asdict(kept)))
+    def _tell(self, phase: Phase[C], finding: Kept | Warn) -> None:
+        kind, time = Drifted if isinstance(finding, Kept) else Warned, self.clock.time()
+        self.bus.emit(kind(time=time, operation=self.name, phase=phase.name, **asdict(finding)))
 
     def _end_phase(self, phase: Phase[C], outcome: str, started: float, detail: str = "") -> None:
         self.outcomes[phase.name] = outcome

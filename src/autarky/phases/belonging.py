@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from autarky import places
 from autarky.decide.belonging import Refusal, Said, refuse
-from autarky.errors import ApiError, Unreachable
+from autarky.errors import ApiError, Unreachable, UserError
+from autarky.model.cluster import Node
 from autarky.model.fingerprint import fingerprint
 from autarky.phases.context import Context
 from autarky.ports import Host
@@ -21,6 +24,24 @@ async def refusal(context: Context, name: str, said: Said, *, by_name: bool = Fa
     """Why the host of this node must not be touched; None where it is of our own cluster."""
     known = said.proven is None and await _known_to_api(context, name)
     return refuse(said, context.ours, login=login_command(context, name), known_to_api=known, by_name=by_name)
+
+
+async def refusals(context: Context, nodes: Iterable[Node], *, by_name: bool = False) -> dict[str, Refusal | None]:
+    """Node → why its host must not be touched, None where it is ours. Hosts that are not there, do not answer, or have
+    no marker are not among them."""
+    found = {}
+    for node in nodes:
+        host = context.machines.host(node.name) if node.name not in context.absent else None
+        marker = await host.read(places.NODE_MARKER) if host is not None else None
+        if host is not None and marker is not None:
+            found[node.name] = await refusal(context, node.name, await said_by(host, marker), by_name=by_name)
+    return found
+
+
+def problems(refused: Mapping[str, Refusal | None]) -> list[UserError]:
+    """One for each host that must not be touched."""
+    found = [(name, one) for name, one in refused.items() if one is not None]
+    return [UserError(f"host {name} {one.seen}", fix=one.go_on) for name, one in found]
 
 
 async def _known_to_api(context: Context, name: str) -> bool:

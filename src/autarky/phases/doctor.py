@@ -17,10 +17,11 @@ from autarky.errors import ApiError, AutarkyError
 from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.phases.context import Context
+from autarky.phases.expiry import ADMINISTRATOR
 from autarky.phases.hosts import observe
 from autarky.phases.labelled import find_labelled
 from autarky.phases.pivot import LEVELS
-from autarky.phases.status import ADMINISTRATOR, gather
+from autarky.phases.status import gather
 from autarky.ports import Host
 from autarky.render import controllers, nllb, standby
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
@@ -73,7 +74,8 @@ async def evidence(context: Context) -> ClusterEvidence:
     status = await gather(context)
     hosted = frozenset(c for c in standby.COMPONENTS if context.cluster.hosts_level(LEVELS[c]))
     if status.api != "ready":
-        return ClusterEvidence(nodes, api=status.api, hosted=hosted)
+        ended = tuple(one for one in status.overdue if ADMINISTRATOR not in one)
+        return ClusterEvidence(nodes, api=status.api, hosted=hosted, ended=ended)
     try:
         idle_leases, withdrawn = await _idle_leases(context, nodes), await _withdrawn(context)
         conditions = await _conditions(context)

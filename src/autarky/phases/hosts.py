@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from autarky import places
 from autarky.decide import preflight
 from autarky.decide.founders import Memory
-from autarky.engine.phase import Change, Kept
+from autarky.engine.phase import Change, Kept, Warn
 from autarky.errors import Problems, Unreachable, UserError
 from autarky.model.cluster import Node
 from autarky.phases import belonging, kept_file, members
@@ -54,20 +54,23 @@ class CheckHosts:
     title: str = "Check the hosts"
     timeout: float = 60
 
-    async def plan(self, context: Context) -> Sequence[Change | Kept]:
+    async def plan(self, context: Context) -> Sequence[Change | Kept | Warn]:
         await look(context)
         context.warnings = refuse_errors(context)
         await self._refuse_silence(context)
         await refuse_leafless(context, awaited=[name for name, why in context.absent.items() if why == _OFF])
         changes = [Change(f"check host {name} once it runs") for name, why in context.absent.items() if why == _OFF]
         changes += kept_file.changes(context, all_seen=not context.absent) if context.file_waits else []
-        return [*changes, *(taken_out(node) for node in context.surplus)]
+        warnings = [Warn(sentence) for sentence in context.warnings]
+        return [*changes, *warnings, *(taken_out(node) for node in context.surplus)]
 
     async def run(self, context: Context, progress: Progress) -> None:
         """Only reached where a host did not run when its plan was made, or the cluster's file was not kept before."""
+        told = context.warnings
         await self.plan(context)
         for warning in context.warnings:
-            progress.note(warning)
+            if warning not in told:
+                progress.note(f"warning: {warning}")
         for name, why in context.absent.items():
             progress.note(f"{name} is left out: {why}")
         if context.absent and not await context.api_answers():
@@ -172,9 +175,8 @@ async def refuse_foreign_hosts(context: Context, *, passed_over: str | None = No
     """A host that is not proven to be of our own cluster is never touched, and nothing is written here either: what
     would be issued in place of a cluster's own CA is the end of that cluster."""
     said_by = {name: said for name, said in context.owners.items() if name != passed_over}
-    refusals = {name: await belonging.refusal(context, name, said) for name, said in said_by.items()}
-    foreign = [UserError(f"host {name} {r.seen}", fix=r.go_on) for name, r in refusals.items() if r is not None]
-    if foreign:
+    refused = {name: await belonging.refusal(context, name, said) for name, said in said_by.items()}
+    if foreign := belonging.problems(refused):
         raise Problems("some hosts are not free", foreign)
 
 
@@ -188,4 +190,12 @@ def refuse_errors(context: Context) -> list[str]:
             "the hosts are not ready; any of these can be demoted to a warning by --ignore NAME",
             [UserError(f"[{e.name}] {e.host or 'cluster file'}: {e.what}", fix=e.remedy) for e in errors],
         )
-    return [f"[{f.name}] {f.host or 'cluster file'}: {f.what} ({f.remedy})" for f in findings]
+    return _warnings(findings)
+
+
+def _warnings(findings: Sequence[preflight.Finding]) -> list[str]:
+    """One for all hosts of which the same is to be told."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for one in findings:
+        alike.setdefault((one.name, one.what, one.remedy), []).append(one.host or "cluster file")
+    return [f"[{name}] {', '.join(hosts)}: {what} ({remedy})" for (name, what, remedy), hosts in alike.items()]

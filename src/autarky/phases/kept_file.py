@@ -14,6 +14,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from autarky.decide.records import without
 from autarky.engine.phase import Change
 from autarky.phases.context import Context
 from autarky.render.cluster_record import portable
@@ -43,6 +44,17 @@ def write(directory: Path, content: bytes) -> None:
     if old is not None and pretty_json(old) != content:
         write_private(directory / _BEFORE, pretty_json([*_before(directory), portable(old)]))
     write_private(directory / NAME, content)
+
+
+def take_out(directory: Path, node: str, left: bytes) -> None:
+    """Keep this file, in which the node is not any more. What the cluster may have is all that was known, with the node
+    and without it: of what was applied, the record loses this one node and nothing else."""
+    old = _file(directory)
+    known = [*_before(directory), *([] if old is None else [portable(old)])]
+    both = [*known, *(without(document, node) for document in known if isinstance(document, dict))]
+    before = [document for number, document in enumerate(both) if document not in both[:number]]
+    write_private(directory / _BEFORE, pretty_json(before))
+    write_private(directory / NAME, left)
 
 
 def settle(directory: Path) -> None:

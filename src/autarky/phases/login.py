@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from autarky import places
 from autarky.decide.belonging import Said
 from autarky.decide.records import API, Record, newest
-from autarky.engine.phase import Change
+from autarky.engine.phase import Change, Warn
 from autarky.errors import ApiError, Unreachable, UserError
 from autarky.model import ports
 from autarky.model.files import CertSpec
@@ -153,17 +153,17 @@ class CompareRecord:
     title: str = "Compare the host's record with the API's"
     timeout: float = 60
 
-    async def plan(self, context: Context) -> Sequence[Change]:
+    async def plan(self, context: Context) -> Sequence[Change | Warn]:
         if self.fetched.record is None:
             return []  # it is the API's
         try:
             found = await ask_the_api(context.connect, self.fetched)
         except (Unreachable, ApiError) as error:
-            context.warnings.append(
-                f"the file is as the disk of {self.host} has it, which was old if that host was off when another one "
+            warning = (
+                f"the file is as the disk of {self.host} has it, which is old if that host was off when another one "
                 f"was applied: the API does not say ({error})"
             )
-            return []
+            return [Warn(warning)]
         seen = {self.host: self.fetched.record} | ({} if found is None else {API: found})
         if found is None or newest(seen) is not found or found == self.fetched.record:
             return []

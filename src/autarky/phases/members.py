@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from autarky.decide.founders import founders
+from autarky.decide.pods import internal_address
 from autarky.decide.records import API, newest
 from autarky.duties.certificates import read_inventory
 from autarky.errors import ApiError, Unreachable
@@ -112,15 +113,10 @@ def _surplus(name: str, obj: Object, known: Mapping[str, Node], inventory: Mappi
     address is that of the join inventory, which is written anew with it, else what an administrator's machine has
     written down: what its kubelet says counts only where there is no inventory at all."""
     control = CONTROL_PLANE_FACT in (obj["metadata"].get("labels") or {})
-    address = min(inventory.get(name, ()), default=None) if inventory else _address(obj)
+    address = min(inventory.get(name, ()), default=None) if inventory else internal_address(obj)
     if name in known:
         return replace(known[name], control_plane=control, address=address or known[name].address)
     return Node(name, HostRef("ssh", name), control, address=address, founder=False)
-
-
-def _address(obj: Object) -> str | None:
-    addresses = obj.get("status", {}).get("addresses", [])
-    return next((str(a["address"]) for a in addresses if a["type"] == "InternalIP"), None)
 
 
 # --- control nodes that join ----------------------------------------------------------------------------------

@@ -1,20 +1,24 @@
-"""What control nodes keep of the cluster file, after a node has left: else another machine that logs in would join it
-again. (`up` writes it with the other files of a host.)"""
+"""What control nodes keep of the cluster file, when a node leaves: else another machine that logs in would join it
+again. (`up` writes it with the other files of a host.)
+
+Contract: of the newest record that there is only this node is taken out, whatever file the command works by: another
+machine's changes stay. It is done before the node is forgotten, so that a removal that is cut can be resumed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autarky import places
+from autarky.decide.records import Record, newest, without
 from autarky.engine.phase import Change
 from autarky.model.cluster import Node
-from autarky.model.files import File
-from autarky.phases import ownership
+from autarky.phases import ownership, records
 from autarky.phases.context import Context, for_each
-from autarky.phases.prepare import changed_files
 from autarky.ports import Progress
 from autarky.render import cluster_record
-from autarky.render.objects import Part, record_part
+from autarky.render.objects import record_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,37 +31,41 @@ class KeepRecord:
     timeout: float = 60
 
     async def plan(self, context: Context) -> Sequence[Change]:
-        if context.document is None:
+        wanted = self._wanted(context)
+        if wanted is None:
             return []
-        stale = await for_each(self._keepers(context), lambda node: self._stale(context, node))
-        changes = [Change(f"write {file.path} on {name}") for name, files in stale.items() for file in files]
-        part = self._part(context)
-        looks = [await ownership.look(context.kube(), obj, take_ownership=False) for obj in part.objects]
-        return [*changes, *(Change(f"apply {ownership.subject_of(o.wanted)}") for o in looks if o.to_apply is not None)]
+        changes = [
+            Change(f"write {places.CLUSTER_RECORD} on {node.name}") for node in await self._stale(context, wanted)
+        ]
+        if await records.of_the_api(context.kube()) != wanted:
+            [obj] = record_part(cluster_record.written(wanted), context.ours.ca).objects
+            changes.append(Change(f"apply {ownership.subject_of(obj)}"))
+        return changes
 
     async def run(self, context: Context, progress: Progress) -> None:
-        async def one(node: Node) -> None:
-            await context.host(node).write_files(await self._stale(context, node))
-
-        await for_each(self._keepers(context), one)
-        part = self._part(context)
+        wanted = self._wanted(context)
+        if wanted is None:
+            return
+        content = cluster_record.written(wanted)
+        file = cluster_record.record_file(content)
+        await for_each(await self._stale(context, wanted), lambda node: context.host(node).write_files([file]))
+        part = record_part(content, context.ours.ca)
         for obj in part.objects:
             found = await ownership.look(context.kube(), obj, take_ownership=False)
             await ownership.carry_out(context.kube(), found, part.manager)
 
-    def _nodes(self, context: Context) -> list[Node]:
-        return [node for node in context.whole.nodes if node.name != self.gone.name]
+    def _wanted(self, context: Context) -> Record | None:
+        last = newest(context.records)
+        if last is None:  # of a release that kept none
+            known = [node for node in context.whole.nodes if node.name != self.gone.name and node.address is not None]
+            return cluster_record.read(context.record_of(known))
+        if not last.has(self.gone.name):
+            return last
+        nodes = {name: said for name, said in last.nodes.items() if name != self.gone.name}
+        return Record(without(last.file, self.gone.name), nodes, last.number + 1)
 
-    def _keepers(self, context: Context) -> list[Node]:
-        nodes = [node for node in context.present(self._nodes(context)) if node.control_plane and node.founder]
-        return [node for node in nodes if node.name in context.owners]
-
-    def _record(self, context: Context) -> bytes:
-        known = [node for node in self._nodes(context) if node.address is not None]
-        return context.record_of(known)
-
-    async def _stale(self, context: Context, node: Node) -> list[File]:
-        return await changed_files(context.host(node), [cluster_record.record_file(self._record(context))])
-
-    def _part(self, context: Context) -> Part:
-        return record_part(self._record(context), context.ours.ca)
+    async def _stale(self, context: Context, wanted: Record) -> list[Node]:
+        nodes = [node for node in context.present(context.whole.nodes) if node.control_plane and node.founder]
+        keepers = [node for node in nodes if node.name != self.gone.name and node.name in context.owners]
+        there = await for_each(keepers, lambda node: context.host(node).read(places.CLUSTER_RECORD))
+        return [node for node in keepers if cluster_record.read(there[node.name]) != wanted]

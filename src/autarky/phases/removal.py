@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from autarky import places
 from autarky.decide import removal
+from autarky.decide.pods import internal_address
 from autarky.decide.seen_to_serve import STEADY_SECONDS
 from autarky.duties.seen_to_serve import ANSWER_SECONDS, SeenToServe, ask_address
 from autarky.engine.deadline import poll_until
@@ -112,8 +112,7 @@ async def _what_stands_against_serving(context: Context, nodes: Sequence[Object]
 
 async def _ask_whether_it_serves(context: Context, node: Object) -> str | None:
     """At its address; where that cannot be reached from here, by what its own load balancer says of its servers."""
-    addresses = (node.get("status") or {}).get("addresses") or ()
-    address = next((one["address"] for one in addresses if one["type"] == "InternalIP"), None)
+    address = internal_address(node)
 
     async def ask(url: str) -> str | None:
         client = context.connect([url], "super-admin")
@@ -339,13 +338,7 @@ class CleanNode:
         await clean(context.host(self.node), stamp, progress, purge=purge)
 
     async def _is_ours(self, context: Context) -> bool:
-        host = context.machines.host(self.node.name)
-        if host is None or self.node.name in context.absent:
-            return False
-        marker = await host.read(places.NODE_MARKER)
-        if marker is None:
-            return False
-        return await belonging.refusal(context, self.node.name, await belonging.said_by(host, marker)) is None
+        return await belonging.refusals(context, [self.node]) == {self.node.name: None}
 
 
 @dataclass(frozen=True, slots=True)

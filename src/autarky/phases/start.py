@@ -12,7 +12,6 @@ that is down the standbys of all nodes are activated: each may be the one that w
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,10 +21,11 @@ from autarky.engine.phase import Change
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.phases.context import Context, for_each
+from autarky.phases.etcd_pods import manifest_of, static_pods, wanted_member
 from autarky.phases.hosts import FOUNDED
 from autarky.phases.kubelets import kubelet_runs
 from autarky.phases.prepare import changed_files, missing_revisions, point_links, put_revision, wanted_revisions
-from autarky.ports import Host, Object, Progress
+from autarky.ports import Host, Progress
 from autarky.render import etcd, standby
 from autarky.render import node as render_node
 from autarky.render.kubeconfig import embeds_certificate
@@ -139,14 +139,16 @@ async def static_pod_changes(
 ) -> tuple[list[str], list[File]]:
     """(manifests of older generations, manifests to write) of the static pods that stay for good.
 
-    founding: whether etcd may begin here, since it is nowhere yet.
+    founding: whether etcd may begin here, since it is nowhere yet. Of one that has begun the members are changed one
+    at a time (`etcd_change`).
     """
     present = (await host.run(["ls", places.MANIFESTS], check=False)).text.split()
     pods = render_node.static_pods(context.inputs(), node)
-    if etcd.COMPONENT in pods:
-        pods |= {etcd.COMPONENT: member} if (member := await _member(context, host, node, present)) else {}
-        if member is None and not founding:
-            del pods[etcd.COMPONENT]
+    if not founding:
+        pods.pop(etcd.COMPONENT, None)
+    elif etcd.COMPONENT in pods:
+        there = next(filter(None, map(manifest_of, (await static_pods(host)).values())), None)
+        pods |= {} if there is None else {etcd.COMPONENT: wanted_member(context, node, there)}
     keep = {file.path for file in pods.values()}
     stale = [
         f"{places.MANIFESTS}/{name}"
@@ -155,28 +157,6 @@ async def static_pod_changes(
         if name.startswith(f"{component}-") and f"{places.MANIFESTS}/{name}" not in keep
     ]
     return stale, await changed_files(host, list(pods.values()))
-
-
-async def _member(context: Context, host: Host, node: Node, present: Sequence[str]) -> File | None:
-    """The node's member of etcd as it should be; None where it has none.
-
-    What it was told of its neighbours at its first start stays: they come and go, and it is not restarted for that.
-    """
-    for name in present:
-        if name.startswith(f"{etcd.COMPONENT}-"):
-            content = await host.read(f"{places.MANIFESTS}/{name}")
-            if (found := _read_pod(content)) is not None and (told := etcd.founding_of(found)) is not None:
-                pod = etcd.member_pod(context.inputs(), node, told)
-                return render_node.manifest(etcd.written_as(pod, found))
-    return None
-
-
-def _read_pod(content: bytes | None) -> Object | None:
-    try:
-        found = json.loads(content or b"")
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
 
 
 async def etcd_exists(context: Context) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from autarky.decide import certificates
@@ -17,13 +17,12 @@ from autarky.decide.pods import is_what_it_says, pressure
 from autarky.errors import AutarkyError
 from autarky.model import ports
 from autarky.model.cluster import Node
+from autarky.phases import expiry
 from autarky.phases.context import Context
 from autarky.phases.external_etcd import seen_health
 from autarky.phases.hosts import observe
 from autarky.phases.labelled import find_labelled
 from autarky.phases.ownership import follow
-from autarky.pki.check import is_due
-from autarky.pki.kept import end_of
 from autarky.ports import Object
 from autarky.render import standby
 from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
@@ -45,10 +44,6 @@ _ALIASES = {"kube-dns": "coredns"}
 LOAD_BALANCER = "node-load-balancer"
 """The only static pod of workers."""
 _STATIC = {"etcd": ports.ETCD_CLIENT, LOAD_BALANCER: ports.NLLB_API}
-
-
-ADMINISTRATOR = "your kubeconfig"
-"""Where the administrator's certificate is. `autarky up` renews it, at two thirds of its life like all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +69,7 @@ class Status:
     absent: Mapping[str, str] = field(default_factory=dict)
     """Node → why its host does not answer."""
     certificates: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Node → certificate → when it ends. The administrator's own under ADMINISTRATOR."""
+    """Node → certificate → when it ends. The administrator's own under `expiry.ADMINISTRATOR`."""
     overdue: tuple[str, ...] = ()
     """A sentence for each certificate that has ended, or is not renewed."""
 
@@ -95,13 +90,13 @@ async def gather(context: Context) -> Status:
     told: dict[str, certificates.Told] = {}
     if why_down is None:
         try:
-            rows, told = await _from_api(context), await _certificates(context)
+            rows, told = await _from_api(context), await expiry.told_by_nodes(context)
         except AutarkyError as error:
             why_down = str(error)
     if why_down is not None:
-        rows = await _from_hosts(context)
+        rows, told = await _from_hosts(context), await expiry.on_disks(context)
     rows = [_as_known(context, row) for row in rows]
-    told |= _administrators(context)
+    told |= expiry.administrators(context)
     return Status(
         cluster=context.cluster.name,
         version=str(context.cluster.kubernetes_version),
@@ -114,22 +109,6 @@ async def gather(context: Context) -> Status:
         },
         overdue=tuple(certificates.wrong(told, datetime.now(UTC))),
     )
-
-
-async def _certificates(context: Context) -> dict[str, certificates.Told]:
-    """What the nodes tell of theirs; nothing of a node of an earlier release."""
-    nodes = await context.kube().list("v1", "Node")
-    read = {node["metadata"]["name"]: certificates.read(node["metadata"]) for node in nodes}
-    return {name: told for name, told in read.items() if told is not None}
-
-
-def _administrators(context: Context) -> dict[str, certificates.Told]:
-    """It is the user's: nobody renews it but `up`, so it is told when that is due."""
-    end = end_of(context.pki.directory / "admin.crt")
-    if end is None:
-        return {}
-    due = is_due(end, timedelta(days=context.cluster.certificates.leaf_days), datetime.now(UTC))
-    return {ADMINISTRATOR: certificates.Told({"admin": end}, {"admin": "run `autarky up`"} if due else {})}
 
 
 def _as_known(context: Context, row: Row) -> Row:

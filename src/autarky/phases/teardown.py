@@ -4,18 +4,22 @@ Contract: on lab hosts the whole machine goes. On other hosts everything that au
 units, containers, mounts, network interfaces, rules, files; etcd data and CA keys are moved aside with a
 time stamp (rule 3: data is never deleted unless that was asked for by name). The marker goes last, so
 that a killed `down` is taken up again by the next.
+
+A host that does not answer holds nobody up: the others are cleaned, and the cluster's directory stays, by whose CA the
+next `down` tells that the host is ours. Hosts that are left on purpose are not asked, and keep what is on them.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from autarky import places
+from autarky.decide.belonging import Refusal
 from autarky.engine.phase import Change
-from autarky.errors import Problems, UserError
+from autarky.errors import Problems, Unreachable
 from autarky.model.cluster import Node
 from autarky.phases import belonging
 from autarky.phases.context import Context, for_each
@@ -81,9 +85,11 @@ _PURGE = f"rm -rf {places.ETCD_DATA}/* {places.PKI} /var/lib/containerd/*; rmdir
 
 @dataclass(frozen=True, slots=True)
 class CleanHosts:
-    """Hosts that are not lab hosts: everything of ours is removed from them."""
+    """Hosts that are not lab hosts: everything of ours is removed from them. Those that do not answer are noted in the
+    context."""
 
     purge: bool
+    leave: frozenset[str] = frozenset()
     name: str = "clean-hosts"
     title: str = "Clean the hosts"
     timeout: float = 300
@@ -95,50 +101,60 @@ class CleanHosts:
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
 
         async def one(node: Node) -> None:
-            await clean(context.host(node), stamp, progress, purge=self.purge)
+            try:
+                await clean(context.host(node), stamp, progress, purge=self.purge)
+            except Unreachable as error:
+                context.absent[node.name] = str(error)
 
-        ours, foreign = await hosts_to_clean(context)
-        for sentence in foreign:
+        ours, others = await hosts_to_clean(context, self.leave)
+        for sentence in others:
             progress.note(sentence)
         await for_each(ours, one)
 
     async def _ours(self, context: Context) -> list[Node]:
-        return (await hosts_to_clean(context))[0]
+        return (await hosts_to_clean(context, self.leave))[0]
 
 
-async def hosts_to_clean(context: Context) -> tuple[list[Node], list[str]]:
-    """(the nodes whose hosts are ours and have something on them, why others are left alone, as sentences).
+async def hosts_to_clean(context: Context, leave: Collection[str] = ()) -> tuple[list[Node], list[str]]:
+    """(the nodes whose hosts are ours and have something on them, why others are left alone, as sentences). From here
+    on the context has those that do not answer.
 
     Problems where this state directory has no CA to tell its own hosts by. A host that was given to another cluster
     meanwhile is left alone, and does not keep the rest from being taken away.
     """
-    ours, foreign = [], {}
+    ours: list[Node] = []
+    refused: dict[str, Refusal] = {}
+    context.absent = {}
     for node in context.cluster.nodes:
-        host = context.machines.host(node.name) if node.host.driver != "lab" else None
-        marker = await host.read(places.NODE_MARKER) if host is not None else None
-        if host is None or marker is None:
+        if node.host.driver == "lab" or node.name in leave:
             continue
-        refused = await belonging.refusal(context, node.name, await belonging.said_by(host, marker), by_name=True)
-        if refused is None:
-            ours.append(node)
-        else:
-            foreign[node.name] = refused
+        try:
+            found = await belonging.refusals(context, [node], by_name=True)
+        except Unreachable as error:
+            context.absent[node.name] = str(error)
+            continue
+        refused |= {name: why for name, why in found.items() if why is not None}
+        ours += [node] if found == {node.name: None} else []
+    foreign = belonging.problems(refused)
     if foreign and context.ours.ca is None:
-        problems = [UserError(f"host {name} {refused.seen}", fix=refused.go_on) for name, refused in foreign.items()]
-        raise Problems("these hosts are not known to be ours, and stay as they are", problems)
-    return ours, [f"host {name} {refused.seen}: it is left alone" for name, refused in foreign.items()]
+        raise Problems("these hosts are not known to be ours, and stay as they are", foreign)
+    others = [f"{problem.what}: it is left alone" for problem in foreign]
+    others += [f"node {name} does not answer and keeps all of autarky: {why}" for name, why in context.absent.items()]
+    return ours, [*others, *(f"node {name} keeps all of autarky, as you say" for name in sorted(leave))]
 
 
-async def doomed(context: Context, *, purge: bool) -> list[str]:
+async def doomed(context: Context, *, purge: bool, leave: Collection[str] = ()) -> list[str]:
     """What `down` would take away, as sentences for whoever is asked: hosts, and what becomes of their
     data. Problems as `hosts_to_clean`."""
-    ours, foreign = await hosts_to_clean(context)
+    ours, others = await hosts_to_clean(context, leave)
     data = "are deleted" if purge else "are moved aside"
     lines = [f"node {n.name} on {n.host}: all of autarky goes; etcd's data and the CA keys {data}" for n in ours]
     lines += [f"{sentence}, with its disk" for sentence in await context.machines.removable()]
     for change in await ForgetCluster(purge=purge).plan(context):
         lines.append(f"{change.sentence}: the keys, kubeconfig and journal of the cluster {context.cluster.name} here")
-    return [*lines, *foreign]
+    if context.absent:
+        lines.append(f"{context.directory} stays until the hosts that do not answer are done, or left (--leave NAME)")
+    return [*lines, *others]
 
 
 async def clean(host: Host, stamp: str, progress: Progress, *, purge: bool) -> None:
@@ -169,7 +185,7 @@ class RemoveLabHosts:
 
 @dataclass(frozen=True, slots=True)
 class ForgetCluster:
-    """The cluster's directory here: keys, kubeconfig, journal."""
+    """The cluster's directory here: keys, kubeconfig, journal. Not while a host is still to be cleaned."""
 
     purge: bool
     name: str = "forget-cluster"
@@ -177,7 +193,7 @@ class ForgetCluster:
     timeout: float = 30
 
     async def plan(self, context: Context) -> Sequence[Change]:
-        if not (context.directory / "cluster.json").exists():
+        if context.absent or not (context.directory / "cluster.json").exists():
             return []
         return [Change(f"{'delete' if self._delete(context) else 'move aside'} {context.directory}")]
 

@@ -81,6 +81,10 @@ class Leaf:
     def life(self, plan: Plan) -> int:
         return max(plan.life, self.least)
 
+    def name_on(self, node: str) -> str:
+        """Without that of the node, which goes without saying there."""
+        return self.spec.name.removesuffix(f"-{node}")
+
 
 def directory_of(component: str) -> str:
     return f"{places.LEAVES}/{component}"

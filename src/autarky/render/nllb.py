@@ -358,8 +358,9 @@ def _api_servers(balancer: Balancer) -> Iterable[tuple[str, str, bool, ApiNode]]
 def _health_frontend(balancer: Balancer, name: str) -> str:
     """GET /SERVER answers 200 while that API server is ready and so takes new connections, else 503;
     GET /alive/SERVER while it is alive, for whoever asks why; GET /etcd/NAME while that member serves."""
-    lines = [f"frontend health\n    mode http\n    bind 127.0.0.1:{ports.NLLB_HEALTH}\n"]
-    lines.append(f"    maxconn {MOST_HEALTH}\n    timeout client {HEALTH_SECONDS}s\n")
+    lines = [f"frontend health\n    mode http\n    bind 127.0.0.1:{ports.NLLB_HEALTH}\n    maxconn {MOST_HEALTH}\n"]
+    # Between two words, and for a request as a whole.
+    lines.append(f"    timeout client {HEALTH_SECONDS}s\n    timeout http-request {HEALTH_SECONDS}s\n")
     for path, server in _held_for_healthy(balancer):
         lines.append(f"    http-request return status 200 if {{ path /{path} }} {{ srv_is_up({server}) }}\n")
     answer = f"status 200 content-type text/plain string {name}"

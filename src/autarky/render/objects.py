@@ -12,6 +12,7 @@ from autarky.model.fingerprint import fingerprint
 from autarky.render import (
     access,
     addons,
+    admission,
     agent,
     api_server,
     cluster_record,
@@ -19,10 +20,8 @@ from autarky.render import (
     crds,
     etcd,
     etcd_members,
-    guards,
     operator,
     protection,
-    tenants,
 )
 from autarky.render.endpoints import kubernetes_endpoints
 from autarky.render.values import Inputs, Object, with_rendered_hash
@@ -51,7 +50,7 @@ def parts(inputs: Inputs, wanted: Cluster | None = None) -> list[Part]:
     result = [
         _access(cluster),
         Part("definitions", (crds.control_plane_crd(), etcd_members.crd())),
-        Part("protection", (*protection.objects(), *guards.objects(), *tenants.objects())),
+        Part("protection", (*protection.objects(), *admission.objects())),
         Part("kube-proxy", tuple(addons.kube_proxy(inputs))),
         Part("flannel", tuple(addons.flannel(inputs))),
         Part("coredns", tuple(addons.coredns(inputs))),

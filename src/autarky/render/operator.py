@@ -158,14 +158,14 @@ def _in_the_system_namespace() -> list[Object]:
         _rule("", ["configmaps"], ["list", "watch"], [INVENTORY, RENEWALS]),
         # Which nodes are control nodes, in case their Nodes are deleted; what their agents may read meanwhile.
         # (Nobody can give rights here that they have not themselves.)
-        _rule("", ["configmaps"], ["list", "watch", "update"], [RECORD]),
+        _rule("", ["configmaps"], ["list", "watch", "update", "delete"], [RECORD]),
         _rule(_RBAC, ["roles", "rolebindings"], ["get", "create", "patch", "delete"]),
         # What the certificates of the API servers must name (`create` knows no names, and is below).
         _rule("", ["configmaps"], ["list", "watch", "patch"], [CONFIG_MAP]),
         # Copies of what the last good templates name, whose names are hashes of their content; and the node
         # that a join token is for. Never listed. Created again where one is missing.
         _rule("", ["secrets", "configmaps"], ["get", "create"]),
-        _rule("", ["secrets"], ["update"], kept),
+        _rule("", ["secrets"], ["update", "delete"], kept),
     ]
 
 

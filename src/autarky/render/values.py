@@ -90,6 +90,12 @@ def metadata(name: str, namespace: str | None = None, labels: Mapping[str, str] 
     return meta
 
 
+def is_ours(obj: Object) -> bool:
+    """Whether it bears autarky's label, which no stranger gives to an object in kube-system (`protection`)."""
+    labels = obj["metadata"].get("labels") or {}
+    return all(labels.get(key) == value for key, value in MANAGED_BY.items())
+
+
 def immutable_secret(component: str, data: Mapping[str, str]) -> Object:
     """A Secret named by its content, so that a change of content is a change of template (design §10)."""
     return {

@@ -19,6 +19,7 @@ from autarky.engine.events import (
     PhaseStarted,
     Progressed,
     Waiting,
+    Warned,
 )
 from autarky.ui.stream import LastingStream
 from autarky.ui.text import drift, duration, one_line, operation_end, percent, phase_end, printable
@@ -68,6 +69,8 @@ class PlainRenderer:
                 self._line(f"- {event.sentence}", indent=2)
             case Drifted():
                 self._line(drift(event), indent=2)
+            case Warned():
+                self._line(f"warning: {event.sentence}", indent=2)
             case Noted():
                 self._line(event.sentence, indent=2)
             case Progressed():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from autarky.engine.events import Changed, Drifted, Event, OperationEnded, PhaseStarted
 from autarky.ui.stream import LastingStream
-from autarky.ui.text import count, one_line, printable
+from autarky.ui.text import columns, count, printable
 
 
 @dataclass(slots=True)
@@ -52,8 +52,4 @@ _HEADINGS = ("OBJECT", "FIELD", "OURS", "LIVE", "CHANGED BY", "AT")
 
 def _drift_table(drift: list[Drifted]) -> list[str]:
     rows = [(one.subject, one.field, one.ours, one.live, one.manager or "unknown", one.since or "-") for one in drift]
-    shown = [_HEADINGS, *(tuple(one_line(cell) for cell in row) for row in rows)]
-    widths = [max(len(row[column]) for row in shown) for column in range(len(_HEADINGS))]
-    return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown
-    ]
+    return [f"  {line}" for line in columns([_HEADINGS, *rows])]

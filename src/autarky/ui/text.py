@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
+from collections.abc import Sequence
 
 from autarky.engine.events import Drifted, OperationEnded, PhaseEnded
+
+LONGEST_CELL = 500
+"""Letters: of what others say; a table is for reading. JSON has all of it."""
 
 
 def duration(seconds: float) -> str:
@@ -18,13 +21,25 @@ def duration(seconds: float) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without control characters, which could otherwise command the user's terminal."""
-    return "".join(c if c == "\n" or unicodedata.category(c) != "Cc" else " " for c in text)
+    """The text without what could command the user's terminal, turn the order of letters around or not be written at
+    all: control characters, invisible marks, halves of characters. Each is a blank; newlines stay."""
+    return "".join(c if c == "\n" or c.isprintable() else " " for c in text)
 
 
 def one_line(text: str) -> str:
     """The text with its lines and runs of blanks joined."""
     return " ".join(printable(text).split())
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A line for each row, its cells aligned. Whatever is in a cell, it stays there."""
+    shown = [[_cut(one_line(cell)) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 1]}…"
 
 
 def count(number: int, noun: str) -> str:

@@ -18,7 +18,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from autarky.engine.events import Drifted, Event, Noted, OperationEnded
+from autarky.engine.events import Drifted, Event, Noted, OperationEnded, Warned
 from autarky.ui.board import Board, PhaseLine, Wait, Work
 from autarky.ui.stream import LastingStream
 from autarky.ui.text import count, drift, duration, one_line, operation_end, percent, printable
@@ -86,6 +86,8 @@ class TtyRenderer:
             self._console.print(Text(printable(event.sentence)))
         if isinstance(event, Drifted):
             self._console.print(Text(one_line(drift(event))))
+        if isinstance(event, Warned):
+            self._console.print(Text(f"warning: {printable(event.sentence)}", "yellow"))
         if isinstance(event, OperationEnded):
             self.close()
         elif not self._live.is_started:

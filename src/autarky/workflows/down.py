@@ -7,6 +7,7 @@ from autarky.phases.context import Context
 from autarky.phases.teardown import CleanHosts, ForgetCluster, RemoveLabHosts
 
 
-def phases(*, purge: bool) -> tuple[Phase[Context], ...]:
-    """`purge`: delete etcd data and CA keys of hosts that are not ours to remove, instead of keeping them."""
-    return (CleanHosts(purge=purge), RemoveLabHosts(), ForgetCluster(purge=purge))
+def phases(*, purge: bool, leave: frozenset[str] = frozenset()) -> tuple[Phase[Context], ...]:
+    """purge: delete etcd data and CA keys of hosts that are not ours to remove, instead of keeping them. leave: nodes
+    whose hosts stay as they are."""
+    return (CleanHosts(purge, leave), RemoveLabHosts(), ForgetCluster(purge=purge))

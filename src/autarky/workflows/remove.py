@@ -19,9 +19,9 @@ def phases(
     return (
         CheckRemoval(node, dead=dead),
         TakeOutOfTheFile(node, write),
+        KeepRecord(node),
         DrainNode(node, evict=drain),
         TakeLabelAway(node),
         CleanNode(node, purge=purge),
         ForgetNode(node),
-        KeepRecord(node),
     )

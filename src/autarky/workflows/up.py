@@ -6,6 +6,7 @@ from autarky.engine.phase import Phase
 from autarky.phases.agents import StartAgents
 from autarky.phases.check_file import CheckFile, CheckFileAgain
 from autarky.phases.context import Context
+from autarky.phases.etcd_change import ChangeEtcd
 from autarky.phases.external_etcd import CheckExternalEtcd, PrepareExternalEtcd
 from autarky.phases.finish import AwaitWorkloads, WriteKubeconfig
 from autarky.phases.hosts import CheckHosts, CreateHosts
@@ -33,6 +34,7 @@ PHASES: tuple[Phase[Context], ...] = (
     PrepareExternalEtcd(),
     PrepareHosts(),
     CheckExternalEtcd(),
+    ChangeEtcd(),
     StartControlPlane(),
     CheckFileAgain(),
     FollowControlPlane(),

@@ -8,7 +8,7 @@ import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -69,7 +69,7 @@ def held(opened: Sequence[socket.socket]) -> int:
 
 def _is_open(connection: socket.socket) -> bool:
     try:
-        return connection.recv(1) != b""
+        return connection.recv(4096) != b""
     except BlockingIOError:
         return True
     except OSError:
@@ -161,6 +161,18 @@ async def test_what_is_no_tls_is_closed_at_once(balancer: Running) -> None:
     began = time.monotonic()
     assert await asyncio.to_thread(say, b"GET /readyz HTTP/1.0\r\n\r\n") == b""
     assert time.monotonic() - began < nllb.HELD_SECONDS
+
+
+async def test_who_asks_the_health_port_slowly_is_cut(balancer: Running) -> None:
+    with await asyncio.to_thread(balancer.connect, SELF, SELF, ports.NLLB_HEALTH) as connection:
+        began = time.monotonic()
+        connection.sendall(b"GET / HTTP/1.1\r\n")
+        connection.setblocking(False)
+        while _is_open(connection):
+            assert time.monotonic() - began < 10 * nllb.HEALTH_SECONDS
+            await asyncio.sleep(0.5)
+            with suppress(OSError):
+                connection.send(b"x")
 
 
 async def test_a_client_whose_first_words_come_in_pieces_is_served(balancer: Running) -> None:

@@ -46,7 +46,7 @@ async def defined(kube: Lister) -> str:
         "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": versions},
     }
     await kube.apply(definition, manager="test")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await kube.list(f"{group}/v1", "Gadget")

@@ -58,7 +58,7 @@ def loose(definition: Object) -> Object:
 
 async def define(kube: KubeClient, definition: Object, kind: str) -> None:
     await kube.apply(definition, manager="test")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await kube.list(API_VERSION, kind)
@@ -95,7 +95,7 @@ ODD_AND_GOOD_SPECS: list[tuple[Object, Object]] = [
 
 async def enforced(kube: KubeClient) -> None:
     """A new definition counts a moment later."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not await refuses(kube, PLANE, {"spec": {"selfHosted": "banana"}}):
             await kube.patch(*PLANE, {"spec": {"selfHosted": "1-4"}})
             await asyncio.sleep(0.1)

@@ -189,7 +189,7 @@ async def test_a_reflector_misses_nothing_over_cuts_and_outages(
     direct = api_server.kube()
 
     async def has(*names: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while {key[1] for key in reflector.items} != set(names):
                 changed.clear()
                 await changed.wait()

@@ -1,5 +1,5 @@
-"""A DaemonSet's rollout with one node off, by the real controller and the real scheduler: it stands still, and the
-operator's steps bring it to every node that is there. Kubelets are played by the test.
+"""A DaemonSet's rollout with one node off, or one worker that does not come along, by the real controller and the real
+scheduler: it stands still, and the operator's steps bring it to every other node. Kubelets are played by the test.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import asyncio
 import base64
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -18,19 +18,19 @@ from autarky.agents.operator.stepping import Stepping
 from autarky.agents.operator.view import View
 from autarky.clock import SystemClock
 from autarky.decide.pods import is_ready
-from autarky.decide.stepping import AWAY_SECONDS
 from autarky.kube import KubeClient
 from autarky.ports import Object
 from autarky.render import pods
 from autarky.render.addons import KUBE_PROXY
-from autarky.render.values import SYSTEM
+from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
 from contract.servers import Server, running, running_api_server, running_etcd
 
 pytestmark = pytest.mark.contract
 
 LIVING = ("n1", "n2")
 FASTER = 20.0
-"""How much faster the operator's clock runs here: a node is away after 3 s."""
+"""How much faster the operator's clock runs here: a node is away after 3 s, and a worker lags after 4.5 s."""
+BEFORE, WANTED = "registry.example/a", "registry.example/b"
 
 
 class FastClock(SystemClock):
@@ -80,16 +80,39 @@ def _kubeconfig(server: Server) -> Object:
 
 @dataclass
 class Nodes:
-    """Three nodes, whose kubelets this is. serving: after each look, the nodes with a Ready pod."""
+    """Nodes (those called n… are control nodes), whose kubelets this is. ill: whose pods never become Ready. serving:
+    after each look, the nodes with a Ready pod."""
 
     kube: KubeClient
     off: set[str] = field(default_factory=set)
+    ill: set[str] = field(default_factory=set)
     serving: list[set[str]] = field(default_factory=list)
 
-    async def join(self) -> None:
-        for name in (*LIVING, "n3"):
-            await self.kube.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    def away(self, *names: str) -> set[frozenset[str]]:
+        """Which of them were seen without a pod that serves, at the same time. A pod that ends is seen at least once,
+        by the look that lets it go."""
+        return {frozenset(set(names) - serving) for serving in self.serving}
+
+    async def join(self, *names: str) -> None:
+        for name in names:
+            labels = {CONTROL_PLANE_FACT: ""} if name.startswith("n") else {}
+            meta = {"name": name, "labels": labels}
+            await self.kube.create({"apiVersion": "v1", "kind": "Node", "metadata": meta})
             await self._says(name, "True")
+
+    async def leave(self) -> None:
+        """Nothing is left for the next test: nobody collects garbage here."""
+        await self.kube.delete("apps/v1", "DaemonSet", KUBE_PROXY, SYSTEM)
+        await _until("the DaemonSet is gone", self._is_gone)
+        for pod in await self.pods():
+            await self.kube.delete("v1", "Pod", pod["metadata"]["name"], SYSTEM, grace_seconds=0)
+        for revision in await self.kube.list("apps/v1", "ControllerRevision", namespace=SYSTEM):
+            await self.kube.delete("apps/v1", "ControllerRevision", revision["metadata"]["name"], SYSTEM)
+        for node in await self.kube.list("v1", "Node"):
+            await self.kube.delete("v1", "Node", node["metadata"]["name"])
+
+    async def _is_gone(self) -> bool:
+        return await self.kube.get("apps/v1", "DaemonSet", KUBE_PROXY, SYSTEM) is None
 
     async def cut(self, name: str) -> None:
         """What the node lifecycle controller writes of one that has fallen silent."""
@@ -113,14 +136,12 @@ class Nodes:
                     continue
                 if _ends(pod):
                     await self.kube.delete("v1", "Pod", pod["metadata"]["name"], SYSTEM, grace_seconds=0)
+                elif node in self.ill:
+                    if is_ready(pod):
+                        await self._pod(pod, ready=False)
                 elif not is_ready(pod):
                     await self._pod(pod, ready=True)
             await asyncio.sleep(0.2)
-
-    def away(self) -> set[frozenset[str]]:
-        """Which of the living ones were seen without a pod that serves, at the same time. A pod that ends is seen at
-        least once, by the look that lets it go."""
-        return {frozenset(set(LIVING) - serving) for serving in self.serving}
 
     async def pods(self) -> list[Object]:
         return await self.kube.list("v1", "Pod", namespace=SYSTEM, labels=f"k8s-app={KUBE_PROXY}")
@@ -162,57 +183,118 @@ def _meanwhile(*tasks: asyncio.Task[None]) -> Iterator[None]:
             task.cancel()
 
 
-async def _until(what: str, condition: Callable[[], Awaitable[bool]], seconds: float = 60) -> None:
+async def _until(what: str, condition: Callable[[], Awaitable[bool]], seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not await condition():
         assert time.monotonic() < end, f"waited {seconds} s until {what}"
         await asyncio.sleep(0.2)
 
 
-async def test_the_operator_goes_on_where_the_real_controller_waits_for_a_node_that_is_off(
-    controllers: Server,
-) -> None:
+@pytest.fixture
+async def nodes(controllers: Server) -> AsyncIterator[Nodes]:
     kube = controllers.kube()
-    nodes, said = Nodes(kube), list[str]()
-    view = View(kube, SystemClock(), lambda: None)
-    duty = Stepping(lambda sentence, **_: said.append(sentence), view, kube, FastClock())
+    nodes = Nodes(kube)
     kubelets = asyncio.create_task(nodes.run(), name="kubelets")
-    watching = asyncio.create_task(view.run(), name="view")
+    yield nodes
+    kubelets.cancel()
+    await asyncio.gather(kubelets, return_exceptions=True)
+    await nodes.leave()
+    await kube.close()
 
-    async def runs(image: str, *where: str) -> bool:
-        found = await nodes.images()
+
+@dataclass
+class Operator:
+    """Its one duty that this is about, and what it has said."""
+
+    duty: Stepping
+    nodes: Nodes
+    said: list[str]
+
+    async def runs(self, image: str, *where: str) -> bool:
+        found = await self.nodes.images()
         return all(found.get(node) == image for node in where)
 
-    async def steps(image: str) -> bool:
-        await duty.round()
-        return await runs(image, *LIVING)
+    async def steps(self, image: str, *where: str) -> bool:
+        await self.duty.round()
+        return await self.runs(image, *where)
 
-    with _meanwhile(kubelets, watching):
-        await nodes.join()
-        daemon_set = pods.daemon_set(KUBE_PROXY, _pod_spec("registry.example/a"), strategy=_STRATEGY)
-        await kube.create(daemon_set)
-        await _until("it runs everywhere", lambda: runs("registry.example/a", *LIVING, "n3"))
 
-        await nodes.cut("n3")
-        change = {"spec": {"template": {"spec": _pod_spec("registry.example/b")}}}
-        await kube.patch("apps/v1", "DaemonSet", KUBE_PROXY, change, namespace=SYSTEM)
-        await asyncio.sleep(5)
-        assert await runs("registry.example/a", *LIVING), "the controller waits for n3"
+@pytest.fixture
+async def operator(nodes: Nodes) -> AsyncIterator[Operator]:
+    said = list[str]()
+    view = View(nodes.kube, SystemClock(), lambda: None)
+    duty = Stepping(lambda sentence, **_: said.append(sentence), view, nodes.kube, FastClock())
+    watching = asyncio.create_task(view.run(), name="view")
+    with _meanwhile(watching):
+        yield Operator(duty, nodes, said)
 
-        nodes.serving.clear()
-        await _until("the others have it", lambda: steps("registry.example/b"), AWAY_SECONDS)
-        assert nodes.away() == {frozenset(), *(frozenset({name}) for name in LIVING)}, "one after the other"
-        assert sum("goes on without n3" in sentence for sentence in said) >= len(LIVING), said
 
-        nodes.serving.clear()
-        await nodes.boot("n3")
-        await _until("n3 has it", lambda: runs("registry.example/b", *LIVING, "n3"))
-        assert nodes.away() == {frozenset()}, "who has it is left alone"
+async def _wanted(kube: KubeClient) -> None:
+    change = {"spec": {"template": {"spec": _pod_spec(WANTED)}}}
+    await kube.patch("apps/v1", "DaemonSet", KUBE_PROXY, change, namespace=SYSTEM)
+
+
+async def _was_not_touched(kube: KubeClient) -> None:
+    """By nobody but the user's one edit."""
     live = await kube.get("apps/v1", "DaemonSet", KUBE_PROXY, SYSTEM)
     assert live is not None
     assert live["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == 1
-    assert live["metadata"]["generation"] == 2, "nothing but the user's edit"
-    await kube.close()
+    assert live["metadata"]["generation"] == 2
+
+
+async def test_the_operator_goes_on_where_the_real_controller_waits_for_a_node_that_is_off(
+    nodes: Nodes, operator: Operator
+) -> None:
+    await nodes.join(*LIVING, "n3")
+    await nodes.kube.create(pods.daemon_set(KUBE_PROXY, _pod_spec(BEFORE), strategy=_STRATEGY))
+    await _until("it runs everywhere", lambda: operator.runs(BEFORE, *LIVING, "n3"))
+
+    await nodes.cut("n3")
+    await _wanted(nodes.kube)
+    await asyncio.sleep(5)
+    assert await operator.runs(BEFORE, *LIVING), "the controller waits for n3"
+
+    nodes.serving.clear()
+    await _until("the others have it", lambda: operator.steps(WANTED, *LIVING))
+    assert nodes.away(*LIVING) == _one_after_the_other(*LIVING)
+    assert sum("goes on without n3" in sentence for sentence in operator.said) >= len(LIVING), operator.said
+
+    nodes.serving.clear()
+    await nodes.boot("n3")
+    await _until("n3 has it", lambda: operator.runs(WANTED, *LIVING, "n3"))
+    assert nodes.away(*LIVING) == {frozenset()}, "who has it is left alone"
+    await _was_not_touched(nodes.kube)
+
+
+async def test_the_operator_goes_on_where_the_real_controller_waits_for_a_worker_that_does_not_come_along(
+    nodes: Nodes, operator: Operator
+) -> None:
+    others = ("n1", "w2")
+    await nodes.join("n1", "w1", "w2")
+    await nodes.kube.create(pods.daemon_set(KUBE_PROXY, _pod_spec(BEFORE), strategy=_STRATEGY))
+    await _until("it runs everywhere", lambda: operator.runs(BEFORE, *others, "w1"))
+
+    nodes.ill.add("w1")  # whose pod the controller replaces first: it serves nobody
+    await _until("w1 keeps its pod from being Ready", lambda: _is_ill(nodes))
+    await _wanted(nodes.kube)
+    await asyncio.sleep(5)
+    assert await operator.runs(BEFORE, *others), "the controller waits for w1"
+
+    nodes.serving.clear()
+    await _until("the others have it", lambda: operator.steps(WANTED, *others))
+    assert nodes.away(*others) == _one_after_the_other(*others)
+    gone_on = [sentence for sentence in operator.said if "goes on without w1, whose pod" in sentence]
+    assert "on n1 is replaced" in gone_on[0], operator.said
+    assert "on w2 is replaced" in gone_on[-1], operator.said
+    await _was_not_touched(nodes.kube)
+
+
+def _one_after_the_other(*names: str) -> set[frozenset[str]]:
+    return {frozenset(), *(frozenset({name}) for name in names)}
+
+
+async def _is_ill(nodes: Nodes) -> bool:
+    return "w1" not in await nodes.images()
 
 
 _STRATEGY = pods.rolling(surge=0, unavailable=1)

@@ -10,6 +10,7 @@ import pytest
 from autarky.agents.node.announce import Announcer
 from autarky.agents.node.untold import MOST_EVENTS, Happened, Untold
 from autarky.decide.node_slots import ANNOTATION, Slots, read
+from autarky.errors import ApiError
 from fakes.kube import FakeKube
 
 SLOTS = {"kube-apiserver": Slots("hosted")}
@@ -120,6 +121,32 @@ async def test_what_happens_becomes_an_event_of_that_time_when_the_api_answers_a
     assert first == ["Warning", "kube-apiserver: restart it"]
     assert second == ["Normal", "kube-apiserver: it is absent"]
     assert first_at < second_at, "of when it happened, not of when it could be told"
+
+
+@pytest.mark.looptime
+async def test_an_annotation_that_is_refused_holds_up_no_event_and_an_event_that_is_refused_no_other(
+    scene, monkeypatch
+):
+    announcer, kube, told = scene
+
+    async def refuses(*_args, **_options):
+        raise ApiError(403, "Forbidden", "a policy says no")
+
+    async def create(obj):
+        if obj["reason"] == "Odd":
+            raise ApiError(422, "Invalid", "not like this")
+        return await FakeKube.create(kube, obj)
+
+    monkeypatch.setattr(kube, "patch", refuses)
+    monkeypatch.setattr(kube, "create", create)
+    announcer.wants(2, SLOTS)
+    announcer.happened("Odd", "cannot be told")
+    announcer.happened("Activated", "can be told")
+    await asyncio.sleep(1)
+    assert [event["message"] for event in await kube.list("v1", "Event")] == ["can be told"]
+    said = " ".join(sentence for _, sentence in told)
+    assert "a policy says no" in said
+    assert "not like this" in said
 
 
 @pytest.mark.looptime

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from cryptography import x509
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from prometheus_client import REGISTRY
 
 from autarky import places
 from autarky.agents.node import leaf_keeping
@@ -22,7 +24,7 @@ from autarky.decide import certificates
 from autarky.model.cluster import CertificateSettings
 from autarky.pki import PkiStore
 from autarky.pki.issue import Pair, read_pair
-from autarky.pki.kept import Wanted
+from autarky.pki.kept import Wanted, why_anew
 from autarky.ports import Object
 from autarky.render import leaves
 from autarky.render.certificates import authorities, certificate_specs
@@ -418,6 +420,22 @@ def test_what_cannot_be_read_is_not_taken_for_expired(scene: Scene) -> None:
     assert (scene.root / CURRENT).read_bytes() == b"garbage"
 
 
+def test_a_fault_with_one_of_them_keeps_no_other_from_being_renewed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails_for_one(wanted: Wanted, *rest: Any) -> str | None:
+        if wanted.spec.name.startswith("apiserver-n1"):
+            raise LookupError("nobody has foreseen it")
+        return why_anew(wanted, *rest)
+
+    monkeypatch.setattr(leaf_keeping, "why_anew", fails_for_one)
+    before = scene.all
+    scene.round_after(LIFE)
+    same = {Path(path).name for path, pem in scene.all.items() if pem == before[path]}
+    assert same == {"apiserver.crt", "client.crt", "kubelet-client.crt"}  # those two live for longer
+    assert "nobody has foreseen it" in scene.keeping.trouble["apiserver"]
+
+
 # --- telling -------------------------------------------------------------------------------------------------
 
 
@@ -432,3 +450,30 @@ async def test_the_ends_of_all_are_told_on_the_node(scene: Scene) -> None:
     assert told.ends["apiserver"] == NOW + timedelta(seconds=LIFE)
     assert told.ends["etcd/peer"] == NOW + timedelta(seconds=LIFE)
     assert not told.trouble
+
+
+def sample(name: str, certificate: str) -> float | None:
+    return REGISTRY.get_sample_value(f"autarky_agent_certificate_{name}", {"certificate": certificate})
+
+
+def test_the_metrics_say_how_long_each_is_good_for_and_how_often_it_was_renewed(scene: Scene) -> None:
+    """By the host's clock: of NOW as if it were now."""
+    for certificate in ("apiserver", "etcd/peer", "scheduler"):
+        left = sample("expiry_seconds", certificate)
+        assert left is not None
+        life = LIFE if certificate != "scheduler" else LONGEST
+        assert left + time.time() == pytest.approx((NOW + timedelta(seconds=life)).timestamp(), abs=60)
+    before = sample("renewals_total", "apiserver")
+    assert before is not None
+    scene.round_after(LIFE)
+    assert sample("renewals_total", "apiserver") == before + 1
+    left = sample("expiry_seconds", "apiserver")
+    assert left is not None
+    assert left + time.time() == pytest.approx((NOW + timedelta(seconds=2 * LIFE)).timestamp(), abs=60)
+
+
+def test_a_certificate_that_is_there_no_more_is_in_no_metric(scene: Scene) -> None:
+    assert sample("expiry_seconds", "apiserver") is not None
+    scene.keeping.keeps = lambda: False
+    scene.keeping.look()
+    assert sample("expiry_seconds", "apiserver") is None

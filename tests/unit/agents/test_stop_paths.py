@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import urllib.request
 from pathlib import Path
 
 import pytest
 
-from autarky.agents import health
+from autarky.agents.health import Answering
 from autarky.agents.node import stop_paths
 from autarky.agents.node.stop_paths import StopPaths
+from autarky.clock import SystemClock
 from autarky.render.api_server import BEFORE_STOP, before_stop_path, hosted
 from autarky.render.values import Credentials, Inputs, Object
 from contract.servers import free_ports
@@ -84,20 +86,20 @@ def test_a_disk_that_takes_nothing_leaves_the_agent_with_what_it_has_heard(monke
     assert paths.include(OLD)
 
 
-def test_a_guess_is_answered_like_any_other_path_and_calls_nobody():
+async def test_a_guess_is_answered_like_any_other_path_and_calls_nobody():
     (port,) = free_ports(1)
     called: list[bool] = []
     paths = StopPaths()
     paths.remember([pod()])
-    health.serve(port, hook_of=paths.hook_of(lambda: called.append(True)))
+    await Answering(port, SystemClock(), hook_of=paths.hook_of(lambda: called.append(True))).run()
 
     def ask(path: str) -> bytes:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:  # loopback
             found: bytes = answer.read()
             return found
 
-    assert ask(OLD) != b"ok\n"
+    assert await asyncio.to_thread(ask, OLD) != b"ok\n"
     assert called == []
     right = before_stop_path(inputs_of(a_cluster()))
-    assert ask(right) == b"ok\n"
+    assert await asyncio.to_thread(ask, right) == b"ok\n"
     assert called == [True]

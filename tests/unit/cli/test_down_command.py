@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from autarky.cli.down import refuse_what_cannot_be_left, tell_of_silent
 from autarky.cli.main import main
+from autarky.errors import Unreachable, UserError
 from autarky.model.cluster import HostRef
 from autarky.payload import load_release
 from autarky.phases.context import Context
@@ -21,8 +23,9 @@ from autarky.phases.teardown import doomed
 from autarky.pki import PkiStore
 from autarky.places import NODE_MARKER
 from autarky.render.certificates import certificate_specs
+from autarky.workflows.down import phases
 from fakes.clusters import a_cluster
-from fakes.host import FakeHost, FakeMachines
+from fakes.host import CleanableHost, FakeMachines
 
 
 @pytest.fixture
@@ -77,18 +80,114 @@ async def test_it_names_cluster_hosts_and_what_becomes_of_the_data(make_down_con
     assert purged[1].startswith(f"delete {context.directory}")
 
 
+# --- hosts that do not answer -----------------------------------------------------------------------------------
+
+
+class SilentHost(CleanableHost):
+    """Does not answer, until it is told to."""
+
+    answers = False
+
+    async def read(self, path):
+        if not self.answers:
+            raise Unreachable(f"{self.name}: no route to host")
+        return await CleanableHost.read(self, path)
+
+
+@pytest.fixture
+def three(make_down_context):
+    """Three hosts, of which the second one is silent."""
+    context = make_down_context(a_cluster(controls=3))
+    hosts = context.machines.hosts
+    hosts["n2"] = SilentHost("n2", files=hosts["n2"].files)
+    (context.directory / "cluster.json").write_text("{}")
+    return context
+
+
+async def taken_down(context, notes, **options):
+    for phase in phases(purge=False, **options):
+        if await phase.plan(context):
+            await phase.run(context, notes)
+
+
+def cleaned(context):
+    return [name for name, host in context.machines.hosts.items() if NODE_MARKER not in host.files]
+
+
+async def test_a_silent_host_is_named_and_holds_up_no_other(three, notes):
+    said = await doomed(three, purge=False)
+    assert "node n2 does not answer and keeps all of autarky: n2: no route to host" in said
+    assert [line for line in said if line.startswith(f"{three.directory} stays until the hosts")]
+    await taken_down(three, notes)
+    assert cleaned(three) == ["n1", "n3"]
+    assert (three.directory / "cluster.json").exists()
+    with pytest.raises(Unreachable, match="node n2: n2: no route to host") as told:
+        tell_of_silent(three.absent, "demo", dry_run=False)
+    assert "`autarky down` again when they do, or `autarky down --leave n2`" in str(told.value)
+
+
+async def test_a_second_down_finishes_when_the_host_is_back(three, notes):
+    await taken_down(three, notes)
+    three.machines.hosts["n2"].answers = True
+    await taken_down(three, notes)
+    assert cleaned(three) == ["n1", "n2", "n3"]
+    assert not three.directory.exists()
+    tell_of_silent(three.absent, "demo", dry_run=False)
+
+
+async def test_a_host_that_is_left_is_not_asked_and_keeps_what_is_on_it(three, notes):
+    await taken_down(three, notes, leave=frozenset({"n2"}))
+    assert cleaned(three) == ["n1", "n3"]
+    assert "node n2 keeps all of autarky, as you say" in notes.notes
+    assert not three.directory.exists()
+
+
+async def test_a_host_that_falls_silent_while_it_is_cleaned_is_done_by_the_next_down(three, notes):
+    three.machines.hosts["n2"].answers = True
+    three.machines.hosts["n3"].fail_at = 1
+    await taken_down(three, notes)
+    assert cleaned(three) == ["n1", "n2"]
+    assert list(three.absent) == ["n3"]
+    assert three.directory.exists()
+    three.machines.hosts["n3"].fail_at = None
+    await taken_down(three, notes)
+    assert not three.directory.exists()
+
+
+def test_only_hosts_that_are_nodes_and_no_test_hosts_can_be_left(three):
+    refuse_what_cannot_be_left(three.cluster, {"n2"})
+    with pytest.raises(UserError, match="there is no node n9"):
+        refuse_what_cannot_be_left(three.cluster, {"n9"})
+    with pytest.raises(UserError, match="goes with its lab"):
+        refuse_what_cannot_be_left(a_cluster(), {"n1"})
+
+
+class Notes:
+    def __init__(self):
+        self.notes = []
+
+    def note(self, sentence):
+        self.notes.append(sentence)
+
+
+@pytest.fixture
+def notes():
+    return Notes()
+
+
 @pytest.fixture
 def make_down_context(tmp_path):
-    def make():
-        cluster = a_cluster()
+    def make(cluster=None):
+        cluster = cluster or a_cluster()
         cluster = replace(cluster, nodes=tuple(replace(n, host=HostRef("ssh", n.name)) for n in cluster.nodes))
         pki = PkiStore(tmp_path / "demo" / "pki")
         pki.ensure(certificate_specs(cluster), cluster.certificates, datetime.now(UTC))
-        host = FakeHost("n1")
-        marker = {"cluster": "demo", "node": "n1", "founders": ["n1"], "ca": pki.fingerprint()}
-        host.files[NODE_MARKER] = (json.dumps(marker).encode(), 0o644)
+        hosts = {node.name: CleanableHost(node.name) for node in cluster.nodes}
+        for name, host in hosts.items():
+            marker = {"cluster": "demo", "node": name, "founders": [name], "ca": pki.fingerprint()}
+            host.files[NODE_MARKER] = (json.dumps(marker).encode(), 0o644)
         return Context(
-            cluster=cluster, release=load_release(cluster.kubernetes_version), machines=FakeMachines({"n1": host}),
+            cluster=cluster, release=load_release(cluster.kubernetes_version), machines=FakeMachines(hosts),
             pki=pki, connect=lambda *_: None, clock=None, directory=tmp_path / "demo", silence=None,
         )  # fmt: skip
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autarky.decide.preflight import CHECKS, GIB, MIB, checks
-from autarky.model.cluster import ExternalEtcd, HostRef, Network
+from autarky.model.cluster import CertificateSettings, ExternalEtcd, HostRef, Network
 from fakes.clusters import a_cluster, facts_of
 
 ONE = a_cluster()
@@ -256,3 +256,19 @@ def test_an_even_number_of_control_nodes_is_warned_of(controls, said):
 def test_with_external_etcd_two_control_nodes_are_as_good_as_any_number():
     cluster = a_cluster(controls=2, external_etcd=EXTERNAL)
     assert [f for f in checks(cluster, facts_of(cluster)) if f.name == "members"] == []
+
+
+@pytest.mark.parametrize(
+    ("leaves", "kubelets", "told"), [(None, None, []), (3600, 3600, []), (360, None, ["leafLifetime is 6m"])]
+)
+def test_certificates_that_live_for_less_than_an_hour_are_warned_of(leaves, kubelets, told):
+    settings = CertificateSettings(leaf_seconds=leaves, kubelet_seconds=kubelets)
+    cluster = replace(ONE, certificates=settings)
+    findings = [finding for finding in checks(cluster, facts_of(cluster)) if finding.name == "lifetimes"]
+    assert [finding.what.partition(":")[0].removeprefix("spec.certificates.") for finding in findings] == told
+    assert all(finding.severity == "warning" for finding in findings)
+
+
+def test_kubelets_certificates_are_warned_of_as_well():
+    cluster = replace(ONE, certificates=CertificateSettings(leaf_seconds=3599, kubelet_seconds=600))
+    assert len([finding for finding in checks(cluster, facts_of(cluster)) if finding.name == "lifetimes"]) == 2

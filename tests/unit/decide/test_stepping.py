@@ -16,6 +16,7 @@ from autarky.decide.stepping import (
     Step,
     decide,
     is_away,
+    lags,
     most_unavailable,
     not_ready_since,
 )
@@ -95,6 +96,64 @@ def test_a_node_is_away_when_it_has_not_been_ready_for_a_minute_on_end():
 def test_the_users_strategy_is_obeyed(rolling, most):
     assert most_unavailable({"type": "RollingUpdate", "rollingUpdate": rolling}, 10) == most
     assert most_unavailable({"type": "OnDelete"}, 10) is None
+
+
+# --- workers that do not come along --------------------------------------------------------------------
+
+ILL = replace(NEW, available=False)
+
+
+def worker(node: str, pod: Pod, **changes: object) -> Place:
+    return place(node, pod, **{"trusted": False, **changes})
+
+
+def test_a_rollout_goes_on_without_one_worker_that_lags_on_control_nodes_first():
+    lagging = worker("w1", ILL, lags=True)
+    step = decide(seen(worker("a1", OLD), place("n1", OLD), lagging, unavailable=1))
+    assert (step.pod, step.node) == ("old-n1", "n1")
+    assert step.sentence == (
+        "the rollout goes on without w1, whose pod does not become available: pod old-n1 on n1 is replaced"
+    )
+    assert decide(seen(worker("a1", OLD), place("n1", NEW), lagging, unavailable=1)).pod == "old-a1"
+    assert decide(seen(worker("a1", OLD), place("n1", ILL), lagging, unavailable=1)).pod is None, "one after the other"
+
+
+def test_one_that_has_just_begun_is_waited_for_and_looked_at_again_soon():
+    step = decide(seen(place("n1", OLD), worker("w1", ILL), unavailable=1))
+    assert (step.pod, step.open) == (None, True)
+
+
+def test_with_a_second_one_it_may_be_the_template():
+    two = (worker("w1", ILL, lags=True), worker("w2", ILL, lags=True))
+    for most in (1, 2):
+        assert decide(seen(place("n1", OLD), *two, unavailable=2, most=most)).pod is None
+    one_begins = (two[0], replace(two[1], lags=False))
+    assert decide(seen(place("n1", OLD), *one_begins, unavailable=2)).pod is None
+
+
+def test_a_control_node_never_lags():
+    assert not place("n1", ILL).on_its_way
+    assert worker("w1", ILL).on_its_way
+    assert not worker("w1", replace(OLD, available=False)).on_its_way, "the controller replaces it anyway"
+
+
+def test_a_worker_whose_old_pod_does_not_come_to_its_end_is_passed_over_whatever_the_controller_counts():
+    stuck = worker("w1", OLD, pods=(), ending=True, lags=True)
+    for unavailable in (0, 1):
+        assert decide(seen(place("n1", OLD), stuck, unavailable=unavailable)).pod == "old-n1"
+    assert decide(seen(place("n1", OLD), stuck, unavailable=2)).pod is None
+
+
+def test_a_node_that_is_off_and_a_worker_that_lags_are_passed_over_together():
+    step = decide(seen(place("n1", OLD), GONE, worker("w1", ILL, lags=True), unavailable=2))
+    assert step.node == "n1"
+    assert "without n3, not Ready for long, and w1, whose pod does not become available:" in step.sentence
+
+
+def test_a_worker_lags_when_it_has_been_on_its_way_for_as_long_as_a_revision_is_judged():
+    assert lags(100.0, 190.0)
+    assert not lags(100.0, 189.0)
+    assert not lags(None, 1000.0)
 
 
 # --- everything that may happen ------------------------------------------------------------------------

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from autarky.engine.deadline import poll_until
-from autarky.engine.events import Drifted, Noted, OperationEnded, PhaseEnded
+from autarky.engine.events import Drifted, Noted, OperationEnded, PhaseEnded, Warned
 from autarky.engine.journal import Journal
-from autarky.engine.phase import Change, Kept
+from autarky.engine.phase import Change, Kept, Warn
 from autarky.engine.runner import run_operation
 from autarky.engine.selection import Selection
 from autarky.errors import TimedOut, Unreachable, UserError
@@ -269,3 +269,16 @@ async def test_what_others_have_set_is_told_and_is_no_change(clock, listener):
     assert (told.manager, told.since, told.phase) == ("kubectl-set", "2026-11-21T10:00:00Z", "apply")
     assert result.outcome == "unchanged"
     assert world == set()
+
+
+class Doubtful(Step):
+    async def plan(self, context):
+        return [Warn("swap is on")]
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_a_warning_is_told_by_every_run_and_plan_and_is_no_change(clock, listener, dry_run):
+    phases = [Doubtful("check", hook=fail(AssertionError))]
+    result = await run_operation("up", "one", phases, set(), clock=clock, events=[listener], dry_run=dry_run)
+    assert [event.sentence for event in listener.events if isinstance(event, Warned)] == ["swap is on"]
+    assert result.outcome == "unchanged"

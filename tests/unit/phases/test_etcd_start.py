@@ -68,18 +68,6 @@ async def test_members_stay_as_they_are_when_a_control_node_is_added(make_contex
     assert [file.path for file in missing if "/etcd-" in file.path] == []
 
 
-async def test_other_changes_still_reach_a_member_which_keeps_its_founding(three, notes):
-    await started(three, notes)
-    (before,) = manifests(three.machines.hosts["n1"])
-    extra = {"etcd": {"quota-backend-bytes": "123"}}
-    three.cluster = replace(three.cluster, extra_args=extra, nodes=nodes(3)[:2])
-    stale, missing = await static_pod_changes(three, three.machines.hosts["n1"], three.cluster.node("n1"))
-    assert before in stale
-    (new,) = [file for file in missing if "/etcd-" in file.path]
-    assert b"--quota-backend-bytes=123" in new.content
-    assert etcd.founding_of(json.loads(new.content)).cluster.count("https://") == 3
-
-
 async def test_rule_3_a_replaced_machine_gets_no_member_while_etcd_exists(three, notes):
     """It would begin anew under its old id; it joins as a learner instead, by its node agent."""
     await started(three, notes)

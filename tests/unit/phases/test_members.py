@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from autarky import places
-from autarky.engine.phase import Change, Kept
+from autarky.engine.phase import Change, Kept, Warn
 from autarky.errors import Problems, Unreachable
 from autarky.model.cluster import HostRef
 from autarky.phases import members
@@ -89,10 +89,14 @@ async def test_an_endpoint_of_the_users_own_is_the_only_server(make_context, not
     assert "extensions" not in content
 
 
+async def changes(context):
+    return [finding for finding in await CheckHosts().plan(context) if isinstance(finding, Change)]
+
+
 async def test_a_cluster_that_is_up_is_worked_on_without_a_host_that_does_not_answer(make_context, notes):
     context = make_context(THREE)
     context.machines.hosts["n1"] = SilentHost("n1")
-    assert await CheckHosts().plan(context) == []
+    assert await changes(context) == []
 
 
 async def test_a_cluster_that_is_not_up_needs_all_of_its_hosts(make_context):
@@ -105,9 +109,28 @@ async def test_a_cluster_that_is_not_up_needs_all_of_its_hosts(make_context):
 async def test_a_host_that_could_be_made_is_waited_for_and_missed_only_then(make_context, notes):
     context = make_context(THREE, kube=FakeKube(unhealthy="connection refused"))
     del context.machines.hosts["n1"]
-    assert await CheckHosts().plan(context) == [Change("check host n1 once it runs")]
+    assert await changes(context) == [Change("check host n1 once it runs")]
     with pytest.raises(Problems, match="host n1: its machine does not run"):
         await CheckHosts().run(context, notes)
+
+
+async def test_warnings_are_told_by_every_plan_and_those_of_hosts_that_were_made_since_by_the_run(make_context, notes):
+    short = replace(THREE, certificates=replace(THREE.certificates, leaf_seconds=360))
+    context = make_context(short)
+    for _ in range(2):
+        [told] = [
+            one for one in await CheckHosts().plan(context) if isinstance(one, Warn) and "leafLifetime" in one.sentence
+        ]
+        assert told.sentence.startswith("[lifetimes] cluster file: spec.certificates.leafLifetime is 6m")
+    context.machines.hosts["n1"].host_facts = replace(context.facts["n1"], swap_total=1)
+    await CheckHosts().run(context, notes)
+    [noted] = [note for note in notes.notes if note.startswith("warning: ")]
+    assert noted.startswith("warning: [swap] n1: ")
+
+
+async def test_what_is_the_same_on_all_hosts_is_one_warning(make_context):
+    found = [one.sentence for one in await CheckHosts().plan(make_context(THREE)) if isinstance(one, Warn)]
+    assert [sentence.partition(": ")[0] for sentence in found] == ["[cgroup] n1, n2, n3, n4"]
 
 
 # --- nodes that the file does not have -----------------------------------------------------------------

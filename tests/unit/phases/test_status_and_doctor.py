@@ -3,118 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import json
 from datetime import UTC, datetime
 
 import pytest
 from click.testing import CliRunner
 
-from autarky import places
 from autarky.cli.status import status as status_command
+from autarky.decide import certificates
 from autarky.decide.diagnosis import ClusterEvidence, diagnose
-from autarky.model import ports
-from autarky.model.cluster import Cluster
-from autarky.model.files import File
-from autarky.phases.context import Context
 from autarky.phases.doctor import evidence
 from autarky.phases.status import Status, gather
-from autarky.ports import Completed
-from autarky.render import controllers, standby
+from autarky.render import controllers
 from autarky.render.crds import API_VERSION, CONTROL_PLANE, control_plane_crd
-from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, WITHDRAWN
-from fakes.clusters import FACTS, a_cluster, facts_of
-from fakes.host import FakeHost
+from autarky.render.values import SYSTEM, WITHDRAWN
 from fakes.kube import FakeKube
+from unit.phases.seen import (
+    BEGIN,
+    GONE,
+    SCRIPT,
+    THREE,
+    WITH_A_WORKER,
+    LeavingKube,
+    MakeContext,
+    a_context,
+    a_kube,
+    noted_on_its_disk,
+    whats,
+)
 
 pytestmark = pytest.mark.looptime
-
-GONE = "n1: the connection broke"
-BEGIN = FACTS.clock
-"""What this machine's clock says when a test begins."""
-ROUND_TRIP, SCRIPT = 4.0, 3.0
-"""Seconds that `date` and doctor's script take on every host: so old is at the end what was new at the beginning."""
-WITH_A_WORKER = a_cluster(controls=1, workers=1)
-THREE = a_cluster(controls=3)
-MakeContext = Callable[..., Context]
-
-
-@dataclass
-class LeavingKube(FakeKube):
-    """Goes away for good after so many answers."""
-
-    answers: int | None = None
-    asked: int = 0
-
-    async def _arrive(self) -> None:
-        self.asked += 1
-        if self.answers is not None and self.asked > self.answers:
-            self.set_outage(GONE)
-        await super()._arrive()
-
-
-@dataclass
-class SeenHost(FakeHost):
-    """Well in all that doctor asks for. ahead: seconds by which its clock is before this machine's; None: no `date`."""
-
-    ahead: float | None = 0.0
-
-    async def run(
-        self, argv: Sequence[str], *, stdin: bytes | None = None, timeout: float = 30.0, check: bool = True
-    ) -> Completed:
-        match list(argv):
-            case ["date", "+%s.%N"]:
-                return await self._date()
-            case ["bash", "-c", _, "bash", *servers]:
-                await asyncio.sleep(SCRIPT)
-                return Completed(0, "\n".join(_nothing_wrong(servers)).encode(), "")
-        return await super().run(argv, stdin=stdin, timeout=timeout, check=check)
-
-    async def _date(self) -> Completed:
-        if self.ahead is None:
-            return Completed(127, b"", "date: not found")
-        await asyncio.sleep(ROUND_TRIP / 2)
-        now = BEGIN + asyncio.get_running_loop().time() + self.ahead
-        await asyncio.sleep(ROUND_TRIP / 2)
-        return Completed(0, f"{now:.9f}\n".encode(), "")
-
-
-def _nothing_wrong(servers: Sequence[str]) -> list[str]:
-    balancer = [f"{word} {server} 200" for server in servers for word in ("server", "alive")]
-    return ["unit containerd active", "unit kubelet active", "etcd 200", "balancer 200", *balancer, "stale no"]
-
-
-def a_context(
-    make_context: MakeContext, cluster: Cluster, kube: FakeKube, ahead: Mapping[str, float | None] | None = None
-) -> Context:
-    """On hosts that are well and have their standbys."""
-    facts = facts_of(cluster, listening_ports=frozenset({ports.KUBELET, ports.API_HOSTED}))
-    links = {f"{places.STANDBY}/{component}/current": "revision" for component in standby.COMPONENTS}
-    hosts: dict[str, FakeHost] = {
-        name: SeenHost(name, facts[name], links=dict(links), ahead=(ahead or {}).get(name, 0.0)) for name in facts
-    }
-    return make_context(cluster, kube=kube, hosts=hosts)
-
-
-def a_kube(cluster: Cluster, *, answers: int | None = None, labelled: str = "") -> LeavingKube:
-    """All its nodes are ready."""
-    kube = LeavingKube(answers=answers)
-    for node in cluster.nodes:
-        labels = {CONTROL_PLANE_FACT: ""} if node.control_plane or node.name == labelled else {}
-        meta = {"name": node.name, "labels": labels}
-        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-        kube.put({"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": ready})
-    return kube
-
-
-async def noted_on_its_disk(context: Context, name: str) -> None:
-    """As a control node that a label has made."""
-    noted = File(places.CONTROL_NODE_STATE, b'{"state": "ready"}')
-    await context.host(context.cluster.node(name)).write_files([noted])
-
-
-def whats(cluster: ClusterEvidence) -> list[str]:
-    return [f"{finding.subject}: {finding.what}" for finding in diagnose(cluster)]
 
 
 # --- the API goes away in the middle of a look --------------------------------------------------------
@@ -216,6 +134,29 @@ def test_a_watch_goes_on_when_the_api_goes_away_in_the_middle_of_a_look(
     assert isinstance(result.exception, Enough), result.output
     heads = [line.partition("API: ")[2] for line in result.output.splitlines() if "API: " in line]
     assert heads == ["ready", GONE, "ready"]
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_a_node_that_writes_what_it_wants_neither_breaks_nor_forges_the_status(
+    make_context: MakeContext, monkeypatch: pytest.MonkeyPatch, output: str
+):
+    kube, word = a_kube(WITH_A_WORKER), "x\x1b[2J\n9 \u202e\ud800y"
+    told = {"ends": {word: "2020-01-01T00:00:00Z"}, "trouble": {"kubelet-client": word, word: word}}
+    ready = {"type": "Ready", "status": "False", "message": word}
+    metadata = {"name": "n2", "annotations": {certificates.ANNOTATION: json.dumps(told)}}
+    status = {"conditions": [ready], "nodeInfo": {"kubeletVersion": word}}
+    kube.put({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status})
+    monkeypatch.setattr("autarky.cli.wiring.load_cluster", lambda _file, _name: WITH_A_WORKER)
+    monkeypatch.setattr("autarky.cli.wiring.build_context", lambda c: a_context(make_context, c, kube))
+    result = CliRunner().invoke(status_command, ["-o", output])
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert all(line.isprintable() for line in result.output.split("\n"))
+    if output == "json":
+        assert json.loads(result.output)["overdue"] == ["kubelet-client on n2 is not there: x [2J 9   y"]
+    else:
+        assert "\nkubelet-client on n2 is not there: x [2J 9 y\n" in result.output
+        [kubelet] = [line for line in result.output.split("\n") if "kubelet  " in line and "n2" in line]
+        assert kubelet.split("  ")[-1] == "x [2J 9 y"
 
 
 async def an_examination(make_context: MakeContext, kube: FakeKube) -> ClusterEvidence:

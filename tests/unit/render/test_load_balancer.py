@@ -207,6 +207,7 @@ def test_a_withdrawn_server_is_checked_gets_nothing_new_and_is_the_last_one_that
     )
     found = sections(text)
     withdrawn = [line for line in servers(found["backend ready"]) if line.startswith("n1-")]
+    assert [line.split()[0] for line in withdrawn] == ["n1-hosted", "n1-standby", "n1-spare"]
     assert all(line.endswith(" weight 0") for line in withdrawn)
     assert [line.split()[0] for line in servers(found["backend alive"])][:3] == ["n2-hosted", "n2-standby", "n2-spare"]
     assert "n1-hosted 192.0.2.11:7443 backup" in servers(found["backend alive"])

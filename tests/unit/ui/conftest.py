@@ -15,6 +15,7 @@ from autarky.engine.events import (
     PhaseStarted,
     Progressed,
     Waiting,
+    Warned,
 )
 
 START = 1_800_000_000.0
@@ -48,6 +49,9 @@ class Script:
     def drift(self, subject: str, field: str, ours: str, live: str, manager: str = "", since: str = "") -> Event:
         found = {"subject": subject, "field": field, "ours": ours, "live": live, "manager": manager, "since": since}
         return Drifted(**self._where(), **found)
+
+    def warning(self, sentence: str) -> Event:
+        return Warned(**self._where(), sentence=sentence)
 
     def note(self, sentence: str) -> Event:
         return Noted(**self._where(), sentence=sentence)

@@ -92,3 +92,7 @@ def test_what_is_left_as_others_have_set_it_is_a_line_with_whose_it_is(script):
         "  left as it is: DaemonSet x: spec.image is a:2, ours was a:1 (kubectl-set, 2026-11-21T10:00:00Z)\n"
         "  left as it is: DaemonSet x: spec.image is (not set), ours was a:1\n"
     )
+
+
+def test_a_warning_is_a_line_that_says_so(script):
+    assert shown([script.warning("[swap] n1: swap is on")]) == "  warning: [swap] n1: swap is on\n"

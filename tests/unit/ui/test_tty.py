@@ -188,3 +188,11 @@ def test_a_terminal_that_goes_away_stops_nothing(script, failing_run):
         renderer.tick()
     renderer.close()
     assert not renderer.tells_errors
+
+
+def test_a_warning_stays_on_the_screen_when_its_phase_is_over(screen, script):
+    renderer = renderer_on(screen)
+    begin = [script.begin(check="Check the hosts"), script.phase_begins("check", "Check the hosts", 1, 1)]
+    for event in (*begin, script.warning("swap is on"), script.phase_ends("unchanged", 0), script.end("unchanged")):
+        renderer.handle(event)
+    assert "warning: swap is on" in screen.getvalue()

@@ -8,7 +8,7 @@ the API, also beyond the end of this process (`untold`); of those that wait too 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,16 +16,19 @@ from typing import NoReturn
 
 from autarky import places
 from autarky.agents import events
+from autarky.agents.health import PORT_TAKEN
 from autarky.agents.node.api_seen import ApiView
 from autarky.agents.node.rounds import bounded
 from autarky.agents.node.untold import Happened, Untold
 from autarky.decide.node_slots import ANNOTATION, Slots, text
-from autarky.errors import AutarkyError
+from autarky.errors import ApiError, AutarkyError
 from autarky.ports import Clock, Kube
 from autarky.render.agent import COMPONENT
 
 RETRY_SECONDS = 5.0
-WARNINGS = frozenset({"CheckpointRefused"})
+INVALID = (400, 413, 422)
+"""How the API answers what it will never take."""
+WARNINGS = frozenset({"CheckpointRefused", PORT_TAKEN})
 """The reasons of events after which somebody has to do something."""
 
 
@@ -59,13 +62,18 @@ class Announcer:
         while True:
             await self.changed.wait()
             self.changed.clear()
-            try:
-                await self._announce()
-                await self._tell_events()
-            except AutarkyError as error:
-                self.tell("announcing", f"what happens on the node could not be told: {error}")
+            if not all([await self._done(one) for one in (self._announce, self._tell_events)]):
                 await self.clock.sleep(RETRY_SECONDS)
                 self.changed.set()
+
+    async def _done(self, telling: Callable[[], Awaitable[None]]) -> bool:
+        """One of them may be refused by itself (an annotation by a policy, say), and must not hold up the other."""
+        try:
+            await telling()
+        except AutarkyError as error:
+            self.tell("announcing", f"what happens on the node could not be told: {error}")
+            return False
+        return True
 
     @bounded
     async def _announce(self) -> None:
@@ -81,9 +89,14 @@ class Announcer:
         node = self.api.own_node
         while node is not None and (one := self.untold.first) is not None:
             token, warning = f"{one.message} {one.when}", one.reason in WARNINGS
-            await events.report(
-                self.kube, node, one.reason, one.message, by=COMPONENT, token=token, now=one.when, warning=warning
-            )
+            try:
+                await events.report(
+                    self.kube, node, one.reason, one.message, by=COMPONENT, token=token, now=one.when, warning=warning
+                )
+            except ApiError as error:
+                if error.status not in INVALID:
+                    raise
+                self.tell("event", f"an event was refused, and is dropped: {error}")  # it would be, each time
             self.untold.drop(one)
 
 

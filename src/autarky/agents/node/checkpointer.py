@@ -21,34 +21,21 @@ from autarky import places
 from autarky.agents.node import slots_on_disk
 from autarky.agents.node.api_seen import ApiView
 from autarky.agents.node.image_keeping import ImageKeeping
+from autarky.agents.node.reading import READ_SECONDS, Reading, content_of_pod, reading
 from autarky.decide import checkpoint
-from autarky.decide.checkpoint import Disk, Instance, Seen, Source, Verb
-from autarky.decide.checkpoint_evidence import instance_of, source_of
+from autarky.decide.checkpoint import Disk, Instance, Seen, Verb
+from autarky.decide.checkpoint_evidence import instance_of
 from autarky.decide.slots import Health, Slot
-from autarky.errors import AutarkyError, Refused, UserError
+from autarky.errors import AutarkyError, UserError
 from autarky.kube import KubeClient
 from autarky.ports import Clock, Object
 from autarky.render import pods, standby
-from autarky.render.checkpoint import images, references, revision_from_pod
+from autarky.render.checkpoint import images
 from autarky.render.standby import Revision
-from autarky.render.values import SYSTEM
 from autarky.store import NOT_UNDERSTOOD, write_private
 
 RETRY_SECONDS = 5.0
 """Between two attempts to read a pod's content from an API that does not answer."""
-READ_SECONDS = 5.0
-"""For all of it: the node's slots are not looked at meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What one run of a pod would become. `tried`: when it was read (monotonic seconds)."""
-
-    instance: Instance
-    tried: float
-    revision: Revision | None = None
-    refusal: str = ""
-    sources: tuple[Source, ...] | None = None
 
 
 def _as_it_is(pod: Object) -> Object:
@@ -70,7 +57,7 @@ class Checkpointer:
     prepare: Callable[[Object], Object] = _as_it_is
     """What the standby has otherwise than the hosted pod, as far as no rule of all components says so."""
     _memory: checkpoint.Memory = field(default_factory=checkpoint.Memory)
-    _reading: Reading | None = None
+    _reading: Reading[Instance] | None = None
 
     @property
     def refused(self) -> str:
@@ -84,7 +71,7 @@ class Checkpointer:
         instance = None if pod is None else instance_of(pod)
         if hosted is Health.READY and pod is not None and instance is not None:
             await self._read_when_new(pod, instance)
-        reading = self._reading if self._reading is not None and self._reading.instance == instance else None
+        known = self._reading if self._reading is not None and self._reading.subject == instance else None
         seen = Seen(
             looked=looked,
             wanted=wanted,
@@ -92,10 +79,10 @@ class Checkpointer:
             disk=disk_of(self.component),
             etcd_up=etcd_up,
             instance=instance,
-            candidate=reading.revision.name if reading is not None and reading.revision is not None else None,
-            refusal=reading.refusal if reading is not None else "",
-            sources=reading.sources if reading is not None else None,
-            images=None if reading is None else self._images_of(reading),
+            candidate=known.revision.name if known is not None and known.revision is not None else None,
+            refusal=known.refusal if known is not None else "",
+            sources=known.sources if known is not None else None,
+            images=None if known is None else self._images_of(known),
         )
         decision = checkpoint.decide(seen, self._memory, self.clock.monotonic())
         if decision.memory.refused and decision.memory.refused != self.refused:
@@ -105,7 +92,7 @@ class Checkpointer:
         if decision.actions and pod is not None and instance is not None:
             await self._carry_out(decision.actions, pod, instance)
 
-    def _images_of(self, reading: Reading) -> bool | None:
+    def _images_of(self, reading: Reading[Instance]) -> bool | None:
         """They run, so they were here; whether they are, and will stay, is another matter."""
         return None if reading.revision is None else self.images.have(self.component, images(reading.revision))
 
@@ -113,28 +100,17 @@ class Checkpointer:
 
     async def _read_when_new(self, pod: Object, instance: Instance) -> None:
         known = self._reading
-        if known is not None and known.instance == instance:
-            read = known.revision is not None or known.refusal
-            if read or self.clock.monotonic() - known.tried < RETRY_SECONDS:
-                return
-        self._reading = await self._read(pod, instance)
+        if known is None or not known.stands(instance, self.clock.monotonic(), RETRY_SECONDS):
+            self._reading = await self._read(pod, instance)
 
-    async def _read(self, pod: Object, instance: Instance) -> Reading:
+    async def _read(self, pod: Object, instance: Instance) -> Reading[Instance]:
         now = self.clock.monotonic()
-        pod = self.prepare(pod)
         try:
             async with asyncio.timeout(READ_SECONDS):
-                found = {r: await self.kube.get("v1", r.kind, r.name, SYSTEM) for r in references(pod)}
+                content = await content_of_pod(self.kube, self.prepare(pod))
         except (AutarkyError, TimeoutError):
             return Reading(instance, now)
-        secrets = {r.name: obj for r, obj in found.items() if r.kind == "Secret"}
-        config_maps = {r.name: obj for r, obj in found.items() if r.kind == "ConfigMap"}
-        sources = tuple(source_of(obj) for obj in found.values() if obj is not None)
-        try:
-            revision = revision_from_pod(self.component, pod, secrets, config_maps)
-        except Refused as refusal:
-            return Reading(instance, now, refusal=f"no checkpoint can be made: {refusal}", sources=sources)
-        return Reading(instance, now, revision, sources=sources)
+        return reading(instance, now, self.component, content, refused="no checkpoint can be made")
 
     # --- acting ---
 

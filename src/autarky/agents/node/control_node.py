@@ -21,6 +21,7 @@ from autarky.agents.node.rounds import bounded
 from autarky.agents.waiting import changed_within
 from autarky.decide import control_nodes
 from autarky.decide.control_nodes import ANNOTATION, JOINING, READY, Duty, OwnNode
+from autarky.decide.pods import internal_address
 from autarky.errors import AutarkyError
 from autarky.model import ports
 from autarky.ports import Clock, Kube, Object
@@ -118,7 +119,8 @@ class ControlNode:
 
     async def _make(self, live: Object) -> None:
         """Everything that a control node has. The standbys count only when the rest is there."""
-        _refuse_no_address(live)
+        if internal_address(live) is None:
+            raise NotYet("its Node has no address yet")
         revisions = await self.parts.revisions()
         self.parts.write(revisions)
         await self.parts.authorities()
@@ -184,9 +186,3 @@ class ControlNode:
                 await slots_on_disk.run_script("withdraw", component)
         busy = [port for port in SERVING_PORTS if await ports_seen.listens(port)]
         return f"something listens on {', '.join(map(str, busy))}" if busy else ""
-
-
-def _refuse_no_address(live: Object) -> None:
-    addresses = (live.get("status") or {}).get("addresses") or ()
-    if not any(one["type"] == "InternalIP" for one in addresses):
-        raise NotYet("its Node has no address yet")

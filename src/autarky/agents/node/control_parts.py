@@ -19,6 +19,7 @@ from autarky import places
 from autarky.agents.node import role_on_disk, slots_on_disk
 from autarky.agents.node.checkpointer import disk_of, write_revision
 from autarky.agents.node.leaf_keeping import LeafKeeping
+from autarky.agents.node.reading import content_of_pod, pod_of_template
 from autarky.clock import SystemClock
 from autarky.errors import ApiError, AutarkyError, UserError
 from autarky.model import ports
@@ -27,7 +28,7 @@ from autarky.pki.kept import read_authority
 from autarky.ports import Cri, Kube, Object
 from autarky.render import agent, api_server, controllers, nllb, standby
 from autarky.render.certificates import renewal_certificate
-from autarky.render.checkpoint import images, references, revision_from_pod
+from autarky.render.checkpoint import images
 from autarky.render.control_nodes import AUTHORITIES, authority_key
 from autarky.render.kubeconfig import RENEWER, embedded_certificate, pair_kubeconfig
 from autarky.render.leaves import CONFIG_MAP, told
@@ -116,15 +117,10 @@ class ControlParts:
         live = await self.kube.get("apps/v1", kind, component, SYSTEM)
         if live is None:
             raise NotYet(f"there is no {kind} {component}")
-        template = live["spec"]["template"]
-        meta = {"name": component, "namespace": SYSTEM, **template["metadata"]}
-        pod: Object = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
+        pod = pod_of_template(component, live["spec"]["template"])
         if component == agent.COMPONENT:
             pod = agent.parked(pod)
-        contents = {one: await self.kube.get("v1", one.kind, one.name, SYSTEM) for one in references(pod)}
-        secrets = {one.name: obj for one, obj in contents.items() if one.kind == "Secret"}
-        config_maps = {one.name: obj for one, obj in contents.items() if one.kind == "ConfigMap"}
-        return revision_from_pod(component, pod, secrets, config_maps)
+        return (await content_of_pod(self.kube, pod)).revision(component)
 
     def write(self, revisions: list[Revision]) -> None:
         """On the disk, but not yet the current ones. One that is complete is left as it is."""

@@ -17,16 +17,17 @@ from dataclasses import dataclass, field
 from autarky.agents.good_revision import content_of, revision_of
 from autarky.agents.node import slots_on_disk
 from autarky.agents.node.api_seen import ApiView
-from autarky.agents.node.checkpointer import READ_SECONDS, delete_revision, disk_of, write_revision
+from autarky.agents.node.checkpointer import delete_revision, disk_of, write_revision
 from autarky.agents.node.image_keeping import ImageKeeping
+from autarky.agents.node.reading import READ_SECONDS, Content, Reading, content_of_pod, pod_of_template, reading
 from autarky.decide import following
 from autarky.decide.checkpoint import Action, Verb
 from autarky.decide.level_3_told import Told
 from autarky.decide.slots import Health, Slot
-from autarky.errors import ApiError, AutarkyError, Refused
+from autarky.errors import ApiError, AutarkyError
 from autarky.kube import KubeClient
-from autarky.ports import Clock, Object
-from autarky.render.checkpoint import images, references, revision_from_pod
+from autarky.ports import Clock
+from autarky.render.checkpoint import images
 from autarky.render.standby import Revision
 from autarky.render.values import SYSTEM
 
@@ -34,23 +35,7 @@ RETRY_SECONDS = 30.0
 """Between two attempts to read the last good revision while it is not to be had."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What the good revision would become here. tried: when it was read (monotonic seconds). refusal: why it becomes
-    nothing; ends: and that it does so for a while only."""
-
-    good: tuple[str, str]
-    tried: float
-    revision: Revision | None = field(default=None, repr=False)
-    refusal: str = ""
-    ends: bool = False
-
-
-def _is_to_be_read_again(known: Reading, now: float) -> bool:
-    return known.revision is None and now - known.tried >= RETRY_SECONDS
-
-
-class _NotToBeHad(Exception):
+class _NotToBeHad(Exception):  # no error: it is waited for
     """The sentence says why, as a clause."""
 
 
@@ -69,7 +54,7 @@ class Follower:
     images: ImageKeeping
     tell: Callable[[str, str], None]
     _memory: following.Memory = field(default_factory=following.Memory)
-    _reading: Reading | None = None
+    _reading: Reading[tuple[str, str]] | None = None
     _refused: str = ""
 
     @property
@@ -90,16 +75,16 @@ class Follower:
         if not told.last_good:
             return
         await self._read_when_new(told)
-        reading = self._reading
-        revision = None if reading is None else reading.revision
-        if reading is not None and (revision is not None or reading.refusal):  # else what was known stands
-            self._refused = "" if reading.ends else reading.refusal
+        known = self._reading
+        revision = None if known is None else known.revision
+        if known is not None and (revision is not None or known.refusal):  # else what was known stands
+            self._refused = "" if known.ends else known.refusal
         seen = following.Seen(
             wanted,
             hosted,
             disk_of(self.component),
             candidate=None if revision is None else revision.name,
-            refusal="" if reading is None else reading.refusal,
+            refusal="" if known is None else known.refusal,
             images=None if revision is None else self.images.have(self.component, images(revision)),
         )
         actions, sentence = following.decide(seen, self._memory, now)
@@ -110,41 +95,36 @@ class Follower:
     # --- reading ---
 
     async def _read_when_new(self, told: Told) -> None:
-        known, good = self._reading, (told.last_good, told.content)
-        if known is None or known.good != good or _is_to_be_read_again(known, self.clock.monotonic()):
+        known, good, now = self._reading, (told.last_good, told.content), self.clock.monotonic()
+        if known is None or not known.stands(good, now, RETRY_SECONDS):
             self._reading = await self._read(told, good)
 
-    async def _read(self, told: Told, good: tuple[str, str]) -> Reading:
+    async def _read(self, told: Told, good: tuple[str, str]) -> Reading[tuple[str, str]]:
         now = self.clock.monotonic()
         try:
             async with asyncio.timeout(READ_SECONDS):
-                return Reading(good, now, await self._revision(told))
+                content = await self._content(told)
         except _NotToBeHad as why:
             return Reading(good, now, refusal=str(why), ends=isinstance(why, _OnTrial))
-        except Refused as refusal:
-            return Reading(good, now, refusal=f"no standby can be made of the last good revision: {refusal}")
         except ApiError as error:
             if error.status != 403:
                 return Reading(good, now, refusal=str(error), ends=True)
             return Reading(good, now, refusal="the operator's leave to read it is not there yet")
         except (AutarkyError, TimeoutError):
             return Reading(good, now)
+        return reading(good, now, self.component, content, refused="no standby can be made of the last good revision")
 
-    async def _revision(self, told: Told) -> Revision:
+    async def _content(self, told: Told) -> Content:
         live = await self.kube.get("apps/v1", "Deployment", self.component, SYSTEM)
         if live is None or revision_of(live["spec"]["template"]) != told.last_good:
             raise _OnTrial("what is wanted now is not known to be good yet")
         template = live["spec"]["template"]
-        meta = {"name": self.component, "namespace": SYSTEM, **template["metadata"]}
-        pod: Object = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
-        found = {one: await self.kube.get("v1", one.kind, one.name, SYSTEM) for one in references(pod)}
-        if content_of(template, [obj for obj in found.values() if obj is not None]) != told.content:
+        content = await content_of_pod(self.kube, pod_of_template(self.component, template))
+        if content_of(template, content.objects) != told.content:
             raise _NotToBeHad(
                 "the Secrets and ConfigMaps that it names are not what they were when it was seen to lead"
             )
-        secrets = {one.name: obj for one, obj in found.items() if one.kind == "Secret"}
-        config_maps = {one.name: obj for one, obj in found.items() if one.kind == "ConfigMap"}
-        return revision_from_pod(self.component, pod, secrets, config_maps)
+        return content
 
     # --- acting ---
 

@@ -30,6 +30,7 @@ from autarky.agents.node.rounds import bounded
 from autarky.agents.shield import unforeseen
 from autarky.agents.waiting import changed_within
 from autarky.decide import certificates
+from autarky.decide.pods import internal_address
 from autarky.errors import AutarkyError
 from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.model.files import CertSpec
@@ -127,7 +128,7 @@ class LeafKeeping:
             kept = None  # what the API tells takes its place
         if live is None:
             return kept if kept is not None and kept.address else None
-        address = _address(self.own_node()) or (kept.address if kept is not None else "")
+        address = internal_address(self.own_node()) or (kept.address if kept is not None else "")
         try:
             plan = leaves.told(live).at(address)
         except AutarkyError as error:
@@ -143,7 +144,7 @@ class LeafKeeping:
 
     def _keep_one(self, leaf: leaves.Leaf, plan: leaves.Plan) -> None:
         wanted = self._wanted(leaf, plan)
-        name = _short(leaf.spec, self.node)
+        name = leaf.name_on(self.node)
         try:
             now = self._now()
             wanted.files.settle_directory()
@@ -236,13 +237,3 @@ class LeafKeeping:
 
     def _at(self, path: str) -> Path:
         return self.root / path.lstrip("/")
-
-
-def _short(spec: CertSpec, node: str) -> str:
-    """The leaf's name without that of the node, which goes without saying."""
-    return spec.name.removesuffix(f"-{node}")
-
-
-def _address(live: Object | None) -> str:
-    addresses = ((live or {}).get("status") or {}).get("addresses") or ()
-    return next((str(one["address"]) for one in addresses if one["type"] == "InternalIP"), "")

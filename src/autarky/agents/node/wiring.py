@@ -85,7 +85,6 @@ async def _run(node: str, hold: Hold) -> bool:
 
     say("this agent acts on the node now")
     hand_over, stop_paths = HandOver(SystemClock()), StopPaths()
-    health.serve(ports.NODE_AGENT, lambda: _problem(hold), stop_paths.hook_of(hand_over.before_stop))
     credentials = _credentials_stamp()
     acting = asyncio.create_task(_act(node, slot, hold, say, hand_over, stop_paths))
     waiting = asyncio.create_task(ended.wait())
@@ -138,10 +137,10 @@ async def _act(node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver, 
     if role_on_disk.acts_as_control_node():
         await _act_on_control_node(node, slot, hold, say, hand_over, stop_paths)
     else:
-        await _act_on_worker(node, say)
+        await _act_on_worker(node, hold, say)
 
 
-async def _act_on_worker(node: str, say: Say) -> None:
+async def _act_on_worker(node: str, hold: Hold, say: Say) -> None:
     """Until this node is a control node. A worker has no slots of its own, but a load balancer."""
     said = Told(say)
     clock, kube, cri = SystemClock(), _client(said), CriClient()
@@ -151,7 +150,9 @@ async def _act_on_worker(node: str, say: Say) -> None:
     duty = _control_node_duty(node, kube, cri, api, balancer, said, changed)
     telling = LeafKeeping(node, kube, clock, said.tell, lambda: None, lambda: api.own_node, lambda: False)
     try:
-        await _with_duties([api, balancer, duty, telling], said, _until_control_node(duty.role_changed))
+        answering = health.Answering(ports.NODE_AGENT, clock, partial(_problem, hold), tell=said.tell)
+        duties: list[Duty] = [answering, api, balancer, duty, telling]
+        await _with_duties(duties, said, _until_control_node(duty.role_changed))
     finally:
         for close in (cri.close, kube.close):
             await close()
@@ -214,7 +215,9 @@ async def _act_on_control_node(
     clocks = _clock_watch(node, kube, said, balancer, api)
     members = _etcd_membership(node, kube, cri, said, api)
     control_node = _control_node_duty(node, kube, cri, api, balancer, said, node_changed)
+    hooks, told = stop_paths.hook_of(hand_over.before_stop), (said.tell, agent.announcer.happened)
     duties: list[Duty] = [
+        health.Answering(ports.NODE_AGENT, clock, partial(_problem, hold), hooks, *told),
         *(api, undertaker, images, watch, agent.announcer),
         *(balancer, clocks, members, control_node, plan, keeping),
     ]

@@ -16,11 +16,12 @@ from dataclasses import dataclass, field, replace
 from autarky.agents.events import report
 from autarky.agents.operator import node_record
 from autarky.agents.operator.duty import MANAGER, Duty
-from autarky.agents.operator.endpoints import agreed_address, internal_address
+from autarky.agents.operator.endpoints import agreed_address
 from autarky.agents.operator.view import View, current, node_is_ready
 from autarky.agents.operator.workloads import COMPONENTS, workload
 from autarky.decide import control_nodes
 from autarky.decide.control_nodes import ANNOTATION, LEAVE, Decision, Member, Record, State, Step
+from autarky.decide.pods import internal_address
 from autarky.duties.seen_to_serve import Ask, SeenToServe, ask_address
 from autarky.errors import Conflict
 from autarky.kube import Reflector

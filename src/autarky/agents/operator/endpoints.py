@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from autarky.agents.operator.duty import MANAGER, Duty
 from autarky.agents.operator.view import KUBERNETES_SLICE, View, current, node_is_ready
 from autarky.decide.endpoints import ControlNode, endpoints
+from autarky.decide.pods import internal_address
 from autarky.model.endpoint import Endpoint
 from autarky.ports import Kube, Object
 from autarky.render.endpoints import kubernetes_slice, slice_endpoints
@@ -57,12 +58,6 @@ def agreed_address(node: Object, inventory: Mapping[str, frozenset[str]]) -> str
     where it has none."""
     known, said = inventory.get(node["metadata"]["name"], frozenset()), internal_address(node)
     return said if said in known else min(known, default=None)
-
-
-def internal_address(node: Object) -> str | None:
-    """What its kubelet says, which is no more than that."""
-    addresses = node.get("status", {}).get("addresses", [])
-    return next((entry["address"] for entry in addresses if entry["type"] == "InternalIP"), None)
 
 
 def _is_withdrawn(node: Object) -> bool:

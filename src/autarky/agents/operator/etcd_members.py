@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from autarky.agents.operator.duty import MANAGER, Duty
-from autarky.agents.operator.endpoints import internal_address
 from autarky.agents.operator.spec import LEVEL_NOT_BUILT
 from autarky.agents.operator.view import View, current
 from autarky.decide import etcd_wanted
 from autarky.decide.control_nodes import Step
 from autarky.decide.etcd_wanted import ControlNode, Existing, InForce, Write
 from autarky.decide.plane_status import EtcdMembers as Settled
+from autarky.decide.plane_status import Unseen
+from autarky.decide.pods import internal_address
 from autarky.errors import Conflict
 from autarky.model.etcd_members import Phase
 from autarky.ports import Kube, Object
@@ -40,7 +41,7 @@ class EtcdMembers(Duty):
     kube: Kube
     steps: Callable[[], Mapping[str, Step]]
     name: str = "etcd members"
-    seen: Settled | None = field(default=None, init=False)
+    seen: Settled | Unseen | None = field(default=Unseen("it has not been looked at yet"), init=False)
     """As of the last round, for the status; None where EtcdMembers do not describe etcd."""
     _bound: tuple[str, ...] | None = field(default=None, init=False)
 

@@ -1,5 +1,5 @@
-"""The duty of putting back the policies that hold nodes to reports, and tenants to their own addresses, when somebody
-has deleted them.
+"""The duty of putting back the policies that hold nodes to reports and tenants to what is theirs, when somebody has
+deleted them.
 
 Contract: what is absent is made anew, as this release renders it; what is there is left as it is, whatever it says: an
 edit is somebody's will (a binding with `validationActions: [Audit]` is the way to switch one off), and `up` writes
@@ -14,10 +14,10 @@ from autarky.agents.operator.duty import Duty
 from autarky.agents.operator.view import View, current
 from autarky.errors import Conflict
 from autarky.ports import Kube, Object
-from autarky.render import guards, tenants
+from autarky.render import admission
 from autarky.render.values import with_rendered_hash
 
-RESTORED = (*guards.objects(), *tenants.objects())
+RESTORED = tuple(admission.objects())
 
 
 @dataclass(slots=True)

@@ -4,9 +4,11 @@ One Secret per component, `autarky-last-good-COMPONENT`: the revisions that Kube
 a running server hides that one was deleted until it restarts.
 
 Contract: whole or absent: everything is in one object, written at once. Content that cannot be understood
-counts as absent: then nothing rolls back until a revision has been healthy.
+counts as absent: then nothing rolls back until a revision has been healthy. So does a Secret that is not ours, by label
+and type.
 
-Danger: the copies hold private keys. They are never logged, and the Secret is read by this operator only.
+Dangers: the copies hold private keys. They are never logged, and the Secret is read by this operator only. What is in
+it is created with the operator's rights: no more than what the template names.
 """
 
 from __future__ import annotations
@@ -18,14 +20,16 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from autarky.decide.failures import Failure, Record
+from autarky.duties.own_objects import write
 from autarky.errors import UserError
 from autarky.ports import Kube, Object
-from autarky.render.values import SYSTEM, metadata
+from autarky.render.values import SYSTEM, is_ours, metadata
 
 LARGEST = (1 << 20) - (16 << 10)
 """Bytes of content: the API admits 1 MiB in a Secret. The rest is for what is recorded of failures later."""
 NAMED = 3
 """How many objects are named of those that are too large together."""
+TYPE = "autarky.dev/last-good"
 Reference = tuple[str, str]
 """(kind, name) of a Secret or ConfigMap."""
 
@@ -49,29 +53,19 @@ def secret_name(component: str) -> str:
 async def load(kube: Kube, component: str) -> LastGood:
     """What is stored, or nothing."""
     secret = await kube.get("v1", "Secret", secret_name(component), SYSTEM)
+    if secret is None or not is_ours(secret) or secret.get("type") != TYPE:
+        return LastGood()
     try:
-        return _decoded((secret or {}).get("data") or {})
-    except (ValueError, KeyError, TypeError):
+        return _decoded(secret.get("data") or {})
+    except (ValueError, KeyError, TypeError, AttributeError):
         return LastGood()
 
 
 async def save(kube: Kube, component: str, kept: LastGood) -> None:
     """Store all of it at once. Conflict when somebody else writes at the same time."""
-    live = await kube.get("v1", "Secret", secret_name(component), SYSTEM)
-    data = _encoded(kept)
-    if live is not None:
-        if live.get("data") != data:
-            await kube.replace({**live, "data": data})
-        return
-    await kube.create(
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": metadata(secret_name(component), SYSTEM),
-            "type": "autarky.dev/last-good",
-            "data": data,
-        }
-    )
+    meta, data = metadata(secret_name(component), SYSTEM), _encoded(kept)
+    live = await kube.get("v1", "Secret", meta["name"], SYSTEM)
+    await write(kube, {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": TYPE, "data": data}, live)
 
 
 async def collect(kube: Kube, record: Record, template: Object) -> LastGood:
@@ -194,4 +188,13 @@ def _decoded(data: dict[str, str]) -> LastGood:
     record = Record(documents["revision"], failures, documents["current"])
     if record.good is not None and documents["template.json"] is None:
         raise ValueError("a good revision without its template")
-    return LastGood(record, documents["template.json"], tuple(documents["objects.json"]))
+    template, objects = documents["template.json"], tuple(documents["objects.json"])
+    if not {_reference(obj) for obj in objects} <= set(references(template) if template is not None else ()):
+        raise ValueError("copies of what the template does not name")
+    return LastGood(record, template, objects)
+
+
+def _reference(copy: Object) -> Reference | None:
+    """None for what is no copy of ours."""
+    meta = copy["metadata"]
+    return (copy["kind"], meta["name"]) if (copy["apiVersion"], meta["namespace"]) == ("v1", SYSTEM) else None

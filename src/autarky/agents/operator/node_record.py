@@ -4,7 +4,7 @@ A Node that is deleted and made anew has no labels, and its kubelet may not set 
 control node.
 
 Contract: one writer, the leader; each change is one write under the object's resourceVersion. What cannot be
-understood counts as absent.
+understood counts as absent, and so does a ConfigMap without autarky's label.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import json
 from collections.abc import Mapping
 
 from autarky.decide.control_nodes import Record, State
+from autarky.duties.own_objects import write
 from autarky.kube import Reflector
 from autarky.ports import Kube, Object
 from autarky.render.control_nodes import RECORD
-from autarky.render.values import SYSTEM, metadata
+from autarky.render.values import SYSTEM, is_ours, metadata
 
 
 def records(source: Reflector) -> dict[str, Record]:
     """Node → what was recorded of it."""
-    data = (source.items.get((SYSTEM, RECORD)) or {}).get("data") or {}
-    found = {name: _record(_parsed(text)) for name, text in data.items()}
+    found = {name: _record(_parsed(text)) for name, text in _data(source.items.get((SYSTEM, RECORD))).items()}
     return {name: record for name, record in found.items() if record is not None}
 
 
@@ -42,13 +42,14 @@ async def forget(kube: Kube, node: str) -> None:
 
 
 async def _write(kube: Kube, changes: Mapping[str, str | None]) -> None:
-    live = await kube.get("v1", "ConfigMap", RECORD, SYSTEM)
-    before = (live or {}).get("data") or {}
-    data = {name: text for name, text in {**before, **changes}.items() if text is not None}
-    if live is None:
-        await kube.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(RECORD, SYSTEM), "data": data})
-    elif data != before:
-        await kube.replace({**live, "data": data})
+    live, meta = await kube.get("v1", "ConfigMap", RECORD, SYSTEM), metadata(RECORD, SYSTEM)
+    data = {name: text for name, text in {**_data(live), **changes}.items() if text is not None}
+    await write(kube, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}, live)
+
+
+def _data(live: Object | None) -> dict[str, str]:
+    found: dict[str, str] = (live.get("data") or {}) if live is not None and is_ours(live) else {}
+    return found
 
 
 def _parsed(text: str) -> Object:

@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autarky.agents.operator.duty import MANAGER, Duty
-from autarky.agents.operator.endpoints import internal_address
 from autarky.agents.operator.view import View, current
+from autarky.decide.pods import internal_address
 from autarky.errors import UserError
 from autarky.ports import Kube, Object
 from autarky.render import leaves

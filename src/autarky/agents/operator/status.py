@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
+from typing import TypeVar
 
 from autarky.agents.good_revision import content_of
 from autarky.agents.operator.control_nodes import ControlNodes
@@ -24,6 +25,7 @@ from autarky.agents.operator.workloads import (
     control_nodes,
     workload,
 )
+from autarky.agents.shield import unforeseen
 from autarky.decide import applied, certificates, level_3_told, node_slots, plane_status
 from autarky.decide.field_owners import edits
 from autarky.decide.pods import is_ready, is_what_it_says
@@ -48,6 +50,7 @@ _ALIASES = {"kube-dns": "coredns"}
 LOAD_BALANCER = "node-load-balancer"
 """The only static pod of workers."""
 _STATIC = ("etcd", LOAD_BALANCER)
+T = TypeVar("T")
 SLOTS = ("hosted", "standby", "static")
 MOST_LETTERS, MOST_VERSIONS = 64, 10
 
@@ -69,32 +72,52 @@ class PlaneStatus(Duty):
             return
         now = datetime.fromtimestamp(self.clock.time(), UTC)
         before, generation = plane.get("status") or {}, plane["metadata"]["generation"]
-        stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        looks, stamp = _Looks(), certificates.stamp(now)
         if odd is None:
-            found = self._of_what_is_seen(before, generation, now, stamp)
+            found = self._of_what_is_seen(looks, before, generation, now)
         else:
             found = plane_status.not_understood(not_understood(odd), generation=generation, before=before, now=stamp)
         if found != before:
             await self.kube.replace({**plane, "status": found}, subresource="status")
             for condition in found["conditions"]:
                 self.tell(f"{condition['type']} is {condition['status']}: {condition['message']}", condition["type"])
+        looks.raise_first()
 
-    def _of_what_is_seen(self, before: Object, generation: int, now: datetime, stamp: str) -> Object:
+    def _of_what_is_seen(self, looks: _Looks, before: Object, generation: int, now: datetime) -> Object:
+        view = self.view
         return plane_status.status(
-            list(_layers(self.view)),
-            _node_slots(self.view),
-            _failures(self.rollouts),
+            looks.at(lambda: list(_layers(view))),
+            looks.at(lambda: _node_slots(view)),
+            looks.at(lambda: _failures(self.rollouts)),
             [name for name, (verdict, _) in self.rollouts.verdicts.items() if verdict is Verdict.WAIT],
-            _drift(self.view),
+            looks.at(lambda: _drift(view)),
             list(self.spec.unapplied.values()),
             self.etcd.seen,
             self.control_nodes.unsettled,
-            _certificates(self.view, now),
-            controllers=level_3_told.text(told_of_level_3(self.view, self.rollouts)),
+            looks.at(lambda: _certificates(view, now)),
+            controllers=looks.at(lambda: level_3_told.text(told_of_level_3(view, self.rollouts))),
             generation=generation,
             before=before,
-            now=stamp,
+            now=certificates.stamp(now),
         )
+
+
+@dataclass(slots=True)
+class _Looks:
+    """Each at one thing: what fails keeps the others from nothing. The node agents act by what is told here."""
+
+    _failures: list[Exception] = field(default_factory=list)
+
+    def at(self, look: Callable[[], T]) -> T | plane_status.Unseen:
+        try:
+            return look()
+        except Exception as error:  # nobody has foreseen it: it is told, and raised when all the rest is written
+            self._failures.append(error)
+            return plane_status.Unseen(unforeseen(error))
+
+    def raise_first(self) -> None:
+        if self._failures:
+            raise self._failures[0]
 
 
 def _layers(view: View) -> Iterator[plane_status.Layer]:

@@ -1,4 +1,4 @@
-"""The duty of going on with the rollouts of our DaemonSets while a node is off: see `decide.stepping`.
+"""The duty of going on with the rollouts of our DaemonSets while a node is off, or lags: see `decide.stepping`.
 
 Contract: the only act is the deletion of one pod of an old revision, in order, whose DaemonSet makes the next one. What
 the live copies show is asked anew right before it; the event that explains it is written first.
@@ -11,7 +11,7 @@ in order, and of an API server the standby serves before it does.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autarky.agents.events import report
 from autarky.agents.operator.duty import Duty
@@ -24,7 +24,7 @@ from autarky.ports import Clock, Kube, Object
 from autarky.render import agent, api_server
 from autarky.render.addons import FLANNEL, KUBE_PROXY
 from autarky.render.operator import COMPONENT
-from autarky.render.values import SYSTEM
+from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
 
 DAEMON_SETS = tuple(
     Component(name, "DaemonSet") for name in (api_server.COMPONENT, KUBE_PROXY, FLANNEL, agent.COMPONENT)
@@ -41,19 +41,20 @@ class Stepping(Duty):
     name: str = "stepping"
     _since: dict[str, float] = field(default_factory=dict, init=False)
     """Node → since when it is not Ready, by this operator's own clock."""
+    _lagging: dict[str, dict[str, float]] = field(default_factory=dict, init=False)
+    """DaemonSet → node → since when its pod there is on its way."""
 
     def begin_term(self) -> None:
         """Nobody has watched for this one: every node that is not Ready has just become so."""
         self._since.clear()
+        self._lagging.clear()
 
     async def round(self) -> float | None:
         view = self.view
         if not current([view.nodes, view.pods, view.daemon_sets, view.daemon_set_revisions]):
-            self._since.clear()
+            self.begin_term()
             return None
         self._follow(view.nodes.items.values())
-        if not self._since:
-            return None
         steps = await self.each(DAEMON_SETS, self._step)
         return LOOK_SECONDS if any(steps) else None
 
@@ -64,7 +65,8 @@ class Stepping(Duty):
     async def _step(self, component: Component) -> bool:
         """Whether to look again soon."""
         live = workload(self.view, component)
-        if live is None:
+        if live is None or (not self._since and _is_rolled_out(live)):
+            self._lagging.pop(component.name, None)
             return False
         seen = self._decide(component, live, self.view.nodes.items.values(), self.view.pods.items.values())
         self.tell(seen.sentence, component.name)
@@ -93,12 +95,13 @@ class Stepping(Duty):
         if most is None or "deletionTimestamp" in live["metadata"]:
             return stepping.Step("its pods are not replaced one after the other")
         name = controllers_name(self.view, component, live)
+        places = self._places(live, name, nodes, [pod for pod in pods if is_of(pod, live)])
         observed = stepping.Observed(
             known=name is not None,
             most=most,
             desired=desired,
             unavailable=live.get("status", {}).get("numberUnavailable", 0),
-            places=self._places(live, name, nodes, [pod for pod in pods if is_of(pod, live)]),
+            places=self._followed(component, places),
         )
         return stepping.decide(observed)
 
@@ -107,17 +110,28 @@ class Stepping(Duty):
     ) -> tuple[stepping.Place, ...]:
         """The nodes that the DaemonSet selects, each with its pods. (Ours tolerate every taint.)"""
         now = self.clock.monotonic()
-        on = {node["metadata"]["name"]: node for node in nodes if selects(live["spec"]["template"], node)}
+        on: dict[str, list[Object]] = {}
+        for pod in pods:
+            on.setdefault(pod["spec"].get("nodeName", ""), []).append(pod)
         return tuple(
             stepping.Place(
-                node=name,
+                node=(name := node["metadata"]["name"]),
                 ready=node_is_ready(node) is True,
                 away=stepping.is_away(self._since.get(name), now),
-                pods=tuple(_pod(pod, revision) for pod in pods if _is_on(pod, name) and not _ends(pod)),
-                ending=any(_is_on(pod, name) and _ends(pod) for pod in pods),
+                pods=tuple(_pod(pod, revision) for pod in on.get(name, ()) if not _ends(pod)),
+                ending=any(_ends(pod) for pod in on.get(name, ())),
+                trusted=CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {}),
             )
-            for name, node in on.items()
+            for node in nodes
+            if selects(live["spec"]["template"], node)
         )
+
+    def _followed(self, component: Component, places: Iterable[stepping.Place]) -> tuple[stepping.Place, ...]:
+        """Which of them lag, by how long they have been on their way."""
+        now, before = self.clock.monotonic(), self._lagging.get(component.name, {})
+        since = {place.node: before.get(place.node, now) for place in places if place.on_its_way}
+        self._lagging[component.name] = since
+        return tuple(replace(place, lags=stepping.lags(since.get(place.node), now)) for place in places)
 
     async def _explain(self, live: Object, step: stepping.Step) -> None:
         """That it cannot be told holds nothing up."""
@@ -137,13 +151,16 @@ class Stepping(Duty):
             self.say(f"the event on a step was not written: {error}", subject=live["metadata"]["name"])
 
 
+def _is_rolled_out(live: Object) -> bool:
+    """As the controller says, so that nothing is looked at while nothing is to be done."""
+    status = live.get("status", {})
+    looked = status.get("observedGeneration", 0) >= live["metadata"]["generation"]
+    return bool(looked and status.get("updatedNumberScheduled", -1) >= status.get("desiredNumberScheduled", 0))
+
+
 def _pod(pod: Object, revision: str | None) -> stepping.Pod:
     label = (pod["metadata"].get("labels") or {}).get("controller-revision-hash")
     return stepping.Pod(pod["metadata"]["name"], label == revision, is_ready(pod))
-
-
-def _is_on(pod: Object, node: str) -> bool:
-    return bool(pod["spec"].get("nodeName") == node)
 
 
 def _ends(pod: Object) -> bool:

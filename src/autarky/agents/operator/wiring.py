@@ -68,10 +68,12 @@ async def _run(kubeconfig: Path | None, port: int) -> int:
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     kube, clock = client(kubeconfig), SystemClock()
     operator = Operator(kube, clock, say, f"{socket.gethostname()}_{uuid.uuid4()}")
-    health.serve(port, operator.loop.hangs)
+    healthy = health.Answering(port, clock, operator.loop.hangs, tell=lambda _, sentence: say(sentence))
+    answering = asyncio.create_task(healthy.run(), name="health")
     try:
         await _until(ended, operator)
     finally:
+        answering.cancel()
         await kube.close()
     say("this operator ends")
     return 0

@@ -86,6 +86,7 @@ def observe(
         skew=_skew(view, component, template, level_3),
         lease=_lease(view, component, pods, new) if component.leads_by_lease else None,
         ending=frozenset() if component.leads_by_lease else _ending(pods),
+        trusted=control_nodes(view) if component.name == KUBE_PROXY else None,
     )
 
 

@@ -34,6 +34,51 @@ async def test_what_cannot_be_understood_counts_as_absent(world, broken):
     assert kept == last_good.LastGood() or kept.template == json.loads(broken)
 
 
+OTHERS = {
+    "no label": {"labels": {}},
+    "another's label": {"labels": {"app.kubernetes.io/managed-by": "Helm"}},
+    "another type": {"type": "Opaque"},
+}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())
+@pytest.mark.looptime
+async def test_a_secret_of_that_name_that_is_not_ours_is_not_believed_and_is_overwritten(world, other):
+    await becomes_good(world)
+    kept = await last_good.load(world.kube, SCHEDULER)
+    live = await world.kube.get("v1", "Secret", secret_name(SCHEDULER), SYSTEM)
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "y"}
+    meta = {**live["metadata"], "labels": other.get("labels", live["metadata"]["labels"]), "ownerReferences": [owner]}
+    world.kube.put({**live, "metadata": meta, "type": other.get("type", live["type"])})
+    assert await last_good.load(world.kube, SCHEDULER) == last_good.LastGood()
+    await last_good.save(world.kube, SCHEDULER, kept)
+    assert await last_good.load(world.kube, SCHEDULER) == kept
+    now = await world.kube.get("v1", "Secret", secret_name(SCHEDULER), SYSTEM)
+    assert "ownerReferences" not in now["metadata"]
+    assert now["type"] == live["type"]
+
+
+COPIES = {
+    "another kind": {"kind": "ServiceAccount"},
+    "another API": {"apiVersion": "example.org/v1"},
+    "another name": {"metadata": {"name": "x", "namespace": SYSTEM}},
+    "another namespace": {"metadata": {"name": SECRET["metadata"]["name"], "namespace": "default"}},
+    "no name": {"metadata": {}},
+}
+
+
+@pytest.mark.parametrize("change", COPIES.values(), ids=COPIES.keys())
+@pytest.mark.looptime
+async def test_copies_of_what_the_template_does_not_name_are_not_believed(world, change):
+    """They would be created with the operator's rights."""
+    await becomes_good(world)
+    live = await world.kube.get("v1", "Secret", secret_name(SCHEDULER), SYSTEM)
+    [copy] = json.loads(base64.b64decode(live["data"]["objects.json"]))
+    planted = base64.b64encode(json.dumps([{**copy, **change}]).encode()).decode()
+    world.kube.put({**live, "data": {**live["data"], "objects.json": planted}})
+    assert await last_good.load(world.kube, SCHEDULER) == last_good.LastGood()
+
+
 def test_all_that_a_pod_cannot_start_without_is_found():
     wanted = {
         "spec": {
@@ -80,7 +125,7 @@ async def test_two_who_store_at_once_do_not_overwrite_each_other(world):
         async def replace(self, obj, *, subresource=None):
             return await world.kube.replace(obj)
 
-    world.kube.put({**live, "data": {**live["data"], "current": "bnVsbA=="}, "type": "touched"})
+    world.kube.put({**live, "data": {**live["data"], "current": "Im90aGVyIg=="}})
     changed = kept.with_record(kept.record.with_failure("x", "y", by_skew=False))
     with pytest.raises(Conflict):
         await last_good.save(Late(), SCHEDULER, changed)

@@ -168,6 +168,36 @@ async def test_a_bad_daemon_set_goes_back_when_no_node_gets_it_to_run(world, com
     assert f"container {component} waits: ImagePullBackOff (not found)" in (await world.explanations())[0]
 
 
+@pytest.mark.parametrize(("ill", "goes_back"), [("w1", False), ("n1", True)])
+async def test_a_worker_alone_takes_no_kube_proxy_back_and_a_control_node_does(world, ill, goes_back):
+    """Its kubelet keeps the pod there from being Ready, and it may be somebody's who wants no rollout."""
+    for name in ("w1", "w2"):
+        world.node(name, control=False)
+
+    def anywhere(version: str) -> Object:
+        made = template("kube-proxy", f"registry.example/kube-proxy:{version}")
+        return {**made, "spec": {**made["spec"], "nodeSelector": {}}}
+
+    async def rolls_out(version: str, *, unready: str = "") -> None:
+        for pod in await world.kube.list("v1", "Pod", namespace=SYSTEM):
+            await world.kube.delete("v1", "Pod", pod["metadata"]["name"], SYSTEM)
+        live = world.daemon_set("kube-proxy", anywhere(version))
+        labels = {"autarky.dev/slot": "hosted", "controller-revision-hash": revision_label(anywhere(version))}
+        for node in ("n1", "w1", "w2"):
+            world.pod("kube-proxy", node, labels, owner=live, ready=node != unready)
+
+    await rolls_out("v1.36.4")
+    async with world.operator() as duty:
+        await rounds(duty, 14)
+        assert duty.verdicts["kube-proxy"][0] is Verdict.HEALTHY
+        await rolls_out("v1.36.5", unready=ill)
+        await rounds(duty, 95)
+    image = await world.image("DaemonSet", "kube-proxy")
+    assert image.endswith("v1.36.4" if goes_back else "v1.36.5")
+    good = (duty.kept["kube-proxy"].template or {})["spec"]["containers"][0]["image"]
+    assert good == image, "what is well elsewhere is what a later one goes back to"
+
+
 async def failed_api_server(world: World, *, served: bool) -> Object:
     """What is left of a bad API server after 90 s, when its DaemonSet went back."""
     good = template(API, "registry.example/kube-apiserver:v1.36.4")

@@ -11,7 +11,7 @@ from autarky.agents.good_revision import content_of, revision_of
 from autarky.agents.operator.standby_rights import StandbyRights
 from autarky.agents.operator.status import told_of_level_3
 from autarky.render.control_nodes import RECORD, STANDBYS
-from autarky.render.values import SYSTEM
+from autarky.render.values import SYSTEM, metadata
 from unit.agents.operator.world import GOOD, SCHEDULER, SECRET, World, becomes_good, revision_label, rounds
 
 pytestmark = pytest.mark.looptime
@@ -21,8 +21,7 @@ RBAC = "rbac.authorization.k8s.io/v1"
 def recorded(world: World, *names: str) -> None:
     nodes = {name: world.kube._objects["v1", "Node", None, name]["metadata"]["uid"] for name in names}
     data = {name: json.dumps({"uid": uid, "state": "made"}) for name, uid in nodes.items()}
-    meta = {"name": RECORD, "namespace": SYSTEM}
-    world.kube.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data})
+    world.kube.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(RECORD, SYSTEM), "data": data})
 
 
 async def given(world: World) -> tuple[list[str], list[dict]]:

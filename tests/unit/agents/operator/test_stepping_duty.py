@@ -88,6 +88,35 @@ async def test_a_rollout_goes_on_when_a_node_has_been_off_for_a_minute(world, co
     assert live["metadata"]["generation"] == 1, "nothing of the DaemonSet itself is changed"
 
 
+@pytest.mark.parametrize("component", ["kube-proxy", "kube-flannel", "node-agent"])
+async def test_a_rollout_goes_on_without_a_worker_whose_pod_does_not_become_available(world, component):
+    """All nodes are Ready; w1 keeps its own pod from being so."""
+    world.node("n1")
+    for name in ("w1", "w2"):
+        world.node(name, control=False)
+    wanted = {**WANTED, "spec": {**WANTED["spec"], "nodeSelector": {}}}
+    live = world.daemon_set(component, wanted)
+    counted(world, live, desiredNumberScheduled=3, numberUnavailable=1)
+    pod(world, live, "n1", BEFORE)
+    ill = pod(world, live, "w1", wanted, ready=False)
+    pod(world, live, "w2", BEFORE)
+    async with operator(world) as duty:
+        await rounds(duty, 88)
+        assert await left(world) == {"n1", "w1", "w2"}
+        await rounds(duty, 4)
+        assert await left(world) == {"w1", "w2"}
+        await rounds(duty, 30)
+        assert await left(world) == {"w1", "w2"}, "n1 has no available pod yet"
+        pod(world, live, "n1", wanted)
+        await rounds(duty, 2)
+        assert await left(world) == {"n1", "w1"}
+        pod(world, live, "w2", wanted)
+        counted(world, live, updatedNumberScheduled=3)
+        await rounds(duty, 2)
+        assert await duty.round() is None
+    assert await world.kube.get("v1", "Pod", ill["metadata"]["name"], SYSTEM) is not None
+
+
 async def test_rule_2_a_new_leader_watches_for_a_minute_itself(world):
     half_rolled_out(world)
     async with operator(world) as duty:

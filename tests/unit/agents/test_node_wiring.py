@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import socket
 import textwrap
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from autarky import places
+from autarky.agents import health
 from autarky.agents.node import agent as node_agent
 from autarky.agents.node import role_on_disk, slots_on_disk, wiring
 from autarky.agents.node.api_seen import ApiView
@@ -22,6 +24,7 @@ from autarky.agents.node.leaf_keeping import LeafKeeping
 from autarky.agents.node.stop_paths import StopPaths
 from autarky.agents.node.told import Told
 from autarky.agents.shield import LONGEST_PAUSE
+from autarky.model import ports
 from autarky.render import etcd_members
 from fakes.cri import FakeCri
 from fakes.kube import FakeKube
@@ -87,6 +90,17 @@ async def test_duties_end_with_what_they_are_beside() -> None:
     before = goes_on.turns
     await asyncio.sleep(5)
     assert goes_on.turns == before
+
+
+@pytest.mark.looptime
+async def test_a_health_port_that_somebody_has_taken_ends_no_duty() -> None:
+    goes_on, said = GoesOn(), list[str]()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        answering = health.Answering(port, LoopClock(), tell=lambda _, text: said.append(text))
+        await wiring._with_duties([answering, goes_on], Told(print), asyncio.sleep(60))
+    assert goes_on.turns >= 60
+    assert said == [f"127.0.0.1:{port} cannot be had, and is tried again: Address already in use"]
 
 
 # --- what they read ----------------------------------------------------------------------------------------------
@@ -174,6 +188,11 @@ async def all_duties(wired: Wired) -> list[wiring.Duty]:
     assert wired.duties, "a worker has duties"
     role_on_disk.remember(role_on_disk.State.READY)
     return await duties(wired, slot="hosted")
+
+
+async def test_whoever_acts_answers_the_kubelet(wired: Wired) -> None:
+    acting = [one for one in await all_duties(wired) if isinstance(one, health.Answering)]
+    assert [one.port for one in acting] == [ports.NODE_AGENT] * 2, "as a worker and as a control node"
 
 
 async def test_only_the_hosted_agent_keeps_the_parked_one(wired: Wired) -> None:

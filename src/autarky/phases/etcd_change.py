@@ -1,0 +1,312 @@
+"""Changed arguments of etcd's members that run: one member after the other, each seen well before the next is touched,
+and put back where it is not.
+
+Every host of the file that has a member is looked at, whoever made it: `up` when it founded the cluster, or a label.
+
+Contract: safe to be killed at any moment. On the host, FORMER has the static pod from before a change, while that is
+under way: it is written before the static pod is replaced and removed after the verdict, and holds what was well. What
+a cut run has left is judged, or put back, by the next one; meanwhile the node's agent starts a member that has no
+static pod at all (level 1). While etcd has no quorum nothing can be taken from it: then a member is well when it lives.
+
+Danger: two static pods of etcd on one host fight for one directory and its ports. The former one has ended before the
+new one is written; whatever ends that wait, a static pod is written.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from autarky import places
+from autarky.decide import etcd_restart, removal
+from autarky.decide.etcd_restart import Member, Seen, Verdict
+from autarky.engine.deadline import poll_until
+from autarky.engine.phase import Change
+from autarky.errors import Refused, TimedOut, UserError
+from autarky.model import ports
+from autarky.model.cluster import Node
+from autarky.model.files import File
+from autarky.phases import start
+from autarky.phases.context import Context, for_each
+from autarky.phases.etcd_listed import members_of
+from autarky.phases.etcd_pods import manifest_of, static_pods, wanted_member
+from autarky.phases.kubelets import kubelet_runs
+from autarky.ports import Host, Object, Progress
+from autarky.render import etcd
+from autarky.render.values import SYSTEM
+
+FORMER = f"{places.HOST_STATE}/etcd-former.json"
+LIMIT = 120.0
+"""Seconds for which a restarted member may be unwell. It takes some seconds; a slow machine takes longer."""
+END_SECONDS = 35.0
+"""After 30 s its kubelet kills it."""
+PATIENCE = 60.0
+"""Seconds for which a quorum is waited for that is not there at first: the machines may have just been powered on."""
+
+
+class _Failed(Exception):
+    """The member is not well; the text says what was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is to become of one node's member. present: path → content of the static pods of etcd that are there.
+    former: the one to go back to; under_way: whether a change of an earlier run was cut."""
+
+    node: Node
+    present: Mapping[str, bytes]
+    former: File
+    wanted: File
+    under_way: bool
+
+    @property
+    def is_written(self) -> bool:
+        return self.present == {self.wanted.path: self.wanted.content}
+
+    def sentence(self) -> str:
+        if self.is_written:
+            return f"judge the member of etcd on {self.node.name}, whose change was cut"
+        return f"change the member of etcd on {self.node.name}, and see it well: write {self.wanted.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeEtcd:
+    name: str = "change-etcd"
+    title: str = "Change etcd's members, one at a time"
+    timeout: float = 1800
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        return [Change(plan.sentence()) for plan in (await _plans(context)).values()]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        left = await _plans(context)
+        await for_each([plan.node for plan in left.values()], lambda node: _start_kubelet(context.host(node)))
+        members = await _wait_for_quorum(context, progress)
+        while left:
+            name = etcd_restart.following(left, members or ())
+            if members is not None and name not in {member.name for member in members}:
+                await context.host(left.pop(name).node).remove([FORMER])  # it has left etcd: its agent ends it
+                continue
+            why_not = etcd_restart.against(name, members or ())
+            if why_not is not None:
+                go_on = "bring the others back (see `autarky doctor`), and run `autarky up` again"
+                raise Refused(removal.QUORUM, why_not, go_on)
+            await _change(context, left.pop(name), progress, serves=members is not None)
+            members = await members_of(context)
+        for name in [member.name for member in members or () if member.name not in _reachable(context)]:
+            progress.note(f"the member of etcd on {name} was left as it is: its host is not in the file, or is silent")
+
+
+def _reachable(context: Context) -> set[str]:
+    return {node.name for node in context.present(context.cluster.nodes)}
+
+
+async def _start_kubelet(host: Host) -> None:
+    if not await kubelet_runs(host):
+        await start.start_kubelet(host)
+
+
+# --- what there is, and what should be ------------------------------------------------------------------------------
+
+
+async def _plans(context: Context) -> dict[str, _Plan]:
+    """By node. None while etcd is still to be founded: that is for `start-control-plane`."""
+    if context.cluster.external_etcd is not None or not context.addresses_known or not context.pki.complete():
+        return {}
+    nodes = [node for node in context.present(context.cluster.nodes) if context.machines.host(node.name) is not None]
+    found = await for_each(nodes, lambda node: _plan(context, node))
+    plans = {name: plan for name, plan in found.items() if plan is not None}
+    return plans if plans and await start.etcd_exists(context) else {}
+
+
+async def _plan(context: Context, node: Node) -> _Plan | None:
+    """None where nothing is to be done, or the node has no member."""
+    host = context.host(node)
+    present, kept = await static_pods(host), await host.read(FORMER)
+    former = manifest_of(kept) or next(filter(None, map(manifest_of, present.values())), None)
+    if former is None:
+        return None
+    wanted = wanted_member(context, node, former)
+    plan = _Plan(node, present, former, wanted, under_way=kept is not None)
+    return None if plan.is_written and not plan.under_way else plan
+
+
+# --- one member -----------------------------------------------------------------------------------------------------
+
+
+async def _change(context: Context, plan: _Plan, progress: Progress, *, serves: bool) -> None:
+    """serves: whether etcd has a quorum, by whose word a member is well."""
+    host, name = context.host(plan.node), plan.node.name
+    if not plan.under_way:
+        await host.write_files([File(FORMER, plan.former.content, 0o600)])
+    try:
+        await _put(context, host, plan.wanted, progress, serves=serves)
+    except _Failed as failure:
+        said = await _last_words(host, plan.wanted)
+        await _put_back(context, plan, progress, serves=serves)
+        raise UserError(
+            f"node {name}: its member of etcd is not well with {_difference(plan)} ({failure}), so that it is as it was"
+            f" before, and those after it were left alone. It said last:\n{said}",
+            fix="mend spec.extraArgs.etcd in the file, and run `autarky up` again",
+        ) from failure
+    await host.remove([FORMER])
+    progress.note(f"the member of etcd on {name} runs with {_difference(plan)}")
+
+
+async def _put_back(context: Context, plan: _Plan, progress: Progress, *, serves: bool) -> None:
+    host, name = context.host(plan.node), plan.node.name
+    if plan.former == plan.wanted:
+        raise UserError(
+            f"node {name}: its member of etcd is not well as it is, and a change of it was cut before. It said last:\n"
+            + await _last_words(host, plan.wanted),
+            fix=f"see what else has changed on {name}, and run `autarky up` again",
+        )
+    try:
+        await _put(context, host, plan.former, progress, serves=serves)
+    except _Failed as failure:
+        raise UserError(
+            f"node {name}: its member of etcd is well neither with {_difference(plan)} nor as it was before"
+            f" ({failure}). It said last:\n{await _last_words(host, plan.former)}",
+            fix=f"see what else has changed on {name}, mend spec.extraArgs.etcd, and run `autarky up` again",
+        ) from failure
+    await host.remove([FORMER])
+    progress.note(f"the member of etcd on {name} is as it was before")
+
+
+async def _put(context: Context, host: Host, wanted: File, progress: Progress, *, serves: bool) -> None:
+    """Have this static pod and no other, and wait until its member is well. Raises _Failed where it is not."""
+    present = await static_pods(host)
+    others = {path: content for path, content in present.items() if path != wanted.path}
+    await host.remove(list(others))
+    if present.get(wanted.path) != wanted.content:
+        try:
+            await _wait_for_the_end(context, host, wanted, others, progress)
+        finally:
+            await host.remove([path for path in await static_pods(host) if path != wanted.path])
+            await host.write_files([wanted])
+    last = Verdict(well=False, failed=False, missing="nothing was seen of it")
+
+    async def is_judged() -> str | None:
+        nonlocal last
+        last = etcd_restart.judge(await _look(host, wanted, others, "/readyz" if serves else "/livez"))
+        return None if last.well or last.failed else last.missing
+
+    try:
+        what = f"the member of etcd on {host.name} is well"
+        await poll_until(what, is_judged, timeout=LIMIT, progress=progress, clock=context.clock)
+    except TimedOut:
+        raise _Failed(f"{last.missing} after {LIMIT:.0f} s") from None
+    if last.failed:
+        raise _Failed(last.missing)
+
+
+async def _wait_for_the_end(
+    context: Context, host: Host, wanted: File, others: Mapping[str, bytes], progress: Progress
+) -> None:
+    """Of the former member's process: the new one would find its ports taken, and be started again only after 10 s."""
+
+    async def ended() -> str | None:
+        return "it still runs" if (await _look(host, wanted, others, "/livez")).former else None
+
+    what = f"the former member of etcd on {host.name} has ended"
+    with suppress(TimedOut):
+        await poll_until(what, ended, timeout=END_SECONDS, progress=progress, clock=context.clock)
+
+
+def _difference(plan: _Plan) -> str:
+    """The arguments that are new."""
+    before, after = (_command(file.content) for file in (plan.former, plan.wanted))
+    new = [word for word in after if word not in before]
+    gone = [word for word in before if word not in after and word.partition("=")[0] not in _names(new)]
+    said = [*new, *(f"no {word.partition('=')[0]}" for word in gone)]
+    return ", ".join(said) or "its new static pod"
+
+
+def _names(words: Sequence[str]) -> set[str]:
+    return {word.partition("=")[0] for word in words}
+
+
+def _command(manifest: bytes) -> list[str]:
+    return list(map(str, json.loads(manifest)["spec"]["containers"][0]["command"]))
+
+
+# --- looking --------------------------------------------------------------------------------------------------------
+
+# Whose process of etcd runs is told by the pod's uid in its control group: while the former one ends, it still answers.
+LOOK = """\
+path=$1 port=$2 logs=$3 new=${4//-/.}; shift 4
+for process in /proc/[0-9]*; do
+  read -r name <"$process/comm" && [ "$name" = etcd ] && groups=$(<"$process/cgroup") || continue
+  [[ $groups =~ pod$new ]] && echo "runs new"
+  for former; do [[ $groups =~ pod${former//-/.} ]] && echo "runs former"; done
+done 2>/dev/null
+echo "starts $(ls "$logs" 2>/dev/null | grep -x '[0-9]*\\.log' | sort -n | tail -n 1)"
+exec 3<>"/dev/tcp/127.0.0.1/$port" && printf 'GET %s HTTP/1.0\\r\\n\\r\\n' "$path" >&3 &&
+  read -t 5 -r line <&3 && echo "says $line"
+"""
+
+
+async def _look(host: Host, wanted: File, others: Mapping[str, bytes], path: str) -> Seen:
+    uids = [_uid(content) for content in others.values()]
+    argv = ["bash", "-c", LOOK, "bash", path, str(ports.ETCD_HEALTH), _logs(host, wanted), _uid(wanted.content), *uids]
+    lines = (await host.run(argv, check=False)).text.splitlines()
+    said = {line.partition(" ")[0]: line.partition(" ")[2].strip() for line in lines}
+    last_log, answer = said.get("starts", "").removesuffix(".log"), said.get("says", "").split()
+    return Seen(
+        former="runs former" in lines,
+        new="runs new" in lines,
+        starts=int(last_log) + 1 if last_log.isdecimal() else 0,
+        answers=answer[1] if len(answer) > 1 else "",
+    )
+
+
+def _uid(manifest: bytes) -> str:
+    return str(_metadata(manifest).get("uid", "-"))
+
+
+def _logs(host: Host, manifest: File) -> str:
+    """Where the kubelet keeps what the member's container says; each start has a file of its own."""
+    pod = _metadata(manifest.content).get("name")
+    return f"/var/log/pods/{SYSTEM}_{pod}-{host.name}_{_uid(manifest.content)}/{etcd.COMPONENT}"
+
+
+def _metadata(manifest: bytes) -> Object:
+    try:
+        return dict(json.loads(manifest)["metadata"])
+    except (ValueError, KeyError, TypeError):
+        return {}
+
+
+LAST_LOG = 'cd "$1" && tail -n 60 "$(ls | grep -x "[0-9]*\\.log" | sort -n | tail -n 1)"'
+_GRAVE = re.compile(r'"level":"(warn|error|panic|fatal)"|^Error')
+
+
+async def _last_words(host: Host, manifest: File) -> str:
+    """The last lines of its container; of those the errors, where there are some."""
+    text = (await host.run(["sh", "-c", LAST_LOG, "sh", _logs(host, manifest)], check=False)).text
+    lines = [re.sub(r"^\S+ std(out|err) [FP] ", "", line).strip() for line in text.splitlines()]
+    lines = [line for line in lines if line]
+    grave = [line for line in lines if _GRAVE.search(line)]
+    return "\n".join(f"  {line[:400]}" for line in (grave or lines)[-3:]) or "  (nothing)"
+
+
+# --- all members ----------------------------------------------------------------------------------------------------
+
+
+async def _wait_for_quorum(context: Context, progress: Progress) -> list[Member] | None:
+    """The members, once there is a quorum; None where there is none after a while, so that nothing can be taken."""
+    found: list[Member] | None = None
+
+    async def answers() -> str | None:
+        nonlocal found
+        found = await members_of(context)
+        return None if found is not None else "no member can ask the others"
+
+    try:
+        await poll_until("etcd has a quorum", answers, timeout=PATIENCE, progress=progress, clock=context.clock)
+    except TimedOut:
+        progress.note("etcd has no quorum: its members are changed one after the other, and each is to live")
+    return found

@@ -1,0 +1,42 @@
+"""etcd's static pods on a host, read back, and what they should be.
+
+A member keeps what it was told of its neighbours at its first start: they come and go, and it is not restarted for
+that.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from autarky import places
+from autarky.model.cluster import Node
+from autarky.model.files import File
+from autarky.phases.context import Context
+from autarky.ports import Host
+from autarky.render import etcd
+from autarky.render import node as render_node
+
+
+async def static_pods(host: Host) -> dict[str, bytes]:
+    """Path → content of those that are there."""
+    names = (await host.run(["ls", places.MANIFESTS], check=False)).text.split()
+    paths = [f"{places.MANIFESTS}/{name}" for name in names if re.fullmatch(rf"{etcd.COMPONENT}-.*\.json", name)]
+    read = {path: await host.read(path) for path in paths}
+    return {path: content for path, content in read.items() if content is not None}
+
+
+def manifest_of(content: bytes | None) -> File | None:
+    """The member's static pod with this very content; None where it is none."""
+    try:
+        found = json.loads(content or b"")
+        return File(render_node.manifest(found).path, content or b"", 0o600) if etcd.founding_of(found) else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def wanted_member(context: Context, node: Node, there: File) -> File:
+    """The node's member as it should be. `there`: as it is."""
+    found = json.loads(there.content)
+    pod = etcd.member_pod(context.inputs(), node, etcd.founding_of(found))
+    return render_node.manifest(etcd.written_as(pod, found))

@@ -1,0 +1,66 @@
+"""How long certificates are good for: as the nodes tell it, or as their disks have it while there is no API.
+
+Contract: only looks. What cannot be read tells nothing, and is never taken for expired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from autarky.decide import certificates
+from autarky.decide.certificates import Told
+from autarky.errors import AutarkyError
+from autarky.model.cluster import Node
+from autarky.phases.context import Context
+from autarky.pki.check import is_due
+from autarky.pki.kept import end_of, end_of_pem
+from autarky.ports import Host
+from autarky.render import leaves
+from autarky.render import node as render_node
+from autarky.render.agent import KUBELET_PKI
+
+ADMINISTRATOR = "your kubeconfig"
+"""Where the administrator's certificate is. `autarky up` renews it, at two thirds of its life like all others."""
+_KUBELET = ("kubelet-client", f"{KUBELET_PKI}/{render_node.CURRENT}")
+
+
+async def told_by_nodes(context: Context) -> dict[str, Told]:
+    """Nothing of a node of an earlier release."""
+    nodes = await context.kube().list("v1", "Node")
+    read = {node["metadata"]["name"]: certificates.read(node["metadata"]) for node in nodes}
+    return {name: told for name, told in read.items() if told is not None}
+
+
+async def on_disks(context: Context) -> dict[str, Told]:
+    """Of control nodes that answer: that theirs have ended may be why there is no API."""
+    if not context.addresses_known:
+        return {}
+    nodes = context.present(context.control_nodes)
+    seen = await asyncio.gather(*(_on_disk(context, node) for node in nodes))
+    return {node.name: told for node, told in zip(nodes, seen, strict=True) if told.ends}
+
+
+async def _on_disk(context: Context, node: Node) -> Told:
+    host = context.machines.host(node.name)
+    plan = leaves.plan_of(context.whole).at(node.known_address())
+    paths = {leaf.name_on(node.name): leaf.certificate for leaf in leaves.leaves_of(node.name, plan)}
+    try:
+        return Told({} if host is None else await _ends(host, dict([_KUBELET, *paths.items()])))
+    except AutarkyError:
+        return Told()
+
+
+async def _ends(host: Host, paths: dict[str, str]) -> dict[str, datetime]:
+    contents = await asyncio.gather(*(host.read(path) for path in paths.values()))
+    ends = {name: end_of_pem(pem) for name, pem in zip(paths, contents, strict=True) if pem is not None}
+    return {name: end for name, end in ends.items() if end is not None}
+
+
+def administrators(context: Context) -> dict[str, Told]:
+    """It is the user's: nobody renews it but `up`, so it is told when that is due."""
+    end = end_of(context.pki.directory / "admin.crt")
+    if end is None:
+        return {}
+    due = is_due(end, timedelta(days=context.cluster.certificates.leaf_days), datetime.now(UTC))
+    return {ADMINISTRATOR: Told({"admin": end}, {"admin": "run `autarky up`"} if due else {})}

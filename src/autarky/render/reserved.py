@@ -1,0 +1,58 @@
+"""Names in kube-system of what autarky believes: a ValidatingAdmissionPolicy (docs/security.md).
+
+The operator makes workloads again of what it has kept (`autarky-retired-…`, `autarky-last-good-…`) and trusts nodes by
+what it has noted, agents make etcd's pod of a template, and hosted pods mount Secrets and ConfigMaps that are named by
+their content. RBAC gives `create` for no names, and `protection` guards what bears autarky's label. So whoever may
+create ConfigMaps in kube-system could put something there under such a name, before we do.
+
+Contract: nobody is exempt but by right: who may update the ControlPlane, and the operator. kube-system's accounts are
+not: a worker holds the tokens of those whose pods it runs. Whoever may write there may write the same again: that is
+how everything stored is encrypted anew.
+
+Danger: it fails closed, and is asked of all ConfigMaps and Secrets there. Its conditions read the name, which every
+object has by then, and what may be absent by optional selection.
+"""
+
+from __future__ import annotations
+
+import re
+
+from autarky.render import etcd
+from autarky.render.addons import COREDNS, FLANNEL, KUBE_PROXY
+from autarky.render.api_server import COMPONENT as API_SERVER
+from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER
+from autarky.render.policies import MAY, policy
+from autarky.render.values import SYSTEM, Object
+
+NAME = "autarky-reserved-names"
+_BY_CONTENT = (API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KUBE_PROXY, FLANNEL, COREDNS)
+"""Whose Secrets and ConfigMaps are named by a hash (`values.immutable_secret`)."""
+PATTERN = f"^(autarky-.*|{etcd.TEMPLATE}|({'|'.join(_BY_CONTENT)})-[0-9a-f]{{10}})$"
+
+
+def is_reserved(name: str) -> bool:
+    """As the policy has it."""
+    return re.match(PATTERN, name) is not None
+
+
+def objects() -> list[Object]:
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE", "UPDATE"],
+        "resources": ["configmaps", "secrets"],
+    }
+    message = (
+        "objects of this name are the control plane's: only who may update the ControlPlane may write them (autarky's"
+        f" docs/security.md, policy {NAME})"
+    )
+    parts = [f"?{part}" for part in ("data", "binaryData", "type", "immutable")]
+    parts += [f"metadata.?{part}" for part in ("labels", "annotations", "ownerReferences", "finalizers")]
+    changes = " || ".join(["oldObject == null", *(f"object.{part} != oldObject.{part}" for part in parts)])
+    return policy(
+        NAME,
+        [rule],
+        conditions={"of-a-reserved-name": f"object.metadata.name.matches('{PATTERN}')", "changes-it": changes},
+        validations=[(MAY, message)],
+        namespace=SYSTEM,
+    )
