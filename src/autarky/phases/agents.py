@@ -16,7 +16,7 @@ from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.phases.context import Context, for_each
 from autarky.phases.objects import ApplyParts
-from autarky.ports import Progress
+from autarky.ports import Host, Progress
 from autarky.render import node as render_node
 from autarky.render import objects
 from autarky.render.agent import STANDBY_POD
@@ -51,7 +51,12 @@ async def _start(context: Context, node: Node) -> None:
 
 async def _missing(context: Context, node: Node) -> list[File]:
     """The first parked agent's manifest, unless one is in place, of whatever content."""
-    present = (await context.host(node).run(["ls", places.MANIFESTS], check=False)).text.split()
-    if any(name.startswith(f"{STANDBY_POD}-") for name in present):
+    if await cares_for_its_slots(context.host(node)):
         return []
     return list(render_node.agent_pod(context.inputs(), node).values())
+
+
+async def cares_for_its_slots(host: Host) -> bool:
+    """Whether an agent of its own does, from the first parked one on."""
+    present = (await host.run(["ls", places.MANIFESTS], check=False)).text.split()
+    return any(name.startswith(f"{STANDBY_POD}-") for name in present)

@@ -4,12 +4,14 @@
 Look: the hosted pods' readiness as their kubelet saw it on their own port, whether the load balancer holds the hosted
 API server for healthy, who renews the leases of level 3, which standbys are active. Act: activate, withdraw, and wait
 for the pods of a withdrawn standby to end.
+
+Where a node has its agent, that alone withdraws a standby of level 3: it knows which pods did not lead when they could,
+which one look more or less does not tell. Here it is only waited for, and not for long.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +22,7 @@ from autarky.engine.phase import Change
 from autarky.errors import ApiError, CommandFailed, Unreachable
 from autarky.model import ports
 from autarky.model.cluster import Level, Node
+from autarky.phases.agents import cares_for_its_slots
 from autarky.phases.context import Context, for_each
 from autarky.phases.prepare import CTR
 from autarky.ports import Host, Kube, Object, Progress
@@ -29,6 +32,8 @@ from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
 LEVELS = dict.fromkeys(standby.COMPONENTS, Level.CONTROLLERS) | {api_server.COMPONENT: Level.API_SERVER}
 LEASE = ("coordination.k8s.io/v1", "Lease")
 PIVOT_TIMEOUT = 240.0
+AGENT_SECONDS = 20.0
+"""For a node's agent to withdraw a standby of level 3 that could go as far as can be seen here."""
 POLL_SECONDS = 0.5
 """Each look runs three commands on every control node, while all of them start API servers."""
 
@@ -75,28 +80,44 @@ def _wanted(context: Context, component: str) -> str:
     return wanted_slot(context, component).value
 
 
+LEFT_TO_AGENT = "its standby stays: its node's agent, whose log says more, lets it go for a pod that it trusts to lead"
 View = slots.Seen | leadership.Seen
 """One observation of a component on a node: of the API server, or of what leads by a lease."""
 
 
 @dataclass(slots=True)
 class Judge:
-    """What one component on one node needs, look after look. first: the lease as it was at the first look."""
+    """What one component on one node needs, look after look. by_agent: whether the node has its own. first: the lease
+    as it was at the first look."""
 
+    by_agent: bool = False
     _slot: slots.Memory = field(default_factory=slots.Memory)
     _lease: leadership.LeaseMemory = field(default_factory=leadership.LeaseMemory)
     first: leadership.Lease | None = None
+    _dispensable_since: float | None = None
 
     def judge(self, wanted: slots.Slot, view: View, now: float) -> slots.Decision:
-        """As the node's own agent does; but a second of being Ready is enough. What ends some time after its start is
-        covered by the agents, and the next of these looks brings back a standby whose lease nobody takes."""
+        """As the node's own agent does; where there is none yet, a second of being Ready is enough: what ends some time
+        after its start is covered by the agents, and the next of these looks brings back a standby whose lease nobody
+        takes. Where there is one, no standby of level 3 is withdrawn, and that it stays is settled after a while."""
         if isinstance(view, slots.Seen):
             decision = slots.decide(wanted, view, self._slot, now)
             self._slot = decision.memory
             return decision
-        found = leadership.decide(wanted, view, self._lease, now, settle=slots.SETTLE_SECONDS)
+        settle = leadership.SETTLE_SECONDS if self.by_agent else slots.SETTLE_SECONDS
+        found = leadership.decide(wanted, view, self._lease, now, settle=settle)
         self._lease, self.first = found.memory, self.first or view.lease
-        return found.decision
+        return self._left_to_agent(found.decision, now) if self.by_agent else found.decision
+
+    def _left_to_agent(self, decision: slots.Decision, now: float) -> slots.Decision:
+        if slots.Action.WITHDRAW_STANDBY not in decision.actions:
+            self._dispensable_since = None
+            return decision
+        if self._dispensable_since is None:
+            self._dispensable_since = now
+        if now - self._dispensable_since < AGENT_SECONDS:
+            return replace(decision, actions=(), sentence="its standby could go, which its node's agent decides")
+        return replace(decision, actions=(), sentence=LEFT_TO_AGENT, settled=True)
 
     def has_settled(self, wanted: slots.Slot, view: View, decision: slots.Decision) -> bool:
         """Where a lease decides, only when it was seen to be renewed: one that is held may be a dead one's."""
@@ -105,16 +126,25 @@ class Judge:
         return view.lease is not None and bool(view.lease.holder) and view.lease != self.first
 
 
+async def judges(context: Context) -> dict[tuple[str, str], Judge]:
+    """(node, component) → its judge."""
+    by_agent = await for_each(pivoting(context), lambda node: cares_for_its_slots(context.host(node)))
+    return {(name, component): Judge(found) for name, found in by_agent.items() for component in standby.COMPONENTS}
+
+
 @dataclass(slots=True)
 class Driver:
     """Observe → decide → act for all nodes, until every component has settled on each."""
 
     context: Context
     progress: Progress
-    judges: dict[tuple[str, str], Judge] = field(default_factory=lambda: defaultdict(Judge))
+    judges: dict[tuple[str, str], Judge] = field(default_factory=dict)
+    _told: set[tuple[str, str]] = field(default_factory=set)
 
     async def step(self) -> str | None:
         """One round; None when all have settled, else what is still open."""
+        if not self.judges:
+            self.judges = await judges(self.context)
         seen = await look_everywhere(self.context)
         now = self.context.clock.monotonic()
         open_ = await for_each(pivoting(self.context), lambda node: self._node(node, seen[node.name], now))
@@ -129,6 +159,9 @@ class Driver:
                 await self._act(node, component, action, decision.sentence)
             if not judge.has_settled(wanted, view, decision):
                 open_.append(f"{component} on {node.name}: {decision.sentence}")
+            elif decision.sentence == LEFT_TO_AGENT and (node.name, component) not in self._told:
+                self._told.add((node.name, component))
+                self.progress.note(f"{component} on {node.name}: {decision.sentence}")
         return "; ".join(open_)
 
     async def _act(self, node: Node, component: str, action: slots.Action, why: str) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from autarky import places
 from autarky.decide import leadership, slots
 from autarky.decide.pods import pod_health
 from autarky.decide.slots import Health
 from autarky.errors import TimedOut
 from autarky.model.cluster import Level
 from autarky.phases.pivot import Pivot, look_everywhere, withdrawn_pods
-from autarky.render import standby
+from autarky.render import controllers, standby
+from autarky.render.agent import STANDBY_POD
 from autarky.render.values import CONTROL_PLANE_FACT
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
@@ -243,3 +246,70 @@ async def test_a_pod_that_was_ready_before_the_power_cut_is_not_hosted_yet(conte
         "kube-controller-manager": Health.READY,
         "kube-scheduler": Health.NOT_READY,
     }
+
+
+# --- where the nodes' own agents care for the slots -------------------------------------------------------------
+
+
+@pytest.fixture
+def with_agents(context):
+    """As a finished `up` leaves it; the API server has its wanted slot."""
+    host(context).files[f"{places.MANIFESTS}/{STANDBY_POD}-0123456789.json"] = (b"{}", 0o600)
+    host(context).activations["kube-apiserver"] = []
+    return context
+
+
+@pytest.mark.looptime
+async def test_a_standby_of_level_3_that_its_nodes_agent_keeps_is_not_withdrawn(with_agents, notes, looptime):
+    """The scheduler's pod is Ready, and never led when it could: the agent knows, `up` cannot."""
+    for _ in range(2):
+        await Pivot().run(with_agents, notes)
+    assert host(with_agents).log == []
+    assert [note for note in notes.notes if "kube-scheduler on n1" in note and "stays" in note]
+
+
+@pytest.mark.looptime
+async def test_it_is_waited_for_the_agent_that_withdraws_it(with_agents, notes, looptime):
+    async def agent() -> None:
+        await asyncio.sleep(leadership.SETTLE_SECONDS + 2)
+        for component in controllers.CONTROLLERS:
+            host(with_agents).activations[component] = []
+
+    acting = asyncio.create_task(agent())
+    await Pivot().run(with_agents, notes)
+    assert acting.done()
+    assert notes.notes == []
+    assert host(with_agents).log == []
+    assert await Pivot().plan(with_agents) == []
+
+
+@pytest.mark.looptime
+async def test_a_healthy_cluster_is_not_waited_for(with_agents, notes, looptime):
+    host(with_agents).activations.clear()
+    await Pivot().run(with_agents, notes)
+    assert looptime <= 2
+    assert await Pivot().plan(with_agents) == []
+
+
+@pytest.mark.looptime
+async def test_a_standby_that_no_ready_pod_could_relieve_is_waited_for(with_agents, kube, notes):
+    kube.put(pod("kube-scheduler", ready=False))
+    with pytest.raises(TimedOut, match="kube-scheduler on n1: the hosted pod is not ready, the standby stays"):
+        await Pivot().run(with_agents, notes)
+    assert host(with_agents).log == []
+
+
+@pytest.mark.looptime
+async def test_where_nobody_leads_a_standby_is_activated_though_there_are_agents(with_agents, kube, notes):
+    host(with_agents).activations.clear()
+    kube.leader = None
+    with pytest.raises(TimedOut, match="nobody has renewed the lease"):
+        await Pivot().run(with_agents, notes)
+    assert host(with_agents).log == ["activate kube-controller-manager", "activate kube-scheduler"]
+
+
+@pytest.mark.looptime
+async def test_the_api_servers_standby_goes_all_the_same(with_agents, notes):
+    host(with_agents).activations["kube-apiserver"] = ["aaaaaaaa"]
+    await Pivot().run(with_agents, notes)
+    assert host(with_agents).log == ["withdraw kube-apiserver"]
