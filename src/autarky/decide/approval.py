@@ -27,6 +27,8 @@ _CLIENT_USAGES = ({"client auth", "digital signature"}, {"client auth", "digital
 _SERVING_USAGES = ({"server auth", "digital signature"}, {"server auth", "digital signature", "key encipherment"})
 
 
+NODES = "system:nodes"
+"""The group of all kubelets that have a certificate."""
 RENEWERS = "autarky:kubelet-renewals"
 """The group of the credentials by which a kubelet whose certificate has expired asks for another one."""
 
@@ -86,7 +88,7 @@ def judge(
     if request.signer not in (CLIENT_SIGNER, SERVING_SIGNER):
         return Decision(Verdict.IGNORE, f"signer {request.signer} is not ours to judge")
     node = request.common_name.removeprefix("system:node:")
-    if node == request.common_name or request.organizations != ("system:nodes",):
+    if node == request.common_name or request.organizations != (NODES,):
         return Decision(Verdict.DENY, f"{request.common_name!r} is not a node's identity")
     if node not in inventory:
         return _judge_unknown(request, node)
@@ -100,7 +102,7 @@ def judge(
 def _judge_unknown(request: Request, node: str) -> Decision:
     """A node, or what it comes back with, that asks in another's name waits for nothing: else one could fill the list
     of what is looked at again and again."""
-    of_a_node = {"system:nodes", RENEWERS} & request.requestor_groups
+    of_a_node = {NODES, RENEWERS} & request.requestor_groups
     if of_a_node and request.requestor not in (f"system:node:{node}", renewal_user(node)):
         return Decision(Verdict.DENY, f"{request.requestor} may not ask for node {node}")
     return Decision(Verdict.WAIT, f"node {node} is not in the join inventory")
@@ -111,7 +113,7 @@ def _judge_client(request: Request, node: str, renewal: str | None) -> Decision:
         return Decision(Verdict.DENY, "a client certificate names no hosts")
     if set(request.usages) not in _CLIENT_USAGES:
         return Decision(Verdict.DENY, f"usages {sorted(request.usages)} are not those of a client")
-    if request.requestor == request.common_name:
+    if request.requestor == request.common_name and NODES in request.requestor_groups:
         return Decision(Verdict.APPROVE, f"node {node} renews its own certificate")
     if request.requestor == renewal_user(node) and RENEWERS in request.requestor_groups:
         return _judge_return(request, node, renewal)
@@ -137,7 +139,7 @@ def _judge_joining(request: Request, node: str) -> Decision:
 
 
 def _judge_serving(request: Request, node: str, addresses: frozenset[str]) -> Decision:
-    if request.requestor != request.common_name or "system:nodes" not in request.requestor_groups:
+    if request.requestor != request.common_name or NODES not in request.requestor_groups:
         return Decision(Verdict.DENY, f"{request.requestor} may not ask for node {node}")
     if set(request.usages) not in _SERVING_USAGES:
         return Decision(Verdict.DENY, f"usages {sorted(request.usages)} are not those of a server")

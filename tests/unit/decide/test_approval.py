@@ -39,6 +39,11 @@ def joining(node: str = "n1", **changes: object) -> Request:
     return Request(**{**asked, **changes})
 
 
+def renewing(node: str = "n1", by: str | None = None, groups: frozenset[str] = NODES) -> Request:
+    """A kubelet that has a client certificate asks for the next one."""
+    return joining(node, requestor=f"system:node:{by or node}", requestor_groups=groups, token_node=None)
+
+
 def serving(node: str = "n1", **changes: object) -> Request:
     """A kubelet asks for its serving certificate."""
     asked = {
@@ -83,15 +88,16 @@ def test_a_token_for_a_node_that_has_joined_makes_no_second_one_of_it():
 
 
 def test_a_node_that_was_taken_out_of_the_inventory_renews_nothing_and_an_empty_one_denies_nobody():
-    renewal = joining("n1", requestor="system:node:n1", token_node=None)
+    renewal = renewing("n1")
     for request in (renewal, serving("n1")):
         assert judge(request, {"n2": INVENTORY["n2"]}).verdict is Verdict.WAIT
         assert judge(request, {}).verdict is Verdict.WAIT
 
 
 def test_a_node_renews_its_own_certificate_and_nobody_elses():
-    assert verdict(joining(requestor="system:node:n1", token_node=None)) is Verdict.APPROVE
-    assert verdict(joining(requestor="system:node:n2", token_node=None)) is Verdict.DENY
+    assert verdict(renewing("n1")) is Verdict.APPROVE
+    assert verdict(renewing("n1", by="n2")) is Verdict.DENY
+    assert verdict(renewing("n1", groups=frozenset({"system:authenticated"}))) is Verdict.DENY
 
 
 def coming_back(node: str = "n1", by: str | None = None, groups: frozenset[str] = frozenset({RENEWERS})) -> Request:
@@ -220,26 +226,53 @@ hosts = st.sampled_from(["10.0.0.1", "10.0.0.2", "192.0.2.2", "127.0.0.1", "10.9
 usages = st.frozensets(
     st.sampled_from(["client auth", "server auth", "digital signature", "key encipherment", "cert sign"])
 )
-requests = st.builds(
-    Request,
-    signer=st.sampled_from([CLIENT_SIGNER, SERVING_SIGNER]),
-    requestor=names.map(lambda name: f"system:node:{name}") | st.just("system:bootstrap:abcdef"),
-    requestor_groups=st.sampled_from([NODES, frozenset()]),
-    usages=usages | st.sampled_from([CLIENT, SERVER, CLIENT | ENCIPHER, SERVER | ENCIPHER]),
-    common_name=names.map(lambda name: f"system:node:{name}") | names,
-    organizations=st.sampled_from([("system:nodes",), ("system:masters",), ()]),
-    dns_names=st.frozensets(names, max_size=2),
-    ip_addresses=st.frozensets(hosts, max_size=2),
-    other_names=st.booleans(),
-    token_node=st.none() | names,
-)
+BOOTSTRAPPER = "system:bootstrap:abcdef"
+AS_A_NODE = "system:nodes"
+users = names.map(lambda name: f"system:node:{name}") | names.map(renewal_user) | st.just(BOOTSTRAPPER) | names
+groups = st.frozensets(st.sampled_from([AS_A_NODE, RENEWERS, "system:bootstrappers:autarky", "system:authenticated"]))
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
-@given(requests)
-def test_nothing_is_approved_unless_everything_in_it_matches_the_inventory(request_):
-    if verdict(request_) is not Verdict.APPROVE:
-        return
+@st.composite
+def requests(draw: st.DrawFn) -> Request:
+    """Of one node, mostly: what is odd about it is one thing or another, else nothing would ever be approved."""
+    node = draw(names)
+    signer = draw(st.sampled_from([CLIENT_SIGNER, SERVING_SIGNER]))
+    client = signer == CLIENT_SIGNER
+    own = st.sampled_from([f"system:node:{node}", renewal_user(node), BOOTSTRAPPER])
+    kinds = st.sampled_from([CLIENT, CLIENT | ENCIPHER] if client else [SERVER, SERVER | ENCIPHER])
+    addresses = st.just(frozenset()) if client else st.just(INVENTORY.get(node, frozenset()))
+    requestor = draw(own | own | users)
+    tokens = st.none() | st.just(node) | names if requestor == BOOTSTRAPPER else st.none()
+    return Request(
+        signer=signer,
+        requestor=requestor,
+        requestor_groups=draw(groups),
+        usages=draw(kinds | kinds | usages),
+        common_name=draw(st.just(f"system:node:{node}") | names.map(lambda name: f"system:node:{name}") | names),
+        organizations=draw(st.just(("system:nodes",)) | st.sampled_from([("system:masters",), ()])),
+        dns_names=draw(st.just(frozenset()) | st.frozensets(names, max_size=2)),
+        ip_addresses=draw(addresses | addresses | st.frozensets(hosts, max_size=2)),
+        other_names=draw(st.sampled_from([False, False, True])),
+        token_node=draw(tokens),
+        joined=draw(st.booleans()),
+    )
+
+
+def test_nothing_is_approved_unless_everything_in_it_matches_the_inventory_and_who_asks():
+    ways: set[str] = set()
+
+    @settings(max_examples=2000, deadline=None, derandomize=True)
+    @given(requests())
+    def each(request_: Request) -> None:
+        if verdict(request_) is Verdict.APPROVE:
+            ways.add(the_way(request_))
+
+    each()
+    assert ways == {"renewal", "coming back", "token", "serving"}, "each way is tried, and is open"
+
+
+def the_way(request_: Request) -> str:
+    """By which this may be approved; that there is one."""
     node = request_.common_name.removeprefix("system:node:")
     assert node in INVENTORY
     assert request_.organizations == ("system:nodes",)
@@ -247,12 +280,22 @@ def test_nothing_is_approved_unless_everything_in_it_matches_the_inventory(reque
     assert request_.ip_addresses <= INVENTORY[node]
     assert request_.dns_names <= {node}
     assert not any(ipaddress.ip_address(address).is_loopback for address in request_.ip_addresses)
-    if request_.signer == CLIENT_SIGNER:
-        assert request_.usages - ENCIPHER == CLIENT
-        assert request_.requestor == request_.common_name or request_.token_node == node
-    else:
+    if request_.signer == SERVING_SIGNER:
         assert request_.usages - ENCIPHER == SERVER
         assert request_.requestor == request_.common_name
+        assert AS_A_NODE in request_.requestor_groups
+        return "serving"
+    assert request_.usages - ENCIPHER == CLIENT
+    if request_.requestor == request_.common_name:
+        assert AS_A_NODE in request_.requestor_groups
+        return "renewal"
+    if request_.requestor != BOOTSTRAPPER:
+        assert request_.requestor == f"renew:node:{node}"
+        assert RENEWERS in request_.requestor_groups
+        return "coming back"
+    assert request_.token_node == node
+    assert not request_.joined, "a token makes no second one of a node"
+    return "token"
 
 
 @pytest.mark.parametrize("who", [("system:node:w1", NODES), (renewal_user("w1"), frozenset({RENEWERS}))])

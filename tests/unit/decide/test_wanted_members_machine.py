@@ -1,11 +1,12 @@
 """Mistakes on all labels, lists and EtcdMembers at once, with an operator that may be cut after any write.
 
 Both decisions run as in the operator: which nodes leave, and which members follow. etcd confirms one removal at a
-time, or none for long.
+time, or none for long; it takes away whoever it is told to, the last one as well.
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field, replace
 
 from hypothesis import settings
@@ -18,7 +19,22 @@ from autarky.decide.etcd_wanted import ControlNode, Existing, InForce, Wanted, W
 
 NAMES = ("n1", "n2", "n3", "n4")
 TYPOS = ("n9", "nl", "worker")
+ONE = st.sampled_from(NAMES)
 TOLD = f"{READY}1"
+
+
+@dataclass(frozen=True)
+class While:
+    """on: the machines that members can start on. confirmed: whether etcd takes away whom it is told to."""
+
+    rounds: int
+    on: set[str]
+    confirmed: bool
+
+
+SOME = st.sets(ONE) | ONE.map(lambda name: {name}) | st.just(set(NAMES))
+LISTED = st.sampled_from([*NAMES, *TYPOS])
+WHILES = st.builds(While, st.sampled_from([0, 1, 4, 12]), SOME, st.booleans())
 
 
 @dataclass
@@ -46,14 +62,16 @@ class WantedMembers(RuleBasedStateMachine):
 
     # --- mistakes, and some of them meant ---
 
-    @rule(wish=st.booleans(), names=st.sets(st.sampled_from(NAMES)) | st.just(set(NAMES)))
-    def label(self, wish: bool, names: set[str]) -> None:
+    @rule(wish=st.booleans(), names=SOME, then=WHILES)
+    def label(self, wish: bool, names: set[str], then: While) -> None:
         for name in names:
             self.change(name, wish=wish)
+        self.a_while(then)
 
-    @rule(names=st.none() | st.lists(st.sampled_from([*NAMES, *TYPOS]), min_size=1, unique=True))
-    def write_a_list(self, names: list[str] | None) -> None:
+    @rule(names=st.none() | ONE.map(lambda name: [name]) | st.lists(LISTED, min_size=1, unique=True), then=WHILES)
+    def write_a_list(self, names: list[str] | None, then: While) -> None:
         self.names = names
+        self.a_while(then)
 
     @rule()
     def delete_all_etcdmembers(self) -> None:
@@ -92,11 +110,18 @@ class WantedMembers(RuleBasedStateMachine):
             self.etcd.objects.pop(name)
         self.force = found.in_force
 
-    @rule(names=st.none() | st.lists(st.sampled_from(NAMES), min_size=1, max_size=2, unique=True))
-    def operate_for_long_while_nothing_is_confirmed(self, names: list[str] | None) -> None:
-        self.names = names
-        for _ in range(4):
+    @rule(then=WHILES)
+    def a_while(self, then: While) -> None:
+        for _ in range(then.rounds):
             self.operate()
+            self.those_that_are_wanted_join(then.on)
+            if then.confirmed:
+                self.removals_are_refused(False)
+                self.one_removal_is_confirmed()
+            for name in NAMES:
+                self.an_agent_obeys(name)
+            self.one_is_asked_to_go_at_a_time()
+            self.there_is_a_member_that_stays()
 
     def seen(self) -> list[Node]:
         nodes = [replace(node, member=self.member(name)) for name, node in self.nodes.items()]
@@ -132,13 +157,21 @@ class WantedMembers(RuleBasedStateMachine):
         existing = self.etcd.objects.get(write.name)
         present = write.present if write.present is not None else existing is not None and existing.present
         if write.present is False:
-            listed = self.force_of(found)
-            assert steps.get(write.name) is Step.REMOVE_MEMBER or (listed is not None and write.name not in listed)
+            if steps.get(write.name) is not Step.REMOVE_MEMBER:
+                self.goes_because_of_a_list(write.name, found)
             self.etcd.asked.add(write.name)
         elif present:
             self.etcd.asked.discard(write.name)
         gone = existing is not None and existing.gone and not present
-        self.etcd.objects[write.name] = Existing(write.name, present, write.idea, gone)
+        votes = existing is not None and existing.votes  # a new object says nothing yet
+        self.etcd.objects[write.name] = Existing(write.name, present, write.idea, gone, votes=votes)
+
+    def goes_because_of_a_list(self, name: str, found: Wanted) -> None:
+        listed = self.force_of(found)
+        assert listed is not None
+        assert name not in listed
+        wished = {one for one in listed if self.nodes[one].fact and self.nodes[one].wish}
+        assert wished <= self.etcd.voters, "who is listed votes before somebody else goes"
 
     def force_of(self, found: Wanted) -> tuple[str, ...] | None:
         """The list that is followed, which never names what was no control node when it was first followed."""
@@ -150,12 +183,13 @@ class WantedMembers(RuleBasedStateMachine):
 
     @rule()
     def one_removal_is_confirmed(self) -> None:
+        """Also of one that never came to join."""
         objects = self.etcd.objects
-        to_go = sorted(name for name in self.etcd.voters if name in objects and not objects[name].present)
-        if to_go and len(self.etcd.voters) > 1 and any(one.present for one in objects.values()):
+        to_go = sorted(name for name, one in objects.items() if not one.present and not one.gone)
+        if to_go:
             self.etcd.voters.discard(to_go[0])
             self.etcd.asked.discard(to_go[0])
-            objects[to_go[0]] = replace(objects[to_go[0]], gone=True, blocked=False)
+            objects[to_go[0]] = replace(objects[to_go[0]], gone=True, blocked=False, votes=False)
 
     @rule(refused=st.booleans())
     def removals_are_refused(self, refused: bool) -> None:
@@ -163,12 +197,13 @@ class WantedMembers(RuleBasedStateMachine):
             if not existing.present and not existing.gone:
                 self.etcd.objects[name] = replace(existing, blocked=refused)
 
-    @rule()
-    def those_that_are_wanted_join(self) -> None:
+    @rule(names=st.sets(st.sampled_from(NAMES)))
+    def those_that_are_wanted_join(self, names: set[str]) -> None:
+        """Those of them whose machines are on."""
         for name, existing in self.etcd.objects.items():
-            if existing.present:
+            if existing.present and name in names:
                 self.etcd.voters.add(name)
-                self.etcd.objects[name] = replace(existing, gone=False, blocked=False)
+                self.etcd.objects[name] = replace(existing, gone=False, blocked=False, votes=True)
 
     @rule(name=st.sampled_from(NAMES))
     def an_agent_obeys(self, name: str) -> None:
@@ -183,23 +218,17 @@ class WantedMembers(RuleBasedStateMachine):
         assert not hasattr(self, "etcd") or len(self.etcd.asked) <= 1, self.etcd
 
     @invariant()
-    def there_is_a_member(self) -> None:
-        assert not hasattr(self, "etcd") or self.etcd.voters
+    def there_is_a_member_that_stays(self) -> None:
+        assert not hasattr(self, "etcd") or self.etcd.voters - self.etcd.asked, self.etcd
 
     def teardown(self) -> None:
         """Left alone, with all well and the list mended, the members are those of the control nodes."""
-        if not hasattr(self, "nodes"):
+        if not hasattr(self, "nodes") or sys.exc_info()[0] is not None:
             return
         self.names, self.silent = None, set()
         for name in NAMES:
             self.change(name, ready=True)
-        for _ in range(60):
-            self.removals_are_refused(False)
-            self.operate()
-            self.those_that_are_wanted_join()
-            self.one_removal_is_confirmed()
-            for name in NAMES:
-                self.an_agent_obeys(name)
+        self.a_while(While(60, set(NAMES), confirmed=True))
         facts = {name for name, node in self.nodes.items() if node.fact}
         assert self.etcd.voters == facts, (self.etcd, self.nodes)
 
