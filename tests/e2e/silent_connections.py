@@ -14,23 +14,31 @@ import sys
 from contextlib import suppress
 
 PAUSE_SECONDS = 5.0
-"""Before the next attempt: it is to hold connections, not to keep all processors busy."""
+"""After a refusal: it is to hold connections, not to keep all processors busy. One that was cut is replaced at once."""
 
 
-async def attempt(address: str) -> asyncio.StreamReader | None:
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+"""Both: a writer that nobody has any more closes the connection."""
+
+
+async def attempt(address: str) -> Streams | None:
     with suppress(OSError):
-        reader, _ = await asyncio.open_connection(address, 6443)
-        return reader
+        return await asyncio.open_connection(address, 6443)
     return None
 
 
-async def hold(address: str, reader: asyncio.StreamReader | None) -> None:
+async def hold(address: str, streams: Streams | None) -> None:
+    loop = asyncio.get_running_loop()
     while True:
-        if reader is not None:
+        began = loop.time()
+        if streams is not None:
+            reader, writer = streams
             with suppress(OSError):
                 await reader.read()
-        await asyncio.sleep(PAUSE_SECONDS)
-        reader = await attempt(address)
+            writer.transport.abort()
+        if loop.time() - began < 1:
+            await asyncio.sleep(PAUSE_SECONDS)
+        streams = await attempt(address)
 
 
 async def main() -> None:
@@ -38,7 +46,7 @@ async def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     address, number = sys.argv[1], int(sys.argv[2])
     first = await asyncio.gather(*(attempt(address) for _ in range(number)))
-    holding = [asyncio.create_task(hold(address, reader)) for reader in first]
+    holding = [asyncio.create_task(hold(address, streams)) for streams in first]
     sys.stdout.write("open\n")
     sys.stdout.flush()
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

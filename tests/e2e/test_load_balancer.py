@@ -97,12 +97,18 @@ def test_thousands_of_connections_that_say_nothing_take_the_api_from_nobody_else
     assert found is not None
     strangers = silent(cluster, "n2", to=found.servers[0].address, number=5000)
     with cluster.probed() as reports, connecting(cluster, NODES) as met, strangers:
-        time.sleep(SILENT_SECONDS)
-        held = int(cluster.shell("n2", "ss -Htn state established 'dport = :6443 and not dst 127.0.0.1' | wc -l"))
-    assert 100 < held <= nllb.MOST_OF_ONE_SOURCE
+        held = [_held(cluster) for _ in range(SILENT_SECONDS // 5)]
+    assert max(held) > nllb.MOST_OF_ONE_SOURCE // 2, "nobody was silent"
+    assert min(held) <= nllb.MOST_OF_ONE_SOURCE, held
     assert reports[0]["failed"] == 0, reports[0]
     assert [str(seen) for seen in met.values() if seen.outage] == []
     assert _master(cluster) == before, "HAProxy was started anew"
+
+
+def _held(cluster: TestCluster) -> int:
+    """Five seconds later, by the worker to port 6443 of others; for a moment also those that are refused."""
+    time.sleep(5)
+    return int(cluster.shell("n2", "ss -Htn state established 'dport = :6443 and not dst 127.0.0.1' | wc -l"))
 
 
 def _master(cluster: TestCluster) -> str:
