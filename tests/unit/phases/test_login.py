@@ -107,7 +107,12 @@ async def logged_in(first, make_context, directory):
 
 
 def written(context):
-    return {str(path.relative_to(context.directory)) for path in context.directory.rglob("*") if path.is_file()}
+    return set(contents(context))
+
+
+def contents(context):
+    found = [path for path in context.directory.rglob("*") if path.is_file()]
+    return {str(path.relative_to(context.directory)): path.read_bytes() for path in found}
 
 
 async def test_login_brings_the_file_a_kubeconfig_and_keys_of_its_own_and_no_key_of_the_cluster(first, second):
@@ -118,14 +123,17 @@ async def test_login_brings_the_file_a_kubeconfig_and_keys_of_its_own_and_no_key
 
 
 async def test_after_login_up_has_nothing_to_issue_and_nothing_to_write(first, second):
+    before = contents(second)
     assert [found for found in await CheckHosts().plan(second) if isinstance(found, Change)] == []
     assert second.lender == "n1"
     assert await IssueCertificates().plan(second) == []
     assert await WriteKubeconfig().plan(second) == []
     for node in second.cluster.nodes:
         assert (await look(second, node)).files == []
-    before = written(second)
-    assert not any(name in before for name in SECRETS)
+    assert contents(second) == before
+    keys = {f"pki/{name}" for name in SECRETS}
+    assert set(SECRETS) <= first.pki.files().keys(), "the first machine has them all"
+    assert not keys & before.keys()
 
 
 async def test_what_up_issues_after_login_is_signed_on_a_control_node(first, second, notes):
