@@ -328,6 +328,8 @@ async def test_a_node_that_the_inventory_lacks_creates_nothing_and_an_absent_inv
         await user.create(_request(f"w1-{number}"))
         await clients.admin.delete("certificates.k8s.io/v1", "CertificateSigningRequest", f"w1-{number}")
     for data in ({}, None):
+        await clients.admin.apply(inventory_with(_inventory()), manager="test")
+        await until("who is not in the inventory is refused", lambda: _is_refused_anew(clients, "w2"))
         if data is None:
             await clients.admin.delete("v1", "ConfigMap", "autarky-join-inventory", "kube-system")
         else:
@@ -362,6 +364,14 @@ async def test_every_static_pod_of_ours_has_its_mirror_pod(clients: Clients) -> 
     for content in manifests:
         await clients.kubelet("w1").create(_mirror("ours", json.loads(content)["metadata"]["labels"]))
         await clients.admin.delete("v1", "Pod", "ours", "kube-system", grace_seconds=0)
+
+
+async def _is_refused_anew(clients: Clients, node: str) -> bool:
+    """Whether the kubelet may not create its Node, which is absent."""
+    if await is_refused(clients.kubelet(node).create(_node(node))):
+        return True
+    await clients.admin.delete("v1", "Node", node)
+    return False
 
 
 async def _is_allowed(write: Awaitable[Any]) -> bool:

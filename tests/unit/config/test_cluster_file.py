@@ -334,10 +334,27 @@ def test_what_is_no_endpoint_is_refused(bad):
         ("{%s: 87601h}", "outlives the CA's 3650 days"),
         ("{caDirectory: /ca, %s: 876001h}", "876001h is too long | use 876000h or less"),
         ("{caDirectory: /ca, %s: 9999999h}", "is too long"),
+        ("{caDays: 30, leafDays: 30, %s: 721h}", "721h outlives the CA's 30 days | use less than caDays"),
+        *(("{%s: " + odd + "}", "is not a lifetime") for odd in ("1d", "0m", "-5m", "1h30m")),
+        ("{%s: 90}", "must be text"),
     ],
 )
 def test_a_life_that_no_certificate_can_have_is_refused(key, certificates, expected):
     assert expected in problem(f"nodes: [{{name: n1}}]\ncertificates: {certificates % key}")
+
+
+def test_a_kubelets_certificate_lives_for_ten_minutes_at_least_and_a_leaf_for_six():
+    short = "nodes: [{name: n1}]\ncertificates: {leafLifetime: %s, kubeletLifetime: %s}"
+    found = spec(short % ("6m", "10m")).certificates
+    assert (found.leaf_seconds, found.kubelet_seconds) == (360, 600)
+    assert "kubeletLifetime: 9m is too short | use 10m or more" in problem(short % ("6m", "9m"))
+    assert "leafLifetime: 5m is too short | use 6m or more" in problem(short % ("5m", "10m"))
+
+
+@pytest.mark.parametrize("key", ["leafLifetime", "kubeletLifetime"])
+def test_a_life_may_be_as_long_as_the_cas(key):
+    found = spec(f"nodes: [{{name: n1}}]\ncertificates: {{caDays: 30, leafDays: 30, {key}: 720h}}").certificates
+    assert 720 * 3600 in (found.leaf_seconds, found.kubelet_seconds)
 
 
 # --- etcd -------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from fakes.kube import FakeKube
 
 THREE = a_cluster(controls=3, workers=1)
 AGENT = "autarky.dev/agent:0.1.0-abc"
-SECRETS = ("ca.key", "front-proxy-ca.key", "sa.key", "apiserver.key", "etcd/ca.key")
+SECRETS = ("ca.key", "front-proxy-ca.key", "sa.key", "etcd/ca.key")
 
 
 class ControlNode(FakeHost):
@@ -107,7 +107,12 @@ async def logged_in(first, make_context, directory):
 
 
 def written(context):
-    return {str(path.relative_to(context.directory)) for path in context.directory.rglob("*") if path.is_file()}
+    return set(contents(context))
+
+
+def contents(context):
+    found = [path for path in context.directory.rglob("*") if path.is_file()]
+    return {str(path.relative_to(context.directory)): path.read_bytes() for path in found}
 
 
 async def test_login_brings_the_file_a_kubeconfig_and_keys_of_its_own_and_no_key_of_the_cluster(first, second):
@@ -118,14 +123,18 @@ async def test_login_brings_the_file_a_kubeconfig_and_keys_of_its_own_and_no_key
 
 
 async def test_after_login_up_has_nothing_to_issue_and_nothing_to_write(first, second):
+    before = contents(second)
     assert [found for found in await CheckHosts().plan(second) if isinstance(found, Change)] == []
     assert second.lender == "n1"
     assert await IssueCertificates().plan(second) == []
     assert await WriteKubeconfig().plan(second) == []
     for node in second.cluster.nodes:
         assert (await look(second, node)).files == []
-    before = written(second)
-    assert not any(name in before for name in SECRETS)
+    assert contents(second) == before
+    theirs = {name for name in first.pki.files() if name.endswith(".key")}
+    assert theirs >= set(SECRETS), "the first machine has them all"
+    own = {"pki/admin.key", "pki/super-admin.key"}
+    assert {f"pki/{name}" for name in theirs} & before.keys() <= own
 
 
 async def test_what_up_issues_after_login_is_signed_on_a_control_node(first, second, notes):

@@ -14,7 +14,22 @@ from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, WITHDRAWN, Inputs
 from unit.render.rendered import EVERY_LEVEL, objects, static_pods
 
 READING = {"get", "list", "watch"}
-GUARDED = {"nodes", "pods", "secrets", "roles", "clusterroles", "rolebindings", "clusterrolebindings", "*"}
+GUARDED = {
+    "nodes",
+    "pods",
+    "secrets",
+    "roles",
+    "clusterroles",
+    "rolebindings",
+    "clusterrolebindings",
+    "serviceaccounts",
+    "*",
+}
+AS_GOOD_AS_WRITING = {
+    *("secrets", "*", "nodes/proxy", "*/proxy", "serviceaccounts/token", "*/token"),
+    *("pods/exec", "pods/attach", "pods/portforward", "pods/proxy", "*/*"),
+}
+"""Whatever the verb."""
 BUILT_IN = {
     "system:node-proxier": [
         {"resources": ["services", "nodes", "endpointslices", "servicecidrs"], "verbs": sorted(READING)},
@@ -52,13 +67,36 @@ def _names(binding: Object) -> set[tuple[str, str]]:
 
 
 def writes(rules: Iterator[Object]) -> set[tuple[str, str]]:
-    """(resource, verb) of what changes something that is guarded, or reads Secrets."""
-    granted = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
-    return {
-        (resource, verb)
-        for resource, verb in granted
-        if resource.partition("/")[0] in GUARDED and (verb not in READING or resource in ("secrets", "*"))
-    }
+    """(resource, verb) of what changes something that is guarded, or is as good as that."""
+    granted = {(resource, verb) for rule in rules for resource in rule.get("resources", ()) for verb in rule["verbs"]}
+    return {(resource, verb) for resource, verb in granted if _is_a_write(resource, verb)}
+
+
+def _is_a_write(resource: str, verb: str) -> bool:
+    """Secrets are others' credentials, and so are tokens that are asked for; who may `get` nodes/proxy runs commands in
+    the pods of any node: a kubelet takes a WebSocket's GET for that."""
+    if resource in AS_GOOD_AS_WRITING:
+        return True
+    return resource.partition("/")[0] in GUARDED and verb not in READING
+
+
+@pytest.mark.parametrize(
+    ("resource", "verb"),
+    [
+        *(("nodes/proxy", "get"), ("nodes/proxy", "create"), ("*/proxy", "get"), ("serviceaccounts/token", "create")),
+        *(("serviceaccounts", "impersonate"), ("secrets", "watch"), ("*", "list"), ("pods/exec", "create")),
+        *(("pods/exec", "get"), ("pods/attach", "get"), ("pods/portforward", "get"), ("nodes", "*")),
+        *(("pods/ephemeralcontainers", "patch"), ("nodes/status", "update")),
+    ],
+)
+def test_what_is_as_good_as_a_write_counts_as_one(resource, verb):
+    rule = {"resources": ["configmaps", resource], "verbs": ["get", verb]}
+    assert (resource, verb) in writes(iter([rule]))
+
+
+@pytest.mark.parametrize(("resource", "verb"), [("nodes", "watch"), ("configmaps", "update"), ("pods/log", "get")])
+def test_what_changes_nothing_that_is_guarded_is_no_write(resource, verb):
+    assert writes(iter([{"resources": [resource], "verbs": [verb]}])) == set()
 
 
 @pytest.mark.parametrize("inputs", EVERY_LEVEL, ids=lambda inputs: inputs.cluster.self_hosted.name)
