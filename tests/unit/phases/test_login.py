@@ -14,6 +14,7 @@ from autarky.engine.phase import Change, Warn
 from autarky.errors import Conflict, Unreachable, UserError
 from autarky.payload import default_version, known_versions
 from autarky.phases import login, renewals
+from autarky.phases.check_file import CheckFile, CheckFileAgain
 from autarky.phases.finish import WriteKubeconfig
 from autarky.phases.hosts import CheckHosts
 from autarky.phases.members import nodes_of
@@ -183,6 +184,52 @@ async def test_the_api_has_the_record_and_the_fingerprint_too(first):
     found = record_object(first)
     assert found["data"][cluster_record.CA_KEY] == first.ours.ca
     assert cluster_record.read(found["data"][cluster_record.FILE_KEY].encode()) is not None
+
+
+async def of_another_ca(context):
+    """The API has the record of a cluster of the same name, whose CA is another one."""
+    await leave_files(context)
+    found = record_object(context)
+    context.kube().put({**found, "data": {**found["data"], cluster_record.CA_KEY: "0" * 64}})
+    return f"keeps the record of another cluster: its CA is {'0' * 16}, ours {context.ours.ca[:16]}"
+
+
+async def test_an_api_whose_record_names_another_ca_is_refused_before_anything_is_written(first):
+    seen = await of_another_ca(first)
+    hosts = {name: dict(host.files) for name, host in first.machines.hosts.items()}
+    before = contents(first)
+    for phase in (CheckFile(), CheckHosts()):
+        with pytest.raises(UserError, match=seen):
+            await phase.plan(first)
+    assert {name: host.files for name, host in first.machines.hosts.items()} == hosts
+    assert contents(first) == before
+
+
+async def test_an_api_that_answers_late_and_whose_record_names_another_ca_is_refused_as_well(first):
+    seen = await of_another_ca(first)
+    first.kube().set_outage("it starts")
+    await CheckHosts().plan(first)
+    first.kube().set_outage(None)
+    with pytest.raises(UserError, match=seen):
+        await CheckFileAgain().plan(first)
+
+
+async def test_login_believes_no_api_whose_record_names_another_ca(first):
+    seen = await of_another_ca(first)
+    host = first.machines.hosts["n1"]
+    fetched = await login.fetch(host)
+    with pytest.raises(UserError, match=seen):
+        await login.record_of_the_api(lambda _servers, _certificate: first.kube(), fetched)
+    with pytest.raises(UserError, match=seen):
+        await login.CompareRecord("n1", fetched, pytest.fail).plan(first)
+
+
+async def test_the_record_of_an_older_release_names_no_ca_and_is_believed(first):
+    await leave_files(first)
+    found = record_object(first)
+    data = {key: value for key, value in found["data"].items() if key != cluster_record.CA_KEY}
+    first.kube().put({**found, "data": data})
+    await CheckHosts().plan(first)
 
 
 async def test_a_node_that_was_removed_is_not_in_the_record_any_more(first, notes):
