@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from autarky import places
+from autarky.cli import login as login_command
 from autarky.config import default_cluster, dump, loads
 from autarky.engine.phase import Change, Warn
-from autarky.errors import Conflict, Unreachable, UserError
+from autarky.errors import Conflict, Problems, Unreachable, UserError
+from autarky.model.cluster import Level
 from autarky.payload import default_version, known_versions
 from autarky.phases import login, renewals
 from autarky.phases.check_file import CheckFile, CheckFileAgain
@@ -338,3 +341,40 @@ async def test_a_state_directory_with_another_cluster_of_that_name_is_left_alone
     with pytest.raises(UserError, match="another cluster demo"):
         await login.refuse_another_ca(other, fetched)
     await login.refuse_another_ca(first.pki, fetched)
+
+
+# --- login -f FILE ----------------------------------------------------------------------------------------------
+
+
+async def test_of_a_file_the_first_control_node_that_can_sign_is_asked(first):
+    await leave_files(first)
+    hosts = first.machines.hosts
+    assert (await login_command._first(first))[0] is hosts["n1"]
+    del hosts["n1"].files[f"{places.PKI}/ca.key"]
+    del hosts["n2"]
+    host, fetched = await login_command._first(first)
+    assert host is hosts["n3"]
+    assert (fetched.cluster, fetched.record.file["metadata"]["name"]) == ("demo", "demo")
+
+
+async def test_a_worker_of_the_file_is_not_believed_whatever_it_has(first):
+    await leave_files(first)
+    hosts = first.machines.hosts
+    hosts["n4"].files |= hosts["n1"].files
+    for name in ("n1", "n2"):
+        del hosts[name].files[f"{places.PKI}/ca.key"]
+    del hosts["n3"]
+    with pytest.raises(Problems, match="no host of the cluster demo could be asked") as told:
+        await login_command._first(first)
+    said = [str(problem) for problem in told.value.problems]
+    assert len(said) == 3
+    assert "host n1 holds no CA key" in said[0]
+    assert "the machine of node n3 (lab:n3) does not run" in said[2]
+
+
+def test_a_file_that_is_not_what_was_applied_last_is_named(capsys):
+    path = Path("mine.yaml")
+    login_command._compare(THREE, replace(THREE, ssh_config="/home/anna/.ssh/config"), path)
+    assert capsys.readouterr() == ("", ""), "where ssh has its configuration is of one machine only"
+    login_command._compare(replace(THREE, self_hosted=Level.API_SERVER), replace(THREE, self_hosted=Level.ETCD), path)
+    assert "mine.yaml is not what was applied last" in capsys.readouterr().err
