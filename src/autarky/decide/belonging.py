@@ -87,6 +87,15 @@ def refuse(said: Said, ours: Ours, *, login: str, known_to_api: bool = False, by
     return Refusal(seen, "look whose it is; if nobody's, remove /var/lib/autarky/state/node.json there")
 
 
+def refuse_api(said: str, ours: Ours) -> Refusal | None:
+    """Why the API is not that of our cluster, though our CA verifies it: several clusters may have one CA for their
+    root. said: the fingerprint in its record; empty in one of an older release."""
+    if not said or ours.ca is None or said == ours.ca:
+        return None
+    seen = f"keeps the record of another cluster: its CA is {_short(said)}, ours {_short(ours.ca)}"
+    return Refusal(seen, "look where the address of the API leads to; it is not that of this cluster")
+
+
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 

@@ -18,11 +18,13 @@ API = ""
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """file: the cluster file as applied; nodes: name → what is remembered of the node."""
+    """file: the cluster file as applied; nodes: name → what is remembered of the node. ca: beside the API's,
+    the fingerprint of its cluster's CA; one of an older release has none."""
 
     file: Mapping[str, Any]
     nodes: Mapping[str, Any]
     number: int = field(default=0)
+    ca: str = field(default="", compare=False)
 
     def has(self, node: str) -> bool:
         return node in self.nodes or any(entry.get("name") == node for entry in _entries(self.file))

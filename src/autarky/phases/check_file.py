@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from autarky.decide.records import API
 from autarky.engine.phase import Change, Kept
 from autarky.errors import Conflict, Unreachable
 from autarky.phases import hosts, kept_file, members
 from autarky.phases.context import Context, external_etcd_files
-from autarky.phases.records import refuse_old_file
+from autarky.phases.records import refuse_another_cluster, refuse_old_file
 from autarky.ports import Progress
 
 
@@ -61,6 +62,7 @@ class CheckFileAgain:
         rendered, told = context.whole.nodes, context.surplus
         if not await _api_says(context):
             raise Unreachable("the API has just answered, and does not say who is in the cluster; run it again")
+        refuse_another_cluster(context.records.get(API), context.ours)
         refuse_old_file(context)
         others = [node.name for node in context.whole.nodes if node not in rendered]
         if others:

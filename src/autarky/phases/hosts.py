@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from autarky import places
 from autarky.decide import preflight
 from autarky.decide.founders import Memory
+from autarky.decide.records import API
 from autarky.engine.phase import Change, Kept, Warn
 from autarky.errors import Problems, Unreachable, UserError
 from autarky.model.cluster import Node
@@ -16,7 +17,7 @@ from autarky.phases import belonging, kept_file, members
 from autarky.phases.borrow import borrow
 from autarky.phases.context import Context, for_each
 from autarky.phases.leafless import refuse_leafless
-from autarky.phases.records import refuse_old_file
+from autarky.phases.records import refuse_another_cluster, refuse_old_file
 from autarky.phases.version_check import refuse_another_version
 from autarky.ports import Host, Progress
 from autarky.render import cluster_record
@@ -104,6 +105,7 @@ async def look(context: Context, *, passed_over: str | None = None) -> None:
     whose machine is said to be gone; what answers in its place may be anybody's."""
     await observe(context)
     await refuse_foreign_hosts(context, passed_over=passed_over)
+    refuse_another_cluster(context.records.get(API), context.ours)
     await refuse_another_version(context)
     await borrow(context)
     if passed_over is not None:

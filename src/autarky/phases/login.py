@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from autarky import places
-from autarky.decide.belonging import Said
+from autarky.decide.belonging import Ours, Said
 from autarky.decide.records import API, Record, newest
 from autarky.engine.phase import Change, Warn
 from autarky.errors import ApiError, Unreachable, UserError
@@ -97,12 +97,15 @@ async def sign_administrators(host: Host, pki: PkiStore, ca: bytes, life: timede
 
 
 async def ask_the_api(connect: Connect, fetched: Fetched) -> Record | None:
-    """The record as the API behind the host's load balancer has it. Unreachable, ApiError."""
+    """The record as the API behind the host's load balancer has it. Unreachable, ApiError; UserError where it is of
+    another cluster."""
     kube = connect([f"https://{fetched.address}:{ports.NLLB_API}"], ADMINISTRATORS[1])
     try:
-        return await records.of_the_api(kube)
+        record = await records.of_the_api(kube)
     finally:
         await kube.close()
+    records.refuse_another_cluster(record, Ours(fetched.cluster, fingerprint(fetched.ca)))
+    return record
 
 
 async def record_of_the_api(connect: Connect, fetched: Fetched) -> Record:

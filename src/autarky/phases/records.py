@@ -7,8 +7,9 @@ excuses nobody. Which of the records counts is for `decide.records`.
 
 from __future__ import annotations
 
+from autarky.decide.belonging import Ours, refuse_api
 from autarky.decide.records import API, Record, latest
-from autarky.errors import Conflict
+from autarky.errors import Conflict, UserError
 from autarky.phases import belonging
 from autarky.phases.context import Context
 from autarky.ports import Kube
@@ -19,6 +20,13 @@ from autarky.render.values import SYSTEM
 async def of_the_api(kube: Kube) -> Record | None:
     """None where the API has none, or it cannot be read. Unreachable, ApiError."""
     return cluster_record.read_config_map(await kube.get("v1", "ConfigMap", cluster_record.CONFIG_MAP, SYSTEM))
+
+
+def refuse_another_cluster(record: Record | None, ours: Ours) -> None:
+    """UserError where the API's record is that of a cluster with another CA than ours."""
+    refused = None if record is None else refuse_api(record.ca, ours)
+    if refused is not None:
+        raise UserError(f"the API {refused.seen}", fix=refused.go_on)
 
 
 def refuse_old_file(context: Context) -> None:

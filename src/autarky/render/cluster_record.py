@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 from autarky import places
@@ -61,7 +62,10 @@ def read(content: bytes | None) -> Record | None:
 
 
 def read_config_map(found: Object | None) -> Record | None:
-    return read(str(((found or {}).get("data") or {}).get(FILE_KEY, "")).encode())
+    """None where there is no record, or it cannot be read."""
+    data = (found or {}).get("data") or {}
+    record = read(str(data.get(FILE_KEY, "")).encode())
+    return None if record is None else replace(record, ca=str(data.get(CA_KEY, "")))
 
 
 def config_map(record: bytes, ca: str | None) -> Object:

@@ -21,7 +21,7 @@ from autarky.payload import load_release
 from autarky.phases.context import Context
 from autarky.phases.teardown import doomed
 from autarky.pki import PkiStore
-from autarky.places import NODE_MARKER
+from autarky.places import NODE_MARKER, cluster_dir
 from autarky.render.certificates import certificate_specs
 from autarky.workflows.down import phases
 from fakes.clusters import a_cluster
@@ -60,10 +60,29 @@ def test_without_a_terminal_it_wants_yes(file, capsys, monkeypatch):
             assert "fix: say --yes" in said
 
 
-def test_on_a_terminal_it_asks(file):
-    status, out, err = answered(file, "n")
+@pytest.fixture
+def kept():
+    """What this machine knows of the cluster."""
+    path = cluster_dir("gone") / "cluster.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    return path
+
+
+@pytest.mark.parametrize("answer", ["n", "", "yesterday\nn"])
+def test_on_a_terminal_it_asks_and_takes_nothing_away_unless_the_answer_is_yes(file, kept, answer):
+    status, out, err = answered(file, answer)
     assert (status, out) == (130, "")
     assert "Take the cluster gone away?" in err
+    assert f"delete {kept.parent}" in err
+    assert kept.exists()
+
+
+def test_with_y_for_an_answer_it_goes_on(file, kept):
+    status, out, err = answered(file, "y")
+    assert (status, out) == (0, "cluster gone is gone\n"), err
+    assert "Take the cluster gone away?" in err
+    assert not kept.parent.exists()
 
 
 def test_a_dry_run_does_not_ask(file, capsys):

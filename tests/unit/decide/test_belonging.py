@@ -7,7 +7,7 @@ import json
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from autarky.decide.belonging import Ours, Said, refuse
+from autarky.decide.belonging import Ours, Said, refuse, refuse_api
 
 NAMES = st.sampled_from(["demo", "other"])
 PRINTS = st.sampled_from(["a" * 64, "b" * 64])
@@ -74,3 +74,8 @@ def test_any_beginning_of_a_marker_is_either_whole_or_nothing(length):
     whole = json.dumps({"cluster": "demo", "node": "n1", "founders": ["n1"], "ca": "a" * 64}).encode()
     assert Said.of(whole, None) == Said("demo", "a" * 64, None)
     assert Said.of(whole[:length], None) == Said(None, None, None)
+
+
+@given(st.just("") | PRINTS, OURS)
+def test_an_api_is_refused_when_both_name_a_ca_and_they_differ(said, ours):
+    assert (refuse_api(said, ours) is not None) == bool(said and ours.ca and said != ours.ca)

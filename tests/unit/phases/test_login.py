@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from autarky import places
+from autarky.cli import login as login_command
 from autarky.config import default_cluster, dump, loads
 from autarky.engine.phase import Change, Warn
-from autarky.errors import Conflict, Unreachable, UserError
+from autarky.errors import Conflict, Problems, Unreachable, UserError
+from autarky.model.cluster import Level
 from autarky.payload import default_version, known_versions
 from autarky.phases import login, renewals
+from autarky.phases.check_file import CheckFile, CheckFileAgain
 from autarky.phases.finish import WriteKubeconfig
 from autarky.phases.hosts import CheckHosts
 from autarky.phases.members import nodes_of
@@ -185,6 +189,52 @@ async def test_the_api_has_the_record_and_the_fingerprint_too(first):
     assert cluster_record.read(found["data"][cluster_record.FILE_KEY].encode()) is not None
 
 
+async def of_another_ca(context):
+    """The API has the record of a cluster of the same name, whose CA is another one."""
+    await leave_files(context)
+    found = record_object(context)
+    context.kube().put({**found, "data": {**found["data"], cluster_record.CA_KEY: "0" * 64}})
+    return f"keeps the record of another cluster: its CA is {'0' * 16}, ours {context.ours.ca[:16]}"
+
+
+async def test_an_api_whose_record_names_another_ca_is_refused_before_anything_is_written(first):
+    seen = await of_another_ca(first)
+    hosts = {name: dict(host.files) for name, host in first.machines.hosts.items()}
+    before = contents(first)
+    for phase in (CheckFile(), CheckHosts()):
+        with pytest.raises(UserError, match=seen):
+            await phase.plan(first)
+    assert {name: host.files for name, host in first.machines.hosts.items()} == hosts
+    assert contents(first) == before
+
+
+async def test_an_api_that_answers_late_and_whose_record_names_another_ca_is_refused_as_well(first):
+    seen = await of_another_ca(first)
+    first.kube().set_outage("it starts")
+    await CheckHosts().plan(first)
+    first.kube().set_outage(None)
+    with pytest.raises(UserError, match=seen):
+        await CheckFileAgain().plan(first)
+
+
+async def test_login_believes_no_api_whose_record_names_another_ca(first):
+    seen = await of_another_ca(first)
+    host = first.machines.hosts["n1"]
+    fetched = await login.fetch(host)
+    with pytest.raises(UserError, match=seen):
+        await login.record_of_the_api(lambda _servers, _certificate: first.kube(), fetched)
+    with pytest.raises(UserError, match=seen):
+        await login.CompareRecord("n1", fetched, pytest.fail).plan(first)
+
+
+async def test_the_record_of_an_older_release_names_no_ca_and_is_believed(first):
+    await leave_files(first)
+    found = record_object(first)
+    data = {key: value for key, value in found["data"].items() if key != cluster_record.CA_KEY}
+    first.kube().put({**found, "data": data})
+    await CheckHosts().plan(first)
+
+
 async def test_a_node_that_was_removed_is_not_in_the_record_any_more(first, notes):
     await leave_files(first)
     first.machines.hosts["n2"].files[places.CLUSTER_RECORD] = (b"old", 0o600)
@@ -291,3 +341,40 @@ async def test_a_state_directory_with_another_cluster_of_that_name_is_left_alone
     with pytest.raises(UserError, match="another cluster demo"):
         await login.refuse_another_ca(other, fetched)
     await login.refuse_another_ca(first.pki, fetched)
+
+
+# --- login -f FILE ----------------------------------------------------------------------------------------------
+
+
+async def test_of_a_file_the_first_control_node_that_can_sign_is_asked(first):
+    await leave_files(first)
+    hosts = first.machines.hosts
+    assert (await login_command._first(first))[0] is hosts["n1"]
+    del hosts["n1"].files[f"{places.PKI}/ca.key"]
+    del hosts["n2"]
+    host, fetched = await login_command._first(first)
+    assert host is hosts["n3"]
+    assert (fetched.cluster, fetched.record.file["metadata"]["name"]) == ("demo", "demo")
+
+
+async def test_a_worker_of_the_file_is_not_believed_whatever_it_has(first):
+    await leave_files(first)
+    hosts = first.machines.hosts
+    hosts["n4"].files |= hosts["n1"].files
+    for name in ("n1", "n2"):
+        del hosts[name].files[f"{places.PKI}/ca.key"]
+    del hosts["n3"]
+    with pytest.raises(Problems, match="no host of the cluster demo could be asked") as told:
+        await login_command._first(first)
+    said = [str(problem) for problem in told.value.problems]
+    assert len(said) == 3
+    assert "host n1 holds no CA key" in said[0]
+    assert "the machine of node n3 (lab:n3) does not run" in said[2]
+
+
+def test_a_file_that_is_not_what_was_applied_last_is_named(capsys):
+    path = Path("mine.yaml")
+    login_command._compare(THREE, replace(THREE, ssh_config="/home/anna/.ssh/config"), path)
+    assert capsys.readouterr() == ("", ""), "where ssh has its configuration is of one machine only"
+    login_command._compare(replace(THREE, self_hosted=Level.API_SERVER), replace(THREE, self_hosted=Level.ETCD), path)
+    assert "mine.yaml is not what was applied last" in capsys.readouterr().err

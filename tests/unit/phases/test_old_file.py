@@ -47,8 +47,8 @@ def record(file, number, cluster=FOUR):
     )
 
 
-def put_record(kube, found):
-    kube.put(cluster_record.config_map(cluster_record.written(found), "ca"))
+def put_record(context, found):
+    context.kube().put(cluster_record.config_map(cluster_record.written(found), context.ours.ca))
 
 
 def put_node(kube, name, address):
@@ -138,7 +138,7 @@ def test_the_file_is_compared_again_before_the_first_object_is_applied():
 async def test_an_old_file_is_refused_by_an_api_that_answers_later_with_the_inventory_as_it_was(context, kube):
     kube.put(access.inventory(FOUR))
     put_node(kube, "n4", "192.0.2.14")
-    put_record(kube, record(NEW, 2))
+    put_record(context, record(NEW, 2))
     await CheckFile().plan(context)
     assert await CheckFileAgain().plan(context) == []
     kube.unhealthy = None
@@ -165,7 +165,7 @@ async def test_nodes_that_an_api_that_answers_later_has_are_not_gone_on_without(
 
 async def test_an_api_that_answers_later_with_what_was_known_is_gone_on_with(context, kube, notes):
     await WriteKubeconfig().run(context, notes)
-    put_record(kube, record(OLD, 1, THREE))
+    put_record(context, record(OLD, 1, THREE))
     for node in THREE.nodes:
         put_node(kube, node.name, node.address)
     await CheckFile().plan(context)
@@ -184,7 +184,7 @@ async def test_a_node_that_was_lost_from_the_inventory_gets_back_into_it_by_the_
     kube.unhealthy = None
     kube.put(access.inventory(THREE))
     put_node(kube, "n4", "192.0.2.11")
-    put_record(kube, record(OLD, 1, FOUR))
+    put_record(context, record(OLD, 1, FOUR))
     [kept] = await told(context)
     assert "autarky node remove n4" in kept.live
     assert "192.0.2.14" in access.inventory(context.inputs().cluster)["data"]["n4"]
