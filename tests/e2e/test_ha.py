@@ -34,18 +34,22 @@ from ha import (
 )
 from harness import AGNHOST, TestCluster, kill_at
 from intruder import (
+    CONTROL_KEYS,
     FACT,
+    LEAVES,
     PUBLIC_IP,
     REFUSED,
     TUNNEL,
     Attempt,
     Worker,
     ask_for_certificates,
+    ask_in_its_own_name,
     everything_else,
     foreign,
     on_node,
     orders,
     static_pod,
+    what_runs,
 )
 from labels import (
     WISH,
@@ -210,20 +214,27 @@ def test_the_token_of_a_workers_pod_network_makes_no_control_node_of_it(cluster:
     assert both["both"].status == 403, both
     assert "autarky-" in both["both"].said or "flannel writes" in both["both"].said
     time.sleep(5)
-    assert worker.keys_of_the_control_plane() == []
+    assert worker.keys_of_the_control_plane() == set()
     assert is_worker(cluster, WORKER)
+
+
+def test_what_a_worker_is_searched_for_is_on_every_control_node(cluster: TestCluster) -> None:
+    for node in CONTROL:
+        assert set(CONTROL_KEYS) <= Worker(cluster, node).keys_of_the_control_plane(), node
+        assert {LEAVES, f"{LEAVES}/kube-apiserver/apiserver.key"} <= parts_of_a_control_node(cluster, node)
+    assert parts_of_a_control_node(cluster, WORKER) == set()
 
 
 def test_no_credential_on_a_worker_does_more_than_report_of_it(cluster: TestCluster, show: Show) -> None:
     began = time.monotonic()
     worker = Worker(cluster, WORKER)
     found = worker.collect()
-    names = {one.name.partition("-2")[0] for one in worker.credentials}
+    usable = [one for one in worker.credentials if one.name not in _NOT_THE_APIS]
+    names = {one.name.partition("-2")[0] for one in usable if worker.is_known(one)}
     assert {"kube-flannel", "kube-proxy", "kubelet-client", "bootstrap-kubelet.conf"} <= names, found
     cluster.wait("all members say how they are", lambda: set(member_phases(cluster).values()) == {"Member"})
-    before = _what_must_stay(cluster)
+    before, ran = _what_must_stay(cluster), what_runs(cluster, CONTROL)
     attempts = _what_must_be_refused(cluster)
-    usable = [one for one in worker.credentials if one.name not in _NOT_THE_APIS]
     for credential in usable:
         answers = worker.tries(credential, attempts)
         let_through = {name: one for name, one in answers.items() if one.status not in REFUSED}
@@ -231,9 +242,10 @@ def test_no_credential_on_a_worker_does_more_than_report_of_it(cluster: TestClus
     show(f"{', '.join(one.name for one in usable)}: {len(attempts)} attempts each: {time.monotonic() - began:.0f} s")
     _its_requests_are_not_approved(cluster, worker)
     _its_word_on_itself_changes_nothing(cluster, worker)
-    assert worker.keys_of_the_control_plane() == []
+    assert worker.keys_of_the_control_plane() == set()
     assert _what_must_stay(cluster) == before
     wait_until_healthy(cluster)
+    assert what_runs(cluster, CONTROL) == ran
 
 
 _NOT_THE_APIS = {"ssh_host_ed25519_key", "ssh_host_rsa_key", "ssh_host_ecdsa_key"}
@@ -324,7 +336,7 @@ def _its_word_on_itself_changes_nothing(cluster: TestCluster, worker: Worker) ->
         mirror = f"intruder-{WORKER}"
         cluster.wait("the mirror pod shows", lambda: mirror in cluster.kubectl("get", "pods", *SYSTEM))
         time.sleep(5)
-        assert worker.keys_of_the_control_plane() == []
+        assert worker.keys_of_the_control_plane() == set()
     finally:
         cluster.shell(WORKER, f"rm -f {static}")
         gone = [f"{key}-" for key in says["annotations"]]
@@ -335,11 +347,30 @@ def _its_word_on_itself_changes_nothing(cluster: TestCluster, worker: Worker) ->
 def test_a_worker_whose_machine_was_replaced_joins_anew_under_its_name(cluster: TestCluster) -> None:
     cluster.kubectl("wait", "--for=condition=Ready", f"node/{WORKER}", "--timeout=60s")
     before = _uid(cluster, WORKER)
+    former = cluster.shell(WORKER, f"base64 -w0 {BOOTSTRAP}")
     cluster.autarky("lab", "remove", "--lab", cluster.name, WORKER)
     said = cluster.up().stderr
     assert f"the machine that was {WORKER} before is forgotten" in said
     assert _uid(cluster, WORKER) != before
     wait_until_healthy(cluster)
+    _comes_back_with_its_own_credential_only(cluster, former)
+
+
+BOOTSTRAP = "/etc/kubernetes/bootstrap-kubelet.conf"
+
+
+def _comes_back_with_its_own_credential_only(cluster: TestCluster, former: str) -> None:
+    """What the machine before had for that, which was of the same name, is denied."""
+    worker = Worker(cluster, WORKER)
+    cluster.shell(WORKER, f"mkdir -p /run/former && echo {former} | base64 -d > /run/former/former.conf")
+    for path, expected in (("/run/former/former.conf", "Denied"), (BOOTSTRAP, "Approved")):
+        name = f"asks-{expected.lower()}"
+        answer = ask_in_its_own_name(worker, worker.take(path), name)
+        assert answer.status == 201, answer
+        cluster.wait("it is judged", partial(_judged, cluster, [name]))
+        [csr] = _requests(cluster, [name])
+        assert [one["type"] for one in csr["status"]["conditions"]] == [expected], csr
+        cluster.kubectl("delete", "csr", name)
 
 
 def test_a_worker_is_reported_when_the_file_lacks_it_and_goes_when_it_is_asked_for(cluster: TestCluster) -> None:
