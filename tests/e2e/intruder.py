@@ -21,7 +21,16 @@ WISH = "node-role.kubernetes.io/control-plane"
 PUBLIC_IP = "flannel.alpha.coreos.com/public-ip"
 TUNNEL = "flannel.alpha.coreos.com/backend-data"
 REFUSED = frozenset({401, 403})
-CONTROL_KEYS = ("sa.key", "front-proxy-client.key", "etcd-client.key", "ca.key", "apiserver.key")
+LEAVES = "/var/lib/autarky/leaves"
+CONTROL_KEYS = (
+    *(f"/etc/kubernetes/pki/{name}" for name in ("ca.key", "front-proxy-ca.key", "sa.key", "etcd/ca.key")),
+    *(f"/etc/kubernetes/pki/etcd/{name}" for name in ("server.key", "peer.key")),
+    *(f"{LEAVES}/kube-apiserver/{name}.key" for name in ("apiserver", "kubelet-client")),
+    *(f"{LEAVES}/kube-apiserver/{name}.key" for name in ("front-proxy-client", "etcd-client")),
+    *(f"{LEAVES}/{name}/client.key" for name in ("kube-controller-manager", "kube-scheduler")),
+    "/var/lib/autarky/nllb/etcd-client.pem",
+)
+"""What a control node has, each of them."""
 SEARCHED = "/etc /root /home /opt /usr/local /var/lib/autarky /var/lib/kubelet /var/lib/cni /var/lib/etcd /run /tmp"
 """Where somebody who looks for credentials looks on the disk of a node."""
 PASSING: Mapping[str, Mapping[str, str]] = {
@@ -83,10 +92,10 @@ class Worker:
         """Find every credential; the files that have one in them."""
         grep = f"grep -rIlE --exclude-dir=containerd --exclude-dir=intruder '{_TELLTALE}' {SEARCHED} 2>/dev/null"
         found = sorted(self.cluster.shell(self.name, f"{grep} || true").split())
-        self.credentials = [self._credential(path) for path in found]
+        self.credentials = [self.take(path) for path in found]
         return found
 
-    def _credential(self, path: str) -> Credential:
+    def take(self, path: str) -> Credential:
         if path.endswith("/token"):
             account = self.cluster.shell(self.name, f"cut -d. -f2 {path} | tr _- /+ | base64 -d 2>/dev/null || true")
             named = re.search(r'"serviceaccount":\{"name":"([^"]+)"', account)
@@ -124,9 +133,33 @@ class Worker:
         assert answers.keys() == {one.name for one in attempts}, said
         return answers
 
-    def keys_of_the_control_plane(self) -> list[str]:
-        names = " -o ".join(f"-name {name}" for name in CONTROL_KEYS)
-        return self.cluster.shell(self.name, f"find /etc/kubernetes /var/lib/autarky /run/autarky {names}").split()
+    def is_known(self, credential: Credential) -> bool:
+        """Whether the API server takes it for somebody: of one that it does not know all is refused anyway."""
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        who = Attempt("who", "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body)
+        return self.tries(credential, [who])["who"].status == 201
+
+    def keys_of_the_control_plane(self) -> set[str]:
+        """Every key in its directories, whatever it is called, and whatever else is in that of the leaves. (The
+        kubelet's own is elsewhere.)"""
+        found = f"-name '*.key' -o -name '*etcd-client*' -o -path '{LEAVES}*'"
+        return set(self.cluster.shell(self.name, f"find /etc/kubernetes /var/lib/autarky /run/autarky {found}").split())
+
+
+def what_runs(cluster: TestCluster, nodes: Sequence[str]) -> dict[str, list[str]]:
+    """Every container of the system as node, pod and how often it has begun, and what CRI runs on the nodes."""
+    pods = json.loads(cluster.kubectl("get", "pods", "-n", "kube-system", "-o", "json"))["items"]
+    started = [
+        f"{pod['spec']['nodeName']} {pod['metadata']['name']} {pod['metadata']['uid']} {one['name']}"
+        f" {one['restartCount']} {one.get('containerID')}"
+        for pod in pods
+        for one in pod["status"].get("containerStatuses", [])
+    ]
+    running = {node: sorted(cluster.shell(node, _TASKS).split("\n")) for node in nodes}
+    return {"started": sorted(started), **running}
+
+
+_TASKS = "/var/lib/autarky/bin/ctr -n k8s.io tasks ls -q"
 
 
 def on_node(node: str, what: str, metadata: Mapping[str, Any]) -> list[Attempt]:
@@ -316,6 +349,46 @@ def static_pod() -> dict[str, Any]:
     return {**pod, "metadata": {**pod["metadata"], "namespace": "kube-system", "labels": labels}}
 
 
+def ask_in_its_own_name(worker: Worker, credential: Credential, name: str) -> Answer:
+    """For what a kubelet comes back with when its certificate has expired."""
+    subject = f"/O=system:nodes/CN=system:node:{worker.name}"
+    body = _request(
+        name, _signing_request(worker, subject), "kubernetes.io/kube-apiserver-client-kubelet", "client auth"
+    )
+    return worker.tries(credential, [Attempt(name, "POST", _CSRS, body)])[name]
+
+
+def _signing_request(worker: Worker, subject: str) -> str:
+    return worker.cluster.shell(
+        worker.name,
+        "openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout /dev/null"
+        f" -subj '{subject}' 2>/dev/null | base64 -w0",
+    ).strip()
+
+
+def _with_two_readings(worker: Worker, name: str) -> Attempt:
+    """One that a careless judge reads in the worker's own name, and who signs it in the neighbour's: Go passes over a
+    block that does not begin a line."""
+    own, foreign = (
+        base64.b64decode(_signing_request(worker, f"/O=system:nodes/CN=system:node:{node}"))
+        for node in (worker.name, "n1")
+    )
+    made = base64.b64encode(b"x" + own + foreign).decode()
+    return Attempt(
+        name, "POST", _CSRS, _request(name, made, "kubernetes.io/kube-apiserver-client-kubelet", "client auth")
+    )
+
+
+def _request(name: str, made: str, signer: str, usage: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": name},
+        "spec": {"request": made, "signerName": signer, "usages": ["digital signature", usage]},
+    }
+
+
+_CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 _REQUESTS = (
     ("kubernetes.io/kube-apiserver-client-kubelet", "/O=system:nodes/CN=system:node:n1", "client auth"),
     ("kubernetes.io/kube-apiserver-client-kubelet", "/O=system:masters/CN=intruder", "client auth"),
@@ -327,35 +400,30 @@ _REQUESTS = (
 
 def ask_for_certificates(worker: Worker, credential: Credential) -> list[str]:
     """Ask for what is somebody else's; the names of the requests that the API took."""
-    own = f"/O=system:nodes/CN=system:node:{worker.name}"
-    made = worker.cluster.shell(
-        worker.name,
-        "\n".join(
-            "openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout /dev/null"
-            f" -subj '{subject}' 2>/dev/null | base64 -w0; echo"
-            for subject in (*(subject for _, subject, _ in _REQUESTS), own)
-        ),
-    ).split()
-    # For whoever judges it in its own name, and for whoever signs it in the neighbour's: one passes over the first.
-    made[-1] = base64.b64encode(b"x" + base64.b64decode(made[-1]) + base64.b64decode(made[0])).decode()
     attempts = []
-    for number, (signer, _, usage) in enumerate((*_REQUESTS, _REQUESTS[0])):
-        spec = {"request": made[number], "signerName": signer, "usages": ["digital signature", usage]}
-        body = {
-            "apiVersion": "certificates.k8s.io/v1",
-            "kind": "CertificateSigningRequest",
-            "metadata": {"name": f"intruder-{number}"},
-            "spec": spec,
-        }
-        attempts.append(
-            Attempt(f"intruder-{number}", "POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests", body)
-        )
+    for number, (signer, subject, usage) in enumerate(_REQUESTS):
+        name = f"intruder-{number}"
+        body = _request(name, _signing_request(worker, subject), signer, usage)
+        attempts.append(Attempt(name, "POST", _CSRS, body))
+    attempts.append(_with_two_readings(worker, "intruder-two"))
     answers = worker.tries(credential, attempts)
     approve = {"status": {"conditions": [{"type": "Approved", "status": "True", "reason": "x", "message": "x"}]}}
-    path = "/apis/certificates.k8s.io/v1/certificatesigningrequests/intruder-0"
-    approving = [Attempt(kind, "PATCH", f"{path}/{kind}", approve) for kind in ("approval", "status")]
-    assert {one.status for one in worker.tries(credential, approving).values()} <= REFUSED
+    own = [Attempt(kind, "PATCH", f"{_CSRS}/intruder-0/{kind}", approve) for kind in ("approval", "status")]
+    assert {one.status for one in worker.tries(credential, own).values()} <= REFUSED
     taken = [name for name, answer in answers.items() if answer.status == 201]
     assert all(answer.status in (201, *REFUSED) for answer in answers.values()), answers
     assert taken, f"{credential.name} may ask for nothing: {answers}"
     return taken
+
+
+def are_judged(cluster: TestCluster, names: list[str]) -> bool:
+    """Those of kubelets that the API took: of one node in another's name it takes none. Those of other signers nobody
+    approves."""
+    signers = {"kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"}
+    ours = [csr for csr in requests_named(cluster, names) if csr["spec"]["signerName"] in signers]
+    return all(csr["status"].get("conditions") for csr in ours)
+
+
+def requests_named(cluster: TestCluster, names: list[str]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(cluster.kubectl("get", "csr", "-o", "json"))["items"]
+    return [csr for csr in found if csr["metadata"]["name"] in names]

@@ -71,7 +71,8 @@ def parts_of_a_control_node(cluster: TestCluster, node: str) -> set[str]:
     """What of one lies on the node's disk."""
     script = (
         "for p in /var/lib/autarky/standby/*/current /etc/kubernetes/pki/*.key /etc/kubernetes/pki/etcd/*"
-        " /var/lib/autarky/nllb/etcd-* /var/lib/autarky/state/control-node.json /etc/kubernetes/manifests/*; do"
+        " /var/lib/autarky/nllb/etcd-* /var/lib/autarky/leaves /var/lib/autarky/leaves/*/*"
+        " /var/lib/autarky/state/control-node.json /var/lib/autarky/state/leaves.json /etc/kubernetes/manifests/*; do"
         ' [ -e "$p" ] || continue; case $p in */node-load-balancer-*) ;; *) echo "$p" ;; esac; done'
     )
     return set(cluster.shell(node, script).split())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from ha import (
@@ -27,6 +28,7 @@ from ha import (
     wait_until_healthy,
 )
 from harness import Show, TestCluster, kill_at
+from intruder import Worker, are_judged, ask_in_its_own_name, requests_named
 from labels import (
     WISH,
     all_vote,
@@ -160,11 +162,33 @@ def test_a_workers_agent_that_stands_still_is_ended_by_its_kubelet(cluster: Test
 def test_a_worker_whose_machine_was_replaced_joins_anew_under_its_name(cluster: TestCluster) -> None:
     cluster.kubectl("wait", "--for=condition=Ready", f"node/{WORKER}", "--timeout=60s")
     before = _uid(cluster, WORKER)
+    former = cluster.shell(WORKER, f"base64 -w0 {BOOTSTRAP}")
     cluster.autarky("lab", "remove", "--lab", cluster.name, WORKER)
     said = cluster.up().stderr
     assert f"the machine that was {WORKER} before is forgotten" in said
     assert _uid(cluster, WORKER) != before
     wait_until_healthy(cluster)
+    _comes_back_with_its_own_credential_only(cluster, former)
+
+
+BOOTSTRAP = "/etc/kubernetes/bootstrap-kubelet.conf"
+
+
+BOOTSTRAP = "/etc/kubernetes/bootstrap-kubelet.conf"
+
+
+def _comes_back_with_its_own_credential_only(cluster: TestCluster, former: str) -> None:
+    """What the machine before had for that, which was of the same name, is denied."""
+    worker = Worker(cluster, WORKER)
+    cluster.shell(WORKER, f"mkdir -p /run/former && echo {former} | base64 -d > /run/former/former.conf")
+    for path, expected in (("/run/former/former.conf", "Denied"), (BOOTSTRAP, "Approved")):
+        name = f"asks-{expected.lower()}"
+        answer = ask_in_its_own_name(worker, worker.take(path), name)
+        assert answer.status == 201, answer
+        cluster.wait("it is judged", partial(are_judged, cluster, [name]))
+        [csr] = requests_named(cluster, [name])
+        assert [one["type"] for one in csr["status"]["conditions"]] == [expected], csr
+        cluster.kubectl("delete", "csr", name)
 
 
 def test_a_worker_is_reported_when_the_file_lacks_it_and_goes_when_it_is_asked_for(cluster: TestCluster) -> None:

@@ -49,7 +49,7 @@ class StartJoining:
         return [Change(sentence) for each in differences.values() for sentence in each]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        await renewals.refuse_former(context)
+        await renewals.refuse_former(context, progress)
         await ApplyParts(access_part).run(context, progress)
         await for_each(_joining(context), lambda node: start_joining(context, node))
 

@@ -34,7 +34,7 @@ class ApplyObjects:
         return [*await _all(context).plan(context), *former]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        await renewals.refuse_former(context)
+        await renewals.refuse_former(context, progress)
         async with judging(context, context.present(context.cluster.nodes), progress):
             await _all(context).run(context, progress)
             for name in await _former(context):

@@ -15,12 +15,13 @@ from contextlib import suppress
 
 from autarky.decide.approval import NO_CREDENTIAL
 from autarky.duties.certificates import read_renewals
+from autarky.engine.deadline import poll_until
 from autarky.errors import Conflict
 from autarky.model.cluster import Node
 from autarky.model.fingerprint import fingerprint
 from autarky.phases import signing
 from autarky.phases.context import Context
-from autarky.ports import Host, Kube
+from autarky.ports import Host, Kube, Progress
 from autarky.render import access
 from autarky.render import node as render_node
 from autarky.render.certificates import renewal_certificate
@@ -28,13 +29,19 @@ from autarky.render.kubeconfig import embedded_certificate
 from autarky.render.values import SYSTEM
 
 
-async def refuse_former(context: Context) -> None:
+async def refuse_former(context: Context, progress: Progress) -> None:
     """Before the inventory names them: nodes that it does not have yet come back with nothing."""
-    live = await context.kube().get("v1", "ConfigMap", access.INVENTORY, SYSTEM)
-    known = (live or {}).get("data") or {}
-    new = [node.name for node in context.whole.nodes if node.name not in known]
-    if new:
-        await _note(context.kube(), dict.fromkeys(new, NO_CREDENTIAL))
+
+    async def attempt() -> None:
+        live = await context.kube().get("v1", "ConfigMap", access.INVENTORY, SYSTEM)
+        known = (live or {}).get("data") or {}
+        new = [node.name for node in context.whole.nodes if node.name not in known]
+        if new:
+            await _note(context.kube(), dict.fromkeys(new, NO_CREDENTIAL))
+
+    # An API server that has just started has no namespaces yet.
+    what = "what new nodes may come back with is noted"
+    await poll_until(what, attempt, timeout=60, progress=progress, clock=context.clock)
 
 
 async def due(context: Context, node: Node) -> str | None:

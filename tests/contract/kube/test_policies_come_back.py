@@ -1,4 +1,5 @@
-"""The operator puts back every policy that was deleted, by its own rights, which read nothing that they need not."""
+"""The operator by its own rights: it puts back every policy that was deleted, and reads what it watches, and nothing
+that it need not."""
 
 from __future__ import annotations
 
@@ -8,12 +9,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from autarky.agents.operator.guards import RESTORED, Guards
-from autarky.agents.operator.view import View
+from autarky.agents.operator.view import View, current
 from autarky.clock import SystemClock
 from autarky.errors import ApiError
 from autarky.kube import KubeClient
 from autarky.ports import Object
-from autarky.render import access, guards, operator, reserved, tenants
+from autarky.render import access, crds, etcd_members, guards, operator, reserved, tenants
 from autarky.render.policies import BINDING, OPERATOR_USER, POLICY
 from contract.acting import acting, is_refused, until
 from contract.servers import Server
@@ -82,3 +83,21 @@ async def test_what_the_operator_needs_for_it_reads_no_config_map(admin: KubeCli
     assert await is_refused(as_operator.get("v1", "ConfigMap", "x", "default"))
     assert await is_refused(as_operator.list("v1", "ConfigMap", namespace="default"))
     assert await is_refused(as_operator.list("v1", "ConfigMap"))
+
+
+async def test_the_operator_may_list_and_watch_every_one_of_its_sources(
+    admin: KubeClient, as_operator: KubeClient
+) -> None:
+    for definition in (crds.control_plane_crd(), etcd_members.crd()):
+        await admin.apply(definition, manager="test")
+    view = View(as_operator, SystemClock(), lambda: None)
+    watching = asyncio.create_task(view.run())
+
+    async def all_are_current() -> bool:
+        return current(view.sources)
+
+    try:
+        await until("every source is current", all_are_current)
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)

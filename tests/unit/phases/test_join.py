@@ -9,6 +9,7 @@ import json
 import pytest
 from cryptography import x509
 
+from autarky.errors import ApiError
 from autarky.model.fingerprint import fingerprint
 from autarky.phases import forget
 from autarky.phases.admit import JUDGE_SECONDS, judging
@@ -18,6 +19,7 @@ from autarky.render import access
 from autarky.render import node as render_node
 from autarky.render.kubeconfig import bootstrap_kubeconfig, bootstrap_token, embedded_certificate
 from fakes.clusters import a_cluster
+from fakes.kube import FakeKube
 from unit.phases.test_admit import joining, verdict
 
 CLUSTER = a_cluster(controls=1, workers=1)
@@ -149,6 +151,25 @@ async def test_a_name_is_good_for_no_credential_before_the_inventory_has_it_and_
     assert held_by(context.host(WORKER)) != first
     assert await noted(context) == {"n1": founders, "n2": held_by(context.host(WORKER))}
     assert not [sentence for sentence in await plan(JoinNodes(), context) if "expired" in sentence]
+
+
+class Young(FakeKube):
+    """An API server that has just started: the namespace of the system comes a moment later."""
+
+    refusals = 3
+
+    async def create(self, obj):
+        if obj["kind"] == "ConfigMap" and self.refusals:
+            self.refusals -= 1
+            raise ApiError(404, "NotFound", 'namespaces "kube-system" not found')
+        return await super().create(obj)
+
+
+@pytest.mark.looptime
+async def test_an_api_server_that_has_just_started_is_waited_for(make_context, notes):
+    context = make_context(CLUSTER, kube=Young())
+    await StartJoining().run(context, notes)
+    assert await noted(context) == {"n1": "", "n2": ""}
 
 
 async def test_the_credential_of_an_earlier_release_is_kept_and_noted(make_context, notes, admitted):
