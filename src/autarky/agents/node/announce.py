@@ -66,6 +66,7 @@ class Announcer:
                 await self.clock.sleep(RETRY_SECONDS)
                 self.changed.set()
 
+    @bounded
     async def _done(self, telling: Callable[[], Awaitable[None]]) -> bool:
         """One of them may be refused by itself (an annotation by a policy, say), and must not hold up the other."""
         try:
@@ -75,7 +76,6 @@ class Announcer:
             return False
         return True
 
-    @bounded
     async def _announce(self) -> None:
         node = self.api.own_node
         if node is None or self._wanted is None:
@@ -84,7 +84,6 @@ class Announcer:
             patch = {"metadata": {"annotations": {ANNOTATION: self._wanted}}}
             await self.kube.patch("v1", "Node", self.node, patch)
 
-    @bounded
     async def _tell_events(self) -> None:
         node = self.api.own_node
         while node is not None and (one := self.untold.first) is not None:
