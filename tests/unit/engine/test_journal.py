@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autarky.engine.journal import Entry, Journal, stopped_in
@@ -48,6 +48,7 @@ def test_each_entry_is_one_line_of_json_whatever_its_text(tmp_path):
     assert len(journal.path.read_text().splitlines()) == 1
 
 
+@settings(deadline=None)  # it waits for the disk
 @given(cut=st.integers(0, 10_000), times=st.integers(1, 3))
 def test_a_line_torn_anywhere_costs_that_line_only(cut, times):
     written = [BEGUN, PREPARE, PREPARED, PIVOT]
