@@ -31,11 +31,11 @@ def turns_of_the_parked_agent(cluster: TestCluster) -> frozenset[str]:
     return frozenset(cluster.shell("n1", f"cat {_AGENT_LOG} | grep 'acts on the node now' || true").splitlines())
 
 
-def parked_agent_is_a_copy(cluster: TestCluster) -> bool:
+def parked_agent_is_a_copy(cluster: TestCluster, node: str = "n1") -> bool:
     """One stands alone, of a checkpoint; before that the next replaces it at any moment, and its log goes with it."""
     manifests = "/etc/kubernetes/manifests/node-agent-standby-*.json"
-    found = cluster.shell("n1", f'cat {manifests} | grep -c \'"name": "node-agent-standby\' || true').strip()
-    return found == "1" and "autarky.dev/revision" in cluster.shell("n1", f"cat {manifests}")
+    found = cluster.shell(node, f'cat {manifests} | grep -c \'"name": "node-agent-standby\' || true').strip()
+    return found == "1" and "autarky.dev/revision" in cluster.shell(node, f"cat {manifests}")
 
 
 def happened(cluster: TestCluster, reason: str) -> str:

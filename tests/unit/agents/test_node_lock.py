@@ -69,7 +69,11 @@ def acts(process: subprocess.Popen[str]) -> bool:
 
 def child_of(process: subprocess.Popen[str]) -> int:
     """The first process of the namespace, as it is called outside of it."""
-    (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    deadline = time.monotonic() + 60
+    while not (children := Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()):
+        assert time.monotonic() < deadline, "it has not begun"
+        time.sleep(0.02)
+    (child,) = children
     return int(child)
 
 

@@ -133,7 +133,7 @@ def test_only_the_credential_that_was_given_last_is_good_for_a_node_that_got_the
 
 
 def test_what_is_noted_of_lasting_credentials_is_asked_of_nothing_else():
-    for request in (joining("n1"), joining("n1", requestor="system:node:n1", token_node=None), serving("n1")):
+    for request in (joining("n1"), renewing("n1"), serving("n1")):
         assert judge(replace(request, credential="bb"), INVENTORY, {"n1": ""}).verdict is Verdict.APPROVE
 
 
