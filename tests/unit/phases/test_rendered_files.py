@@ -23,7 +23,7 @@ from autarky.phases.prepare import PrepareHosts
 from autarky.phases.start import StartControlPlane
 from autarky.pki import PkiStore
 from autarky.pki.issue import alternative_names
-from autarky.render import etcd
+from autarky.render import crds, etcd
 from autarky.render import node as render_node
 from autarky.render.certificates import authorities, certificate_specs
 from fakes.clusters import a_cluster
@@ -194,6 +194,19 @@ async def test_a_live_cluster_is_rendered_with_its_own_keys_and_addresses(make_c
     inputs = await render._live_inputs(context)
     assert inputs.cluster.nodes[0].address == "192.0.2.11"
     assert {name: inputs.credentials[name] for name in context.pki.files()} == context.pki.files()
+
+
+async def test_the_edits_of_a_live_clusters_control_plane_are_rendered(make_context, tmp_path):
+    kube = FakeKube()
+    context = make_context(kube=kube)
+    kube.put(crds.control_plane_crd())
+    plane = crds.control_plane(context.cluster)
+    live = kube.put(applied.with_record(plane, plane))
+    kube.put({**live, "spec": {**plane["spec"], "componentArguments": {"kube-scheduler": {"v": "7"}}}})
+    inputs = await render._live_inputs(context)
+    render_files.write_all(inputs, tmp_path / "out", in_file=context.in_file)
+    [file] = (tmp_path / "out/manifests").glob("*-kube-scheduler.yaml")
+    assert "- --v=7\n" in file.read_text()
 
 
 async def test_a_cluster_whose_keys_are_not_here_is_not_rendered_as_if_it_were_there(make_context, tmp_path):
