@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 from harness import AGNHOST, COMMAND, STATE, TestCluster, environment, kill_when
+from slots import parked_agent_is_a_copy
 
 from autarky.kube import KubeClient
 from autarky.lab.network import short_hash
@@ -126,6 +127,8 @@ def test_another_version_in_the_file_is_refused_with_nothing_changed_whether_the
 ) -> None:
     other = TestCluster(cluster.name, {**cluster.spec, "kubernetesVersion": "1.37.1"})
     kept = (cluster.directory / "cluster.json").read_bytes()
+    # Until then the agent replaces its manifest at some moment.
+    cluster.wait("the parked agent is a copy of the hosted one", lambda: parked_agent_is_a_copy(cluster), seconds=240)
     before = {host: on_disk(cluster, host) for host in ("n1", "n2")}
     by_the_api = other.up(check=False)
     cluster.shell("n1", CUT)
@@ -149,10 +152,13 @@ CUT = (
 def on_disk(cluster: TestCluster, host: str) -> str:
     """What `up` puts on a host, and where the links lead."""
     files = "/var/lib/autarky/state/node.json /var/lib/kubelet/config.json /etc/systemd/system/*.service"
-    return cluster.shell(
+    found = cluster.shell(
         host,
         f"sha256sum {files}; readlink /var/lib/autarky/bin/*; ls -l /var/lib/autarky/store /etc/kubernetes/manifests",
     )
+    for seen in ("state/node.json", "system/kubelet.service", "node-load-balancer"):
+        assert seen in found, found
+    return found
 
 
 def test_changed_kubelet_settings_are_applied_with_no_container_restarted_and_no_request_failed(
@@ -196,7 +202,9 @@ spec:
 def containers(cluster: TestCluster, host: str) -> str:
     """The processes that run in containers, with when they were started."""
     pids = "$(/var/lib/autarky/bin/ctr -n k8s.io tasks ls | awk 'NR > 1 { print $2 }')"
-    return cluster.shell(host, f"ps -o pid=,lstart=,comm= -p $(echo {pids} | tr ' ' ,) | sort")
+    found = cluster.shell(host, f"ps -o pid=,lstart=,comm= -p $(echo {pids} | tr ' ' ,) | sort")
+    assert "kube-proxy" in found, found
+    return found
 
 
 def test_a_bad_flag_of_the_kubelet_is_taken_back_and_the_error_has_its_last_words(cluster: TestCluster) -> None:
