@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,6 +72,24 @@ def test_an_argument_in_the_control_plane_reaches_the_workload_beside_the_edit(c
     patch_plane(cluster, componentArguments={"kube-scheduler": None})
     cluster.wait("our own value is back", lambda: "--profiling=false" in command(cluster, SCHEDULER))
     assert "--v=3" in command(cluster, SCHEDULER)
+
+
+def test_a_live_cluster_is_rendered_with_its_own_keys_and_the_edits_of_its_control_plane(
+    cluster: TestCluster, tmp_path: Path
+) -> None:
+    patch_plane(cluster, componentArguments={"kube-scheduler": {"profiling": "true"}})
+    cluster.wait("the argument is there", lambda: "--profiling=true" in command(cluster, SCHEDULER))
+    said = cluster.autarky("render", "--cluster", cluster.name, str(tmp_path / "out")).stdout
+    assert f"files in {tmp_path / 'out'}" in said
+    [file] = (tmp_path / "out/manifests").glob("*-kube-scheduler.yaml")
+    assert "- --profiling=true" in file.read_text()
+    assert "- --profiling=false" not in file.read_text()
+    # Secrets are named by their content: with other keys they would not be there.
+    there = cluster.kubectl("get", "-f", str(file), "-o", "name").split()
+    assert "deployment.apps/kube-scheduler" in there
+    assert any(name.startswith("secret/kube-scheduler-") for name in there)
+    patch_plane(cluster, componentArguments={"kube-scheduler": None})
+    cluster.wait("our own value is back", lambda: "--profiling=false" in command(cluster, SCHEDULER))
 
 
 def test_a_version_in_the_control_plane_is_refused_by_name_and_changes_nothing(cluster: TestCluster) -> None:
