@@ -5,6 +5,7 @@ The lab's own ssh_config stands for the user's. The operator's machine is this o
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import time
@@ -15,6 +16,14 @@ from pathlib import Path
 import pytest
 from harness import COMMAND, STATE, TestCluster, environment
 from machines import Machines
+
+from autarky import places
+from autarky.agents.node.agent import LEVELS
+from autarky.render.agent import COMPONENT as AGENT
+from autarky.render.agent import STANDBY_POD
+from autarky.render.checkpoint import is_checkpoint
+from autarky.render.node import KUBELET_CONFIG
+from autarky.render.pods import REVISION
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -72,14 +81,37 @@ def test_again_it_changes_nothing(cluster: TestCluster) -> None:
 # --- another machine, with a state directory of its own ---------------------------------------------
 
 
-def on_the_machine(machines: Machines) -> str:
-    return machines.shell("n1", "find /etc/kubernetes /var/lib/autarky/state -type f | sort | xargs sha256sum")
+DIRECTORIES = (places.KUBERNETES, places.LEAVES, places.BIN, places.STANDBY, "/etc/systemd/system")
+FILES = (places.NODE_MARKER, places.CLUSTER_RECORD, places.CLUSTER_KEYS, KUBELET_CONFIG)
+"""Of what else lies beside them the node agent writes some anew whenever it likes."""
+
+
+def on_the_machine(machines: Machines) -> list[str]:
+    """What `up` and `down` would change: each file by its content, each link by where it leads. A file that is just
+    being written has a name with a dot before it."""
+    there = " ".join((*DIRECTORIES, *FILES))
+    files = f"find {there} -type f ! -name '.*' -exec sha256sum {{}} + 2>/dev/null"
+    links = f"find {there} -type l ! -name '.*' -printf '%l <- %p\\n' 2>/dev/null"
+    found = sorted(machines.shell("n1", f"{files}; {links}; true").splitlines())
+    lost = [path for path in (*DIRECTORIES, *FILES) if not any(f" {path}" in line for line in found)]
+    assert lost == [], "nothing of it was read"
+    return found
+
+
+def copies_are_made(machines: Machines) -> bool:
+    """Before that, standbys and the parked agent are replaced by copies of what runs, a minute after `up`."""
+    directories = " ".join(f"{places.STANDBY}/{component}/current" for component in (*LEVELS, AGENT))
+    revisions = machines.shell("n1", f"for one in {directories}; do readlink $one || echo; done").split()
+    parked = f"{places.MANIFESTS}/{STANDBY_POD}-*.json"
+    manifests = machines.shell("n1", f"ls {parked} | wc -l; grep -l {REVISION} {parked} | wc -l").split()
+    return len(revisions) == 4 and all(map(is_checkpoint, revisions)) and manifests == ["1", "1"]
 
 
 def test_up_from_a_second_state_directory_is_refused_and_changes_nothing(
     machines: Machines, cluster: TestCluster
 ) -> None:
     shutil.rmtree(SECOND, ignore_errors=True)
+    cluster.wait("the copies are made", lambda: copies_are_made(machines), seconds=240)
     before = on_the_machine(machines)
     refused = second("up", "-f", str(cluster.file), "-o", "plain")
     assert refused.returncode == 2
@@ -122,6 +154,23 @@ def test_after_login_both_administrators_work_and_no_key_of_the_cluster_has_come
     assert came.keys() == {"admin.key", "super-admin.key"}
     assert not set(came.values()) & set(ours.values())
     assert second("status", "-o", "json").returncode == 0
+
+
+def test_login_by_the_file_finds_a_control_node_and_tells_of_a_file_that_was_not_applied(
+    machines: Machines, cluster: TestCluster
+) -> None:
+    shutil.rmtree(SECOND)
+    logged_in = second("login", "-f", str(cluster.file), "-o", "plain")
+    assert logged_in.returncode == 0, logged_in.stderr
+    assert "is not what was applied last" not in logged_in.stderr
+    ended = second("up", "-f", str(cluster.file), "-o", "plain")
+    assert "up: unchanged" in ended.stderr, ended.stderr
+    document, other = json.loads(cluster.file.read_text()), STATE / "t-ssh-other.yaml"
+    other.write_text(json.dumps({**document, "spec": {**document["spec"], "selfHosted": "4"}}))
+    told = second("login", "-f", str(other), "-o", "plain")
+    assert told.returncode == 0, told.stderr
+    assert f"{other} is not what was applied last" in told.stderr
+    assert "up: unchanged" in second("up", "--cluster", cluster.name, "-o", "plain").stderr
 
 
 def keys_below(directory: Path) -> dict[str, str]:
