@@ -156,8 +156,8 @@ def test_an_operator_that_stands_still_is_ended_by_its_kubelet(cluster: TestClus
 
 def test_what_time_is_noted_beside_the_boot_decides_nothing(cluster: TestCluster) -> None:
     """As if the boot had begun long after everything that runs: the time is there for people only. Lab hosts share the
-    machine's clock, which no test sets. That the runtime's word counts, whatever the API shows of a boot before, is held
-    by the agent's rounds in tests/unit/agents/test_agent_rounds.py, and on hosts by the power cuts.
+    machine's clock, which no test sets. That the runtime's word counts, whatever the API shows of a boot before, is
+    held by the agent's rounds in tests/unit/agents/test_agent_rounds.py, and on hosts by the power cuts.
     """
     cluster.shell("n1", "cp /run/autarky/boot /run/autarky/kept && sed -i 's/ .*/ 4102444800.0/' /run/autarky/boot")
     try:
