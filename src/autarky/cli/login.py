@@ -52,15 +52,17 @@ async def _login(name: str | None, file: Path | None, ssh_config: str | None, ou
     async with _control_node(name, wanted, ssh_config) as (host, fetched):
         if wanted is not None and wanted.name != fetched.cluster:
             raise UserError(f"{file} is of the cluster {wanted.name}, its host {host.name} of {fetched.cluster}")
-        found = await _fetch(host, fetched, wanted, ssh_config, output)
+        found, applied = await _fetch(host, fetched, wanted, ssh_config, output)
     if wanted is not None:
-        _compare(wanted, found, file)
+        _compare(wanted, applied, file)
     if output != "json":
         click.echo(_how_to_use(found.name))
 
 
-async def _fetch(host: Host, fetched: Fetched, wanted: Cluster | None, ssh_config: str | None, output: str) -> Cluster:
-    """Into the cluster's directory, under its lock."""
+async def _fetch(
+    host: Host, fetched: Fetched, wanted: Cluster | None, ssh_config: str | None, output: str
+) -> tuple[Cluster, bytes]:
+    """Into the cluster's directory, under its lock: the cluster, and its file as it was applied last."""
     from autarky.cli.wiring import connect
     from autarky.engine.lock import exclusive
     from autarky.phases import login
@@ -89,7 +91,7 @@ async def _fetch(host: Host, fetched: Fetched, wanted: Cluster | None, ssh_confi
         )
     finally:
         await context.close()
-    return context.cluster
+    return context.cluster, context.file_content
 
 
 def _cluster(record: Record, ssh_config: str | None, wanted: Cluster | None) -> Cluster:
@@ -184,14 +186,16 @@ async def _first(context: Context) -> tuple[Host, Fetched]:
     raise Problems(f"no host of the cluster {context.cluster.name} could be asked", problems)
 
 
-def _compare(wanted: Cluster, found: Cluster, file: Path | None) -> None:
+def _compare(wanted: Cluster, applied: bytes, file: Path | None) -> None:
     """Say where the file is not the one that was applied last."""
+    import json
+
     from autarky.config import dump
     from autarky.render.cluster_record import portable
 
-    if portable(dump(wanted)) != portable(dump(found)):
+    if portable(dump(wanted)) != portable(json.loads(applied)):
         click.echo(
-            f"{file} is not what was applied last; see `autarky plan -f {file}`, and {places.cluster_dir(found.name)}"
+            f"{file} is not what was applied last; see `autarky plan -f {file}`, and {places.cluster_dir(wanted.name)}"
             "/cluster.json for that",
             err=True,
         )

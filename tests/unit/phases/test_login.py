@@ -32,6 +32,7 @@ from autarky.render import node as render_node
 from autarky.render.certificates import certificate_specs
 from autarky.render.kubeconfig import bootstrap_token
 from autarky.render.objects import parts
+from autarky.render.values import pretty_json
 from autarky.workflows.login import phases
 from fakes.clusters import a_cluster, facts_of
 from fakes.host import FakeHost
@@ -374,7 +375,9 @@ async def test_a_worker_of_the_file_is_not_believed_whatever_it_has(first):
 
 def test_a_file_that_is_not_what_was_applied_last_is_named(capsys):
     path = Path("mine.yaml")
-    login_command._compare(THREE, replace(THREE, ssh_config="/home/anna/.ssh/config"), path)
+    applied = pretty_json(dump(replace(THREE, ssh_config="/home/anna/.ssh/config")))
+    login_command._compare(THREE, applied, path)
     assert capsys.readouterr() == ("", ""), "where ssh has its configuration is of one machine only"
-    login_command._compare(replace(THREE, self_hosted=Level.API_SERVER), replace(THREE, self_hosted=Level.ETCD), path)
+    assert THREE.self_hosted is not Level.CONTROLLERS
+    login_command._compare(replace(THREE, self_hosted=Level.CONTROLLERS), applied, path)
     assert "mine.yaml is not what was applied last" in capsys.readouterr().err
