@@ -31,7 +31,7 @@ def control_plane(obj: Object) -> str | None:
     for path, good in {
         "version": _matches(VERSION, spec.get("version")),
         "selfHosted": isinstance(spec.get("selfHosted"), str) and spec["selfHosted"] in LEVELS,
-        "componentArguments": _are_arguments(spec.get("componentArguments", {})),
+        "componentArguments": _are_arguments(spec.get("componentArguments") or {}),
         "rollback": _is_rollback(spec.get("rollback", {})),
         "etcd": _is_etcd(spec.get("etcd", {})),
     }.items():

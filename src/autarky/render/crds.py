@@ -80,6 +80,7 @@ def _schema() -> Object:
             },
             "componentArguments": {
                 "type": "object",
+                "default": {},  # for the null that server-side apply leaves where the last argument is taken back
                 "maxProperties": 20,
                 "additionalProperties": arguments,
                 "description": "Extra command-line arguments, by component.",

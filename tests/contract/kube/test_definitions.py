@@ -143,3 +143,16 @@ async def test_a_member_of_etcd_with_a_value_that_means_nothing_is_refused(kube:
     ):
         assert not await refuses(kube, MEMBER, {"status": good}, subresource="status"), good
     assert await refuses(kube, MEMBER, {"spec": {"state": "banana"}})
+
+
+async def test_the_last_argument_of_the_last_component_can_be_taken_back(kube: KubeClient) -> None:
+    """Server-side apply leaves null where everything that one owner had in a map has gone."""
+    await define(kube, control_plane_crd(), "ControlPlane")
+    bare = {**GOOD, "spec": {**GOOD["spec"], "componentArguments": {}}}
+    one = {**GOOD, "spec": {**GOOD["spec"], "componentArguments": {"kubelet": {"v": "4"}}}}
+    for wanted in (one, bare, GOOD, bare, one, GOOD):
+        await kube.apply(wanted, manager="test")
+        live = await kube.get(*PLANE)
+        assert live is not None
+        assert understood.control_plane(live) is None, live["spec"]
+        assert live["spec"]["componentArguments"] == wanted["spec"]["componentArguments"]
