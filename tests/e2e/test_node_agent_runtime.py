@@ -350,6 +350,6 @@ def test_the_agent_costs_little(cluster: TestCluster) -> None:
     cpu = {pid: (second[pid][1] - first[pid][1]) / 20 for pid in second}
     parked, acting = sorted(second, key=lambda pid: second[pid][0])
     assert second[parked][0] <= 15_000
-    assert second[acting][0] <= 60_000
+    assert second[acting][0] <= 64_000
     assert cpu[parked] == 0
     assert cpu[acting] < 0.02, "1 % on a machine that has nothing else to do"
