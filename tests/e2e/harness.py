@@ -184,15 +184,19 @@ def one_node(**spec: Any) -> dict[str, Any]:
     return {"nodes": [{"name": "n1", "host": "lab"}], **spec}
 
 
-def kill_when(argv: Sequence[str], happened: Callable[[], object]) -> int:
-    """Start the command and SIGKILL it when this returns; its status (negative when it was killed)."""
-    process = subprocess.Popen(
+def _begun(argv: Sequence[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
         [*COMMAND, *argv],
         env=environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+
+
+def kill_when(argv: Sequence[str], happened: Callable[[], object]) -> int:
+    """Start the command and SIGKILL it when this returns; its status (negative when it was killed)."""
+    process = _begun(argv)
     try:
         happened()
     finally:
@@ -203,13 +207,7 @@ def kill_when(argv: Sequence[str], happened: Callable[[], object]) -> int:
 
 def kill_at(argv: Sequence[str], seconds: float) -> int:
     """Start the command and SIGKILL it after some seconds; its status (negative when it was killed)."""
-    process = subprocess.Popen(
-        [*COMMAND, *argv],
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    process = _begun(argv)
     try:
         return process.wait(timeout=seconds)
     except subprocess.TimeoutExpired:

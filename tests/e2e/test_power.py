@@ -55,17 +55,6 @@ def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
     return cluster
 
 
-@pytest.fixture
-def show(capsys: pytest.CaptureFixture[str]) -> Show:
-    """Print although nothing failed: times are what the loops are read for."""
-
-    def printed(text: str) -> None:
-        with capsys.disabled():
-            print(f"\n{text}", flush=True)  # noqa: T201
-
-    return printed
-
-
 # --- loops -----------------------------------------------------------------------------------------------
 
 

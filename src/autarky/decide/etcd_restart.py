@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from autarky.decide.restarted import Verdict
+
 STARTS = 3
 """What has ended as often as this is given up: it is started again after 10 s, and then after 20."""
 
@@ -63,13 +65,6 @@ class Seen:
     new: bool
     starts: int
     answers: str
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    well: bool
-    failed: bool
-    missing: str
 
 
 def judge(seen: Seen) -> Verdict:

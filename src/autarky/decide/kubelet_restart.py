@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autarky.decide.restarted import Verdict
+
 MOST_RESTARTS = 3
 """A kubelet that cannot read its settings ends within a second, each time. One end may be something else's doing."""
 
@@ -24,15 +26,6 @@ class Seen:
     healthy: bool | None
     heartbeat: bool
     ready: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """well; failed; or neither, while it is waited for `missing`."""
-
-    well: bool
-    failed: bool
-    missing: str = ""
 
 
 def judge(seen: Seen, *, was_ready: bool) -> Verdict:

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 
 from autarky import places
 from autarky.decide import etcd_restart, removal
-from autarky.decide.etcd_restart import Member, Seen, Verdict
+from autarky.decide.etcd_restart import Member, Seen
+from autarky.decide.restarted import Verdict
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
 from autarky.errors import Refused, TimedOut, UserError
@@ -34,6 +35,7 @@ from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_listed import members_of
 from autarky.phases.etcd_pods import manifest_of, static_pods, wanted_member
 from autarky.phases.kubelets import kubelet_runs
+from autarky.phases.restarted import NotWell, until_well
 from autarky.ports import Host, Object, Progress
 from autarky.render import etcd
 from autarky.render.values import SYSTEM
@@ -45,10 +47,6 @@ END_SECONDS = 35.0
 """After 30 s its kubelet kills it."""
 PATIENCE = 60.0
 """Seconds for which a quorum is waited for that is not there at first: the machines may have just been powered on."""
-
-
-class _Failed(Exception):
-    """The member is not well; the text says what was seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +142,7 @@ async def _change(context: Context, plan: _Plan, progress: Progress, *, serves: 
         await host.write_files([File(FORMER, plan.former.content, 0o600)])
     try:
         await _put(context, host, plan.wanted, progress, serves=serves)
-    except _Failed as failure:
+    except NotWell as failure:
         said = await _last_words(host, plan.wanted)
         await _put_back(context, plan, progress, serves=serves)
         raise UserError(
@@ -166,7 +164,7 @@ async def _put_back(context: Context, plan: _Plan, progress: Progress, *, serves
         )
     try:
         await _put(context, host, plan.former, progress, serves=serves)
-    except _Failed as failure:
+    except NotWell as failure:
         raise UserError(
             f"node {name}: its member of etcd is well neither with {_difference(plan)} nor as it was before"
             f" ({failure}). It said last:\n{await _last_words(host, plan.former)}",
@@ -177,7 +175,7 @@ async def _put_back(context: Context, plan: _Plan, progress: Progress, *, serves
 
 
 async def _put(context: Context, host: Host, wanted: File, progress: Progress, *, serves: bool) -> None:
-    """Have this static pod and no other, and wait until its member is well. Raises _Failed where it is not."""
+    """Have this static pod and no other, and wait until its member is well. Raises NotWell where it is not."""
     present = await static_pods(host)
     others = {path: content for path, content in present.items() if path != wanted.path}
     await host.remove(list(others))
@@ -187,20 +185,12 @@ async def _put(context: Context, host: Host, wanted: File, progress: Progress, *
         finally:
             await host.remove([path for path in await static_pods(host) if path != wanted.path])
             await host.write_files([wanted])
-    last = Verdict(well=False, failed=False, missing="nothing was seen of it")
 
-    async def is_judged() -> str | None:
-        nonlocal last
-        last = etcd_restart.judge(await _look(host, wanted, others, "/readyz" if serves else "/livez"))
-        return None if last.well or last.failed else last.missing
+    async def look() -> Verdict:
+        return etcd_restart.judge(await _look(host, wanted, others, "/readyz" if serves else "/livez"))
 
-    try:
-        what = f"the member of etcd on {host.name} is well"
-        await poll_until(what, is_judged, timeout=LIMIT, progress=progress, clock=context.clock)
-    except TimedOut:
-        raise _Failed(f"{last.missing} after {LIMIT:.0f} s") from None
-    if last.failed:
-        raise _Failed(last.missing)
+    what = f"the member of etcd on {host.name} is well"
+    await until_well(what, look, timeout=LIMIT, progress=progress, clock=context.clock)
 
 
 async def _wait_for_the_end(

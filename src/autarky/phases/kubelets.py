@@ -26,16 +26,17 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from autarky import places
-from autarky.decide.kubelet_restart import Seen, Verdict, judge
+from autarky.decide.kubelet_restart import Seen, judge
 from autarky.decide.pods import is_ready
-from autarky.engine.deadline import poll_until
+from autarky.decide.restarted import Verdict
 from autarky.engine.phase import Change
-from autarky.errors import ApiError, TimedOut, Unreachable, UserError
+from autarky.errors import ApiError, Unreachable, UserError
 from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.phases import members
 from autarky.phases.context import Context
+from autarky.phases.restarted import NotWell, until_well
 from autarky.ports import Host, Progress
 from autarky.render import node as render_node
 from autarky.render.values import Inputs
@@ -46,10 +47,6 @@ FORMER = f"{places.HOST_ROOT}/state/kubelet-former.json"
 PATHS = (render_node.KUBELET_CONFIG, render_node.KUBELET_UNIT)
 LIMIT = 120.0
 """Seconds for which a restarted kubelet may be unwell. It is heard of within 10 s; a slow machine takes longer."""
-
-
-class _Failed(Exception):
-    """The kubelet is not well with its settings; the text says what was seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +153,7 @@ async def _apply(context: Context, node: Node, progress: Progress) -> None:
     former = await _keep_former(context, node)
     try:
         await _restart_with(context, node, wanted, progress, was_ready=former.ready)
-    except _Failed as failure:
+    except NotWell as failure:
         said = await _last_words(host)
         await _take_back(context, node, former, progress)
         raise UserError(
@@ -196,7 +193,7 @@ async def _read(host: Host, paths: Sequence[str]) -> list[File]:
 async def _take_back(context: Context, node: Node, former: Former, progress: Progress) -> None:
     try:
         await _restart_with(context, node, former.files, progress, was_ready=former.ready)
-    except _Failed as failure:
+    except NotWell as failure:
         said = await _last_words(context.host(node))
         raise UserError(
             f"node {node.name}: its kubelet is well neither with its new settings nor with the former ones ({failure})."
@@ -210,7 +207,7 @@ async def _take_back(context: Context, node: Node, former: Former, progress: Pro
 async def _restart_with(
     context: Context, node: Node, files: Sequence[File], progress: Progress, *, was_ready: bool
 ) -> None:
-    """Raises _Failed where the kubelet is not well afterwards."""
+    """Raises NotWell where the kubelet is not well afterwards."""
     host = context.host(node)
     await host.write_files(files)
     await host.run(["systemctl", "daemon-reload"])
@@ -218,22 +215,15 @@ async def _restart_with(
     # A restart in the midst of systemd's own leaves its count as it was, which was that of other settings.
     await host.run(["systemctl", "reset-failed", "kubelet"], check=False)
     before = ""
-    last = Verdict(well=False, failed=False, missing="nothing was seen of it")
 
-    async def is_judged() -> str | None:
-        nonlocal before, last
+    async def look() -> Verdict:
+        nonlocal before
         beat = await _heartbeat(context, node)
         before = before or beat  # the first that is seen may be of before the restart
-        last = judge(await _look(context, node, heard=bool(beat) and beat != before), was_ready=was_ready)
-        return None if last.well or last.failed else last.missing
+        return judge(await _look(context, node, heard=bool(beat) and beat != before), was_ready=was_ready)
 
-    try:
-        what = f"the kubelet of {node.name} is well with its settings"
-        await poll_until(what, is_judged, timeout=LIMIT, progress=progress, clock=context.clock)
-    except TimedOut:
-        raise _Failed(f"{last.missing} after {LIMIT:.0f} s") from None
-    if last.failed:
-        raise _Failed(last.missing)
+    what = f"the kubelet of {node.name} is well with its settings"
+    await until_well(what, look, timeout=LIMIT, progress=progress, clock=context.clock)
 
 
 # --- looking -----------------------------------------------------------------------------------------------------

@@ -17,20 +17,10 @@ from autarky.kube.resources import BUILT_IN, Resource
 from autarky.render.kubeconfig import bootstrap_kubeconfig
 from contract.kube.objects import config_map
 from contract.servers import Server, free_ports
+from fakes.clock import LoopClock
 from fakes.gate import Gate
 
 pytestmark = pytest.mark.contract
-
-
-class RealClock:
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def time(self) -> float:
-        return self.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 @pytest.fixture
@@ -184,7 +174,7 @@ async def test_a_reflector_misses_nothing_over_cuts_and_outages(
     api_server: Server, kube: KubeClient, gate: Gate, namespace: str
 ) -> None:
     changed = asyncio.Event()
-    reflector = Reflector(kube, RealClock(), "v1", "ConfigMap", namespace=namespace, on_change=changed.set)
+    reflector = Reflector(kube, LoopClock(), "v1", "ConfigMap", namespace=namespace, on_change=changed.set)
     running = asyncio.create_task(reflector.run())
     direct = api_server.kube()
 

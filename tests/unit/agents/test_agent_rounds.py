@@ -31,6 +31,7 @@ from autarky.render.api_server import COMPONENT as API_SERVER
 from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER
 from autarky.render.crds import API_VERSION, control_plane_crd
 from autarky.render.values import SYSTEM
+from fakes.clock import LoopClock
 from fakes.clusters import IMAGES, a_cluster, inputs_of
 from fakes.cri import FakeCri
 from fakes.hosted_pods import completed, hosted_objects, pod_of_template
@@ -46,17 +47,6 @@ MADE, START = "2026-11-21T08:00:00Z", "2026-11-21T09:00:00Z"
 PARTS = ("level", API_SERVER, CONTROLLER_MANAGER, SCHEDULER, AGENT, "annotation")
 SOON = 3 * node_agent.LOOK_SECONDS
 LONG = 3 * max(SETTLE_SECONDS, leadership.SETTLE_SECONDS)
-
-
-class LoopClock:
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def time(self) -> float:
-        return self.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 class Quorum:

@@ -26,22 +26,12 @@ from autarky.agents.node.told import Told
 from autarky.agents.shield import LONGEST_PAUSE
 from autarky.model import ports
 from autarky.render import etcd_members
+from fakes.clock import LoopClock
 from fakes.cri import FakeCri
 from fakes.kube import FakeKube
 from fakes.web import Web, answer, certificates
 
 NODE = "n1"
-
-
-class LoopClock:
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def time(self) -> float:
-        return self.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 # --- none ends another -------------------------------------------------------------------------------------------

@@ -17,23 +17,13 @@ from autarky.ports import Object
 from autarky.render.crds import control_plane_crd
 from autarky.render.objects import parts
 from autarky.render.values import CONTROL_PLANE_FACT
+from fakes.clock import LoopClock
 from fakes.clusters import a_cluster, inputs_of
 from fakes.kube import FakeKube
 
 API = "kube-apiserver"
 SYSTEM = "kube-system"
 READY = [{"type": "Ready", "status": "True"}]
-
-
-class LoopClock:
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def time(self) -> float:
-        return self.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 def ignored(*_: object, **__: object) -> None:

@@ -12,22 +12,12 @@ from autarky.kube import Listing, Reflector
 from autarky.kube.client import WATCH_IDLE
 from autarky.kube.reflector import FIRST_PAUSE, LONGEST_PAUSE, WATCH_SECONDS
 from autarky.ports import Object, WatchEvent
+from fakes.clock import LoopClock
 from fakes.kube import FakeKube
 
 pytestmark = pytest.mark.looptime
 
 GONE = ApiError(410, "Expired", "too old resource version")
-
-
-class LoopClock:
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def time(self) -> float:
-        return self.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 def config_map(name: str, **data: str) -> Object:

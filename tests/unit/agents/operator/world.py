@@ -16,6 +16,7 @@ from autarky.decide.rollback import Verdict
 from autarky.ports import Object
 from autarky.render import crds
 from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, content_hash, immutable_secret
+from fakes import clock
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
 
@@ -23,18 +24,8 @@ SCHEDULER = "kube-scheduler"
 SECRET = immutable_secret(SCHEDULER, {"kubeconfig": "PRIVATE"})
 
 
-class LoopClock:
-    def monotonic(self) -> float:
-        try:
-            return asyncio.get_running_loop().time()
-        except RuntimeError:  # a metric that outlives its test is read by a thread of another one
-            return 0.0
-
-    def time(self) -> float:
-        return 1_800_000_000 + self.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+class LoopClock(clock.LoopClock):
+    began = 1_800_000_000.0
 
 
 def template(component: str, image: str, *flags: str, secret: str = SECRET["metadata"]["name"]) -> Object:

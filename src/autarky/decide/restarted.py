@@ -1,0 +1,14 @@
+"""What is known of a process that was started anew with other settings. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """well; failed; or neither, while it is waited for `missing`."""
+
+    well: bool
+    failed: bool
+    missing: str = ""

@@ -1,0 +1,33 @@
+"""Waiting until what was started anew with other settings is well, or is known not to become so."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from autarky.decide.restarted import Verdict
+from autarky.engine.deadline import poll_until
+from autarky.errors import TimedOut
+from autarky.ports import Clock, Progress
+
+
+class NotWell(Exception):
+    """The text says what was seen, as a clause."""
+
+
+async def until_well(
+    what: str, look: Callable[[], Awaitable[Verdict]], *, timeout: float, progress: Progress, clock: Clock
+) -> None:
+    """timeout: seconds. Raises NotWell for a verdict that it has failed, and where it is not well in time."""
+    last = Verdict(well=False, failed=False, missing="nothing was seen of it")
+
+    async def is_judged() -> str | None:
+        nonlocal last
+        last = await look()
+        return None if last.well or last.failed else last.missing
+
+    try:
+        await poll_until(what, is_judged, timeout=timeout, progress=progress, clock=clock)
+    except TimedOut:
+        raise NotWell(f"{last.missing} after {timeout:.0f} s") from None
+    if last.failed:
+        raise NotWell(last.missing)
