@@ -191,9 +191,11 @@ def start(cluster: TestCluster, *nodes: str) -> None:
     cluster.autarky("lab", "start", "--lab", cluster.name, *nodes, "-o", "plain")
 
 
-def nothing_failed(report: Mapping[str, Any]) -> None:
+def nothing_failed(report: Mapping[str, Any], *, writes: int = 20) -> None:
+    """And something was tried: more than so many writes were acknowledged."""
     kinds = Counter((failure["stream"], failure["kind"]) for failure in report["failures"])
     assert report["failed"] == 0, f"{report['verdict']}: {dict(kinds)}; at first {report['failures'][:3]}"
+    assert report["writes_acknowledged"] > writes, report
 
 
 def survived(report: Mapping[str, Any]) -> None:

@@ -41,6 +41,7 @@ from labels import (
 )
 from leases import leader
 from rollouts import (
+    CONTROLLER_MANAGER,
     SCHEDULER,
     condition,
     explanations,
@@ -71,6 +72,7 @@ def test_labels_that_go_from_all_control_nodes_at_once_cost_neither_a_control_no
     cluster: TestCluster,
 ) -> None:
     all_vote(cluster)
+    everything_is_led(cluster)
     with cluster.probed() as reports:
         cluster.kubectl("label", "node", "--all", f"{WISH}-")
         try:
@@ -83,23 +85,36 @@ def test_labels_that_go_from_all_control_nodes_at_once_cost_neither_a_control_no
         finally:
             label(cluster, *CONTROL)
     nothing_has_left(cluster)
+    everything_is_led(cluster)
     nothing_failed(reports[0])
 
 
 def test_a_typo_in_the_list_of_members_is_refused_and_all_deleted_etcdmembers_come_back(cluster: TestCluster) -> None:
+    everything_is_led(cluster)
     with cluster.probed() as reports:
         patch_plane(cluster, etcd={"members": ["n1", "n9"]})
         try:
             said = "n9 is no control node (did you mean"
             cluster.wait("it is refused", lambda: said in condition(cluster, "SpecApplied")["message"])
+            time.sleep(20)  # as above: the list is in place for longer than a member needs to be asked to go
+            nothing_has_left(cluster)
             cluster.kubectl("delete", "etcdmembers", "--all")
             cluster.wait("they are written anew", lambda: set(member_phases(cluster)) == set(CONTROL))
+            time.sleep(20)
+            nothing_has_left(cluster)
         finally:
             patch_plane(cluster, etcd={"members": None})
         cluster.wait("it is applied", lambda: condition(cluster, "SpecApplied")["status"] == "True")
         all_vote(cluster)
         nothing_has_left(cluster)
+    everything_is_led(cluster)
     nothing_failed(reports[0])
+
+
+def everything_is_led(cluster: TestCluster) -> None:
+    cluster.wait("etcd has a leader", lambda: etcd_leader(cluster))
+    for workload in (CONTROLLER_MANAGER, SCHEDULER):
+        cluster.wait(f"{workload} is led", lambda: leader(cluster, workload) in CONTROL)  # noqa: B023
 
 
 def test_a_power_cut_of_etcds_leader_is_hardly_noticed_from_the_worker(cluster: TestCluster, show: Show) -> None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
+from ha import nothing_failed
 from harness import TestCluster
 from labels import (
     COMPONENTS,
@@ -69,7 +70,7 @@ def test_a_label_makes_a_worker_a_control_node_and_fails_no_request(cluster: Tes
         named = {"n2", address_of(cluster, "n2")}
         cluster.wait("its API server's certificate names it", lambda: named <= names_served(cluster, "n2"), seconds=180)
         cluster.wait("the rollout is over", lambda: _rolled_out(cluster), seconds=120)
-    assert reports[0]["failed"] == 0, json.dumps(reports[0])
+    nothing_failed(reports[0])
     assert endpoints(cluster) == {"n1", "n2"}
     cluster.wait("it has a member of etcd", lambda: etcd_is_on(cluster, "n1", "n2"), seconds=120)
     cluster.wait("both load balancers lead to it", lambda: balanced(cluster, {"n1", "n2"}, "n1", "n2"))
@@ -101,7 +102,7 @@ def test_without_the_label_it_is_a_worker_again_and_no_request_fails(cluster: Te
     with cluster.probed() as reports:
         unlabel(cluster, "n2")
         cluster.wait("n2 is a worker", lambda: is_worker(cluster, "n2"), seconds=180)
-    assert reports[0]["failed"] == 0, json.dumps(reports[0])
+    nothing_failed(reports[0])
     assert endpoints(cluster) == {"n1"}
     assert not parts_of_a_control_node(cluster, "n2")
     cluster.wait("n1 has the only member", lambda: etcd_is_on(cluster, "n1"))
@@ -126,7 +127,7 @@ def test_a_node_object_that_is_deleted_and_made_anew_is_a_control_node_again(clu
         cluster.shell("n2", "systemctl restart kubelet")
         cluster.wait("n2 is a control node again", lambda: is_control_node(cluster, "n2"), seconds=180)
         cluster.wait("it is in default/kubernetes", lambda: endpoints(cluster) == {"n1", "n2"})
-    assert reports[0]["failed"] == 0, json.dumps(reports[0])
+    nothing_failed(reports[0])
     unlabel(cluster, "n2")
     cluster.wait("n2 is a worker", lambda: is_worker(cluster, "n2"), seconds=180)
 
@@ -153,7 +154,7 @@ def test_there_and_back_ten_times(cluster: TestCluster) -> None:
             cluster.wait("n1 alone is balanced", lambda: balanced(cluster, {"n1"}, "n1", "n2"))
     for node in ("n1", "n2"):
         assert int(cluster.shell(node, "pgrep -c -x haproxy")) <= MOST_OF_HAPROXY
-    assert reports[0]["failed"] == 0, json.dumps(reports[0])
+    nothing_failed(reports[0])
 
 
 def _rolled_out(cluster: TestCluster) -> bool:
