@@ -163,6 +163,26 @@ def what_runs(cluster: TestCluster, nodes: Sequence[str]) -> dict[str, list[str]
 _TASKS = "/var/lib/autarky/bin/ctr -n k8s.io tasks ls -q"
 
 
+def told_as_it_runs(cluster: TestCluster, nodes: Sequence[str]) -> bool:
+    """The API has every static pod and shows every container of these nodes. A kubelet is seconds behind a file that
+    was put there a moment ago: what is recorded before that seems to have changed later."""
+    pods = json.loads(cluster.kubectl("get", "pods", "-A", "-o", "json"))["items"]
+    return all(_told_as_it_runs(cluster, node, pods) for node in nodes)
+
+
+def _told_as_it_runs(cluster: TestCluster, node: str, pods: Sequence[Mapping[str, Any]]) -> bool:
+    own = [pod for pod in pods if pod["spec"].get("nodeName") == node]
+    static = {f"{path.removesuffix('.json')}-{node}" for path in cluster.static_pods(node)}
+    told = {
+        one.get("containerID", "").removeprefix("containerd://")
+        for pod in own
+        for one in pod["status"].get("containerStatuses", [])
+    }
+    runs = set(cluster.shell(node, _TASKS).split())
+    sandboxes = len(own)
+    return static <= {pod["metadata"]["name"] for pod in own} and told <= runs and len(runs) == len(told) + sandboxes
+
+
 def on_node(node: str, what: str, metadata: Mapping[str, Any]) -> list[Attempt]:
     """The same change by way of the Node and of its status."""
     body = {"metadata": metadata}

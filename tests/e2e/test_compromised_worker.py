@@ -35,6 +35,7 @@ from intruder import (
     orders,
     requests_named,
     static_pod,
+    told_as_it_runs,
     what_runs,
 )
 from labels import (
@@ -88,6 +89,7 @@ def test_no_credential_on_a_worker_does_more_than_report_of_it(cluster: TestClus
     cluster.wait("all members say how they are", lambda: set(member_phases(cluster).values()) == {"Member"})
     parked = "the parked agents are those that stay"
     cluster.wait(parked, lambda: all(parked_agent_is_a_copy(cluster, node) for node in CONTROL), seconds=180)
+    cluster.wait("the API tells what runs", lambda: told_as_it_runs(cluster, CONTROL), seconds=180)
     before, ran = _what_must_stay(cluster), what_runs(cluster, CONTROL)
     attempts = _what_must_be_refused(cluster)
     for credential in usable:
