@@ -7,7 +7,8 @@ Invariants, whatever is done to all labels, lists and objects at once:
 - a member is asked to go because its node leaves by the decision of `control_nodes`, or because a list that names
   control nodes only does not name it. A label that is gone from a node that stays, a node that is not seen and an
   object that is absent ask for nothing (rules 2, 10);
-- the next one is asked for when etcd has confirmed the one before (rule 3), and never the last one;
+- the next one is asked for when etcd has confirmed the one before (rule 3), and never the last one that votes: one
+  that is to join may be on a machine that is off;
 - a list with a name that is no control node is refused as a whole, and the list before stays in force.
 """
 
@@ -175,8 +176,7 @@ def _writes(nodes: Sequence[ControlNode], known: Mapping[str, Existing], members
     goes when all that the list names vote: else names of machines that are off would take etcd's redundancy."""
     writes = []
     busy = any(existing.is_asked_to_go for existing in known.values())
-    left = {name for name, existing in known.items() if existing.present}
-    left |= {node.name for node in nodes if node.name in members and node.name not in known}
+    left = {name for name, existing in known.items() if existing.present and existing.votes}
     all_vote = all(name in known and known[name].votes for name in members)
     for node in sorted(nodes, key=lambda one: (one.standing is not Standing.LEAVES, one.name)):
         write = _write(node, known.get(node.name), idea=node.name in members)

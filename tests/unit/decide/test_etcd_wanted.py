@@ -187,6 +187,14 @@ def test_the_last_that_is_wanted_is_never_asked_to_go() -> None:
     assert asked_to_go(found([node(1, Standing.LEAVES), node(2), node(3)], one_left, ["n1"])) == []
 
 
+def test_the_last_that_votes_is_not_asked_to_go_for_one_that_is_to_join() -> None:
+    nodes = [node(2, Standing.LEAVES), node(3)]
+    joining = [member(2), replace(member(3), votes=False)]
+    assert asked_to_go(found(nodes, joining, ["n3"])) == []
+    assert asked_to_go(found(nodes, [member(2)], ["n3"])) == []
+    assert asked_to_go(found(nodes, [member(2), member(3)], ["n3"])) == ["n2"]
+
+
 def test_rule_10_a_node_that_is_gone_or_no_control_node_keeps_its_member() -> None:
     assert found([node(1)], [member(1), member(2)]).writes == ()
 

@@ -112,6 +112,7 @@ async def test_what_a_user_sets_stands_and_the_decision_that_its_node_leaves_rem
         control(world, "n2", wished=False)
         await rounds(duty)
         assert (await member(world, "n2"))["spec"]["state"] == "Member"
+        await says(world, "n1", "Member")
         steps["n2"] = Step.REMOVE_MEMBER
         await rounds(duty)
         live = await member(world, "n2")
