@@ -164,23 +164,28 @@ _TASKS = "/var/lib/autarky/bin/ctr -n k8s.io tasks ls -q"
 
 
 def told_as_it_runs(cluster: TestCluster, nodes: Sequence[str]) -> bool:
-    """The API has every static pod and shows every container of these nodes. A kubelet is seconds behind a file that
-    was put there a moment ago: what is recorded before that seems to have changed later."""
+    """The API has every static pod as it is in its file, and shows every container of these nodes. A kubelet is seconds
+    behind a file that was put there a moment ago: what is recorded before that seems to have changed later."""
     pods = json.loads(cluster.kubectl("get", "pods", "-A", "-o", "json"))["items"]
     return all(_told_as_it_runs(cluster, node, pods) for node in nodes)
 
 
 def _told_as_it_runs(cluster: TestCluster, node: str, pods: Sequence[Mapping[str, Any]]) -> bool:
     own = [pod for pod in pods if pod["spec"].get("nodeName") == node]
-    static = {f"{path.removesuffix('.json')}-{node}" for path in cluster.static_pods(node)}
+    mirrors = {(pod["metadata"].get("annotations") or {}).get("kubernetes.io/config.hash") for pod in own}
     told = {
         one.get("containerID", "").removeprefix("containerd://")
         for pod in own
         for one in pod["status"].get("containerStatuses", [])
     }
+    files = json.loads(f"[{cluster.shell(node, _STATIC_PODS).rstrip().removesuffix(',')}]")
     runs = set(cluster.shell(node, _TASKS).split())
     sandboxes = len(own)
-    return static <= {pod["metadata"]["name"] for pod in own} and told <= runs and len(runs) == len(told) + sandboxes
+    in_files = {pod["metadata"]["uid"] for pod in files}
+    return in_files == mirrors - {None} and told <= runs and len(runs) == len(told) + sandboxes
+
+
+_STATIC_PODS = "for file in /etc/kubernetes/manifests/*.json; do cat $file; echo ,; done"
 
 
 def on_node(node: str, what: str, metadata: Mapping[str, Any]) -> list[Attempt]:

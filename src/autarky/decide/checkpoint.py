@@ -2,7 +2,8 @@
 
 Contract: `decide(seen, memory, now)` is pure. It returns the actions to carry out now, in this order, what
 to remember until the next call, and one sentence that says what was seen and why. Times are monotonic
-seconds, but for those inside `Instance` and `Source`, which are Unix seconds of the objects themselves.
+seconds. No clock of the API and none of a container decides: content and pods are ordered by the versions that
+etcd gave them.
 
 On the host an action may be cut anywhere; each is safe to be cut and done again:
 - WRITE:  all files of the candidate, each synced, pod.json last; a revision without it is incomplete;
@@ -34,35 +35,35 @@ LONGEST_GAP_SECONDS = 5.0
 """Two healthy looks further apart than this prove nothing about the time between them."""
 STALE_SECONDS = 5.0
 """An observation older than this is late: it is the same as none."""
-REFRESH_SECONDS = 120.0
-"""A kubelet brings changed content to the volumes of a running pod within its sync period and the life of
-its caches, a minute each: a container restarted sooner after a change may have read the old content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
     """One run of the hosted pod's containers: anything new about it starts the clock anew.
 
-    restarts: of all containers together; started: when the first of those that run now started;
-    pod_started: when the kubelet accepted the pod.
+    restarts: of all containers together.
+    started: when the first of those that run now started, as the API writes it: it tells runs apart, and is compared
+             with nothing else.
+    version: the pod's own, of before the kubelet had heard of it; None when nobody looked by then.
     """
 
     pod_uid: str
     restarts: int
-    started: float
-    pod_started: float
+    started: str
+    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """One Secret or ConfigMap that the pod takes content from.
 
-    changed: when its content was written last, None when that cannot be told.
+    version:    that of its last change, of whatever part of it.
+    by_content: its name says its content, so that no other has ever been read by this name.
     """
 
     name: str
-    changed: float | None
-    immutable: bool = False
+    version: int
+    by_content: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,18 +223,15 @@ def _young_content(seen: Seen, memory: Memory) -> str:
         return "the pod or its content has changed since its containers started: restart the pod to prove it"
     for source in seen.sources or ():
         if seen.instance is not None and not _is_proven(source, seen.instance):
-            when = "cannot be dated" if source.changed is None else "may be younger than the containers"
-            return f"the content of {source.name} {when}: restart the pod to prove it"
+            why = " (nobody saw it start)" if seen.instance.version is None else ""
+            return f"the content of {source.name} may be younger than the pod{why}: restart the pod to prove it"
     return ""
 
 
 def _is_proven(source: Source, instance: Instance) -> bool:
-    """Stamps are whole seconds: only an earlier second is earlier, but for what can never change."""
-    if source.changed is None:
-        return False
-    if source.immutable:
-        return source.changed <= instance.started
-    return source.changed < instance.pod_started or source.changed + REFRESH_SECONDS < instance.started
+    """Whether these containers cannot have read anything else. A container that starts again in the same pod may find
+    in its volume what was there before a change: the kubelet brings new content to it a minute or two later."""
+    return source.by_content or (instance.version is not None and source.version < instance.version)
 
 
 def _taken(disk: Disk, candidate: str, memory: Memory) -> Decision:

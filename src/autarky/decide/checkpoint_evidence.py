@@ -1,13 +1,15 @@
 """What the objects of the API say about a hosted pod's run and about the age of its content.
 
-Contract: pure; objects as on the wire. What cannot be told is None, never a guess. All times are Unix
-seconds; the API's stamps are whole seconds.
+Contract: pure; objects as on the wire. What cannot be told is None, never a guess. What came first is told by
+`metadata.resourceVersion`, which is etcd's count of writes for all objects of one etcd: clocks of API servers and
+nodes are stepped, and stamps are whole seconds.
+
+Danger: API servers that keep some kinds in another etcd (`--etcd-servers-overrides`) have another count for these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 from autarky.decide.checkpoint import Instance, Source
@@ -15,8 +17,9 @@ from autarky.decide.checkpoint import Instance, Source
 Object = dict[str, Any]
 
 
-def instance_of(pod: Object) -> Instance | None:
-    """The run of a pod's containers, sidecars included; None while not all of them run."""
+def instance_of(pod: Object, version: int | None) -> Instance | None:
+    """The run of a pod's containers, sidecars included; None while not all of them run. version: that of
+    `version_unstarted`."""
     status = pod.get("status") or {}
     long_lived = list(_long_lived(pod["spec"]))
     states = {
@@ -25,11 +28,16 @@ def instance_of(pod: Object) -> Instance | None:
         for state in status.get(group) or ()
     }
     runs = [states.get(name, {}).get("state", {}).get("running") for name in long_lived]
-    starts = [seconds(run["startedAt"]) for run in runs if run and run.get("startedAt")]
-    if len(starts) != len(long_lived) or not status.get("startTime"):
+    starts = [str(run["startedAt"]) for run in runs if run and run.get("startedAt")]
+    if len(starts) != len(long_lived):
         return None
     restarts = sum(int(states[name].get("restartCount", 0)) for name in long_lived)
-    return Instance(pod["metadata"]["uid"], restarts, min(starts), seconds(status["startTime"]))
+    return Instance(pod["metadata"]["uid"], restarts, min(starts), version)
+
+
+def version_unstarted(pod: Object) -> int | None:
+    """The pod's version, where its kubelet has not said that it heard of it; None of one that it has."""
+    return None if (pod.get("status") or {}).get("startTime") else version_of(pod)
 
 
 def _long_lived(spec: Object) -> Iterator[str]:
@@ -39,21 +47,10 @@ def _long_lived(spec: Object) -> Iterator[str]:
             yield container["name"]
 
 
-def source_of(obj: Object) -> Source:
-    """A Secret or ConfigMap and when it was written last. Every writer counts, whatever it wrote."""
-    meta = obj["metadata"]
-    name = f"the {obj['kind']} {meta['name']}"
-    created = meta.get("creationTimestamp")
-    if created is None:
-        return Source(name, None)
-    if obj.get("immutable") is True:
-        return Source(name, seconds(created), immutable=True)
-    stamps = [entry.get("time") for entry in meta.get("managedFields") or ()]
-    if not stamps or None in stamps:
-        return Source(name, None)
-    return Source(name, max(seconds(stamp) for stamp in (created, *stamps)))
+def source_of(obj: Object, *, by_content: bool) -> Source:
+    """A Secret or ConfigMap and the version of its last change. Every writer counts, whatever it wrote."""
+    return Source(f"the {obj['kind']} {obj['metadata']['name']}", version_of(obj), by_content)
 
 
-def seconds(stamp: str) -> float:
-    """RFC 3339 as the API writes it."""
-    return datetime.fromisoformat(stamp).timestamp()
+def version_of(obj: Object) -> int:
+    return int(obj["metadata"]["resourceVersion"])

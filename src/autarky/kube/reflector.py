@@ -45,12 +45,16 @@ def _anything(_: Object) -> bool:
     return True
 
 
+def _unnoticed(_: Object) -> None: ...
+
+
 @dataclass(slots=True)
 class Reflector:
     """Run it as a task; read `items`, `synced`, `age` and `error` at any time.
 
     on_change: called in the event loop after each change; typically the `set` of an asyncio.Event.
     accepts: whether an object can be understood; one that cannot counts as absent.
+    on_object: called with each version of each object that is heard of, however soon another one comes.
     jitter: a factor for each pause, from the range [0.5, 1].
     """
 
@@ -63,6 +67,7 @@ class Reflector:
     fields: str | None = None
     on_change: Callable[[], None] = _nothing
     accepts: Callable[[Object], bool] = _anything
+    on_object: Callable[[Object], None] = _unnoticed
     watch_seconds: int = WATCH_SECONDS
     jitter: Callable[[], float] = lambda: random.uniform(0.5, 1)  # noqa: S311 # spreads load, guards nothing
     error: str | None = None
@@ -163,6 +168,7 @@ class Reflector:
         self.on_change()
 
     def _keep(self, obj: Object) -> None:
+        self.on_object(obj)
         (self._items if self.accepts(obj) else self._refused)[_key(obj)] = obj
 
     def _hear(self) -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from autarky.decide.checkpoint import (
     LONGEST_GAP_SECONDS,
     PROVEN_SECONDS,
-    REFRESH_SECONDS,
     STALE_SECONDS,
     Action,
     Decision,
@@ -27,9 +26,8 @@ from autarky.decide.checkpoint import (
 from autarky.decide.slots import Health, Slot
 
 NOW = 5000.0
-STARTED = 1_800_000_000.0
-RUN = Instance("uid-1", restarts=0, started=STARTED, pod_started=STARTED - 3)
-OLD = Source("the Secret s", changed=STARTED - 600)
+RUN = Instance("uid-1", restarts=0, started="2026-11-21T09:00:09Z", version=500)
+OLD = Source("the Secret s", version=100)
 DISK = Disk(current="a", previous=None, complete=frozenset({"a"}))
 GOOD = Seen(NOW, Slot.HOSTED, Health.READY, DISK, instance=RUN, candidate="b", sources=(OLD,), images=True)
 """A healthy pod with new content, of which everything is known."""
@@ -84,7 +82,7 @@ BREAKS = {
     "absent": {"hosted": Health.ABSENT},
     "another pod": {"instance": replace(RUN, pod_uid="uid-2")},
     "a restart": {"instance": replace(RUN, restarts=1)},
-    "another start": {"instance": replace(RUN, started=STARTED + 9)},
+    "another start": {"instance": replace(RUN, started="2026-11-21T09:00:18Z")},
 }
 
 
@@ -187,16 +185,12 @@ def test_an_image_that_is_not_there_forbids_a_checkpoint():
 
 PROVEN_CONTENT = [
     OLD,
-    Source("written before the pod", RUN.pod_started - 1),
-    Source("immutable, of the same second", RUN.started, immutable=True),
+    Source("written right before the pod was seen", 499),
+    Source("named by its content, and made again later", 900, by_content=True),
 ]
 UNPROVEN_CONTENT = [
-    Source("changed after the start", STARTED + 100),
-    Source("of the same second", RUN.pod_started),
-    Source("changed between pod and container", STARTED - 1),
-    Source("without a date", None),
-    Source("immutable, made again after the start", STARTED + 1, immutable=True),
-    Source("immutable, without a date", None, immutable=True),
+    Source("changed later", 900),
+    Source("changed right after the pod was seen", 501),
 ]
 
 
@@ -213,12 +207,21 @@ def test_content_that_may_be_younger_than_the_container_is_not(source):
     assert "restart the pod" in decision.sentence
 
 
-def test_a_container_restarted_long_after_a_change_has_read_it():
-    for wait, actions in ((REFRESH_SECONDS - 1, ()), (REFRESH_SECONDS + 1, TAKEN)):
-        run = Instance("uid-1", restarts=1, started=STARTED + 1000, pod_started=STARTED)
-        source = Source("the ConfigMap c", run.started - wait)
-        memory = replace(PROVEN, instance=run)
-        assert look(memory, instance=run, sources=(source,)).actions == actions
+def test_a_container_restarted_after_a_change_may_have_read_the_old_content():
+    """The kubelet brings new content to the volumes of a running pod when it gets to it."""
+    again = replace(RUN, restarts=1)
+    for version, actions in ((499, TAKEN), (501, ())):
+        decision = look(replace(PROVEN, instance=again), instance=again, sources=(Source("the ConfigMap c", version),))
+        assert decision.actions == actions
+
+
+def test_of_a_pod_that_nobody_saw_start_only_what_is_named_by_its_content_is_proven():
+    unseen = replace(RUN, version=None)
+    memory = replace(PROVEN, instance=unseen)
+    refused = look(memory, instance=unseen)
+    assert refused.actions == ()
+    assert "nobody saw it start" in refused.sentence
+    assert look(memory, instance=unseen, sources=(replace(OLD, by_content=True),)).actions == TAKEN
 
 
 # --- what is kept ----------------------------------------------------------------------------------

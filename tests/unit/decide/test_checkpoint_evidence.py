@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+from datetime import datetime, timedelta
+
+import pytest
 
 from autarky.decide.checkpoint import Instance, Source
-from autarky.decide.checkpoint_evidence import instance_of, seconds, source_of
+from autarky.decide.checkpoint_evidence import instance_of, source_of, version_unstarted
 
 T0 = "2026-11-21T09:00:00Z"
 POD = {
-    "metadata": {"uid": "u1"},
+    "metadata": {"uid": "u1", "resourceVersion": "41"},
     "spec": {
         "containers": [{"name": "main"}],
         "initContainers": [{"name": "once"}, {"name": "side", "restartPolicy": "Always"}],
@@ -34,38 +37,35 @@ def pod(**state: object) -> dict:
 
 
 def test_a_run_is_that_of_all_containers_that_last():
-    start = seconds(T0)
-    assert instance_of(POD) == Instance("u1", restarts=3, started=start + 4, pod_started=start)
+    assert instance_of(POD, 40) == Instance("u1", restarts=3, started="2026-11-21T09:00:04Z", version=40)
 
 
 def test_a_restart_of_any_of_them_is_another_run():
-    assert instance_of(pod(restartCount=3)) != instance_of(POD)
+    assert instance_of(pod(restartCount=3), 40) != instance_of(POD, 40)
 
 
 def test_while_not_all_of_them_run_nothing_is_known():
-    assert instance_of(pod(state={"waiting": {"reason": "CrashLoopBackOff"}})) is None
-    assert instance_of(pod(state={})) is None
-    assert instance_of({**POD, "status": {}}) is None
-    assert instance_of({"metadata": POD["metadata"], "spec": POD["spec"]}) is None
+    assert instance_of(pod(state={"waiting": {"reason": "CrashLoopBackOff"}}), 40) is None
+    assert instance_of(pod(state={}), 40) is None
+    assert instance_of({**POD, "status": {}}, 40) is None
+    assert instance_of({"metadata": POD["metadata"], "spec": POD["spec"]}, 40) is None
+
+
+@pytest.mark.parametrize("seconds", [-3600, -1, 0, 1, 3600])
+def test_no_clock_orders_content_and_pods(seconds: int):
+    """Of the API server, of the node, or both: whatever they say, a version is a version."""
+    stamp = (datetime.fromisoformat(T0) + timedelta(seconds=seconds)).isoformat()
+    obj = config_map()
+    obj["metadata"] |= {"creationTimestamp": stamp, "managedFields": [{"time": stamp}]}
+    assert source_of(obj, by_content=False) == Source("the ConfigMap c", 77)
+    unstarted = {**pod(), "status": {}}
+    unstarted["metadata"] |= {"creationTimestamp": stamp}
+    assert version_unstarted(unstarted) == 41
+
+
+def test_a_pod_that_its_kubelet_has_heard_of_tells_no_version():
+    assert version_unstarted(POD) is None
 
 
 def config_map(**fields: object) -> dict:
-    return {"kind": "ConfigMap", "metadata": {"name": "c", "creationTimestamp": T0}, **fields}
-
-
-def test_immutable_content_is_as_old_as_its_object():
-    assert source_of(config_map(immutable=True)) == Source("the ConfigMap c", seconds(T0), immutable=True)
-
-
-def test_mutable_content_is_as_old_as_its_last_writer():
-    obj = config_map()
-    obj["metadata"]["managedFields"] = [{"time": "2026-11-21T09:05:00Z"}, {"time": "2026-11-21T09:03:00Z"}]
-    assert source_of(obj) == Source("the ConfigMap c", seconds(T0) + 300)
-
-
-def test_content_whose_writers_are_not_dated_cannot_be_dated():
-    assert source_of(config_map()).changed is None
-    obj = config_map()
-    obj["metadata"]["managedFields"] = [{"time": T0}, {"manager": "x"}]
-    assert source_of(obj).changed is None
-    assert source_of({"kind": "Secret", "metadata": {"name": "s"}, "immutable": True}).changed is None
+    return {"kind": "ConfigMap", "metadata": {"name": "c", "resourceVersion": "77"}, **fields}

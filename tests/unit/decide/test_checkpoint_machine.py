@@ -100,8 +100,8 @@ class Node(RuleBasedStateMachine):
         self.now = 1000.0
         self.pods = 0
         self.content = "a"
-        self.content_changed = 0.0
-        self.undated: Instance | None = None
+        self.version = self.content_changed = 0
+        self.volume: set[str] = set()
         self.etcd_up = True
         self.wanted = Slot.HOSTED
         self.memory = Memory()
@@ -115,33 +115,44 @@ class Node(RuleBasedStateMachine):
     @rule(content=st.sampled_from(CONTENTS))
     def a_rollout(self, content: str) -> None:
         """An immutable Secret of another name and a new template: new content and a new pod at once."""
-        if content != self.content:
-            self.content, self.content_changed = content, self.now
+        self.its_content_changes_under_it(content)
         self.now += 1
         self.a_new_pod()
 
-    def a_new_pod(self) -> None:
+    def a_new_pod(self, *, seen: bool = True) -> None:
+        """seen: whether the agent knew of it before it was started."""
         self.pods += 1
-        self.run = Instance(f"uid-{self.pods}", 0, self.now, self.now - 0.5)
+        self.version += 1
+        self.run = Instance(f"uid-{self.pods}", 0, f"{self.now}", self.version if seen else None)
+        self.began, self.volume = self.now, {self.content}
         self.hosted = Health.READY
+
+    @rule(content=st.sampled_from(CONTENTS))
+    def a_rollout_that_no_agent_sees(self, content: str) -> None:
+        self.its_content_changes_under_it(content)
+        self.the_agent_is_killed()
+        self.a_new_pod(seen=False)
+        self.the_agent_looks_again_and_again(33, 2.0)
 
     @rule(content=st.sampled_from(CONTENTS))
     def its_content_changes_under_it(self, content: str) -> None:
         if content != self.content:
-            self.content, self.content_changed = content, self.now
-
-    @precondition(lambda self: self.memory.instance == self.run)
-    @rule(content=st.sampled_from(CONTENTS))
-    def its_content_changes_and_the_api_has_no_date_of_it(self, content: str) -> None:
-        """Somebody removes a key that another writer owns: seen only by who has looked before."""
-        if f"revision-{self.content}" == self.memory.candidate != f"revision-{content}":
-            self.content, self.undated = content, self.run
-            self.the_agent_looks_again_and_again(33, 2.0)
+            self.version += 1
+            self.content, self.content_changed = content, self.version
 
     @rule()
     def the_container_restarts(self) -> None:
+        """It reads what is in its volume: any content that there was since the pod began."""
         self.now += 1
-        self.run = replace(self.run, restarts=self.run.restarts + 1, started=self.now)
+        self.began = self.now
+        self.volume.add(self.content)
+        self.run = replace(self.run, restarts=self.run.restarts + 1, started=f"{self.now}")
+
+    @rule(content=st.sampled_from(CONTENTS))
+    def the_container_restarts_after_a_change(self, content: str) -> None:
+        self.its_content_changes_under_it(content)
+        self.the_container_restarts()
+        self.the_agent_looks_again_and_again(33, 2.0)
 
     @rule(health=st.sampled_from([Health.READY] * 4 + [Health.NOT_READY, Health.TERMINATING, Health.ABSENT]))
     def the_hosted_slot_changes(self, health: Health) -> None:
@@ -169,9 +180,9 @@ class Node(RuleBasedStateMachine):
 
     @rule()
     def the_agent_is_killed(self) -> None:
+        """The next one finds a pod that runs."""
         self.memory, self.books = Memory(), Books()
-        if self.undated == self.run:
-            self.a_new_pod()  # nobody is left who could know
+        self.run = replace(self.run, version=None)
 
     # --- what the agent does ---
 
@@ -276,9 +287,8 @@ class Node(RuleBasedStateMachine):
     def only_what_was_healthy_becomes_a_checkpoint(self, action: Action) -> None:
         assert action.revision == f"revision-{self.content}"
         assert self.books.seconds >= PROVEN_SECONDS
-        assert self.run.started + PROVEN_SECONDS <= self.now
-        assert self.content_changed < self.run.started
-        assert self.undated != self.run
+        assert self.began + PROVEN_SECONDS <= self.now
+        assert self.volume == {self.content}, "the containers may have read something else"
 
     def carry_out(self, decision: Decision, *, cut: int | None = None, reached_the_disk: bool = True) -> None:
         """All writes, or those before the cut and, if it reached the disk, the one that was cut."""

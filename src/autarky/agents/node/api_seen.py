@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from autarky.decide import understood
+from autarky.decide.checkpoint_evidence import version_unstarted
 from autarky.decide.leadership import Lease, lease_of
 from autarky.decide.level_3_told import Told, read
 from autarky.decide.pods import is_mirror, is_ready
@@ -21,6 +22,8 @@ from autarky.render.values import SYSTEM
 
 LEASE = ("coordination.k8s.io/v1", "Lease")
 SLOT_LABEL = "autarky.dev/slot"
+MOST_PODS = 200
+"""Of how many it is remembered how they were first seen: more than run in kube-system of one node."""
 
 
 class ApiView:
@@ -32,7 +35,17 @@ class ApiView:
         self._node = node
         self._control_node = control_node
         of_node = f"spec.nodeName={node}"
-        self._pods = Reflector(kube, clock, "v1", "Pod", namespace=SYSTEM, fields=of_node, on_change=on_change)
+        self._unstarted: dict[str, int | None] = {}
+        self._pods = Reflector(
+            kube,
+            clock,
+            "v1",
+            "Pod",
+            namespace=SYSTEM,
+            fields=of_node,
+            on_change=on_change,
+            on_object=self._first_seen,
+        )
         self._plane = Reflector(
             kube, clock, API_VERSION, "ControlPlane", on_change=on_change, accepts=understood.is_control_plane
         )
@@ -88,6 +101,15 @@ class ApiView:
     def hosted_pods(self, component: str) -> list[Object]:
         """All of them: while one ends, its successor may be there."""
         return self._pods_of(component, "hosted")
+
+    def version_unstarted(self, pod: Object) -> int | None:
+        """The first version of the pod that was seen, if the kubelet had not heard of it by then."""
+        return self._unstarted.get(pod["metadata"]["uid"])
+
+    def _first_seen(self, pod: Object) -> None:
+        self._unstarted.setdefault(pod["metadata"]["uid"], version_unstarted(pod))
+        if len(self._unstarted) > MOST_PODS:
+            del self._unstarted[next(iter(self._unstarted))]
 
     def _pod(self, component: str, slot: str) -> Object | None:
         pods = self._pods_of(component, slot)

@@ -68,7 +68,7 @@ class Checkpointer:
         """`hosted`: the hosted slot's health as of now, by its own port or its lease."""
         looked = self.clock.monotonic()
         pod = self.api.hosted_pod(self.component)
-        instance = None if pod is None else instance_of(pod)
+        instance = None if pod is None else instance_of(pod, self.api.version_unstarted(pod))
         if hosted is Health.READY and pod is not None and instance is not None:
             await self._read_when_new(pod, instance)
         known = self._reading if self._reading is not None and self._reading.subject == instance else None

@@ -16,7 +16,7 @@ from autarky.errors import Refused
 from autarky.ports import Kube, Object
 from autarky.render.checkpoint import Reference, references, revision_from_pod
 from autarky.render.standby import Revision
-from autarky.render.values import SYSTEM
+from autarky.render.values import SYSTEM, is_named_by_content
 
 READ_SECONDS = 5.0
 """For all of it: the node's slots are not looked at meanwhile."""
@@ -74,7 +74,7 @@ class Reading(Generic[S]):
 
 def reading(subject: S, tried: float, component: str, content: Content, *, refused: str) -> Reading[S]:
     """Of content that was read. refused: how a refusal is told."""
-    sources = tuple(map(source_of, content.objects))
+    sources = tuple(source_of(obj, by_content=is_named_by_content(obj)) for obj in content.objects)
     try:
         return Reading(subject, tried, content.revision(component), sources=sources)
     except Refused as refusal:
