@@ -12,15 +12,18 @@ from collections.abc import Callable
 import pytest
 from ha import (
     CONTROL,
+    EVERYBODY,
     WORKER,
     cut,
     hosted_server_killed_again_and_again,
+    node_ready,
     nothing_failed,
     start,
     three_and_one,
     wait_until_healthy,
 )
 from harness import Show, TestCluster
+from intruder import REFUSED, Attempt, Worker, orders
 from labels import (
     standbys_that_serve,
 )
@@ -101,3 +104,27 @@ def test_a_rolling_upgrade_of_three_api_servers_fails_no_request(cluster: TestCl
             rolled_out(cluster, API)
     for reports in (from_worker, from_control):
         nothing_failed(reports[0])
+
+
+def test_the_policies_hold_with_the_next_minors_api_servers(cluster: TestCluster) -> None:
+    """Heartbeats and addresses go on, and what a worker may not order it still may not."""
+    worker = Worker(cluster, WORKER)
+    worker.collect()
+    for name in ("kube-flannel", "kubelet-client"):
+        answers = worker.tries(worker.credential(name), [*orders(WORKER), *orders("n1")])
+        assert {what: one for what, one in answers.items() if one.status != REFUSED} == {}, name
+    report = Attempt("says", "PATCH", f"/api/v1/nodes/{WORKER}/status", {"metadata": {"annotations": {"x": "y"}}})
+    assert worker.tries(worker.credential("kubelet-client"), [report])["says"].status == 200
+    assert {node_ready(cluster, node) for node in EVERYBODY} == {"True"}
+    _a_tenant_takes_no_address(cluster)
+
+
+def _a_tenant_takes_no_address(cluster: TestCluster) -> None:
+    cluster.kubectl("create", "rolebinding", "tenant", "--clusterrole=edit", "--serviceaccount=default:tenant")
+    cluster.kubectl("create", "service", "clusterip", "tenants", "--tcp=6443")
+    try:
+        patch = ("patch", "service", "tenants", "--as=system:serviceaccount:default:tenant", "-p")
+        cluster.kubectl(*patch, '{"metadata": {"labels": {"tenants": "own"}}}')
+        assert "externalIPs" in cluster.kubectl_error(*patch, '{"spec": {"externalIPs": ["10.0.0.9"]}}')
+    finally:
+        cluster.kubectl("delete", "service/tenants", "rolebinding/tenant")
