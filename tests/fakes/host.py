@@ -43,6 +43,8 @@ class FakeHost:
     kubelet_version: str | None = None
     """Of the binary on the disk; None: there is none."""
     log: list[str] = field(default_factory=list)
+    timers: dict[str, list[str]] = field(default_factory=dict)
+    """What the host does by itself later."""
     refusals: int = 0
     """How often the standby's script will not get its lock."""
     fail_at: int | None = None
@@ -56,10 +58,8 @@ class FakeHost:
         match list(argv):
             case ["systemctl", "is-active", unit]:
                 return _said("active" if unit in self.active_units else "inactive")
-            case ["systemctl", verb, *units]:
-                self._act(f"{verb} {' '.join(units)}".strip())
-                if verb == "restart":
-                    self.active_units.update(units)
+            case ["systemctl" | "systemd-run", *words]:
+                self._systemd(words)
             case ["install", "-d", "-m", _, *directories]:
                 self._act(f"make {' '.join(directories)}")
             case ["sysctl", *_]:
@@ -80,6 +80,18 @@ class FakeHost:
                 assert tuple(argv[: len(CTR)]) == CTR, f"the fake host does not know {argv}"
                 return self._ctr(list(argv[len(CTR) :]))
         return _said(text)
+
+    def _systemd(self, words: Sequence[str]) -> None:
+        match words:
+            case ["stop", unit] if unit.endswith(".timer"):
+                self.timers.pop(unit.removesuffix(".timer"), None)
+            case ["--quiet", "--collect", unit, _, *command]:
+                assert unit.removeprefix("--unit=") not in self.timers, "systemd refuses a second unit of the same name"
+                self.timers[unit.removeprefix("--unit=")] = list(command)
+            case [verb, *units]:
+                self._act(f"{verb} {' '.join(units)}".strip())
+                if verb == "restart":
+                    self.active_units.update(units)
 
     async def read(self, path: str) -> bytes | None:
         return self.files[path][0] if path in self.files else None

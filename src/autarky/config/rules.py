@@ -165,6 +165,7 @@ def judge_external_etcd(external: ExternalEtcdPart) -> Iterator[Wrong]:
 
 def judge_spec(spec: SpecPart) -> Iterator[Wrong]:
     yield from _etcd_outside_of_the_cluster(spec)
+    yield from _etcd_stays_itself(spec)
     yield from _addresses_outside_of_the_networks(spec)
     yield from _pod_blocks_for_all_nodes(spec)
 
@@ -179,6 +180,31 @@ def _etcd_outside_of_the_cluster(spec: SpecPart) -> Iterator[Wrong]:
     for node in spec.nodes:
         if external.lab is not None and (external.lab == node.name or machine(node) == f"lab:{external.lab}"):
             yield Wrong(("etcd", "external", "lab"), f"{external.lab} is a node", "give etcd a host of its own")
+
+
+def _etcd_stays_itself(spec: SpecPart) -> Iterator[Wrong]:
+    """Who a member is, whom it founds a cluster with and where its data is, `up` and the agents go by: a member that is
+    not found where it should be counts as lost, and one that begins anew is another cluster."""
+    for name in spec.extra_args.get("etcd", {}):
+        if name in ETCDS_OWN or name.startswith(("initial-", "discovery")):
+            what = f"--{name} of etcd is not yours to set: who its members are and where their data is, is autarky's"
+            yield Wrong(("extraArgs", "etcd", name), what, "leave it out")
+
+
+ETCDS_OWN = frozenset(
+    {
+        "name",
+        "data-dir",
+        "wal-dir",
+        "config-file",
+        "force-new-cluster",
+        "listen-client-urls",
+        "listen-client-http-urls",
+        "listen-peer-urls",
+        "advertise-client-urls",
+    }
+)
+"""Of etcd's flags (v3.6, `etcd --help`): those of member and clustering that say who and where."""
 
 
 def _addresses_outside_of_the_networks(spec: SpecPart) -> Iterator[Wrong]:

@@ -161,8 +161,8 @@ def _missing(seen: Seen, member: int, memory: Memory, now: float) -> Decision:
     """It has run and its log is not here. It can never be started again, and only its own node can know that."""
     since = memory.missed[1] if memory.missed is not None and memory.missed[0] == member else now
     kept = Memory((member, since))
-    if seen.running is not False:
-        return _rest("the member's data is not where it should be, and a process of etcd runs", kept)
+    if seen.running is not False:  # it has its data: who does not see it has no reason to count
+        return _rest("the member's data is not where it should be, and a process of etcd runs")
     if now - since < LOST_SECONDS:
         return _rest("the member's data is not there; perhaps its disk comes late", kept)
     return Decision(kept, Action.CLAIM_LOST, "the member's data is gone: it is to be removed and to join anew")

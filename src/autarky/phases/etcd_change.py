@@ -37,14 +37,16 @@ from autarky.phases.etcd_pods import manifest_of, static_pods, wanted_member
 from autarky.phases.kubelets import kubelet_runs
 from autarky.phases.restarted import NotWell, until_well
 from autarky.ports import Host, Object, Progress
-from autarky.render import etcd
+from autarky.render import etcd, standby
 from autarky.render.values import SYSTEM
 
-FORMER = f"{places.HOST_STATE}/etcd-former.json"
+FORMER = places.ETCD_FORMER
 LIMIT = 120.0
 """Seconds for which a restarted member may be unwell. It takes some seconds; a slow machine takes longer."""
 END_SECONDS = 35.0
 """After 30 s its kubelet kills it."""
+RESTORE_UNIT, RESTORE_SECONDS = "autarky-restore-etcd", 90.0
+"""Seconds after which a host without a static pod of etcd puts the former one back by itself: by then it is written."""
 PATIENCE = 60.0
 """Seconds for which a quorum is waited for that is not there at first: the machines may have just been powered on."""
 
@@ -83,6 +85,7 @@ class ChangeEtcd:
         left = await _plans(context)
         await for_each([plan.node for plan in left.values()], lambda node: _start_kubelet(context.host(node)))
         members = await _wait_for_quorum(context, progress)
+        await _refuse_unknown_members(context, members)
         while left:
             name = etcd_restart.following(left, members or ())
             if members is not None and name not in {member.name for member in members}:
@@ -96,6 +99,14 @@ class ChangeEtcd:
             members = await members_of(context)
         for name in [member.name for member in members or () if member.name not in _reachable(context)]:
             progress.note(f"the member of etcd on {name} was left as it is: its host is not in the file, or is silent")
+
+
+async def _refuse_unknown_members(context: Context, members: Sequence[Member] | None) -> None:
+    """An API that is ready has a quorum of etcd behind it, of which a healthy member might be the one too many."""
+    if members is None and await context.api_answers():
+        what = "etcd serves the API, and no member of it would say who the others are and how they are"
+        go_on = "see `autarky logs etcd` and `autarky doctor`, and run `autarky up` again"
+        raise Refused(removal.UNKNOWN_IS_NOT_DOWN, what, go_on)
 
 
 def _reachable(context: Context) -> set[str]:
@@ -178,6 +189,7 @@ async def _put(context: Context, host: Host, wanted: File, progress: Progress, *
     """Have this static pod and no other, and wait until its member is well. Raises NotWell where it is not."""
     present = await static_pods(host)
     others = {path: content for path, content in present.items() if path != wanted.path}
+    await _restored_without_us(host)
     await host.remove(list(others))
     if present.get(wanted.path) != wanted.content:
         try:
@@ -185,12 +197,21 @@ async def _put(context: Context, host: Host, wanted: File, progress: Progress, *
         finally:
             await host.remove([path for path in await static_pods(host) if path != wanted.path])
             await host.write_files([wanted])
+    await host.run(["systemctl", "stop", f"{RESTORE_UNIT}.timer"], check=False)
 
     async def look() -> Verdict:
         return etcd_restart.judge(await _look(host, wanted, others, "/readyz" if serves else "/livez"))
 
     what = f"the member of etcd on {host.name} is well"
     await until_well(what, look, timeout=LIMIT, progress=progress, clock=context.clock)
+
+
+async def _restored_without_us(host: Host) -> None:
+    """Nothing else may be there to put a static pod back when we are cut off now: with one member there is no API. The
+    kubelet's start does the same, since a timer is gone after a reboot."""
+    await host.run(["systemctl", "stop", f"{RESTORE_UNIT}.timer"], check=False)
+    later = ["systemd-run", "--quiet", "--collect", f"--unit={RESTORE_UNIT}", f"--on-active={RESTORE_SECONDS:.0f}"]
+    await host.run([*later, standby.SCRIPT_PATH, "restore-etcd"])
 
 
 async def _wait_for_the_end(

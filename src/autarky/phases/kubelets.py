@@ -29,8 +29,9 @@ from autarky import places
 from autarky.decide.kubelet_restart import Seen, judge
 from autarky.decide.pods import is_ready
 from autarky.decide.restarted import Verdict
+from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
-from autarky.errors import ApiError, Unreachable, UserError
+from autarky.errors import ApiError, TimedOut, Unreachable, UserError
 from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.model.files import File
@@ -45,6 +46,8 @@ SETTLED = f"{places.HOST_ROOT}/state/kubelet-settings"
 FORMER = f"{places.HOST_ROOT}/state/kubelet-former.json"
 """One file, so that it is there whole or not at all."""
 PATHS = (render_node.KUBELET_CONFIG, render_node.KUBELET_UNIT)
+KNOWN_SECONDS, READY_SECONDS = 60.0, 30.0
+"""For how long the API is asked whether a Node is Ready, and for how long one that is not may have just begun."""
 LIMIT = 120.0
 """Seconds for which a restarted kubelet may be unwell. It is heard of within 10 s; a slow machine takes longer."""
 
@@ -150,7 +153,7 @@ async def _unsettled(context: Context, node: Node) -> str:
 
 async def _apply(context: Context, node: Node, progress: Progress) -> None:
     host, wanted = context.host(node), settings(context.inputs(), node)
-    former = await _keep_former(context, node)
+    former = await _keep_former(context, node, progress)
     try:
         await _restart_with(context, node, wanted, progress, was_ready=former.ready)
     except NotWell as failure:
@@ -166,17 +169,39 @@ async def _apply(context: Context, node: Node, progress: Progress) -> None:
     progress.note(f"the kubelet of {node.name} runs with its new settings")
 
 
-async def _keep_former(context: Context, node: Node) -> Former:
+async def _keep_former(context: Context, node: Node, progress: Progress) -> Former:
     """What to go back to: of a change that was cut what it had kept, unless what is there now was judged since. A node
-    that its new settings have made NotReady would otherwise count as one that was so before."""
+    that its new settings have made NotReady would otherwise count as one that was so before. Raises TimedOut, with
+    nothing written, where the API does not say."""
     host = context.host(node)
     there, kept = await _read(host, PATHS), await _former(host)
     judged_since = await host.read(SETTLED) == settled(there).content and (kept is None or kept.files != tuple(there))
     if kept is not None and kept.files and not judged_since:
         return kept
-    former = Former(tuple(there), ready=await _is_ready(context, node))
+    former = Former(tuple(there), ready=await _was_ready(context, node, progress))
     await host.write_files([File(FORMER, former.written(), 0o600)])
     return former
+
+
+async def _was_ready(context: Context, node: Node, progress: Progress) -> bool:
+    """Before the change. Of one whose kubelet runs, a while is given: all machines may have just been powered on."""
+
+    async def known() -> str | None:
+        return "the API does not say" if await _is_ready(context, node) is None else None
+
+    async def ready() -> str | None:
+        return None if await _is_ready(context, node) else "it is not"
+
+    what = f"whether the Node {node.name} is Ready"
+    await poll_until(f"it is known {what}", known, timeout=KNOWN_SECONDS, progress=progress, clock=context.clock)
+    if not await kubelet_runs(context.host(node)):
+        return False
+    try:
+        what = f"the Node {node.name} is Ready, before the settings of its kubelet change"
+        await poll_until(what, ready, timeout=READY_SECONDS, progress=progress, clock=context.clock)
+    except TimedOut:
+        return False
+    return True
 
 
 async def _former(host: Host) -> Former | None:
@@ -245,7 +270,7 @@ async def _look(context: Context, node: Node, *, heard: bool) -> Seen:
         restarts=int(state.get("NRestarts") or 0),
         healthy=await _is_healthy(context, host),
         heartbeat=heard,
-        ready=await _is_ready(context, node),
+        ready=bool(await _is_ready(context, node)),
     )
 
 
@@ -268,11 +293,12 @@ async def _heartbeat(context: Context, node: Node) -> str:
     return str((lease or {}).get("spec", {}).get("renewTime", ""))
 
 
-async def _is_ready(context: Context, node: Node) -> bool:
+async def _is_ready(context: Context, node: Node) -> bool | None:
+    """None where the API does not say."""
     try:
         live = await context.kube().get("v1", "Node", node.name)
     except (Unreachable, ApiError):
-        return False
+        return None
     return live is not None and is_ready(live)
 
 

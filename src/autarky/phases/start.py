@@ -12,7 +12,7 @@ that is down the standbys of all nodes are activated: each may be the one that w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from autarky import places
@@ -44,14 +44,14 @@ class StartControlPlane:
         if not context.addresses_known or not context.pki.complete():
             return [Change(f"start the temporary control plane on {n.name}") for n in context.cluster.founders]
         changes: list[Change] = []
-        founding = not await etcd_exists(context)
+        begins = await _beginning(context)
         for node in context.present(context.cluster.founders):
-            changes += [Change(sentence) for sentence in await self._differences(context, node, founding=founding)]
+            changes += [Change(sentence) for sentence in await self._differences(context, node, begins)]
         if not changes and not await context.api_answers():
             changes.append(Change("activate the standby control plane, since the API does not answer"))
         return changes
 
-    async def _differences(self, context: Context, node: Node, *, founding: bool) -> list[str]:
+    async def _differences(self, context: Context, node: Node, begins: Begins) -> list[str]:
         host = context.machines.host(node.name)
         if host is None:
             return [f"start the temporary control plane on {node.name}"]
@@ -60,7 +60,7 @@ class StartControlPlane:
             sentences.append(f"write the kubelet's first credentials on {node.name}")
         if await _will_end(host):
             sentences.append(f"let the kubelet of {node.name} renew its certificate with the newest one that it has")
-        stale, missing = await static_pod_changes(context, host, node, founding=founding)
+        stale, missing = await static_pod_changes(context, host, node, founding=await begins(host))
         sentences += [f"remove the static pod {path} on {node.name}" for path in stale]
         sentences += [f"write the static pod {file.path} on {node.name}" for file in missing]
         if not await kubelet_runs(host):
@@ -72,9 +72,10 @@ class StartControlPlane:
     async def run(self, context: Context, progress: Progress) -> None:
         founders = context.present(context.cluster.founders)
         standbys = () if await context.api_answers() else founders if context.founded else (context.first,)
-        founding = not await etcd_exists(context)
+        begins = await _beginning(context)
 
         async def one(node: Node) -> None:
+            founding = await begins(context.host(node))
             await self._start(context, node, progress, with_standbys=node in standbys, founding=founding)
 
         await for_each(founders, one)
@@ -162,11 +163,35 @@ async def static_pod_changes(
 async def etcd_exists(context: Context) -> bool:
     """Whether the cluster's etcd has been founded. From then on a node that has no member gets one by joining: one
     that began anew under its old id would have forgotten what it had promised."""
-    if context.founded or await context.api_answers():
+    return await _is_founded(context) or await context.api_answers()
+
+
+async def _is_founded(context: Context) -> bool:
+    """By what the hosts remember."""
+    if context.founded:
         return True
     founders = context.present(context.cluster.founders)
     remembered = await for_each(founders, lambda node: context.host(node).read(places.MEMBERS_FILE))
     return any(content is not None for content in remembered.values())
+
+
+Begins = Callable[[Host], Awaitable[bool]]
+
+
+async def _beginning(context: Context) -> Begins:
+    """Whether etcd may begin on a founder's host. Where the first `up` was cut between two founders, the others may be
+    a quorum and the API answer: its member is one of them all the same, and has never run."""
+    founded, answers = await _is_founded(context), await context.api_answers()
+
+    async def begins(host: Host) -> bool:
+        return not founded and (not answers or await _never_had_etcd(host))
+
+    return begins
+
+
+async def _never_had_etcd(host: Host) -> bool:
+    there = (await host.run(["ls", etcd.MEMBER_DIRECTORY], check=False)).text.split()
+    return not there and not await static_pods(host)
 
 
 async def start_kubelet(host: Host) -> None:

@@ -99,7 +99,8 @@ def _spec(inputs: Inputs, slot: str) -> Object:
             pods.mount("kubelet-pki", KUBELET_PKI, read_only=False),
             pods.mount("run", places.RUN, read_only=False),
             pods.mount("containerd", CONTAINERD_RUN, read_only=False),
-            pods.mount("etcd", places.ETCD_DATA, read_only=False),
+            # A disk of etcd's own may come when this container runs already: without it, its member would seem lost.
+            pods.mount("etcd", places.ETCD_DATA, read_only=False, follows_host=True),
         ],
         # root without capabilities: it writes root's files on the host, and needs no more.
         securityContext=pods.restricted_container(user=0),

@@ -328,6 +328,14 @@ def kubelet_config(inputs: Inputs, node: Node) -> Object:
     return config
 
 
+# Where the CA's key and an agent that signs with it are, the agent gives the kubelet another certificate when its own
+# has ended. A node that is about to become a control node, or was one, may have the key without the agent.
+_WITH_BOOTSTRAP = (
+    f"[ -e {places.PKI}/ca.key ] && ls {places.MANIFESTS} | grep -q ^node-agent-standby"
+    f' || set -- --bootstrap-kubeconfig={BOOTSTRAP_KUBECONFIG} "$$@"; '
+)
+
+
 def _kubelet_unit(inputs: Inputs, node: Node) -> str:
     ours = {
         "config": KUBELET_CONFIG,
@@ -339,7 +347,7 @@ def _kubelet_unit(inputs: Inputs, node: Node) -> str:
     return _KUBELET_UNIT.format(
         bin=places.BIN,
         standby=standby.SCRIPT_PATH,
-        with_bootstrap=f'[ -e {places.PKI}/ca.key ] || set -- --bootstrap-kubeconfig={BOOTSTRAP_KUBECONFIG} "$$@"; ',
+        with_bootstrap=_WITH_BOOTSTRAP,
         arguments=arguments,
     )
 

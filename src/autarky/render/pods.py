@@ -109,8 +109,10 @@ def host_volume(name: str, path: str, kind: str) -> Object:
     return {"name": name, "hostPath": {"path": path, "type": kind}}
 
 
-def mount(name: str, path: str, *, read_only: bool = True) -> Object:
-    return {"name": name, "mountPath": path, "readOnly": read_only}
+def mount(name: str, path: str, *, read_only: bool = True, follows_host: bool = False) -> Object:
+    """follows_host: what is mounted there on the host later is seen in the container as well."""
+    found: Object = {"name": name, "mountPath": path, "readOnly": read_only}
+    return {**found, "mountPropagation": "HostToContainer"} if follows_host else found
 
 
 def static_pod(name: str, uid: str, labels: Mapping[str, str], spec: Object) -> Object:

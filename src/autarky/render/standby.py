@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from autarky import places
 from autarky.model import ports
 from autarky.model.files import File
-from autarky.render import api_server, controllers, pods
+from autarky.render import api_server, controllers, etcd, pods
 from autarky.render.values import Inputs, Object, content_hash, pretty_json
 
 SCRIPT_PATH = f"{places.BIN}/standby"
@@ -108,6 +108,7 @@ _SCRIPT = """\
 #                                (of the previous one when the current one is not whole)
 #   standby renew COMPONENT      a new activation in place of those that are there, if any is
 #   standby withdraw COMPONENT   remove the manifests of all its activations (the kubelet ends the pods)
+#   standby restore-etcd         put etcd's former static pod back, where a change of it was cut and none is there
 #   standby list                 COMPONENT REVISION ACTIVATIONS, a line each
 set -u
 run=@RUN@
@@ -225,7 +226,17 @@ note_boot() {
 \t\tmv "$run/.boot" "$run/boot"
 }
 
-boot() { note_boot; activate_silent @API@; }
+# `up` was cut off between taking one away and putting the other there. A member whose data has gone has left.
+restore_etcd() {
+	[ -d "@MEMBER@/wal" ] && whole "@FORMER@" || return 0
+	[ -z "$(ls "$manifests" 2>/dev/null | grep '^etcd-')" ] || return 0
+	name=$(grep -o '"name": "etcd-[0-9a-f]*"' "@FORMER@" | head -n 1 | cut -d '"' -f 4)
+	[ -n "$name" ] || return 0
+	( umask 077; cp "@FORMER@" "$manifests/.$name" ) && sync "$manifests/.$name" &&
+		mv "$manifests/.$name" "$manifests/$name.json" && sync "$manifests"
+}
+
+boot() { note_boot; restore_etcd; activate_silent @API@; }
 
 boot_rest() {
 \twaiting=$(resting)
@@ -252,6 +263,7 @@ case "${1-}" in
 list) list ;;
 boot) lock || echo "going on without the lock: the kubelet waits" >&2; boot ;;
 boot-rest) boot_rest ;;
+restore-etcd) need_lock; restore_etcd ;;
 activate | renew | withdraw) need_lock; "$1" "$2" ;;
 switch) need_lock; switch "$2" "$3" ;;
 *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
@@ -261,6 +273,8 @@ _SCRIPT = (
     _SCRIPT.replace("@STANDBY@", places.STANDBY)
     .replace("@RUN@", places.RUN)
     .replace("@MANIFESTS@", places.MANIFESTS)
+    .replace("@MEMBER@", etcd.MEMBER_DIRECTORY)
+    .replace("@FORMER@", places.ETCD_FORMER)
     .replace("@API@", api_server.COMPONENT)
     .replace("@REST@", " ".join(name for name in COMPONENTS if name != api_server.COMPONENT))
     .replace("@REST_SECONDS@", str(REST_SECONDS))

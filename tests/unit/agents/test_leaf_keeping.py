@@ -414,6 +414,16 @@ def test_a_kubelet_whose_certificate_has_ended_gets_another_one_and_no_other(sce
     assert (scene.root / CURRENT).is_symlink()
 
 
+def test_a_node_that_is_no_control_node_yet_or_any_more_does_so_as_well_while_it_has_the_cas_key(scene: Scene) -> None:
+    """Its kubelet's unit goes by that key alone, and by an agent that is there: then it asks nobody else."""
+    one = scene.all["var/lib/autarky/leaves/kube-apiserver/kubelet-client.crt"]
+    key = (scene.root / "var/lib/autarky/leaves/kube-apiserver/kubelet-client.key").read_bytes()
+    scene.write(CURRENT, one + key)
+    scene.keeping.keeps = lambda: False
+    scene.round_after(LONGEST + 60)
+    assert certificate((scene.root / CURRENT).read_bytes()).not_valid_after_utc > scene.clock.now
+
+
 def test_what_cannot_be_read_is_not_taken_for_expired(scene: Scene) -> None:
     scene.write(CURRENT, b"garbage")
     scene.round_after(LONGEST * 2)

@@ -378,6 +378,17 @@ def test_external_etcd_is_whole_or_refused(external, expected):
     assert expected in problem(f"selfHosted: 2-4\n{nodes}\netcd: {{external: {external}}}")
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["name", "data-dir", "wal-dir", "initial-cluster", "initial-cluster-state", "force-new-cluster", "discovery"],
+)
+def test_who_etcds_members_are_and_where_their_data_is_cannot_be_given(name):
+    """A member whose log is elsewhere counts as lost; one that begins anew, as a healthy one of another cluster."""
+    said = problem(f'nodes: [{{name: n1}}]\nextraArgs: {{etcd: {{{name}: "x", quota-backend-bytes: "123"}}}}')
+    assert f"--{name} of etcd is not yours to set" in said
+    assert "leave it out" in said
+
+
 def test_external_etcd_does_not_go_with_hosted_etcd():
     assert "does not go with selfHosted 1-4" in problem("nodes: [{name: n1}]\netcd: {external: {lab: store}}")
 

@@ -66,11 +66,23 @@ def test_data_is_not_moved_while_the_kubelet_may_start_the_process_again() -> No
 
 
 def test_a_member_without_data_that_ends_again_and_again_is_found_out() -> None:
-    """Its pod stays, and its process runs for a moment now and then."""
+    """Its pod stays, and its process runs for a moment now and then, ever more rarely."""
     lost = replace(HEALTHY, data=Data(), running=False)
+    memory, now = Memory(), 0.0
+    for pause in (10, 20, 40):
+        memory = decide(replace(lost, running=True), memory, now).memory
+        memory = decide(lost, memory, now + 1).memory
+        now += pause
+        claimed = action(lost, memory, now)
+        assert (claimed is Action.CLAIM_LOST) == (pause > LOST_SECONDS)
+
+
+def test_a_member_that_runs_with_a_disk_that_its_agent_does_not_see_is_not_lost_when_it_ends_for_once() -> None:
+    """The disk came when the agent's container was there already: for days it looks as if there were no data."""
+    lost = replace(HEALTHY, data=Data())
     memory = decide(lost, Memory(), 0.0).memory
-    memory = decide(replace(lost, running=True), memory, 10.0).memory
-    assert action(lost, memory, LOST_SECONDS) is Action.CLAIM_LOST
+    memory = decide(lost, memory, 1e6).memory
+    assert action(replace(lost, running=False), memory, 1e6 + 1) is Action.NOTHING
 
 
 def test_the_static_pod_that_up_wrote_is_that_of_an_earlier_member() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autarky.errors import Unreachable, UserError
+from autarky.errors import TimedOut, Unreachable, UserError
 from autarky.model.files import File
 from autarky.phases import kubelets
 from autarky.phases.kubelets import ConfigureKubelets, Former, read_former
@@ -79,8 +79,18 @@ class Beating(FakeKube):
     """An API that hears of every kubelet that is well, each time it is asked."""
 
     hosts: dict[str, KubeletHost] = field(default_factory=dict)
+    outages: int = 0
+    """How many requests for a Node fail before one is answered."""
+    late: int = 0
+    """How often a Node that will be Ready is shown as it was before."""
 
     async def get(self, api_version, kind, name, namespace=None):
+        if kind == "Node" and self.outages:
+            self.outages -= 1
+            raise Unreachable("nothing listens")
+        if kind == "Node" and self.late:
+            self.late -= 1
+            return {"metadata": {"name": name}, "status": {"conditions": [{"type": "Ready", "status": "False"}]}}
         if kind == "Lease" and name in self.hosts:
             host = self.hosts[name]
             return {"spec": {"renewTime": str(next(host.beats) if host.well else 0)}}
@@ -163,6 +173,38 @@ async def test_a_bad_flag_is_taken_back_on_the_first_node_and_the_error_has_the_
     assert logs(context)["n1"] == []
     context.cluster = replace(context.cluster, extra_args={})
     assert await PHASE.plan(context) == []
+
+
+@pytest.mark.parametrize("away", [1, 3])
+async def test_rule_2_a_node_that_nobody_could_look_at_was_not_unready(running, notes, away):
+    """The API is away for some requests, right before the change: what breaks the Node goes back all the same."""
+    context = await running()
+    before = unit(context, "n2")
+    asking_for(context, BREAKING.decode().lstrip("-"), "1")
+    context.kube().outages = away
+    with pytest.raises(UserError, match="so that it has the former ones again"):
+        await PHASE.run(context, notes)
+    assert unit(context, "n2") == before
+
+
+async def test_a_node_that_becomes_ready_a_moment_later_was_not_unready(running, notes):
+    """All machines have just been powered on."""
+    context = await running()
+    before = unit(context, "n2")
+    asking_for(context, BREAKING.decode().lstrip("-"), "1")
+    context.kube().late = 5
+    with pytest.raises(UserError, match="so that it has the former ones again"):
+        await PHASE.run(context, notes)
+    assert unit(context, "n2") == before
+
+
+async def test_nothing_is_changed_while_the_api_does_not_say_how_the_node_is(running, notes):
+    context = await running()
+    asking_for(context, "max-pods", "50")
+    context.kube().outages = 10**6
+    with pytest.raises(TimedOut, match="Ready"):
+        await PHASE.run(context, notes)
+    assert [step for name in ("n1", "n2") for step in logs(context)[name]] == []
 
 
 async def test_killed_between_any_two_steps_it_converges(running, notes):

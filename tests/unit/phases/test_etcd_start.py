@@ -9,6 +9,7 @@ import pytest
 
 from autarky import places
 from autarky.model.cluster import HostRef, Node
+from autarky.phases.hosts import FOUNDED, observe
 from autarky.phases.start import StartControlPlane, etcd_exists, static_pod_changes
 from autarky.render import etcd
 from autarky.render import node as render_node
@@ -91,6 +92,32 @@ async def test_an_interrupted_first_start_goes_on(three, notes):
         del host.files[path]
     await started(three, notes)
     assert len(manifests(host)) == 1
+
+
+async def test_a_founder_that_the_first_start_did_not_reach_is_begun_when_the_others_serve_already(three, notes):
+    """Two of three are a quorum, so the API answers. Nobody else would ever start its member (selfHosted 2-4, 4)."""
+    left = three.machines.hosts["n3"]
+    for node in three.cluster.control_nodes[:2]:
+        await PHASE._start(three, node, notes, with_standbys=False, founding=True)
+    three.kube().unhealthy = None
+    assert any("etcd-" in change.sentence and "n3" in change.sentence for change in await PHASE.plan(three))
+    before = {name: manifests(three.machines.hosts[name]) for name in ("n1", "n2")}
+    await PHASE.run(three, notes)
+    [path] = manifests(left)
+    assert etcd.founding_of(json.loads(left.files[path][0])).cluster.count("https://") == 3
+    assert {name: manifests(three.machines.hosts[name]) for name in ("n1", "n2")} == before
+
+
+@pytest.mark.parametrize("trace", [FOUNDED, places.MEMBERS_FILE, f"{etcd.MEMBER_DIRECTORY}/wal"])
+async def test_rule_3_a_founder_begins_nothing_where_anything_says_that_etcd_has_been(three, notes, trace):
+    await started(three, notes)
+    host = three.machines.hosts["n3" if trace.endswith("wal") else "n1"]
+    host.files[trace] = (b"[]", 0o600)
+    await observe(three)
+    for path in manifests(three.machines.hosts["n3"]):
+        del three.machines.hosts["n3"].files[path]
+    await PHASE.run(three, notes)
+    assert manifests(three.machines.hosts["n3"]) == []
 
 
 async def test_a_member_that_an_agent_started_is_left_as_it_is(three, notes):

@@ -179,10 +179,18 @@ def test_a_kubelet_asks_for_its_certificate_by_another_credential_where_no_agent
         assert "--v=$4 %i \\ 'q\"" in said
         return [word for word in said if word.startswith("--bootstrap-kubeconfig=")]
 
-    (tmp_path / "kubernetes/pki/ca.key").write_text("PRIVATE")
+    other = [f"--bootstrap-kubeconfig={tmp_path}/kubernetes/bootstrap-kubelet.conf"]
+    ca_key, agent = (
+        tmp_path / "kubernetes/pki/ca.key",
+        tmp_path / "kubernetes/manifests/node-agent-standby-1a2b3c4d.json",
+    )
+    ca_key.write_text("PRIVATE")
+    assert started() == other, "it is about to become a control node, and has no agent that signs without an API"
+    agent.parent.mkdir()
+    agent.write_text("{}")
     assert started() == []
-    (tmp_path / "kubernetes/pki/ca.key").unlink()
-    assert started() == [f"--bootstrap-kubeconfig={tmp_path}/kubernetes/bootstrap-kubelet.conf"]
+    ca_key.unlink()
+    assert started() == other
 
 
 def test_the_users_kubelet_arguments_win():

@@ -19,7 +19,8 @@ import pytest
 
 from autarky import places
 from autarky.model.files import File
-from autarky.render import pods, standby
+from autarky.render import etcd, pods, standby
+from autarky.render import node as render_node
 from fakes.clusters import a_cluster, inputs_of
 
 API = "kube-apiserver"
@@ -48,7 +49,8 @@ class Place:
 
     def moved(self, text: str) -> str:
         text = text.replace(places.STANDBY, f"{self.root}/standby").replace(places.MANIFESTS, str(self.manifests))
-        text = text.replace(places.RUN, f"{self.root}/run")
+        text = text.replace(places.RUN, f"{self.root}/run").replace(places.ETCD_FORMER, f"{self.root}/former.json")
+        text = text.replace(etcd.MEMBER_DIRECTORY, f"{self.root}/member")
         text = re.sub(r"attempts=\d+", f"attempts={self.attempts}", text)
         text = text.replace(f"flock -w {standby.LOCK_SECONDS} 9", "flock -w 1 9")
         for component, port in standby.HOSTED_PORTS.items():
@@ -399,6 +401,48 @@ def test_boot_twice_is_boot_once(ready):
     ready.ok("boot")
     ready.ok("boot-rest")
     assert ready.active() == before
+
+
+# --- etcd's former static pod ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cut(ready):
+    """`up` has taken etcd's static pod away, and nothing more was heard of it."""
+    inputs = inputs_of(a_cluster())
+    file = render_node.manifest(etcd.member_pod(inputs, inputs.cluster.node("n1")))
+    (ready.root / "former.json").write_bytes(file.content)
+    (ready.root / "member/wal").mkdir(parents=True)
+    ready.manifests.mkdir(exist_ok=True)
+    return ready, ready.manifests / Path(file.path).name, file.content
+
+
+@pytest.mark.parametrize("verb", ["restore-etcd", "boot"])
+def test_a_static_pod_of_etcd_that_was_taken_away_comes_back_whole(cut, verb):
+    place, path, content = cut
+    place.ok(verb)
+    assert path.read_bytes() == content
+    before = sorted(place.manifests.iterdir())
+    place.ok("restore-etcd")
+    assert sorted(place.manifests.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "why", ["another is there", "its data has gone", "nothing is kept", "what is kept is not whole"]
+)
+def test_it_does_not_come_back_where_a_member_runs_or_has_left(cut, why):
+    place, path, content = cut
+    match why:
+        case "another is there":
+            (place.manifests / "etcd-00000000.json").write_text("{}")
+        case "its data has gone":
+            (place.root / "member/wal").rmdir()
+        case "nothing is kept":
+            (place.root / "former.json").unlink()
+        case _:
+            (place.root / "former.json").write_bytes(content[: len(content) // 2] + b"\n")
+    place.ok("restore-etcd")
+    assert not path.exists()
 
 
 def test_anything_else_explains_itself(place):

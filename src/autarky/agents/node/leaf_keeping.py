@@ -92,7 +92,7 @@ class LeafKeeping:
         pause = REST_SECONDS
         if self.keeps():
             pause = self._keep()
-            self._look_after_kubelet()
+        self._look_after_kubelet()
         for name, path in ((KUBELET_CLIENT, self._kubelet_file()), (KUBELET_SERVER, "kubelet-server-current.pem")):
             self._see(name, self._at(KUBELET_PKI) / path if path else None)
         metrics.certificates(self._ends)
@@ -169,7 +169,8 @@ class LeafKeeping:
         return CURRENT if (self._at(KUBELET_PKI) / CURRENT).exists() else ""
 
     def _look_after_kubelet(self) -> None:
-        """Only what has ended, by a certificate that can be read: it renews by itself what has not."""
+        """Only what has ended, by a certificate that can be read: it renews by itself what has not. Wherever the CA's
+        key is, which a node has some time before it is a control node and after: its kubelet asks nobody else."""
         try:
             now = self._now()
             if (end := self._kubelet_end()) is None or now < end:
