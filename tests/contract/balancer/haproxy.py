@@ -116,12 +116,24 @@ async def balancing(
     try:
         try:
             await found.runs(name)
+            await _listens(found.socket)
         except TimeoutError:
             pytest.fail(f"HAProxy does not run; its log ends:\n{log.read_text(errors='replace')[-2000:]}")
         yield found
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+async def _listens(path: str) -> None:
+    """The master, which executes itself anew when its first worker runs, and listens to nobody meanwhile."""
+    async with asyncio.timeout(10):
+        while True:
+            with suppress(OSError):
+                _, writer = await asyncio.open_unix_connection(path)
+                writer.close()
+                return
+            await asyncio.sleep(0.05)
 
 
 def _free_ports() -> Iterator[int]:
