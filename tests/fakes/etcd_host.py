@@ -104,8 +104,12 @@ class EtcdHost(FakeHost):
                 return Completed(0 if asked else 1, self.etcd.json_lines().encode() if asked else b"", "")
             case ["sh", "-c", etcd_change.LAST_LOG, "sh", _logs]:
                 said = (
+                    '2026-11-21T12:00:00Z stderr F {"level":"info","msg":"environment","error":"none"}\n'
+                    "2026-11-21T12:00:00Z stderr F flag provided but not defined: -nonsense\n"
                     "2026-11-21T12:00:00Z stderr F Usage:\n"
-                    '2026-11-21T12:00:00Z stderr F {"level":"warn","msg":"failed to verify flags","error":"nonsense"}\n'
+                    "2026-11-21T12:00:00Z stderr F\n"
+                    "2026-11-21T12:00:00Z stderr F   etcd [flags]\n"
+                    "2026-11-21T12:00:00Z stderr F     Start an etcd server.\n"
                 )
                 return Completed(0, said.encode(), "")
         return await FakeHost.run(self, argv, stdin=stdin, timeout=timeout, check=check)

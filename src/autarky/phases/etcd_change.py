@@ -14,6 +14,7 @@ new one is written; whatever ends that wait, a static pod is written.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -296,10 +297,11 @@ _GRAVE = re.compile(r'"level":"(warn|error|panic|fatal)"|^Error')
 
 
 async def _last_words(host: Host, manifest: File) -> str:
-    """The last lines of its container; of those the errors, where there are some."""
+    """The last lines of its container; of those the errors, where there are some. Of a flag that it does not know it
+    says so first, and then how it is to be used."""
     text = (await host.run(["sh", "-c", LAST_LOG, "sh", _logs(host, manifest)], check=False)).text
-    lines = [re.sub(r"^\S+ std(out|err) [FP] ", "", line).strip() for line in text.splitlines()]
-    lines = [line for line in lines if line]
+    lines = [re.sub(r"^\S+ std(out|err) [FP]( |$)", "", line).strip() for line in text.splitlines()]
+    lines = [line for line in itertools.takewhile(lambda line: line != "Usage:", lines) if line]
     grave = [line for line in lines if _GRAVE.search(line)]
     return "\n".join(f"  {line[:400]}" for line in (grave or lines)[-3:]) or "  (nothing)"
 
