@@ -96,15 +96,38 @@ def test_clusters_that_were_off_for_longer_than_their_certificates_live_come_bac
         cluster.autarky("lab", "cut", "--lab", cluster.name, *NODES[called])
     until = datetime.strptime(last, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     time.sleep(max(0.0, (until - datetime.now(UTC)).total_seconds()) + 5)
+    began = datetime.now(UTC)
     for called, cluster in clusters.items():
         cluster.autarky("lab", "start", "--lab", cluster.name, *NODES[called])
     for called, cluster in clusters.items():
         nodes = set(NODES[called])
         cluster.wait("the API answers", lambda one=cluster: _ready_nodes(one) is not None, seconds=240)
         # A control node's kubelet gives up its certificate after five minutes, and begins anew with what its agent
-        # made.
-        cluster.wait("all nodes are Ready", lambda one=cluster, all_=nodes: _ready_nodes(one) == all_, seconds=600)
-        cluster.wait("all is healthy", lambda one=cluster: one.status()["healthy"], seconds=300)
+        # made. Until then the API shows it as it was.
+        cluster.wait(
+            f"all kubelets of {called} are heard", lambda one=cluster, all_=nodes: _heard_since(one, began) == all_, 600
+        )
+        cluster.wait("all nodes are Ready", lambda one=cluster, all_=nodes: _ready_nodes(one) == all_, seconds=120)
+        cluster.wait("all is healthy", lambda one=cluster: _is_healthy(one), seconds=300)
+        LOG.info("%s is healthy after %.0f s", called, (datetime.now(UTC) - began).total_seconds())
+
+
+def _is_healthy(cluster: TestCluster) -> bool:
+    status = cluster.status()
+    if not status["healthy"]:
+        LOG.info("not healthy yet: %s", cluster.autarky("doctor", "--cluster", cluster.name, check=False).stdout)
+    return bool(status["healthy"])
+
+
+def _heard_since(cluster: TestCluster, moment: datetime) -> set[str]:
+    """Whose kubelets have renewed their leases since then."""
+    leases = cluster.kubectl(
+        "get", "leases", "-n", "kube-node-lease", "-o", "json", "--request-timeout=5s", check=False
+    )
+    renewed = {
+        one["metadata"]["name"]: one["spec"].get("renewTime") for one in json.loads(leases or '{"items": []}')["items"]
+    }
+    return {name for name, when in renewed.items() if when and datetime.fromisoformat(when) > moment}
 
 
 def _ready_nodes(cluster: TestCluster) -> set[str] | None:
