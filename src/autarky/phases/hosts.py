@@ -11,7 +11,7 @@ from autarky.decide import preflight
 from autarky.decide.founders import Memory
 from autarky.decide.records import API
 from autarky.engine.phase import Change, Kept, Warn
-from autarky.errors import Problems, Unreachable, UserError
+from autarky.errors import CommandFailed, Problems, Unreachable, UserError
 from autarky.model.cluster import Node
 from autarky.phases import belonging, kept_file, members
 from autarky.phases.borrow import borrow
@@ -115,7 +115,7 @@ async def look(context: Context, *, passed_over: str | None = None) -> None:
 
 async def observe(context: Context) -> None:
     """Read every existing host once, side by side: its facts, whose it is, and what it remembers. Those that do not
-    answer are noted, with why. Then put together who is in the cluster."""
+    answer, or cannot be read, are noted, with why. Then put together who is in the cluster."""
     context.absent, context.records = {}, {}
 
     async def one(node: Node) -> None:
@@ -125,7 +125,7 @@ async def observe(context: Context) -> None:
             return
         try:
             await _look_at(context, node, host)
-        except Unreachable as error:
+        except (Unreachable, CommandFailed) as error:  # what answers and cannot be read is as unknown as what is silent
             context.absent[node.name] = str(error)
 
     await for_each(context.cluster.nodes, one)
@@ -143,12 +143,13 @@ async def observe(context: Context) -> None:
 
 
 async def _look_at(context: Context, node: Node, host: Host) -> None:
-    context.facts[node.name] = await host.facts()
+    facts = await host.facts()
     marker = await host.read(places.NODE_MARKER)
-    if marker is None:
+    said = await belonging.said_by(host, marker) if marker is not None else None
+    context.facts[node.name] = facts  # not before it is known whose it is: our own ports are in use there
+    if marker is None or said is None:
         context.memories[node.name] = Memory()
         return
-    said = await belonging.said_by(host, marker)
     context.owners[node.name] = said
     context.versions[node.name] = said.version
     record = cluster_record.read(await host.read(places.CLUSTER_RECORD)) if node.control_plane else None
@@ -169,7 +170,7 @@ def _founders(marker: bytes) -> frozenset[str] | None:
     """None where the marker has no word on them, or cannot be read."""
     try:
         return frozenset(json.loads(marker)["founders"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
