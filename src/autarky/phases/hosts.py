@@ -186,7 +186,10 @@ async def refuse_foreign_hosts(context: Context, *, passed_over: str | None = No
 def refuse_errors(context: Context) -> list[str]:
     """Judge what was seen; raise all errors at once, return the warnings as sentences."""
     ours = frozenset(context.owners)  # all others have been refused
-    findings = preflight.checks(context.cluster, context.facts, ours=ours, demoted=context.demoted)
+    etcd_host = context.cluster.etcd_host
+    others = [*context.surplus, *([etcd_host] if etcd_host is not None else [])]
+    elsewhere = {node.name: node.address for node in others}
+    findings = preflight.checks(context.cluster, context.facts, ours=ours, demoted=context.demoted, elsewhere=elsewhere)
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         raise Problems(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -14,17 +14,20 @@ from hypothesis import strategies as st
 from autarky import places
 from autarky.cli import status as status_commands
 from autarky.decide.diagnosis import diagnose
-from autarky.errors import CommandFailed, Unreachable
+from autarky.errors import CommandFailed, Problems, Unreachable
 from autarky.hosts import LocalHost
 from autarky.hosts.facts import parse_facts
 from autarky.model.facts import HostFacts
-from autarky.phases import doctor, nodes
+from autarky.phases import doctor, members, nodes
+from autarky.phases.context import memory_of
 from autarky.phases.hosts import CheckHosts, observe
 from autarky.phases.kubelets import read_former
 from autarky.phases.status import gather
 from autarky.ports import Completed
 from autarky.render import standby
 from autarky.render.kubeconfig import bootstrap_token, embedded_certificate, embeds_certificate
+from fakes.clusters import a_cluster, facts_of
+from fakes.host import FakeHost
 from unit.phases.seen import WITH_A_WORKER, MakeContext, SeenHost, a_context, a_kube
 
 NESTED = b"[" * 100_000
@@ -122,6 +125,29 @@ def test_a_kubeconfig_that_cannot_be_read_has_nothing_in_it(read, content):
 
 def test_what_was_kept_of_a_kubelets_settings_may_be_unreadable():
     assert read_former(NESTED).files == ()
+
+
+# --- an address that is another node's -------------------------------------------------------------------------------
+
+FOUR = a_cluster(controls=3, workers=1)
+
+
+def n2_off(make_context: MakeContext, *, surplus: bool):
+    """No address is in the file; n2, which is remembered, is off, and n4 says that it has n2's."""
+    hosts = {name: FakeHost(name, facts) for name, facts in facts_of(FOUR).items() if name != "n2"}
+    hosts["n4"].host_facts = replace(hosts["n4"].host_facts, address="192.0.2.12", addresses=("192.0.2.12",))
+    context = make_context(FOUR, hosts=hosts)
+    members.path_of(context.directory).write_bytes(memory_of(FOUR.nodes))
+    nodes_ = tuple(replace(node, address=None) for node in FOUR.nodes if node.name != "n2" or not surplus)
+    context.cluster, context.facts = replace(FOUR, nodes=nodes_), {}
+    return context
+
+
+@pytest.mark.parametrize("surplus", [False, True])
+async def test_a_worker_that_says_the_address_of_a_node_that_is_off_is_refused(make_context: MakeContext, surplus):
+    context = n2_off(make_context, surplus=surplus)
+    with pytest.raises(Problems, match=r"n4: it has the address that is known of n2: 192\.0\.2\.12"):
+        await CheckHosts().plan(context)
 
 
 # --- doctor's script ------------------------------------------------------------------------------------------------
