@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from autarky.render import cluster_record
 
 FOUNDED = f"{places.HOST_STATE}/founded"
 """On founders: their API has answered, so that nobody founds the cluster any more."""
+LOOK_SECONDS = 40.0
+"""For all that is asked of one host: who makes each answer late holds up no phase."""
 _OFF = "its machine does not run"
 _OLD_FOUNDER = f"{places.STANDBY}/kube-apiserver/current/pod.json"
 """Hosts whose marker names no founders are from a time when a cluster had one control node."""
@@ -90,7 +93,7 @@ class CheckHosts:
 
 def taken_out(node: Node) -> Kept:
     """A node that is in the cluster and not in its file. One whose address nobody has written down cannot be kept in
-    the join inventory, either: by its own word it could be any other node."""
+    the join inventory, either: by its own word it could be any other node. Nor is a worker whose removal was cut."""
     kept = f"kept (`autarky node remove {node.name}` ends it)"
     if node.address is None:
         kept = (
@@ -124,9 +127,12 @@ async def observe(context: Context) -> None:
             context.absent[node.name] = _OFF
             return
         try:
-            await _look_at(context, node, host)
+            async with asyncio.timeout(LOOK_SECONDS):
+                await _look_at(context, node, host)
         except (Unreachable, CommandFailed) as error:  # what answers and cannot be read is as unknown as what is silent
             context.absent[node.name] = str(error)
+        except TimeoutError:
+            context.absent[node.name] = f"{node.name}: what is asked of it takes more than {LOOK_SECONDS:.0f} s"
 
     await for_each(context.cluster.nodes, one)
     # An address given in the file stands; preflight says whether the host has it. Of a host that does not answer
