@@ -24,8 +24,8 @@ from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
 
 @dataclass(frozen=True, slots=True)
 class DistrustNode:
-    """After the node has left the file: what is in no file, and in no join inventory, the next `up` does not take in
-    again, whatever kills this removal."""
+    """After the node has left the file, and before control nodes' record, whose hosts might not let themselves be
+    written to. What has left all three the next `up` does not take in again, whatever kills the removal then."""
 
     node: Node
     name: str = "distrust-node"

@@ -73,9 +73,11 @@ async def learn(context: Context) -> None:
     context.surplus = tuple(known.values())
     live = {name: obj for name, obj in (await _ask_api(context)).items() if name not in _in_file(context)}
     inventory = await read_inventory(context.kube()) if live or (known and context.api_seen) else {}
-    written_down = {**_recorded(context), **known}
-    written_down = {name: _as_trusted(node, live.get(name), inventory) for name, node in written_down.items()}
-    known = {name: written_down[name] for name in known}
+    recorded = _recorded(context)
+    known |= {
+        name: _as_trusted(node, live.get(name), inventory) for name, node in known.items() if name not in recorded
+    }
+    written_down = {**recorded, **known}
     joined = {name: _surplus(name, obj, written_down, inventory) for name, obj in live.items()}
     context.surplus = tuple({**known, **joined}.values())
 
@@ -111,8 +113,8 @@ def _recorded(context: Context) -> dict[str, Node]:
 
 
 def _as_trusted(node: Node, live: Object | None, inventory: Mapping[str, frozenset[str]]) -> Node:
-    """A worker that is neither in the file nor in the inventory is one whose removal has begun, here or elsewhere: with
-    no address it is in nothing that is rendered, and the inventory does not get it back."""
+    """A worker that is in no file, record or inventory is one whose removal has begun, here or elsewhere: with no
+    address it is in nothing that is rendered, and the inventory does not get it back."""
     control = node.control_plane or CONTROL_PLANE_FACT in ((live or {}).get("metadata", {}).get("labels") or {})
     return node if control or not inventory or node.name in inventory else replace(node, address=None)
 
