@@ -148,7 +148,8 @@ def remove(
     """Take a node out of the cluster: its roles, its member of etcd, what is on its host, what the API has of it.
 
     Refused where etcd would lose its quorum, for the last control node, and with --dead while something still answers
-    in its name. A machine that was removed as dead must not be started again: it would still have the cluster's keys.
+    in its name (of a worker: its host). A worker's membership is taken away before anything else. A machine that was
+    removed as dead must not be started again: it would still have the cluster's keys.
     """
     from autarky.cli.options import confirm
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,6 +37,8 @@ COMPONENTS = (
 WATCH_SECONDS = 2.0
 _HEADINGS = ("LEVEL", "COMPONENT", "NODE", "SLOT", "VERSION", "HEALTH", "DETAIL")
 _UNITS = {"kubelet", "containerd"}
+_LOG = re.compile(r"/var/log/pods/kube-system_[^/]+/[^/]+/[^/]+\.log")
+"""What a host says may be any path."""
 
 
 @click.command()
@@ -142,11 +145,10 @@ async def _read(context: Context, node: Node, component: str, tail: int) -> list
         return [(component, journal.text)]
     script = 'for log in $(ls -tr /var/log/pods/kube-system_"$1"-*/*/*.log 2>/dev/null); do echo "$log"; done'
     paths = (await host.run(["sh", "-c", script, "sh", component])).text.splitlines()
-    newest = {path.rsplit("/", 1)[0]: path for path in paths}
+    newest = {path.rsplit("/", 1)[0]: path for path in paths if _LOG.fullmatch(path)}
     try:
         return [
-            (path.split("/")[4].split("_")[1], (await host.run(["tail", "-n", str(tail), path])).text)
-            for path in newest.values()
+            (path.split("_")[1], (await host.run(["tail", "-n", str(tail), path])).text) for path in newest.values()
         ]
     except AutarkyError as error:
         raise UserError(f"the log went away while it was read: {error}", fix="ask again") from error

@@ -1,7 +1,7 @@
 """Which certificate requests of kubelets are approved: those that match the join inventory, and no others.
 
 Contract: pure. A request is denied only for what it says; a request that cannot be judged yet (its node
-is not in the inventory we could read) is left pending.
+is not in the inventory we could read, or another one has its address there, too) is left pending.
 
 The built-in approval does not compare names, so a token would be good for any node name; it renews for ever,
 also for a node that was removed; and it never approves serving certificates. Ours
@@ -11,7 +11,8 @@ also for a node that was removed; and it never approves serving certificates. Ou
 - takes the lasting credential of a node only if it is the one that was given last: that of a machine that was removed
   is worthless, also when another one gets its name;
 - binds a serving certificate to the addresses and the name of its node: loopback, service and foreign addresses are
-  refused, because whoever holds such a certificate could stand in for another server.
+  refused, because whoever holds such a certificate could stand in for another server. An address that two nodes have
+  in the inventory is nobody's until that is mended.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def judge(
         return Decision(Verdict.DENY, "it asks for e-mail or URI names")
     if request.signer == CLIENT_SIGNER:
         return _judge_client(request, node, renewals.get(node))
-    return _judge_serving(request, node, inventory[node])
+    return _judge_serving(request, node, inventory)
 
 
 def _judge_unknown(request: Request, node: str) -> Decision:
@@ -138,14 +139,18 @@ def _judge_joining(request: Request, node: str) -> Decision:
     return Decision(Verdict.APPROVE, f"node {node} joins with the token made for it")
 
 
-def _judge_serving(request: Request, node: str, addresses: frozenset[str]) -> Decision:
+def _judge_serving(request: Request, node: str, inventory: Mapping[str, frozenset[str]]) -> Decision:
     if request.requestor != request.common_name or NODES not in request.requestor_groups:
         return Decision(Verdict.DENY, f"{request.requestor} may not ask for node {node}")
     if set(request.usages) not in _SERVING_USAGES:
         return Decision(Verdict.DENY, f"usages {sorted(request.usages)} are not those of a server")
-    foreign = sorted((request.ip_addresses - addresses) | (request.dns_names - {node}))
+    foreign = sorted((request.ip_addresses - inventory[node]) | (request.dns_names - {node}))
     if foreign:
         return Decision(Verdict.DENY, f"{', '.join(foreign)} is not in the join inventory for node {node}")
     if not (request.ip_addresses or request.dns_names):
         return Decision(Verdict.DENY, "a serving certificate must name its host")
+    for address in sorted(request.ip_addresses):
+        owners = sorted(name for name, theirs in inventory.items() if address in theirs)
+        if len(owners) > 1:  # whose it is cannot be judged by what one of them says
+            return Decision(Verdict.WAIT, f"{address} is in the join inventory for {' and for '.join(owners)}")
     return Decision(Verdict.APPROVE, f"node {node} serves at {', '.join(sorted(request.ip_addresses))}")

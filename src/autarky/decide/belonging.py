@@ -30,10 +30,10 @@ class Said:
 
     @classmethod
     def of(cls, marker: bytes, disk: str | None) -> Said:
-        """Never raises: a marker that is torn says nothing."""
+        """Never raises: a marker that is torn, or nested without end, says nothing."""
         try:
             content = json.loads(marker)
-        except ValueError:
+        except (ValueError, RecursionError):
             content = None
         if not isinstance(content, dict):
             return cls(None, None, disk)

@@ -15,6 +15,7 @@ import ipaddress
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Literal
 
 from autarky.model import ports
@@ -30,6 +31,7 @@ CLOCK_ERROR = 30.0
 """Seconds between the clocks of hosts."""
 SHORT_LIFE = 3600
 """Seconds that certificates should live."""
+NOWHERE: Mapping[str, str | None] = MappingProxyType({})
 Facts = Mapping[str, HostFacts]
 Severity = Literal["error", "warning"]
 
@@ -208,6 +210,21 @@ def _same_machine(name: str, seen: HostFacts, other: str, others: HostFacts) -> 
         yield "warning", name, f"it has the same host name as {other}: {seen.hostname}", "give each its own name"
 
 
+def _address_of_another(cluster: Cluster, facts: Facts, elsewhere: Mapping[str, str | None]) -> Found:
+    """A worker that says the address of a node that is off would stand beside it in the join inventory. Nodes that have
+    answered are told apart by `_same_machine_twice`."""
+    known = {**elsewhere, **{node.name: node.address for node in cluster.nodes}}
+    others = {address: name for name, address in known.items() if name not in facts and address is not None}
+    for name, seen in facts.items():
+        for address in sorted({seen.address, cluster.node(name).address or seen.address} & set(others)):
+            other = others[address]
+            remedy = (
+                f"find out which of them has it: power {other} on, or write its address into the file;"
+                f" or take {other} out of the cluster: autarky node remove {other}"
+            )
+            yield "error", name, f"it has the address that is known of {other}: {address}", remedy
+
+
 def _host_name(cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
     """The kubelet is told the node's name; people and logs go by the machine's. Test hosts are ours to name."""
     for name, seen in facts.items():
@@ -266,15 +283,23 @@ CHECKS: Mapping[str, Callable[[Cluster, Facts, Collection[str]], Found]] = {
 
 
 def checks(
-    cluster: Cluster, facts: Facts, *, ours: Collection[str] = (), demoted: Collection[str] = ()
+    cluster: Cluster,
+    facts: Facts,
+    *,
+    ours: Collection[str] = (),
+    demoted: Collection[str] = (),
+    elsewhere: Mapping[str, str | None] = NOWHERE,
 ) -> list[Finding]:
-    """Run all checks. `ours`: nodes whose host already runs this cluster; `demoted`: checks that only warn.
+    """Run all checks. `ours`: nodes whose host already runs this cluster; `demoted`: checks that only warn;
+    `elsewhere`: the known addresses of machines that are not in the file.
 
     An unknown name in `demoted` is a finding of its own.
     """
     findings = [_unknown_check(name) for name in demoted if name not in CHECKS]
     for name, check in CHECKS.items():
         found = [Finding(name, *finding) for finding in check(cluster, facts, ours)]
+        if name == "machines":
+            found += [Finding(name, *finding) for finding in _address_of_another(cluster, facts, elsewhere)]
         findings += [replace(f, severity="warning") for f in found] if name in demoted else found
     return findings
 

@@ -21,14 +21,17 @@ UNKNOWN_IS_NOT_DOWN = "unknown is not down"
 @dataclass(frozen=True, slots=True)
 class Seen:
     """node: whose removal is asked for. control_nodes: all that are control nodes or will be. members: etcd's voting
-    members, and whether each was seen to be healthy. answers: whether its machine, or its kubelet, was heard of just
-    now; dead: whether the user says that the machine is gone."""
+    members, and whether each was seen to be healthy. answers: whether its machine was heard of just now; dead: whether
+    the user says that the machine is gone; renewed: whether somebody renews its lease meanwhile; worker: whether it is
+    no control node, was none and becomes none."""
 
     node: str
     control_nodes: frozenset[str]
     members: Mapping[str, bool]
     answers: bool
     dead: bool = False
+    renewed: bool = False
+    worker: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ def refuse_unserved(node: str, others: Mapping[str, str | None]) -> Refusal | No
 
 
 def _life(seen: Seen) -> Refusal | None:
-    if seen.dead and seen.answers:
+    if seen.dead and (seen.answers or (seen.renewed and not _holds_nothing_up(seen))):
         what = f"node {seen.node} was said to be gone, and something answers in its name"
         return Refusal(UNKNOWN_IS_NOT_DOWN, what, f"autarky node remove {seen.node}, or power that machine off first")
     if not seen.dead and not seen.answers:
@@ -62,6 +65,12 @@ def _life(seen: Seen) -> Refusal | None:
         go_on = f"power it on; or, if it is gone for good: autarky node remove {seen.node} --dead"
         return Refusal(UNKNOWN_IS_NOT_DOWN, what, go_on)
     return None
+
+
+def _holds_nothing_up(seen: Seen) -> bool:
+    """A worker has no vote. Whoever has its certificate renews its lease from anywhere, and would keep it in the
+    cluster for as long as that is taken for a sign of life."""
+    return seen.worker and seen.node not in seen.control_nodes and seen.node not in seen.members
 
 
 def _last(seen: Seen) -> Refusal | None:

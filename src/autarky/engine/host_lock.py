@@ -57,10 +57,11 @@ class Holder:
 
     @classmethod
     def parse(cls, text: str) -> Holder | None:
-        """None for a text that is not whole: its writer has just begun."""
+        """None for a text that is not whole, since its writer has just begun, or that no command of ours has written:
+        who is root on the host writes what it wants."""
         try:
             fields: dict[str, Any] = json.loads(text)
-            return cls(
+            found = cls(
                 str(fields["id"]),
                 str(fields["who"]),
                 str(fields["boot"]),
@@ -68,8 +69,10 @@ class Holder:
                 str(fields["command"]),
                 float(fields["since"]),
             )
-        except (ValueError, KeyError, TypeError):
+            datetime.fromtimestamp(found.since, UTC)
+        except (ValueError, KeyError, TypeError, OverflowError, OSError, RecursionError):
             return None
+        return found if 0 < found.pid < 2**31 else None  # any other is several processes, or none
 
     def text(self) -> str:
         fields = ("id", "who", "boot", "pid", "command", "since")

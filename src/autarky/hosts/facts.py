@@ -1,6 +1,15 @@
-"""What a host says of itself: one shell script, one round trip, `key=value` lines."""
+"""What a host says of itself: one shell script, one round trip, `key=value` lines.
+
+Contract: whoever is root on a host may have it say anything. What cannot be what an ordinary host says makes this host
+unreadable (Unreachable), and nothing else: no command may end because of it, and no decision be made by it.
+"""
 
 from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Callable
+from typing import TypeVar
 
 from autarky.errors import Unreachable
 from autarky.model.facts import HostFacts
@@ -55,8 +64,14 @@ _CAP_SYS_RESOURCE = 24
 _NEEDED = ("address", "hostname", "boot_id", "architecture", "cgroup_version", "memory_total", "clock")
 
 
+_MOST = 2**63
+"""No size, number or clock of a host comes near it. What is greater does not fit into a float, or a date."""
+_SHOWN = 40
+T = TypeVar("T")
+
+
 def parse_facts(text: str) -> HostFacts:
-    """The script's output as a value; Unreachable when it is not whole."""
+    """The script's output as a value; Unreachable when it is not whole, or cannot be read."""
     single: dict[str, str] = {}
     many: dict[str, list[str]] = {
         "port": [],
@@ -74,27 +89,72 @@ def parse_facts(text: str) -> HostFacts:
     absent = [key for key in _NEEDED if not single.get(key)]
     if absent:
         raise Unreachable(f"the host did not say its {', '.join(absent)}")
-    capabilities = int(single.get("effective") or "0", 16)
+
+    def number(key: str, default: str = "") -> int:
+        return _read(key, single.get(key, default), _number)
+
+    capabilities = _read("effective", single.get("effective") or "0", lambda value: _hexadecimal(value, bits=64))
     return HostFacts(
-        address=single["address"],
+        address=_read("address", single["address"], _address),
         hostname=single["hostname"],
         boot_id=single["boot_id"],
         kernel=single.get("kernel", ""),
         os_name=single.get("os_name", ""),
         architecture=single["architecture"],
-        cgroup_version=int(single["cgroup_version"]),
-        cpus=int(single.get("cpus", "1")),
-        memory_total=int(single["memory_total"]),
-        swap_total=int(single.get("swap_total", "0")),
-        disk_free=int(single.get("disk_free", "0")),
-        disk_total=int(single.get("disk_total", "0")),
-        clock=float(single["clock"]),
-        listening_ports=frozenset(int(port, 16) for port in many["port"]),
+        cgroup_version=number("cgroup_version"),
+        cpus=number("cpus", "1"),
+        memory_total=number("memory_total"),
+        swap_total=number("swap_total", "0"),
+        disk_free=number("disk_free", "0"),
+        disk_total=number("disk_total", "0"),
+        clock=_read("clock", single["clock"], _seconds),
+        listening_ports=frozenset(
+            _read("port", port, lambda value: _hexadecimal(value, bits=16)) for port in many["port"]
+        ),
         networks=tuple(many["network"]),
         missing_features=tuple(many["missing_feature"]),
         missing_programs=tuple(many["missing_program"]),
         init=single.get("init", ""),
-        addresses=tuple(many["own_address"]),
+        addresses=tuple(_read("own_address", address, _address) for address in many["own_address"]),
         upstream_resolv_conf=single.get("upstream_resolv_conf"),
         may_lower_oom_score=bool(capabilities >> _CAP_SYS_RESOURCE & 1),
     )
+
+
+def _read(key: str, value: str, parse: Callable[[str], T]) -> T:
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise Unreachable(
+            f"the host's facts cannot be read: {key} is {value[:_SHOWN]!a}; no ordinary host says so: look at its"
+            " programs (nproc, df, date, ip) and at who is root there"
+        ) from error
+
+
+def _number(value: str) -> int:
+    return _bounded(int(value), _MOST)
+
+
+def _hexadecimal(value: str, *, bits: int) -> int:
+    return _bounded(int(value, 16), 2**bits)
+
+
+def _seconds(value: str) -> float:
+    found = float(value)
+    if not (math.isfinite(found) and 0 <= found < _MOST):
+        raise ValueError
+    return found
+
+
+def _bounded(found: int, limit: int) -> int:
+    if not 0 <= found < limit:
+        raise ValueError
+    return found
+
+
+def _address(value: str) -> str:
+    """One by which others could reach it: the join inventory has it, and a certificate is made for it."""
+    found = ipaddress.IPv4Address(value)
+    if found.is_loopback or found.is_unspecified or found.is_multicast:
+        raise ValueError
+    return value

@@ -88,6 +88,8 @@ async def _until_held(name: str, process: asyncio.subprocess.Process, path: str)
             status = await process.wait()
     except TimeoutError as error:
         raise Unreachable(f"{name}: no answer to the request for the lock {path}") from error
+    except ValueError as error:  # a line that never ends
+        raise Unreachable(f"{name}: the answer to the request for the lock {path} cannot be read") from error
     if status == _IN_USE:
         raise Held(name, said.decode(errors="replace").strip())
     if "ermission denied" in complaint:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import shlex
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -32,6 +33,7 @@ from autarky.ports import Completed
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ENVIRONMENT = (f"PATH={PATH}", "LC_ALL=C", "HOME=/root")
 SHA256_DIGITS = 64
+_MODE = re.compile("[0-7]{1,6}")
 PUSH_SECONDS = 60.0
 SLOWEST_PUSH = 256 * 1024
 """Bytes per second: a push that is slower than that, once its first minute is over, is given up."""
@@ -162,12 +164,15 @@ class ShellHost:
     async def digests(self, paths: Sequence[str]) -> Mapping[str, tuple[str, int]]:
         if not paths:
             return {}
-        said = (await self._ask(["sh", "-c", _DIGEST_SCRIPT, "sh", *paths])).stdout.decode()
-        digests, modes = dict[str, str](), dict[str, str]()
+        said = (await self._ask(["sh", "-c", _DIGEST_SCRIPT, "sh", *paths])).stdout.decode(errors="surrogateescape")
+        digests, modes = dict[str, str](), dict[str, int]()
         for line in said.split("\0")[:-1]:
             value, _, path = line.partition(" ")
-            (digests if len(value) == SHA256_DIGITS else modes)[path.removeprefix(" ")] = value
-        return {path: (digest, int(modes[path], 8)) for path, digest in digests.items() if path in modes}
+            if len(value) == SHA256_DIGITS:
+                digests[path.removeprefix(" ")] = value
+            elif _MODE.fullmatch(value):  # what is neither says nothing of any file
+                modes[path] = int(value, 8)
+        return {path: (digests[path], modes[path]) for path in paths if path in digests and path in modes}
 
     async def write_files(self, files: Sequence[File]) -> None:
         if not files:
@@ -199,7 +204,11 @@ class ShellHost:
             yield holding
 
     async def facts(self) -> HostFacts:
-        return parse_facts((await self._ask(["sh", "-c", FACTS_SCRIPT])).stdout.decode(errors="replace"))
+        said = (await self._ask(["sh", "-c", FACTS_SCRIPT])).stdout.decode(errors="replace")
+        try:
+            return parse_facts(said)
+        except Unreachable as error:
+            raise Unreachable(f"{self._name}: {error}") from error
 
     async def close(self) -> None:
         return None

@@ -90,6 +90,8 @@ class Context:
     """Nodes that are in the cluster and not in its file."""
     labelled: frozenset[str] = frozenset()
     """Control nodes that a label has made: workers in the file. Known to what only looks."""
+    distrusted: frozenset[str] = frozenset()
+    """Workers that are being removed, and are members no more: what their hosts say or do not do stops nothing."""
     warnings: list[str] = field(default_factory=list)
     _kube: Kube | None = None
 

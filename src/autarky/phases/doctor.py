@@ -6,9 +6,11 @@ It only looks. Nothing here fails for a source that is silent: its silence is ev
 from __future__ import annotations
 
 import asyncio
+import re
 import statistics
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from autarky import places
@@ -129,18 +131,16 @@ async def _clock(context: Context, host: Host) -> float | None:
     """The host's clock as if it had been read when all of this began on ours: half the round trip is uncertain."""
     before = context.clock.monotonic()
     said = (await host.run(["date", "+%s.%N"], check=False)).text
-    try:
-        return float(said) - (before + context.clock.monotonic()) / 2
-    except ValueError:
-        return None
+    seconds = _float(said)
+    return None if seconds is None else seconds - (before + context.clock.monotonic()) / 2
 
 
 def _mean_sync(words: Sequence[str]) -> float | None:
     """Of `sum count sum count`, in the order of etcd's metrics; None when nothing was synced meanwhile."""
-    try:
-        sum_before, count_before, sum_after, count_after = map(float, words)
-    except ValueError:
+    numbers = [number for word in words if (number := _float(word)) is not None]
+    if len(words) != 4 or len(numbers) != 4:
         return None
+    sum_before, count_before, sum_after, count_after = numbers
     return (sum_after - sum_before) / (count_after - count_before) if count_after > count_before else None
 
 
@@ -156,28 +156,84 @@ async def _node(context: Context, node: Node) -> NodeEvidence:
         return NodeEvidence(node.name, problem=str(error), control_plane=node.control_plane, has_etcd=has_etcd)
 
 
+@dataclass(slots=True)
+class SaidByScript:
+    """What `_SCRIPT` has printed, as `NodeEvidence` has it. balancer: whether the load balancer answers."""
+
+    units: dict[str, bool] = field(default_factory=dict)
+    free: dict[str, int] = field(default_factory=dict)
+    has_member: bool = False
+    etcd: int | None = None
+    balancer: bool = False
+    servers: dict[str, bool] = field(default_factory=dict)
+    alive: dict[str, bool] = field(default_factory=dict)
+    stale: bool = False
+    accepting: set[str] = field(default_factory=set)
+    fsync: float | None = None
+
+
+def read_said(text: str) -> SaidByScript:
+    """Never raises: a host says what it wants, and a line that is not understood is passed over."""
+    said = SaidByScript()
+    for line in text.splitlines():
+        match line.split():
+            case ["unit", unit, state]:
+                said.units[unit] = state == "active"
+            case ["free", path, size] if (number := _number(size)) is not None:
+                said.free[path] = number
+            case ["member", "-"]:
+                said.has_member = True
+            case ["etcd", status]:
+                said.etcd = _number(status)
+            case ["balancer", status]:
+                said.balancer = status != "-"
+            case ["server", server, status]:
+                said.servers[server] = status == "200"
+            case ["alive", server, status]:
+                said.alive[server] = status == "200"
+            case ["stale", answer]:
+                said.stale = answer == "yes"
+            case ["accepts", port] if port in _SERVERS:
+                said.accepting.add(_SERVERS[port])
+            case ["syncs", *words]:
+                said.fsync = _mean_sync(words)
+    return said
+
+
+def _number(word: str) -> int | None:
+    """Of bytes, or a status. More digits than these nothing has."""
+    return int(word) if re.fullmatch("[0-9]{1,18}", word) else None
+
+
+def _float(word: str) -> float | None:
+    """A size or a time: not one that cannot be reckoned with."""
+    try:
+        found = float(word)
+    except ValueError:
+        return None
+    return found if abs(found) < 1e18 else None
+
+
 async def _looked_at(context: Context, node: Node, host: Host) -> NodeEvidence:
     servers = [f"{n.name}-{slot}" for n in context.control_nodes for slot in nllb.SLOTS]
     clock = await _clock(context, host)
     text = (await host.run(["bash", "-c", _SCRIPT, "bash", *servers], timeout=60)).text
-    said = [line.split() for line in text.splitlines()]
+    said = read_said(text)
     is_control = node in context.control_nodes
     listing = await host.run([standby.SCRIPT_PATH, "list"], check=False) if is_control else None
     standbys = standby.parse_list(listing.text) if listing is not None and listing.status == 0 else {}
-    etcd = next((words[1] for words in said if words[0] == "etcd"), "-")
-    answers = any(words[0] == "balancer" and words[1] != "-" for words in said)
     return NodeEvidence(
         node.name,
         control_plane=is_control,
-        units={words[1]: words[2] == "active" for words in said if words[0] == "unit"},
-        free={words[1]: int(words[2]) for words in said if words[0] == "free" and len(words) == 3},
-        has_etcd=context.cluster.external_etcd is None and (node.control_plane or ["member", "-"] in said),
-        etcd=int(etcd) if etcd.isdigit() else None,
-        balanced={words[1]: words[2] == "200" for words in said if words[0] == "server"} if answers else None,
-        alive={words[1]: words[2] == "200" for words in said if words[0] == "alive"} if answers else {},
-        stale_balancer=["stale", "yes"] in said,
-        accepting=frozenset(f"{node.name}-{_SERVERS[words[1]]}" for words in said if words[0] == "accepts"),
-        fsync=next((_mean_sync(words[1:]) for words in said if words[0] == "syncs"), None),
+        units=said.units,
+        free=said.free,
+        has_etcd=context.cluster.external_etcd is None and (node.control_plane or said.has_member),
+        etcd=said.etcd,
+        balanced=said.servers if said.balancer else None,
+        alive=said.alive if said.balancer else {},
+        stale_balancer=said.stale,
+        accepting=frozenset(f"{node.name}-{slot}" for slot in said.accepting),
+        fsync=said.fsync,
         clock=clock,
         active=frozenset(component for component, (_, activations) in standbys.items() if activations),
         missing_standby=frozenset(

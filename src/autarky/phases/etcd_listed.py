@@ -47,7 +47,7 @@ def read_members(text: str, names: Mapping[str, str]) -> list[Member] | None:
         leader = status[0]["Status"].get("leader")
         healthy = {one["endpoint"] for one in health if one.get("health")}
         return [_member(one, leader, healthy, names) for one in listed["members"]]
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         return None
 
 

@@ -132,7 +132,7 @@ def _healths(said: str) -> dict[str, str]:
     """Of what etcdctl prints; empty when it does not say."""
     try:
         return {one["endpoint"]: "" if one["health"] else _why(one) for one in json.loads(said)}
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return {}
 
 

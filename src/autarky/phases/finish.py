@@ -111,5 +111,8 @@ class WriteKubeconfig:
             client_kubeconfig(context.inputs(), "kubernetes-admin", "admin", server=server, servers=sorted(servers))
             for server in servers
         ]
-        nodes = memory_of(context.whole.nodes)
+        # A worker whose removal was cut has no address any more, and must be known to whoever goes on with it.
+        rendered, before = {node.name for node in context.whole.nodes}, members.remembered(context.directory)
+        left = [before[node.name] for node in context.surplus if node.name in before.keys() - rendered]
+        nodes = memory_of([*context.whole.nodes, *left])
         return {context.directory / "kubeconfig": kubeconfigs, members.path_of(context.directory): [nodes]}

@@ -1,9 +1,9 @@
 """What the API has of one node, and its removal: in an order in which nothing of it comes back.
 
-First what would let it join again (inventory, tokens), then its requests and its etcd member's object, then the Node,
-and the pods after it: a DaemonSet would make them anew on a Node that is there, and counts them as wanted until the
-garbage collection of pods comes by (a minute). Its lease is last, by which one sees that somebody still answers in its
-name.
+First what would let it join again (inventory, renewals, tokens: of a worker long before the rest, see distrust.py),
+then its requests and its etcd member's object, then the Node, and the pods after it: a DaemonSet would make them anew
+on a Node that is there, and counts them as wanted until the garbage collection of pods comes by (a minute). Its lease
+is last, by which one sees that somebody still answers in its name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autarky.decide.approval import renewal_user
-from autarky.duties.certificates import CSR
+from autarky.duties.certificates import CSR, read_renewals
 from autarky.errors import ApiError
 from autarky.phases import renewals
 from autarky.phases.promote import ETCD_MEMBER, etcd_members
@@ -34,6 +34,23 @@ class _Thing:
         return f"{self.kind} {f'{self.namespace}/' if self.namespace else ''}{self.name}"
 
 
+async def trust_in(kube: Kube, node: str) -> list[str]:
+    """What of that by which the node is one, or could come back as one, as names."""
+    entries = [f"{node} in the join inventory"] if await _is_in_inventory(kube, node) else []
+    if node in await read_renewals(kube):
+        entries.append(f"what {node} could renew an expired certificate with")
+    return [*entries, *(f"Secret {SYSTEM}/{token}" for token in await _tokens(kube, node))]
+
+
+async def distrust(kube: Kube, node: str) -> None:
+    """Delete all of that; what is not there is passed over. The inventory is first: without it neither a certificate
+    nor a token is good for anything, and what a credential's entry says is asked no more."""
+    await _take_out_of_inventory(kube, node)
+    await renewals.forget(kube, node)
+    for token in await _tokens(kube, node):
+        await kube.delete("v1", "Secret", token, SYSTEM)
+
+
 async def left_of(kube: Kube, node: str) -> list[str]:
     """What there is of the node, as names."""
     entry = [f"{node} in the join inventory"] if await _is_in_inventory(kube, node) else []
@@ -42,8 +59,7 @@ async def left_of(kube: Kube, node: str) -> list[str]:
 
 async def forget(kube: Kube, node: str) -> None:
     """Delete all of it; what is not there is passed over."""
-    await _take_out_of_inventory(kube, node)
-    await renewals.forget(kube, node)
+    await distrust(kube, node)
     for thing in await _things(kube, node):
         grace = 0 if thing.kind == "Pod" else None
         await kube.delete(thing.api_version, thing.kind, thing.name, thing.namespace, grace_seconds=grace)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from autarky.decide import preflight
 from autarky.decide.founders import Memory
 from autarky.decide.records import API
 from autarky.engine.phase import Change, Kept, Warn
-from autarky.errors import Problems, Unreachable, UserError
+from autarky.errors import CommandFailed, Problems, Unreachable, UserError
 from autarky.model.cluster import Node
 from autarky.phases import belonging, kept_file, members
 from autarky.phases.borrow import borrow
@@ -24,6 +25,8 @@ from autarky.render import cluster_record
 
 FOUNDED = f"{places.HOST_STATE}/founded"
 """On founders: their API has answered, so that nobody founds the cluster any more."""
+LOOK_SECONDS = 40.0
+"""For all that is asked of one host: who makes each answer late holds up no phase."""
 _OFF = "its machine does not run"
 _OLD_FOUNDER = f"{places.STANDBY}/kube-apiserver/current/pod.json"
 """Hosts whose marker names no founders are from a time when a cluster had one control node."""
@@ -90,7 +93,7 @@ class CheckHosts:
 
 def taken_out(node: Node) -> Kept:
     """A node that is in the cluster and not in its file. One whose address nobody has written down cannot be kept in
-    the join inventory, either: by its own word it could be any other node."""
+    the join inventory, either: by its own word it could be any other node. Nor is a worker whose removal was cut."""
     kept = f"kept (`autarky node remove {node.name}` ends it)"
     if node.address is None:
         kept = (
@@ -115,7 +118,7 @@ async def look(context: Context, *, passed_over: str | None = None) -> None:
 
 async def observe(context: Context) -> None:
     """Read every existing host once, side by side: its facts, whose it is, and what it remembers. Those that do not
-    answer are noted, with why. Then put together who is in the cluster."""
+    answer, or cannot be read, are noted, with why. Then put together who is in the cluster."""
     context.absent, context.records = {}, {}
 
     async def one(node: Node) -> None:
@@ -124,9 +127,12 @@ async def observe(context: Context) -> None:
             context.absent[node.name] = _OFF
             return
         try:
-            await _look_at(context, node, host)
-        except Unreachable as error:
+            async with asyncio.timeout(LOOK_SECONDS):
+                await _look_at(context, node, host)
+        except (Unreachable, CommandFailed) as error:  # what answers and cannot be read is as unknown as what is silent
             context.absent[node.name] = str(error)
+        except TimeoutError:
+            context.absent[node.name] = f"{node.name}: what is asked of it takes more than {LOOK_SECONDS:.0f} s"
 
     await for_each(context.cluster.nodes, one)
     # An address given in the file stands; preflight says whether the host has it. Of a host that does not answer
@@ -143,12 +149,13 @@ async def observe(context: Context) -> None:
 
 
 async def _look_at(context: Context, node: Node, host: Host) -> None:
-    context.facts[node.name] = await host.facts()
+    facts = await host.facts()
     marker = await host.read(places.NODE_MARKER)
-    if marker is None:
+    said = await belonging.said_by(host, marker) if marker is not None else None
+    context.facts[node.name] = facts  # not before it is known whose it is: our own ports are in use there
+    if marker is None or said is None:
         context.memories[node.name] = Memory()
         return
-    said = await belonging.said_by(host, marker)
     context.owners[node.name] = said
     context.versions[node.name] = said.version
     record = cluster_record.read(await host.read(places.CLUSTER_RECORD)) if node.control_plane else None
@@ -169,7 +176,7 @@ def _founders(marker: bytes) -> frozenset[str] | None:
     """None where the marker has no word on them, or cannot be read."""
     try:
         return frozenset(json.loads(marker)["founders"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -185,7 +192,10 @@ async def refuse_foreign_hosts(context: Context, *, passed_over: str | None = No
 def refuse_errors(context: Context) -> list[str]:
     """Judge what was seen; raise all errors at once, return the warnings as sentences."""
     ours = frozenset(context.owners)  # all others have been refused
-    findings = preflight.checks(context.cluster, context.facts, ours=ours, demoted=context.demoted)
+    etcd_host = context.cluster.etcd_host
+    others = [*context.surplus, *([etcd_host] if etcd_host is not None else [])]
+    elsewhere = {node.name: node.address for node in others}
+    findings = preflight.checks(context.cluster, context.facts, ours=ours, demoted=context.demoted, elsewhere=elsewhere)
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         raise Problems(

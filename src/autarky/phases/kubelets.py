@@ -72,7 +72,7 @@ def read_former(content: bytes) -> Former:
             File(path, said["files"][path].encode(errors="surrogateescape")) for path in PATHS if path in said["files"]
         ]
         return Former(tuple(files), ready=bool(said["ready"]))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Former((), ready=False)
 
 
@@ -267,11 +267,16 @@ async def _look(context: Context, node: Node, *, heard: bool) -> Seen:
     state = dict(line.split("=", 1) for line in said if "=" in line)
     return Seen(
         active=state.get("ActiveState") == "active",
-        restarts=int(state.get("NRestarts") or 0),
+        restarts=_count(state.get("NRestarts", "")),
         healthy=await _is_healthy(context, host),
         heartbeat=heard,
         ready=bool(await _is_ready(context, node)),
     )
+
+
+def _count(text: str) -> int:
+    """0 where it is none."""
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else 0
 
 
 async def _is_healthy(context: Context, host: Host) -> bool | None:

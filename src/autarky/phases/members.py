@@ -72,8 +72,12 @@ async def learn(context: Context) -> None:
     context.cluster = replace(context.cluster, nodes=nodes)
     context.surplus = tuple(known.values())
     live = {name: obj for name, obj in (await _ask_api(context)).items() if name not in _in_file(context)}
-    inventory = await read_inventory(context.kube()) if live else {}
-    written_down = {**_recorded(context), **known}
+    inventory = await read_inventory(context.kube()) if live or (known and context.api_seen) else {}
+    recorded = _recorded(context)
+    known |= {
+        name: _as_trusted(node, live.get(name), inventory) for name, node in known.items() if name not in recorded
+    }
+    written_down = {**recorded, **known}
     joined = {name: _surplus(name, obj, written_down, inventory) for name, obj in live.items()}
     context.surplus = tuple({**known, **joined}.values())
 
@@ -106,6 +110,13 @@ def _recorded(context: Context) -> dict[str, Node]:
         return {} if record is None else nodes_of(record.nodes)
     except (ValueError, KeyError, TypeError):
         return {}
+
+
+def _as_trusted(node: Node, live: Object | None, inventory: Mapping[str, frozenset[str]]) -> Node:
+    """A worker that is in no file, record or inventory is one whose removal has begun, here or elsewhere: with no
+    address it is in nothing that is rendered, and the inventory does not get it back."""
+    control = node.control_plane or CONTROL_PLANE_FACT in ((live or {}).get("metadata", {}).get("labels") or {})
+    return node if control or not inventory or node.name in inventory else replace(node, address=None)
 
 
 def _surplus(name: str, obj: Object, known: Mapping[str, Node], inventory: Mapping[str, frozenset[str]]) -> Node:

@@ -2,8 +2,8 @@
 what is known of it.
 
 Contract: refused where a safety rule forbids it (decide/removal.py), before anything is touched. Each step looks
-first, so that a removal that was killed goes on where it stopped. Of a machine that is gone (`dead`) only what the
-cluster knows is cleaned, never its host.
+first, so that a removal that was killed goes on where it stopped. A worker's membership goes first (distrust.py). Of a
+machine that is gone (`dead`) only what the cluster knows is cleaned, never its host.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from autarky.decide import removal
+from autarky.decide.belonging import Refusal
 from autarky.decide.pods import internal_address
 from autarky.decide.seen_to_serve import STEADY_SECONDS
 from autarky.duties.seen_to_serve import ANSWER_SECONDS, SeenToServe, ask_address
 from autarky.engine.deadline import poll_until
-from autarky.engine.phase import Change
+from autarky.engine.phase import Change, Warn
 from autarky.errors import ApiError, Refused, Unreachable, UserError
 from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.phases import belonging, forget, members
 from autarky.phases.context import Context, for_each, memory_of
+from autarky.phases.distrust import is_plain_worker
 from autarky.phases.hosts import look
 from autarky.phases.promote import ETCD_MEMBER, etcd_members
-from autarky.phases.teardown import clean
 from autarky.ports import Host, Object, Progress
 from autarky.render import nllb
 from autarky.render.api_server import READY_PATH
@@ -39,6 +39,11 @@ LEAVE_TIMEOUT = 180.0
 DRAIN_TIMEOUT = 600.0
 SILENCE_SECONDS = 25.0
 """A kubelet renews its lease every 10 s: one that has missed two renewals while we watched is taken for silent."""
+_STILL_RENEWED = (
+    "something renews the lease of {name}: its kubelet still runs, or somebody has its certificate; once it is removed"
+    " that is not renewed, and makes nothing, but until it ends it reads what every kubelet may; pods of {name} may"
+    " still run while others take their place"
+)
 WATCH_SECONDS = 2 * STEADY_SECONDS
 """For which it is watched whether another control node serves: one that has just come has its time, too."""
 
@@ -53,33 +58,41 @@ class CheckRemoval:
     title: str = "Check whether the node may go"
     timeout: float = 90
 
-    async def plan(self, context: Context) -> Sequence[Change]:
+    async def plan(self, context: Context) -> Sequence[Warn]:
         await look(context, passed_over=self.node.name if self.dead else None)
-        await self._refuse(context)
-        return []
+        return [Warn(sentence) for sentence in await self._refuse(context)]
 
     async def run(self, context: Context, progress: Progress) -> None:
         """There is never anything to run."""
 
-    async def _refuse(self, context: Context) -> None:
+    async def _refuse(self, context: Context) -> list[str]:
+        """What was seen that stops nothing, and should be known."""
         if not await context.api_answers():
             raise Unreachable("the API does not answer, and without it no node can be removed; see `autarky doctor`")
         live = await context.kube().get("v1", "Node", self.node.name)
         if live is None and self.node.name in context.absent:
-            return  # an earlier run got that far
-        await refuse_removal(context, self.node, answers=await self._answers(context), dead=self.dead)
+            return []  # an earlier run got that far
+        answers, worker = self.node.name not in context.absent, await is_plain_worker(context, self.node)
+        foreign = await self._foreign(context) if worker and self.dead and answers else None
+        answers = answers and foreign is None
+        renewed = self.dead and not answers and not await is_silent(context, self.node)
+        await refuse_removal(context, self.node, answers=answers, dead=self.dead, renewed=renewed, worker=worker)
+        told = [] if foreign is None else [f"host {self.node.name} {foreign.seen}: it is left as it is"]
+        return [*told, _STILL_RENEWED.format(name=self.node.name)] if renewed else told
 
-    async def _answers(self, context: Context) -> bool:
-        if not self.dead:
-            return self.node.name not in context.absent
-        return self.node.name not in context.absent or not await is_silent(context, self.node)
+    async def _foreign(self, context: Context) -> Refusal | None:
+        """Why the host that answers is not ours. Such a host is not touched anyway, and keeps no worker here."""
+        said = context.owners.get(self.node.name)
+        return None if said is None else await belonging.refusal(context, self.node.name, said)
 
 
-async def refuse_removal(context: Context, node: Node, *, answers: bool, dead: bool) -> None:
+async def refuse_removal(
+    context: Context, node: Node, *, answers: bool, dead: bool, renewed: bool = False, worker: bool = False
+) -> None:
     """Raises Refused where a safety rule forbids that the node goes."""
     nodes, members_seen = await asyncio.gather(context.kube().list("v1", "Node"), _healthy_members(context))
     control_nodes = frozenset(_name(found) for found in nodes if _ROLE & _labels(found))
-    refusal = removal.refuse(removal.Seen(node.name, control_nodes, members_seen, answers, dead))
+    refusal = removal.refuse(removal.Seen(node.name, control_nodes, members_seen, answers, dead, renewed, worker))
     if refusal is None and node.name in control_nodes:
         stay = [found for found in nodes if _labels(found) >= _ROLE and _name(found) != node.name]
         refusal = removal.refuse_unserved(node.name, await _what_stands_against_serving(context, stay))
@@ -314,31 +327,6 @@ async def leave_control_plane(context: Context, node: Node, progress: Progress) 
     what = f"{node.name} is no control node any more"
     await poll_until(what, left, timeout=LEAVE_TIMEOUT, progress=progress, clock=context.clock)
     progress.note(what)
-
-
-@dataclass(frozen=True, slots=True)
-class CleanNode:
-    """The host of a node that is not gone: everything of ours is removed from it."""
-
-    node: Node
-    purge: bool
-    name: str = "clean-host"
-    title: str = "Clean the host"
-    timeout: float = 300
-
-    async def plan(self, context: Context) -> Sequence[Change]:
-        if not await self._is_ours(context):
-            return []
-        return [Change(f"remove everything of autarky from host {self.node.name}")]
-
-    async def run(self, context: Context, progress: Progress) -> None:
-        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        # The disk of a test host goes with it.
-        purge = self.purge or self.node.host.driver == "lab"
-        await clean(context.host(self.node), stamp, progress, purge=purge)
-
-    async def _is_ours(self, context: Context) -> bool:
-        return await belonging.refusals(context, [self.node]) == {self.node.name: None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,6 @@ async def _parked(host: Host) -> list[str]:
             try:
                 pod = json.loads(await host.read(f"{places.MANIFESTS}/{name}") or b"")
                 found.append(str(pod["spec"]["containers"][0]["image"]))
-            except (ValueError, KeyError, IndexError, TypeError):
+            except (ValueError, KeyError, IndexError, TypeError, RecursionError):
                 continue
     return found

@@ -240,10 +240,10 @@ async def _standbys(context: Context) -> list[Row]:
         if host is None:
             continue
         try:
-            listing = await host.run([standby.SCRIPT_PATH, "list"], check=False)
+            listed = standby.parse_list((await host.run([standby.SCRIPT_PATH, "list"], check=False)).text)
         except AutarkyError:
             continue
-        for component, (revision, activations) in standby.parse_list(listing.text).items():
+        for component, (revision, activations) in listed.items():
             if revision is not None:
                 health = "not ready" if activations else "dormant"
                 rows.append(

@@ -87,7 +87,7 @@ async def _standby_version(host: Host) -> str | None:
     content = await host.read(STANDBY_POD)
     try:
         image = json.loads(content or b"")["spec"]["containers"][0]["image"]
-    except (ValueError, KeyError, IndexError, TypeError):
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
         return None
     found = image_version(image)
     return None if found is None else str(found)

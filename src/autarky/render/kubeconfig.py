@@ -13,6 +13,7 @@ from autarky.render.values import Credentials, Inputs, pretty_json
 RENEWER = "kubelet-renewal"
 """What the kubeconfig of `certificates.renewal_certificate` calls its user."""
 LOCAL_SERVER = f"https://127.0.0.1:{ports.NLLB_API}"
+_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 EXTENSION = "autarky.dev/servers"
 """kubectl knows one server and leaves extensions alone; ours has all the servers that are as good."""
 
@@ -34,7 +35,7 @@ def embeds_certificate(kubeconfig: bytes) -> bool:
     """Whether its certificate stands in it, and ends there. What cannot be read (as YAML, of kubelets) embeds none."""
     try:
         return any("client-certificate-data" in one["user"] for one in json.loads(kubeconfig)["users"])
-    except (ValueError, KeyError, TypeError):
+    except _UNREADABLE:
         return False
 
 
@@ -55,8 +56,11 @@ def pair_kubeconfig(ca_pem: bytes, cluster: str, user: str, certificate: bytes, 
 
 
 def bootstrap_token(kubeconfig: bytes) -> str | None:
-    """The token in what `bootstrap_kubeconfig` made; None in what has a certificate instead."""
-    token = json.loads(kubeconfig)["users"][0]["user"].get("token")
+    """The token in what `bootstrap_kubeconfig` made; None in what has a certificate instead, or cannot be read."""
+    try:
+        token = json.loads(kubeconfig)["users"][0]["user"].get("token")
+    except _UNREADABLE:
+        return None
     return None if token is None else str(token)
 
 
@@ -64,7 +68,7 @@ def embedded_certificate(kubeconfig: bytes) -> bytes | None:
     """The certificate that stands in it, as PEM; None where there is none, or it cannot be read."""
     try:
         return base64.b64decode(json.loads(kubeconfig)["users"][0]["user"]["client-certificate-data"])
-    except (ValueError, LookupError, TypeError):
+    except _UNREADABLE:
         return None
 
 

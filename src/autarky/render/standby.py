@@ -25,6 +25,7 @@ import json
 from dataclasses import dataclass
 
 from autarky import places
+from autarky.errors import Unreachable
 from autarky.model import ports
 from autarky.model.files import File
 from autarky.render import api_server, controllers, etcd, pods
@@ -294,10 +295,14 @@ def is_whole(content: bytes) -> bool:
 
 
 def parse_list(text: str) -> dict[str, tuple[str | None, tuple[str, ...]]]:
-    """`standby list` as component → (current revision or None, activations)."""
+    """`standby list` as component → (current revision or None, activations). Unreachable where it is none: what it
+    does not say must not pass for a standby that is not there."""
     result: dict[str, tuple[str | None, tuple[str, ...]]] = {}
     for line in text.splitlines():
-        component, current, *activations = line.split()
+        words = line.split()
+        if len(words) < 2:
+            raise Unreachable(f"its list of standbys cannot be read: {line[:40]!a}")
+        component, current, *activations = words
         result[component] = (None if current == "-" else current, tuple(activations))
     return result
 

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 from autarky.engine.phase import Phase
 from autarky.model.cluster import Node
+from autarky.phases.clean_node import CleanNode
 from autarky.phases.context import Context
+from autarky.phases.distrust import DistrustNode
 from autarky.phases.record import KeepRecord
-from autarky.phases.removal import CheckRemoval, CleanNode, DrainNode, ForgetNode, TakeLabelAway, TakeOutOfTheFile
+from autarky.phases.removal import CheckRemoval, DrainNode, ForgetNode, TakeLabelAway, TakeOutOfTheFile
 
 
 def phases(
@@ -19,9 +21,10 @@ def phases(
     return (
         CheckRemoval(node, dead=dead),
         TakeOutOfTheFile(node, write),
+        DistrustNode(node),
         KeepRecord(node),
         DrainNode(node, evict=drain),
         TakeLabelAway(node),
-        CleanNode(node, purge=purge),
+        CleanNode(node, purge=purge, dead=dead),
         ForgetNode(node),
     )

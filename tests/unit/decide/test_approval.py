@@ -221,6 +221,38 @@ def test_other_signers_are_not_ours_to_judge():
     assert verdict(joining(signer="kubernetes.io/kube-apiserver-client")) is Verdict.IGNORE
 
 
+def test_an_address_that_two_nodes_of_the_inventory_have_is_nobodys_until_that_is_mended():
+    """Neither is denied: which of them is wrong, the request does not say."""
+    twice = {**INVENTORY, "n4": frozenset({"10.0.0.2"})}
+    for node in ("n2", "n4"):
+        asked = serving(node, ip_addresses=frozenset({"10.0.0.2"}))
+        decision = judge(asked, twice)
+        assert decision.verdict is Verdict.WAIT
+        assert decision.sentence == "10.0.0.2 is in the join inventory for n2 and for n4"
+    assert judge(serving("n2", ip_addresses=frozenset({"192.0.2.2"})), twice).verdict is Verdict.APPROVE
+    assert judge(serving("n1"), twice).verdict is Verdict.APPROVE
+    assert judge(renewing("n4"), twice).verdict is Verdict.APPROVE, "a client certificate has no address"
+
+
+def test_a_request_that_is_wrong_in_itself_is_denied_whatever_two_nodes_have():
+    twice = {**INVENTORY, "n4": frozenset({"10.0.0.2"})}
+    for asked in (serving("n4", dns_names=frozenset({"n2"})), serving("n4", requestor="system:node:n1")):
+        assert judge(replace(asked, ip_addresses=frozenset({"10.0.0.2"})), twice).verdict is Verdict.DENY
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.dictionaries(st.sampled_from(["n1", "n2", "n4"]), st.frozensets(st.sampled_from(["a", "b", "c"]))), st.data())
+def test_no_two_nodes_get_a_certificate_for_one_address(inventory, data):
+    asked = {node: data.draw(st.frozensets(st.sampled_from(["a", "b", "c"]))) for node in inventory}
+    got = [
+        address
+        for node, addresses in asked.items()
+        if judge(serving(node, ip_addresses=addresses), inventory).verdict is Verdict.APPROVE
+        for address in addresses
+    ]
+    assert len(got) == len(set(got))
+
+
 names = st.sampled_from(["n1", "n2", "n9", "", "localhost", "kubernetes.default"])
 hosts = st.sampled_from(["10.0.0.1", "10.0.0.2", "192.0.2.2", "127.0.0.1", "10.96.0.1"]) | st.ip_addresses().map(str)
 usages = st.frozensets(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -67,6 +68,11 @@ def test_a_marker_that_is_torn_says_nothing_and_proves_nothing(content):
     said = Said.of(content, None)
     assert said.ca is None
     assert judged(said, Ours("demo", "a" * 64), known_to_api=True, by_name=True) is not None
+
+
+@pytest.mark.parametrize("marker", [b"[" * 100_000, b'{"cluster": ' + b'{"a":' * 100_000])
+def test_a_marker_that_is_nested_without_end_says_nothing(marker):
+    assert Said.of(marker, "d" * 64) == Said(None, None, "d" * 64)
 
 
 @given(st.integers(0, 60))

@@ -272,3 +272,39 @@ def test_certificates_that_live_for_less_than_an_hour_are_warned_of(leaves, kube
 def test_kubelets_certificates_are_warned_of_as_well():
     cluster = replace(ONE, certificates=CertificateSettings(leaf_seconds=3599, kubelet_seconds=600))
     assert len([finding for finding in checks(cluster, facts_of(cluster)) if finding.name == "lifetimes"]) == 2
+
+
+# --- an address that is another node's ------------------------------------------------------------------------------
+
+
+def n4_says(address, *, also=None, controls=3):
+    """What is found where n2 is off, and n4 says this address."""
+    cluster = a_cluster(controls=controls, workers=4 - controls)
+    facts = {name: seen for name, seen in facts_of(cluster).items() if name != "n2"}
+    facts["n4"] = replace(facts["n4"], address=address, addresses=(address,))
+    # What `observe` makes of it: a host's own word goes before what is remembered of it.
+    cluster = cluster.with_addresses({"n4": address})
+    return [f for f in checks(cluster, facts, elsewhere=also or {}) if f.name == "machines"]
+
+
+@pytest.mark.parametrize("controls", [3, 1])
+def test_the_address_of_a_node_that_is_off_is_not_another_ones(controls):
+    [finding] = n4_says("192.0.2.12", controls=controls)
+    assert (finding.host, finding.severity) == ("n4", "error")
+    assert finding.what == "it has the address that is known of n2: 192.0.2.12"
+    assert "n2" in finding.remedy
+    assert n4_says("192.0.2.44") == []
+
+
+def test_the_address_of_a_node_that_is_not_in_the_file_is_not_another_ones():
+    [finding] = n4_says("192.0.2.90", also={"n9": "192.0.2.90", "n8": None})
+    assert (finding.host, finding.severity) == ("n4", "error")
+    assert finding.what == "it has the address that is known of n9: 192.0.2.90"
+    assert n4_says("192.0.2.91", also={"n9": "192.0.2.90"}) == []
+
+
+def test_two_nodes_of_the_file_that_both_answer_are_told_once():
+    cluster = a_cluster(controls=1, workers=1)
+    facts = facts_of(cluster)
+    facts["n2"] = replace(facts["n2"], address="192.0.2.11")
+    assert [f.name for f in checks(cluster, facts) if f.severity == "error"].count("machines") == 1

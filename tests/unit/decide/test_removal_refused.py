@@ -63,6 +63,19 @@ def test_what_answers_is_not_dead():
     assert rule(dead=True) == UNKNOWN_IS_NOT_DOWN
 
 
+def test_whoever_renews_a_workers_lease_does_not_keep_it():
+    assert rule(node="w1", answers=False, dead=True, renewed=True, worker=True) is None
+
+
+def test_a_worker_whose_machine_answers_is_not_dead():
+    assert rule(node="w1", dead=True, worker=True) == UNKNOWN_IS_NOT_DOWN
+
+
+def test_a_lease_that_is_renewed_keeps_what_may_be_a_control_node():
+    for node, worker in (("n3", False), ("w1", False), ("n3", True)):
+        assert rule(node=node, answers=False, dead=True, renewed=True, worker=worker) == UNKNOWN_IS_NOT_DOWN
+
+
 NAMES = ("n1", "n2", "n3", "n4", "n5")
 
 
@@ -72,11 +85,16 @@ NAMES = ("n1", "n2", "n3", "n4", "n5")
     node=st.sampled_from(NAMES),
     answers=st.booleans(),
     dead=st.booleans(),
+    renewed=st.booleans(),
+    worker=st.booleans(),
 )
-def test_after_what_is_not_refused_there_is_a_control_node_and_a_quorum(members, others, node, answers, dead):
+def test_after_what_is_not_refused_there_is_a_control_node_and_a_quorum(
+    members, others, node, answers, dead, renewed, worker
+):
     controls = frozenset({*members, *others})
-    if refuse(Seen(node, controls, members, answers, dead)) is not None:
+    if refuse(Seen(node, controls, members, answers, dead, renewed, worker)) is not None:
         return
+    assert not (dead and renewed and node in controls)
     assert controls - {node}
     left = {name: well for name, well in members.items() if name != node}
     if node in members:

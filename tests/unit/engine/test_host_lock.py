@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -217,6 +218,15 @@ async def test_the_operations_own_failure_is_told_as_it_is():
 def test_a_holder_is_read_as_it_was_written_and_half_of_one_is_nobody():
     assert Holder.parse(US.text()) == US
     assert [Holder.parse(text) for text in ("", "{", "[]", "7", '{"id": "x"}')] == [None] * 5
+
+
+@pytest.mark.parametrize(
+    "odd", [{"pid": 1e400}, {"pid": -1}, {"pid": 0}, {"pid": 10**12}, {"since": 1e300}, {"since": 1e400}]
+)
+def test_a_holder_that_no_command_of_ours_has_written_is_nobody(odd):
+    """Who is root on a host writes what it wants there: such numbers would end the command, or mean all processes."""
+    assert Holder.parse(json.dumps({**json.loads(US.text()), **odd})) is None
+    assert Holder.parse("[" * 100_000) is None
 
 
 def test_only_of_this_machine_is_a_process_known_to_be_dead():

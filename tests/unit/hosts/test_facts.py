@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 import subprocess
@@ -8,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autarky.decide.preflight import checks
 from autarky.errors import Unreachable
 from autarky.hosts import LocalHost
 from autarky.hosts.facts import FACTS_SCRIPT, FEATURES, PROGRAMS, parse_facts
+from fakes.clusters import a_cluster
 
 SAID = """\
 address=192.0.2.11
@@ -80,6 +83,93 @@ def test_an_answer_that_was_cut_off_is_facts_or_unreachable(lines):
     except Unreachable:
         return
     assert facts.clock == 1800000000.25
+
+
+# --- a host that says what it wants -------------------------------------------------------------------------------
+
+KEYS = sorted({line.partition("=")[0] for line in WHOLE})
+BIG = "9" * 5000
+ODD = [
+    *("cpus=x", "cpus=", "cpus=-1", f"cpus={BIG}", f"cpus={2**64}", "cgroup_version=two"),
+    *("memory_total=1e3", "memory_total=-1", "swap_total=much", "disk_free=", "disk_free=-5", "disk_total=nan"),
+    *("clock=nan", "clock=inf", "clock=-1", "clock=1e400", "clock=noon", f"clock={BIG}"),
+    *("effective=zz", "effective=-1", f"effective={'f' * 17}", "port=zz", "port=", "port=-1", "port=10000"),
+    *("address=nonsense", "address=192.0.2", "address=192.0.2.11/24", "address=::1", "own_address=x"),
+    *("address=127.0.0.1", "address=0.0.0.0", "address=224.0.0.1", "own_address=127.0.0.53"),
+]
+
+
+def with_line(line):
+    """The whole output, with the first line of that key in this form."""
+    key = line.partition("=")[0]
+    at = next(number for number, one in enumerate(WHOLE) if one.startswith(f"{key}="))
+    return "\n".join([*WHOLE[:at], line, *WHOLE[at + 1 :]])
+
+
+@pytest.mark.parametrize("line", ODD, ids=lambda line: line[:30])
+def test_a_word_that_cannot_be_read_makes_the_host_unreadable_and_is_shown(line):
+    key, _, value = line.partition("=")
+    with pytest.raises(Unreachable, match=f"the host's facts cannot be read: {key} is ") as raised:
+        parse_facts(with_line(line))
+    assert value[:20] in str(raised.value)
+    assert len(str(raised.value)) < 300
+    assert str(raised.value).isprintable()
+
+
+def test_what_is_shown_of_such_a_word_commands_no_terminal():
+    with pytest.raises(Unreachable) as raised:
+        parse_facts(with_line("cpus=\x1b[2J\u202e\ud800"))
+    assert str(raised.value).isascii()
+
+
+def well_formed(facts):
+    """What those who decide on facts rely on."""
+    numbers = [facts.cpus, facts.memory_total, facts.swap_total, facts.disk_free, facts.disk_total, facts.clock]
+    assert all(0 <= number < 2**63 for number in numbers)
+    assert all(0 <= port < 2**16 for port in facts.listening_ports)
+    for address in (facts.address, *facts.addresses):
+        assert str(ipaddress.IPv4Address(address)) == address
+    for finding in checks(a_cluster(), {"n1": facts}):
+        assert finding.what
+
+
+def facts_or_unreachable(text):
+    try:
+        facts = parse_facts(text)
+    except Unreachable:
+        return
+    well_formed(facts)
+
+
+VALUES = (
+    st.text() | st.integers().map(str) | st.floats().map(str) | st.sampled_from([one.partition("=")[2] for one in ODD])
+)
+LINES = st.lists(st.tuples(st.sampled_from(KEYS), VALUES).map("=".join))
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.sampled_from([*KEYS, "effective", "own_address"]), VALUES)
+def test_whatever_one_line_says_there_are_facts_or_the_host_is_unreadable(key, value):
+    facts_or_unreachable(with_line(f"{key}={value}"))
+    facts_or_unreachable(f"{SAID}{key}={value}\n")
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.integers(0, len(SAID) - 1), st.text(max_size=8), st.integers(0, 8))
+def test_a_real_answer_with_any_damage_is_facts_or_the_host_is_unreadable(at, put, cut):
+    facts_or_unreachable(SAID[:at] + put + SAID[at + cut :])
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.text() | LINES.map("\n".join))
+def test_whatever_the_whole_answer_is_there_are_facts_or_the_host_is_unreadable(text):
+    facts_or_unreachable(text)
+
+
+async def test_whose_facts_cannot_be_read_is_said(monkeypatch):
+    monkeypatch.setattr("autarky.hosts.shell.FACTS_SCRIPT", f"cat <<'EOF'\n{with_line('cpus=x')}\nEOF\n")
+    with pytest.raises(Unreachable, match=r"^here: the host's facts cannot be read: cpus is 'x'"):
+        await LocalHost("here").facts()
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ from autarky.errors import Problems, UserError
 from autarky.model.cluster import HostRef
 from autarky.model.fingerprint import fingerprint
 from autarky.phases.belonging import CA
+from autarky.phases.clean_node import CleanNode
 from autarky.phases.hosts import FOUNDED, CheckHosts, observe
 from autarky.phases.prepare import PrepareHosts, look
-from autarky.phases.removal import CheckRemoval, CleanNode
+from autarky.phases.removal import CheckRemoval
 from autarky.phases.supply import IssueCertificates
 from autarky.phases.teardown import CleanHosts, hosts_to_clean
 from autarky.pki import PkiStore

@@ -119,7 +119,7 @@ async def test_the_record_loses_the_node_before_anything_else_of_it_goes():
     assert names[-1] == "forget-node"
 
 
-@pytest.mark.parametrize("cut", range(8))
+@pytest.mark.parametrize("cut", range(9))
 async def test_a_removal_that_is_killed_after_any_phase_ends_well_when_it_is_run_again(begin, kube, notes, cut):
     context, all_of_it = removal(begin)
     await carried_out(context, all_of_it[:cut], notes)
@@ -148,7 +148,7 @@ async def no_refusal(begin, context):
 async def test_a_record_that_was_not_written_everywhere_is_completed(begin, hosts, kube, notes, lost):
     context, all_of_it = removal(begin)
     before = await records_left(context, kube)
-    await carried_out(context, all_of_it[:3], notes)
+    await carried_out(context, all_of_it[:4], notes)
     content = cluster_record.written(before[lost])
     if lost == API:
         kube.put(cluster_record.config_map(content, context.ours.ca))

@@ -1,0 +1,235 @@
+"""Root on one host has its programs say what it wants: that host cannot be read, and no command ends because of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autarky import places
+from autarky.cli import status as status_commands
+from autarky.decide.diagnosis import diagnose
+from autarky.errors import CommandFailed, Problems, Unreachable
+from autarky.hosts import LocalHost
+from autarky.hosts.facts import parse_facts
+from autarky.model.facts import HostFacts
+from autarky.phases import doctor, members, nodes
+from autarky.phases.context import memory_of
+from autarky.phases.hosts import CheckHosts, observe
+from autarky.phases.kubelets import read_former
+from autarky.phases.status import gather
+from autarky.ports import Completed
+from autarky.render import standby
+from autarky.render.kubeconfig import bootstrap_token, embedded_certificate, embeds_certificate
+from fakes.clusters import a_cluster, facts_of
+from fakes.host import FakeHost
+from unit.phases.seen import WITH_A_WORKER, MakeContext, SeenHost, a_context, a_kube
+
+NESTED = b"[" * 100_000
+pytestmark = pytest.mark.looptime
+
+
+@dataclass
+class SpoiledHost(SeenHost):
+    """Its facts cannot be read, or its files; `said`: what doctor's script prints there."""
+
+    facts_text: str | None = None
+    unreadable: bool = False
+    said: str | None = None
+    listing: str | None = None
+
+    async def facts(self) -> HostFacts:
+        return self.host_facts if self.facts_text is None else parse_facts(self.facts_text)
+
+    async def read(self, path: str) -> bytes | None:
+        if self.unreadable:
+            raise CommandFailed(self.name, ["cat", path], 1, "cat: Is a directory")
+        return await super().read(path)
+
+    async def run(self, argv, *, stdin=None, timeout=30.0, check=True) -> Completed:
+        if self.said is not None and list(argv[:2]) == ["bash", "-c"] and len(argv) > 3:
+            return Completed(0, self.said.encode(), "")
+        if self.listing is not None and list(argv) == [standby.SCRIPT_PATH, "list"]:
+            return Completed(0, self.listing.encode(), "")
+        return await super().run(argv, stdin=stdin, timeout=timeout, check=check)
+
+
+SPOILED = (
+    "address=192.0.2.12\nhostname=n2\nboot_id=x\narchitecture=x86_64\ncgroup_version=2\nmemory_total=1\nclock=1\ncpus=x"
+)
+WAYS = [{"facts_text": SPOILED}, {"unreadable": True}]
+
+
+def spoiled(make_context: MakeContext, kube=None, **how):
+    """n2, a worker, is spoiled."""
+    context = a_context(make_context, WITH_A_WORKER, kube or a_kube(WITH_A_WORKER))
+    well = context.machines.hosts["n2"]
+    context.machines.hosts["n2"] = SpoiledHost("n2", well.host_facts, links=dict(well.links), **how)
+    context.facts = {}
+    return context
+
+
+@pytest.mark.parametrize("how", WAYS, ids=lambda how: next(iter(how)))
+async def test_a_host_that_cannot_be_read_is_told_and_the_others_are_shown(make_context: MakeContext, how):
+    found = await gather(spoiled(make_context, **how))
+    assert found.api == "ready"
+    assert set(found.absent) == {"n2"}
+    assert {(row.component, row.node, row.health) for row in found.rows} >= {
+        ("kubelet", "n1", "ready"),
+        ("kubelet", "n2", "unknown"),
+    }
+    assert any("cannot be read" in text or "Is a directory" in text for text in found.absent.values())
+
+
+@pytest.mark.parametrize("how", WAYS, ids=lambda how: next(iter(how)))
+async def test_doctor_says_which_host_cannot_be_read_and_looks_at_the_others(make_context: MakeContext, how):
+    seen = await doctor.evidence(spoiled(make_context, **how))
+    by_name = {node.name: node for node in seen.nodes}
+    assert by_name["n1"].problem == ""
+    assert by_name["n1"].units == {"containerd": True, "kubelet": True}
+    assert by_name["n2"].problem
+    assert "n2" in {finding.subject for finding in diagnose(seen)}
+
+
+@pytest.mark.parametrize("how", WAYS, ids=lambda how: next(iter(how)))
+async def test_up_and_node_list_go_on_without_the_host_that_cannot_be_read(make_context: MakeContext, how):
+    context = spoiled(make_context, **how)
+    marker = json.dumps({"cluster": "demo", "node": "n1", "founders": ["n1"], "ca": context.ours.ca}).encode()
+    context.machines.hosts["n1"].files[places.NODE_MARKER] = (marker, 0o644)
+    await CheckHosts().plan(context)
+    assert set(context.absent) == {"n2"}
+    rows = {row.name: row.state for row in await nodes.gather(spoiled(make_context, **how))}
+    assert "does not answer" not in rows["n1"]
+    assert "does not answer" in rows["n2"]
+
+
+@pytest.mark.parametrize("marker", [NESTED, b'{"founders": ' + NESTED, b'{"cluster": ' + b'{"a":' * 100_000])
+async def test_a_marker_of_a_hundred_thousand_levels_says_nothing(make_context: MakeContext, marker):
+    context = spoiled(make_context)
+    context.machines.hosts["n2"].files[places.NODE_MARKER] = (marker, 0o644)
+    await observe(context)
+    assert context.owners["n2"].cluster is None
+    assert context.absent == {}
+
+
+@pytest.mark.parametrize("read", [embedded_certificate, bootstrap_token, embeds_certificate])
+@pytest.mark.parametrize("content", [NESTED, b"{}", b"[]", b'{"users": [{"user": 7}]}', b"\xff", b'{"users": [[]]}'])
+def test_a_kubeconfig_that_cannot_be_read_has_nothing_in_it(read, content):
+    assert not read(content)
+
+
+def test_what_was_kept_of_a_kubelets_settings_may_be_unreadable():
+    assert read_former(NESTED).files == ()
+
+
+# --- an address that is another node's -------------------------------------------------------------------------------
+
+FOUR = a_cluster(controls=3, workers=1)
+
+
+def n2_off(make_context: MakeContext, *, surplus: bool):
+    """No address is in the file; n2, which is remembered, is off, and n4 says that it has n2's."""
+    hosts = {name: FakeHost(name, facts) for name, facts in facts_of(FOUR).items() if name != "n2"}
+    hosts["n4"].host_facts = replace(hosts["n4"].host_facts, address="192.0.2.12", addresses=("192.0.2.12",))
+    context = make_context(FOUR, hosts=hosts)
+    members.path_of(context.directory).write_bytes(memory_of(FOUR.nodes))
+    nodes_ = tuple(replace(node, address=None) for node in FOUR.nodes if node.name != "n2" or not surplus)
+    context.cluster, context.facts = replace(FOUR, nodes=nodes_), {}
+    return context
+
+
+@pytest.mark.parametrize("surplus", [False, True])
+async def test_a_worker_that_says_the_address_of_a_node_that_is_off_is_refused(make_context: MakeContext, surplus):
+    context = n2_off(make_context, surplus=surplus)
+    with pytest.raises(Problems, match=r"n4: it has the address that is known of n2: 192\.0\.2\.12"):
+        await CheckHosts().plan(context)
+
+
+# --- doctor's script ------------------------------------------------------------------------------------------------
+
+LINES = [
+    *("", " ", "unit", "unit kubelet", "free /", "free / x", "free / -1", f"free / {'9' * 5000}", "free / ²", "etcd"),
+    *("etcd ²", f"etcd {'9' * 5000}", "balancer", "server", "server n1-hosted", "alive", "alive x", "stale", "accepts"),
+    *("accepts 1", "syncs", "syncs a b c d", "syncs 0 0 inf nan", "syncs 0 0 1e308 1e-308", "member", "=", "\ud800"),
+]
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: ascii(line[:20]))
+async def test_doctor_passes_over_a_line_that_it_does_not_understand(make_context: MakeContext, line):
+    said = f"{line.encode(errors='replace').decode()}\nunit kubelet active\n"
+    seen = await doctor.evidence(spoiled(make_context, said=said))
+    [node] = [node for node in seen.nodes if node.name == "n2"]
+    assert (node.problem, node.units) == ("", {"kubelet": True})
+    diagnose(seen)
+
+
+WORDS = st.sampled_from([*{word for line in LINES for word in line.split()}, "200", "-", "active", "n1-hosted", "7443"])
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.text() | st.lists(st.lists(WORDS).map(" ".join)).map("\n".join))
+def test_whatever_doctors_script_prints_it_is_read(text):
+    doctor.read_said(text)
+
+
+@pytest.mark.parametrize("clock", ["nan", "inf", "-inf", "1e400", "noon", ""])
+async def test_a_clock_that_is_no_time_is_unknown(make_context: MakeContext, monkeypatch, clock):
+    context = spoiled(make_context)
+
+    async def date(_self) -> Completed:
+        return Completed(0, clock.encode(), "")
+
+    monkeypatch.setattr(SpoiledHost, "_date", date)
+    seen = await doctor.evidence(context)
+    assert {node.name: node.clock is None for node in seen.nodes} == {"n1": False, "n2": True}
+    diagnose(seen)
+
+
+# --- the standby's list -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("listing", ["kube-apiserver", "kube-apiserver -\n\nx", "\n \n-"])
+async def test_a_list_of_standbys_that_cannot_be_read_costs_nothing_but_itself(make_context: MakeContext, listing):
+    kube = a_kube(WITH_A_WORKER, labelled="n2")
+    with pytest.raises(Unreachable, match="cannot be read"):
+        standby.parse_list(listing)
+    found = await gather(spoiled(make_context, kube, listing=listing))
+    assert {row.node for row in found.rows if row.slot == "standby"} == {"n1"}
+    seen = await doctor.evidence(spoiled(make_context, a_kube(WITH_A_WORKER, labelled="n2"), listing=listing))
+    assert [bool(node.problem) for node in seen.nodes] == [False, True]
+
+
+# --- the driver -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("said", [b"\xff\xfe", b"x\0", b"zz /a\0", b"9 /a\0" + b"0" * 64 + b"  /a\0"])
+async def test_digests_of_a_host_that_says_what_it_wants_are_of_no_file(monkeypatch, said):
+    async def ask(*_args: object) -> Completed:
+        return Completed(0, said, "")
+
+    monkeypatch.setattr(LocalHost, "_ask", ask)
+    assert await LocalHost("here").digests(["/a"]) == {}
+
+
+def test_logs_are_read_of_files_that_are_logs_alone(make_context: MakeContext, monkeypatch):
+    class Odd(SpoiledHost):
+        async def run(self, argv, *, stdin=None, timeout=30.0, check=True) -> Completed:
+            if list(argv[:2]) == ["sh", "-c"]:
+                good = "/var/log/pods/kube-system_etcd-n2_0f3a/etcd/0.log"
+                return Completed(0, f"x\n/etc/shadow\n/var/log/pods/x\n/a/b/c/d/e/f\n{good}\n".encode(), "")
+            assert argv[0] == "tail"
+            return Completed(0, str(Path(argv[-1]).name).encode(), "")
+
+    context = spoiled(make_context)
+    context.machines.hosts["n2"] = Odd("n2", context.machines.hosts["n2"].host_facts)
+    monkeypatch.setattr("autarky.cli.wiring.load_cluster", lambda _file, _name: WITH_A_WORKER)
+    monkeypatch.setattr("autarky.cli.wiring.build_context", lambda _cluster: context)
+    result = CliRunner().invoke(status_commands.logs, ["etcd", "--node", "n2"])
+    assert result.exit_code == 0, result.exception
+    assert "0.log" in result.output
+    assert json.dumps("/etc/shadow") not in result.output
