@@ -21,7 +21,7 @@ from autarky.render import etcd
 from autarky.render.addons import COREDNS, FLANNEL, KUBE_PROXY
 from autarky.render.api_server import COMPONENT as API_SERVER
 from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER
-from autarky.render.policies import MAY, policy
+from autarky.render.policies import MAY, changes, policy
 from autarky.render.values import SYSTEM, Object
 
 NAME = "autarky-reserved-names"
@@ -46,13 +46,14 @@ def objects() -> list[Object]:
         "objects of this name are the control plane's: only who may update the ControlPlane may write them (autarky's"
         f" docs/security.md, policy {NAME})"
     )
-    parts = [f"?{part}" for part in ("data", "binaryData", "type", "immutable")]
-    parts += [f"metadata.?{part}" for part in ("labels", "annotations", "ownerReferences", "finalizers")]
-    changes = " || ".join(["oldObject == null", *(f"object.{part} != oldObject.{part}" for part in parts)])
+    conditions = {
+        "of-a-reserved-name": f"object.metadata.name.matches('{PATTERN}')",
+        "changes-it": changes("data", "binaryData", "type", "immutable"),
+    }
     return policy(
         NAME,
         [rule],
-        conditions={"of-a-reserved-name": f"object.metadata.name.matches('{PATTERN}')", "changes-it": changes},
+        conditions=conditions,
         validations=[(MAY, message)],
         namespace=SYSTEM,
     )
