@@ -15,6 +15,10 @@ MAY = (
     f" authorizer.group('{GROUP}').resource('controlplanes').name('{CONTROL_PLANE}').check('update').allowed())"
 )
 """Whether the writer is an administrator of the control plane or the operator."""
+ANTI_AFFINITY_TERMS = (
+    "object.?spec.?affinity.?podAntiAffinity.?requiredDuringSchedulingIgnoredDuringExecution.orValue([])"
+)
+"""Of a pod: whom it does not want beside it. The scheduler heeds it also for pods that come later."""
 _API = "admissionregistration.k8s.io/v1"
 _NAMESPACE = "kubernetes.io/metadata.name"
 """A label that the API server gives, which nobody can take away."""

@@ -33,7 +33,7 @@ Kubernetes' own (not `edit`, not `admin`): who gives a load balancer's controlle
 from __future__ import annotations
 
 from autarky.model import ports
-from autarky.render.policies import MAY, changes, policy
+from autarky.render.policies import ANTI_AFFINITY_TERMS, MAY, changes, policy
 from autarky.render.values import SYSTEM, Object
 
 EXTERNAL = "autarky-external-addresses"
@@ -44,9 +44,6 @@ API_SERVICE = "autarky-api-service"
 
 MOST_IMPORTANT = 1_000_000_000
 """The highest priority of a class that somebody makes. Above it are Kubernetes' own two, which our pods have."""
-ANTI_AFFINITY_TERMS = (
-    "object.?spec.?affinity.?podAntiAffinity.?requiredDuringSchedulingIgnoredDuringExecution.orValue([])"
-)
 _NEW_PODS: Object = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
 
 

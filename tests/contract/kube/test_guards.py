@@ -7,6 +7,7 @@ import asyncio
 import base64
 import itertools
 import json
+import string
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -30,6 +31,7 @@ from fakes.clusters import a_cluster, inputs_of
 
 pytestmark = pytest.mark.contract
 
+LETTERS = string.ascii_lowercase
 _RBAC = "rbac.authorization.k8s.io"
 _ADDRESSES = {"n1": "10.0.0.1", "w1": "10.0.0.4"}
 _MAC = '{"VNI":1,"VtepMAC":"96:0a:00:00:00:%02x"}'
@@ -364,6 +366,74 @@ async def test_every_static_pod_of_ours_has_its_mirror_pod(clients: Clients) -> 
     for content in manifests:
         await clients.kubelet("w1").create(_mirror("ours", json.loads(content)["metadata"]["labels"]))
         await clients.admin.delete("v1", "Pod", "ours", "kube-system", grace_seconds=0)
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "default"])
+async def test_no_mirror_pod_keeps_pods_off_nodes(clients: Clients, namespace: str) -> None:
+    """The scheduler heeds what a pod that runs does not want beside it, also on all nodes that are like its own."""
+    alone: Object = {"labelSelector": {}, "topologyKey": "kubernetes.io/os"}
+    for term in (alone, {**alone, "namespaceSelector": {}}, {**alone, "namespaces": ["default"]}):
+        pod = _mirror("alone", {}, namespace)
+        pod["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        assert await is_refused(clients.kubelet("w1").create(pod)), term
+    wished = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": alone}]}
+    pod["spec"]["affinity"] = {"podAntiAffinity": wished}
+    await clients.kubelet("w1").create(pod)
+    await clients.admin.delete("v1", "Pod", "alone", namespace, grace_seconds=0)
+
+
+MANY = [first + second + third for first in LETTERS for second in LETTERS for third in LETTERS]
+FULL: dict[str, dict[str, Any]] = {
+    "annotations of three letters": {"annotations": dict.fromkeys((a + b for a in MANY for b in "123"), "")},
+    "labels of three letters": {"labels": dict.fromkeys(MANY, "")},
+    "more labels than one looks through": {"labels": dict.fromkeys(MANY[: guards.MOST + 1], "")},
+    "keys as long as they may be": {"labels": {f"{'x' * 61}.{key}/{key}{'x' * 60}": "" for key in MANY[:2000]}},
+}
+
+
+@pytest.mark.parametrize("what", FULL)
+@pytest.mark.parametrize("sub", [None, "status"])
+async def test_no_node_has_so_much_written_on_it_that_nobody_can_write_to_it(
+    clients: Clients, what: str, sub: str | None
+) -> None:
+    """What judging a write may cost is limited: beyond that it is refused, whoever's it is."""
+    for client in (clients.kubelet("w1"), clients.flannel("w1"), clients.stranger()):
+        assert await is_refused(_changes(client, "w1", sub=sub, **FULL[what]))
+    await _cordons(clients)
+
+
+@pytest.mark.parametrize("what", FULL)
+async def test_a_node_that_is_full_is_written_to_all_the_same(clients: Clients, what: str) -> None:
+    """Filled under an earlier release, or by an administrator."""
+    admin, kubelet = clients.admin, clients.kubelet("w1")
+    await _changes(admin, "w1", **FULL[what])
+    await _cordons(clients)
+    ready = {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "x"}]}
+    await kubelet.patch("v1", "Node", "w1", {"status": ready}, subresource="status")
+    assert await is_refused(_changes(kubelet, "w1", annotations={"autarky.dev/slots": "x"}, labels={"a": "b"}))
+    await _changes(admin, "w1", annotations={"a": "b"}, labels={"a": "b", CONTROL_PLANE_FACT: ""})
+    [(part, values)] = FULL[what].items()
+    await _changes(admin, "w1", **{part: dict.fromkeys(values)})
+    await _changes(kubelet, "w1", annotations={"autarky.dev/slots": "x"})
+
+
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+async def test_a_node_with_as_many_as_one_looks_through_is_judged_and_gets_no_more(clients: Clients, part: str) -> None:
+    """With keys as long as they may be: looking through them costs less than is allowed."""
+    prefix = ".".join("x" * 60 for _ in range(3))
+    room = guards.MOST - len((await clients.admin.get("v1", "Node", "w1"))["metadata"].get(part, {}))
+    keys = [f"{prefix}.{key}/{key}{'x' * 60}" for key in MANY[:room]]
+    kubelet, forbidden = clients.kubelet("w1"), {"autarky.dev/new": "", CONTROL_PLANE_FACT: ""}
+    await _changes(kubelet, "w1", **{part: dict.fromkeys(keys, "")})
+    await _changes(kubelet, "w1", **{part: {keys[0]: "x"}})
+    assert await is_refused(_changes(kubelet, "w1", **{part: {keys[0]: None, keys[1]: None, **forbidden}}))
+    assert await is_refused(_changes(kubelet, "w1", **{part: {"one": "more"}}))
+    await _changes(kubelet, "w1", **{part: {keys[0]: None, "another": "instead"}})
+
+
+async def _cordons(clients: Clients) -> None:
+    for unschedulable in (True, None):
+        await clients.admin.patch("v1", "Node", "w1", {"spec": {"unschedulable": unschedulable}})
 
 
 async def _is_refused_anew(clients: Clients, node: str) -> bool:
