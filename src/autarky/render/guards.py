@@ -5,13 +5,14 @@ kubelet to its own Node and a few labels, and looks at neither annotations nor a
 identity. These policies leave to administrators and the operator what orders something. What a node may still write
 is a report.
 
-    autarky-node-orders     role labels, orders among annotations; of kubelets also finalizers, owners, pod networks
+    autarky-node-orders     role labels, orders among annotations, more of either than can be looked through; of
+                            kubelets also finalizers, owners, pod networks
     autarky-flannel-report  flannel's account changes its own node's Node only, and of that only what flannel reports
     autarky-join-tokens     join tokens are made by who may update the ControlPlane
     autarky-node-addresses  flannel's public address is one that the join inventory has for the node
     autarky-node-tunnels    flannel's tunnel has no other node's hardware address
     autarky-inventory       nodes that the join inventory lacks create no Node, no request, no lease and no pod
-    autarky-mirror-pods     static pods in kube-system do not pass for hosted ones
+    autarky-mirror-pods     static pods in kube-system do not pass for hosted ones, and none keeps pods off nodes
 
 Contract: nobody is exempt but by right: who may update the ControlPlane may do all of this, and the operator what it
 decides. There are no other exemptions: `protection` trusts kubelets and kube-system's accounts, which is what this is
@@ -19,8 +20,10 @@ about.
 
 Dangers: with failurePolicy Fail an expression that fails refuses the write, a kubelet's heartbeat among them. So the
 policy that heartbeats meet has no parameter, and matches only when a guarded key changes: its conditions read maps
-that may be absent through optional selection, which cannot fail. The two that are about writes of Nodes and need a
-parameter are let through when they cannot be judged; an absent or empty inventory refuses nothing.
+that may be absent through optional selection, which cannot fail, and look through none that is as it was, or large: a
+kubelet that could make that cost too much would have every write to its Node refused, that of a drain too. The two that
+are about writes of Nodes and need a parameter are let through when they cannot be judged; an absent or empty inventory
+refuses nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from autarky.render.access import INVENTORY
 from autarky.render.addons import DNS, FLANNEL
 from autarky.render.etcd_members import GUARD
 from autarky.render.operator import COMPONENT as OPERATOR
-from autarky.render.policies import MAY, Parameter, listed, policy
+from autarky.render.policies import ANTI_AFFINITY_TERMS, MAY, Parameter, listed, policy
 from autarky.render.values import SYSTEM, WITHDRAWN, Object
 
 ORDERS = "autarky-node-orders"
@@ -75,6 +78,9 @@ are a fixed word and the node's name."""
 HOSTED_ONLY = (OPERATOR, GUARD, DNS)
 """The label `k8s-app` of pods that disruption budgets and Services select by it alone. All others that they select have
 `autarky.dev/slot: hosted` as well."""
+MOST = 1000
+"""Labels of a Node, or annotations, that a change is looked for among. With the longest keys that takes less than a
+third of what an expression may cost; who feels out a node's hardware sets some hundreds."""
 _INVENTORY: Parameter = ({"apiVersion": "v1", "kind": "ConfigMap"}, {"name": INVENTORY, "namespace": SYSTEM})
 _A_KUBELET = "request.userInfo.?groups.orValue([]).exists(group, group == 'system:nodes')"
 
@@ -98,7 +104,8 @@ def objects() -> list[Object]:
 def _node_orders() -> list[Object]:
     message = (
         "role labels, node-restriction labels and orders on a Node are for administrators of the control plane and"
-        f" the operator (autarky's docs/security.md, policy {ORDERS})"
+        f" the operator, and so are labels or annotations of one that has more than {MOST} of them (autarky's"
+        f" docs/security.md, policy {ORDERS})"
     )
     changes = f"{_labels_change()} || {_annotations_change()} || ({_A_KUBELET} && ({_ties_change()}))"
     return policy(ORDERS, [_NODE_WRITES], conditions={"orders-something": changes}, validations=[(MAY, message)])
@@ -132,11 +139,12 @@ def _field(part: str, name: str, empty: str) -> str:
 
 
 def _some_change(part: str, guarded: str) -> str:
-    """Whether one of these keys comes, goes or changes."""
+    """Whether one of these keys comes, goes or changes, or any where there are too many to look through: what that may
+    cost is limited, and beyond it every write would be refused, also those that change nothing of this."""
     new, old = _of("object", part), _of("oldObject", part)
     comes = f"{new}.exists(key, {guarded} && {new}[?key] != {old}[?key])"
     goes = f"{old}.exists(key, {guarded} && !(key in {new}))"
-    return f"{comes} || {goes}"
+    return f"({new} != {old} && (size({new}) > {MOST} || size({old}) > {MOST} || {comes} || {goes}))"
 
 
 def _of(which: str, part: str) -> str:
@@ -276,18 +284,29 @@ def _inventory() -> list[Object]:
 
 
 def _mirror_pods() -> list[Object]:
-    """A kubelet makes no other pods. Theirs belong to a Node, which has no number of replicas: a disruption budget that
-    selects one lets none of its pods go, and no control node could be drained. NodeRestriction lets no kubelet change
-    the labels of a pod that is there."""
+    """A kubelet makes no other pods, and no scheduler is asked where these go. Theirs belong to a Node, which has no
+    number of replicas: a disruption budget that selects one lets none of its pods go, and no control node could be
+    drained. NodeRestriction lets no kubelet change the labels of a pod that is there."""
     labels = _of("object", "labels")
     passes = (
-        f"{labels}[?'autarky.dev/slot'].orValue('') == 'hosted' || {labels}[?'k8s-app'].orValue('') in"
-        f" {listed(HOSTED_ONLY)}"
+        f"request.namespace == '{SYSTEM}' && ({labels}[?'autarky.dev/slot'].orValue('') == 'hosted' ||"
+        f" {labels}[?'k8s-app'].orValue('') in {listed(HOSTED_ONLY)})"
     )
-    message = (
+    passes_for = (
         "a static pod does not pass for a hosted pod of the control plane: it may not have these labels (autarky's"
         f" docs/security.md, policy {MIRRORS})"
     )
+    keeps_away = (
+        "a static pod has no required anti-affinity: the scheduler would keep other pods off nodes for it (autarky's"
+        f" docs/security.md, policy {MIRRORS})"
+    )
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-    conditions = {"by-a-kubelet": _A_KUBELET, "passes-for-a-hosted-pod": passes}
-    return policy(MIRRORS, [rule], conditions=conditions, validations=[(MAY, message)], namespace=SYSTEM)
+    return policy(
+        MIRRORS,
+        [rule],
+        conditions={"by-a-kubelet": _A_KUBELET},
+        validations=[
+            (f"!({passes}) || {MAY}", passes_for),
+            (f"size({ANTI_AFFINITY_TERMS}) == 0 || {MAY}", keeps_away),
+        ],
+    )

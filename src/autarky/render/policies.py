@@ -15,7 +15,13 @@ MAY = (
     f" authorizer.group('{GROUP}').resource('controlplanes').name('{CONTROL_PLANE}').check('update').allowed())"
 )
 """Whether the writer is an administrator of the control plane or the operator."""
+ANTI_AFFINITY_TERMS = (
+    "object.?spec.?affinity.?podAntiAffinity.?requiredDuringSchedulingIgnoredDuringExecution.orValue([])"
+)
+"""Of a pod: whom it does not want beside it. The scheduler heeds it also for pods that come later."""
 _API = "admissionregistration.k8s.io/v1"
+_NAMESPACE = "kubernetes.io/metadata.name"
+"""A label that the API server gives, which nobody can take away."""
 
 Parameter = tuple[Object, Object]
 """(kind, reference)."""
@@ -30,11 +36,16 @@ def policy(
     failure: str = "Fail",
     parameter: Parameter | None = None,
     namespace: str | None = None,
+    outside: str | None = None,
 ) -> list[Object]:
-    """`validations`: (what must hold, what is said otherwise). A parameter that is not there lets the write through."""
+    """`validations`: (what must hold, what is said otherwise). A parameter that is not there lets the write through.
+    `namespace`: the only one that it is about; `outside`: the only one that it is not about."""
     constraints: Object = {"resourceRules": rules}
     if namespace is not None:
-        constraints["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+        constraints["namespaceSelector"] = {"matchLabels": {_NAMESPACE: namespace}}
+    if outside is not None:
+        others = {"key": _NAMESPACE, "operator": "NotIn", "values": [outside]}
+        constraints["namespaceSelector"] = {"matchExpressions": [others]}
     spec: Object = {
         "failurePolicy": failure,
         "matchConstraints": constraints,
@@ -55,3 +66,11 @@ def policy(
 
 def listed(names: Sequence[str]) -> str:
     return "[" + ", ".join(f"'{name}'" for name in names) + "]"
+
+
+def changes(*fields: str) -> str:
+    """Whether something comes, or changes in these fields or in what others heed of its metadata. Whoever may write it
+    may write the same again: that is how everything is stored anew, in another version or by another key."""
+    parts = [f"?{field}" for field in fields]
+    parts += [f"metadata.?{field}" for field in ("labels", "annotations", "ownerReferences", "finalizers")]
+    return " || ".join(["oldObject == null", *(f"object.{part} != oldObject.{part}" for part in parts)])

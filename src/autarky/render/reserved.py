@@ -5,9 +5,12 @@ what it has noted, agents make etcd's pod of a template, and hosted pods mount S
 their content. RBAC gives `create` for no names, and `protection` guards what bears autarky's label. So whoever may
 create ConfigMaps in kube-system could put something there under such a name, before we do.
 
-Contract: nobody is exempt but by right: who may update the ControlPlane, and the operator. kube-system's accounts are
-not: a worker holds the tokens of those whose pods it runs. Whoever may write there may write the same again: that is
-how everything stored is encrypted anew.
+The controller-manager's publisher writes in each namespace which CA pods believe. With another CA operator, flannel and
+cluster DNS trust no API server; and where somebody has made that immutable as well, the publisher cannot put it right.
+
+Contract: nobody is exempt but by right: who may update the ControlPlane, and the operator; and the publisher, for what
+it publishes. kube-system's other accounts are not: a worker holds the tokens of those whose pods it runs. Whoever may
+write there may write the same again: that is how everything stored is encrypted anew.
 
 Danger: it fails closed, and is asked of all ConfigMaps and Secrets there. Its conditions read the name, which every
 object has by then, and what may be absent by optional selection.
@@ -21,13 +24,16 @@ from autarky.render import etcd
 from autarky.render.addons import COREDNS, FLANNEL, KUBE_PROXY
 from autarky.render.api_server import COMPONENT as API_SERVER
 from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER
-from autarky.render.policies import MAY, policy
+from autarky.render.policies import MAY, changes, policy
 from autarky.render.values import SYSTEM, Object
 
 NAME = "autarky-reserved-names"
 _BY_CONTENT = (API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KUBE_PROXY, FLANNEL, COREDNS)
 """Whose Secrets and ConfigMaps are named by a hash (`values.immutable_secret`)."""
-PATTERN = f"^(autarky-.*|{etcd.TEMPLATE}|({'|'.join(_BY_CONTENT)})-[0-9a-f]{{10}})$"
+PUBLISHED = "kube-root-ca.crt"
+PUBLISHER = f"system:serviceaccount:{SYSTEM}:root-ca-cert-publisher"
+"""Who writes it, by Kubernetes' own role; before there is a policy, and after."""
+PATTERN = f"^(autarky-.*|{etcd.TEMPLATE}|{PUBLISHED.replace('.', '[.]')}|({'|'.join(_BY_CONTENT)})-[0-9a-f]{{10}})$"
 
 
 def is_reserved(name: str) -> bool:
@@ -46,13 +52,18 @@ def objects() -> list[Object]:
         "objects of this name are the control plane's: only who may update the ControlPlane may write them (autarky's"
         f" docs/security.md, policy {NAME})"
     )
-    parts = [f"?{part}" for part in ("data", "binaryData", "type", "immutable")]
-    parts += [f"metadata.?{part}" for part in ("labels", "annotations", "ownerReferences", "finalizers")]
-    changes = " || ".join(["oldObject == null", *(f"object.{part} != oldObject.{part}" for part in parts)])
+    published = (
+        f"(request.resource.resource == 'configmaps' && object.metadata.name == '{PUBLISHED}' &&"
+        f" request.userInfo.username == '{PUBLISHER}')"
+    )
+    conditions = {
+        "of-a-reserved-name": f"object.metadata.name.matches('{PATTERN}')",
+        "changes-it": changes("data", "binaryData", "type", "immutable"),
+    }
     return policy(
         NAME,
         [rule],
-        conditions={"of-a-reserved-name": f"object.metadata.name.matches('{PATTERN}')", "changes-it": changes},
-        validations=[(MAY, message)],
+        conditions=conditions,
+        validations=[(f"{published} || {MAY}", message)],
         namespace=SYSTEM,
     )

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from autarky.kube import Lister
+from contract.kube.guarded import Clients, begin_anew, guard, with_clients
 from contract.servers import Server, running_api_server, running_etcd
 from fakes.kube import FakeKube
 
@@ -39,3 +41,21 @@ async def namespace(kube: Lister) -> str:
     name = f"test-{uuid.uuid4().hex[:8]}"
     await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     return name
+
+
+@pytest.fixture(scope="module")
+def guarded(own_server: Server) -> Server:
+    """The policies are in force, and everybody may write nearly all."""
+    asyncio.run(with_clients(own_server, guard))
+    return own_server
+
+
+@pytest.fixture
+async def clients(guarded: Server) -> AsyncIterator[Clients]:
+    """Nodes n1 and w1 are there and in the inventory."""
+    clients = Clients(guarded)
+    try:
+        await begin_anew(clients)
+        yield clients
+    finally:
+        await clients.close()

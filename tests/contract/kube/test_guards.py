@@ -3,11 +3,9 @@ in a cluster, so that what is refused is refused by a policy."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import itertools
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -15,155 +13,20 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from autarky.kube import KubeClient
 from autarky.ports import Object
 from autarky.render import guards, node, standby
 from autarky.render.access import inventory_with
 from autarky.render.etcd_members import GUARD, guard_budget
-from autarky.render.guards import FLANNEL_USER, PUBLIC_IP, TUNNEL
+from autarky.render.guards import PUBLIC_IP, TUNNEL
 from autarky.render.objects import agent_parts, parts
-from autarky.render.policies import OPERATOR_USER
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, WITHDRAWN
-from contract.acting import acting, is_refused, until
-from contract.servers import Server
+from contract.acting import is_refused, until
+from contract.kube.guarded import MAC, Clients, a_mirror, a_node, a_token, changes, the_inventory
 from fakes.clusters import a_cluster, inputs_of
 
 pytestmark = pytest.mark.contract
 
-_RBAC = "rbac.authorization.k8s.io"
-_ADDRESSES = {"n1": "10.0.0.1", "w1": "10.0.0.4"}
-_MAC = '{"VNI":1,"VtepMAC":"96:0a:00:00:00:%02x"}'
 _FLANNEL_CONDITION = {"type": "NetworkUnavailable", "status": "False", "reason": "FlannelIsUp", "message": "up"}
-
-
-class Clients:
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.admin = server.kube()
-        self._made: dict[tuple[str, str, str], KubeClient] = {("", "", ""): self.admin}
-
-    def _as(self, user: str, group: str = "", node: str = "") -> KubeClient:
-        if (user, group, node) not in self._made:
-            self._made[user, group, node] = acting(self.server, user, group, node)
-        return self._made[user, group, node]
-
-    def kubelet(self, node: str) -> KubeClient:
-        return self._as(f"system:node:{node}", "system:nodes")
-
-    def returning(self, node: str) -> KubeClient:
-        """By the credential that may only ask for its kubelet's certificate."""
-        return self._as(f"renew:node:{node}", "autarky:kubelet-renewals")
-
-    def flannel(self, node: str) -> KubeClient:
-        return self._as(FLANNEL_USER, "system:serviceaccounts:kube-system", node)
-
-    def operator(self) -> KubeClient:
-        return self._as(OPERATOR_USER, "system:serviceaccounts:kube-system")
-
-    def stranger(self) -> KubeClient:
-        """Of kube-system, with every right but that over the control plane."""
-        return self._as("system:serviceaccount:kube-system:stranger", "system:serviceaccounts:kube-system")
-
-    async def close(self) -> None:
-        for client in self._made.values():
-            await client.close()
-
-
-@pytest.fixture(scope="module")
-def guarded(own_server: Server) -> Server:
-    """The policies are in force, and everybody may write nearly all."""
-    asyncio.run(_with_clients(own_server, _guard))
-    return own_server
-
-
-@pytest.fixture
-async def clients(guarded: Server) -> AsyncIterator[Clients]:
-    """Nodes n1 and w1 are there and in the inventory."""
-    clients = Clients(guarded)
-    try:
-        await _begin_anew(clients)
-        yield clients
-    finally:
-        await clients.close()
-
-
-async def _with_clients(server: Server, do: Callable[[Clients], Awaitable[None]]) -> None:
-    clients = Clients(server)
-    try:
-        await do(clients)
-    finally:
-        await clients.close()
-
-
-async def _begin_anew(clients: Clients) -> None:
-    await clients.admin.apply(inventory_with(_inventory()), manager="test")
-    for name in (*_ADDRESSES, "w2"):
-        await clients.admin.delete("v1", "Node", name)
-    for number, name in enumerate(_ADDRESSES):
-        await clients.admin.create(_node(name, annotations={TUNNEL: _MAC % number}))
-    await _until_they_are_in_force(clients)
-
-
-async def _guard(clients: Clients) -> None:
-    admin = clients.admin
-    groups = [{"apiGroup": _RBAC, "kind": "Group", "name": "system:authenticated"}]
-    rules = [
-        {"apiGroups": ["", "certificates.k8s.io", "coordination.k8s.io"], "resources": ["*"], "verbs": ["*"]},
-    ]
-    role = {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": "guarded"}, "rules": rules}
-    binding = {
-        "apiVersion": f"{_RBAC}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "guarded"},
-        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": "guarded"},
-        "subjects": groups,
-    }
-    for obj in (role, binding, *guards.objects()):
-        await admin.apply(obj, manager="test")
-
-
-def _inventory() -> dict[str, str]:
-    return {name: json.dumps({"addresses": [address]}) for name, address in _ADDRESSES.items()}
-
-
-def _node(name: str, **metadata: Any) -> Object:
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, **metadata}}
-
-
-async def _until_they_are_in_force(clients: Clients) -> None:
-    """The policies, and what they compare with: the API server hears of both by watches of its own."""
-    stranger, numbers = clients.stranger(), itertools.count(1)
-    tries: dict[str, Callable[[], Awaitable[Any]]] = {
-        guards.ORDERS: lambda: _changes(stranger, "n1", labels={CONTROL_PLANE_FACT: f"x{next(numbers)}"}),
-        guards.FLANNEL_REPORT: lambda: _changes(clients.flannel("n1"), "w1", annotations={PUBLIC_IP: None}),
-        guards.ADDRESSES: lambda: _changes(stranger, "n1", annotations={PUBLIC_IP: f"10.9.0.{next(numbers)}"}),
-        guards.TUNNELS: lambda: _changes(stranger, "w1", annotations={TUNNEL: _MAC % 0}),
-        guards.TOKENS: lambda: stranger.create(_token("aaaaaa")),
-        guards.NODES: lambda: clients.kubelet("w9").create(_node("w9")),
-        guards.MIRRORS: lambda: clients.kubelet("w1").create(_mirror("tried", {"k8s-app": "kube-dns"})),
-    }
-    for policy, write in tries.items():
-
-        async def refuses(write: Callable[[], Awaitable[Any]] = write) -> bool:
-            if await is_refused(write()):
-                return True
-            await _undo(clients)
-            return False
-
-        await until(f"{policy} is in force", refuses)
-
-
-async def _undo(clients: Clients) -> None:
-    """What a try has written that was let through."""
-    await _changes(clients.admin, "n1", labels={CONTROL_PLANE_FACT: None}, annotations={PUBLIC_IP: None})
-    await _changes(clients.admin, "w1", annotations={TUNNEL: _MAC % 1})
-    await clients.admin.delete("v1", "Secret", "bootstrap-token-aaaaaa", "kube-system")
-    await clients.admin.delete("v1", "Node", "w9")
-    await clients.admin.delete("v1", "Pod", "tried", "kube-system", grace_seconds=0)
-
-
-def _changes(kube: KubeClient, node: str, *, sub: str | None = "status", **metadata: Any) -> Any:
-    return kube.patch("v1", "Node", node, {"metadata": metadata}, subresource=sub)
 
 
 def _request(name: str) -> Object:
@@ -178,31 +41,6 @@ def _request(name: str) -> Object:
             "signerName": "example.org/tests",
             "usages": ["client auth"],
         },
-    }
-
-
-def _token(identity: str) -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": f"bootstrap-token-{identity}", "namespace": "kube-system"},
-        "type": "bootstrap.kubernetes.io/token",
-        "stringData": {"token-id": identity, "token-secret": "0123456789abcdef"},
-    }
-
-
-def _mirror(name: str, labels: dict[str, str], namespace: str = "kube-system") -> Object:
-    """As the kubelet of w1 shows a static pod."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": labels,
-            "annotations": {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.source": "file"},
-        },
-        "spec": {"nodeName": "w1", "hostNetwork": True, "containers": [{"name": "x", "image": "example.org/x:1"}]},
     }
 
 
@@ -221,13 +59,13 @@ ORDERS: dict[str, dict[str, Any]] = {
 async def test_orders_on_a_node_are_for_administrators_and_the_operator(clients: Clients, sub: str | None) -> None:
     for what, metadata in ORDERS.items():
         for client in (clients.kubelet("w1"), clients.flannel("w1"), clients.stranger()):
-            assert await is_refused(_changes(client, "w1", sub=sub, **metadata)), what
+            assert await is_refused(changes(client, "w1", sub=sub, **metadata)), what
         gone = {part: dict.fromkeys(values) for part, values in metadata.items()}
         for client in (clients.admin, clients.operator()):
-            await _changes(client, "w1", sub=sub, **metadata)
+            await changes(client, "w1", sub=sub, **metadata)
             if what != "leave":  # the node says when it has left
-                assert await is_refused(_changes(clients.kubelet("w1"), "w1", sub=sub, **gone)), what
-            await _changes(client, "w1", sub=sub, **gone)
+                assert await is_refused(changes(clients.kubelet("w1"), "w1", sub=sub, **gone)), what
+            await changes(client, "w1", sub=sub, **gone)
 
 
 async def test_a_kubelet_reports_of_its_node_with_or_without_labels_and_annotations(clients: Clients) -> None:
@@ -235,43 +73,43 @@ async def test_a_kubelet_reports_of_its_node_with_or_without_labels_and_annotati
     ready = {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "x"}]}
     await kubelet.patch("v1", "Node", "w1", {"status": ready}, subresource="status")
     for told in ("joining: x", "ready-1", None):
-        await _changes(kubelet, "w1", sub=None, annotations={"autarky.dev/control-node": told})
-    await _changes(kubelet, "w1", annotations=dict.fromkeys(guards.REPORTS, "x"), labels={"example.org/a": "b"})
-    await _changes(clients.admin, "w1", annotations={"autarky.dev/control-node": "leave"})
-    await _changes(kubelet, "w1", annotations={"autarky.dev/control-node": None})
+        await changes(kubelet, "w1", sub=None, annotations={"autarky.dev/control-node": told})
+    await changes(kubelet, "w1", annotations=dict.fromkeys(guards.REPORTS, "x"), labels={"example.org/a": "b"})
+    await changes(clients.admin, "w1", annotations={"autarky.dev/control-node": "leave"})
+    await changes(kubelet, "w1", annotations={"autarky.dev/control-node": None})
     for part in ("annotations", "labels"):
-        await _changes(clients.admin, "w1", sub=None, **{part: None})
+        await changes(clients.admin, "w1", sub=None, **{part: None})
         await kubelet.patch("v1", "Node", "w1", {"status": ready}, subresource="status")
 
 
 async def test_a_kubelet_ties_its_node_to_nothing_and_takes_no_pod_network(clients: Clients) -> None:
     owner = {"apiVersion": "v1", "kind": "Namespace", "name": "x", "uid": "5b2f1c0e-0000-4000-8000-000000000000"}
     kubelet = clients.kubelet("w1")
-    assert await is_refused(_changes(kubelet, "w1", finalizers=["example.org/x"]))
-    assert await is_refused(_changes(kubelet, "w1", ownerReferences=[owner]))
+    assert await is_refused(changes(kubelet, "w1", finalizers=["example.org/x"]))
+    assert await is_refused(changes(kubelet, "w1", ownerReferences=[owner]))
     await clients.admin.delete("v1", "Node", "w1")
-    taken = {**_node("w1"), "spec": {"podCIDR": "10.244.0.0/24", "podCIDRs": ["10.244.0.0/24"]}}
+    taken = {**a_node("w1"), "spec": {"podCIDR": "10.244.0.0/24", "podCIDRs": ["10.244.0.0/24"]}}
     assert await is_refused(kubelet.create(taken))
-    await kubelet.create(_node("w1"))
+    await kubelet.create(a_node("w1"))
 
 
 async def test_flannel_reports_of_its_own_node_and_nothing_else_of_it(clients: Clients) -> None:
     flannel = clients.flannel("w1")
-    report = {PUBLIC_IP: "10.0.0.4", TUNNEL: _MAC % 7, "flannel.alpha.coreos.com/backend-type": "vxlan"}
+    report = {PUBLIC_IP: "10.0.0.4", TUNNEL: MAC % 7, "flannel.alpha.coreos.com/backend-type": "vxlan"}
     ready = {"type": "Ready", "status": "True", "reason": "x", "message": "x"}
     await clients.admin.patch("v1", "Node", "w1", {"status": {"conditions": [ready]}}, subresource="status")
-    await _changes(flannel, "w1", annotations={**report, "flannel.alpha.coreos.com/kube-subnet-manager": "true"})
+    await changes(flannel, "w1", annotations={**report, "flannel.alpha.coreos.com/kube-subnet-manager": "true"})
     conditions = {"status": {"conditions": [ready, _FLANNEL_CONDITION]}}
     await flannel.patch("v1", "Node", "w1", conditions, subresource="status")
     for other in (clients.flannel("n1"), clients.flannel("")):
-        assert await is_refused(_changes(other, "w1", annotations={PUBLIC_IP: None}))
+        assert await is_refused(changes(other, "w1", annotations={PUBLIC_IP: None}))
     for metadata in (
         {"labels": {"example.org/a": "b"}},
         {"annotations": {"example.org/a": "b"}},
         {"annotations": {WITHDRAWN: "x"}},
         {"finalizers": ["example.org/x"]},
     ):
-        assert await is_refused(_changes(flannel, "w1", **metadata)), metadata
+        assert await is_refused(changes(flannel, "w1", **metadata)), metadata
     for status in (
         {"conditions": [{**ready, "status": "False"}, _FLANNEL_CONDITION]},
         {"conditions": [_FLANNEL_CONDITION]},
@@ -284,24 +122,24 @@ async def test_flannel_reports_of_its_own_node_and_nothing_else_of_it(clients: C
 async def test_flannels_public_address_is_that_of_the_join_inventory(clients: Clients) -> None:
     for client in (clients.flannel("w1"), clients.kubelet("w1")):
         for address in ("10.0.0.1", "10.0.0", "addresses", '10.0.0.4", "x', ""):
-            refused = await is_refused(_changes(client, "w1", annotations={PUBLIC_IP: address}))
+            refused = await is_refused(changes(client, "w1", annotations={PUBLIC_IP: address}))
             assert refused is (address != ""), address
-        await _changes(client, "w1", annotations={PUBLIC_IP: "10.0.0.4"})
-        await _changes(client, "w1", annotations={PUBLIC_IP: None})
+        await changes(client, "w1", annotations={PUBLIC_IP: "10.0.0.4"})
+        await changes(client, "w1", annotations={PUBLIC_IP: None})
 
 
 async def test_a_tunnel_has_no_other_nodes_hardware_address(clients: Clients) -> None:
     for client in (clients.flannel("w1"), clients.kubelet("w1")):
-        for said in (_MAC % 0, (_MAC % 0).upper(), (_MAC % 9).replace(":", ": "), "x"):
-            assert await is_refused(_changes(client, "w1", annotations={TUNNEL: said})), said
-        for said in (_MAC % 9, _MAC % 1):
-            await _changes(client, "w1", annotations={TUNNEL: said})
+        for said in (MAC % 0, (MAC % 0).upper(), (MAC % 9).replace(":", ": "), "x"):
+            assert await is_refused(changes(client, "w1", annotations={TUNNEL: said})), said
+        for said in (MAC % 9, MAC % 1):
+            await changes(client, "w1", annotations={TUNNEL: said})
 
 
 async def test_join_tokens_are_made_by_who_may_update_the_control_plane(clients: Clients) -> None:
-    await clients.admin.create(_token("bbbbbb"))
+    await clients.admin.create(a_token("bbbbbb"))
     for client in (clients.stranger(), clients.kubelet("w1")):
-        assert await is_refused(client.create(_token("cccccc")))
+        assert await is_refused(client.create(a_token("cccccc")))
         named = {"metadata": {"annotations": {"autarky.dev/node": "n1"}}}
         assert await is_refused(client.patch("v1", "Secret", "bootstrap-token-bbbbbb", named, namespace="kube-system"))
     other = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "other", "namespace": "kube-system"}}
@@ -320,7 +158,7 @@ async def test_a_node_that_the_inventory_lacks_creates_nothing_and_an_absent_inv
         "metadata": {"name": "w2", "namespace": "default"},
         "spec": {},
     }
-    assert await is_refused(removed.create(_node("w2")))
+    assert await is_refused(removed.create(a_node("w2")))
     assert await is_refused(removed.create(lease))
     for user in (removed, clients.returning("w2")):
         assert await is_refused(user.create(_request("w2")))
@@ -328,15 +166,15 @@ async def test_a_node_that_the_inventory_lacks_creates_nothing_and_an_absent_inv
         await user.create(_request(f"w1-{number}"))
         await clients.admin.delete("certificates.k8s.io/v1", "CertificateSigningRequest", f"w1-{number}")
     for data in ({}, None):
-        await clients.admin.apply(inventory_with(_inventory()), manager="test")
+        await clients.admin.apply(inventory_with(the_inventory()), manager="test")
         await until("who is not in the inventory is refused", lambda: _is_refused_anew(clients, "w2"))
         if data is None:
             await clients.admin.delete("v1", "ConfigMap", "autarky-join-inventory", "kube-system")
         else:
             await clients.admin.apply(inventory_with(data), manager="test")
-        await until("who is not in an empty inventory is let in", lambda: _is_allowed(removed.create(_node("w2"))))
+        await until("who is not in an empty inventory is let in", lambda: _is_allowed(removed.create(a_node("w2"))))
         await clients.admin.delete("v1", "Node", "w2")
-    await _changes(removed, "w1", annotations={PUBLIC_IP: "10.0.0.7"})
+    await changes(removed, "w1", annotations={PUBLIC_IP: "10.0.0.7"})
 
 
 async def test_no_mirror_pod_in_kube_system_passes_for_a_hosted_pod(clients: Clients) -> None:
@@ -348,9 +186,9 @@ async def test_no_mirror_pod_in_kube_system_passes_for_a_hosted_pod(clients: Cli
     assert {labels["k8s-app"] for labels in selected} >= {"kube-scheduler", "autarky-operator", "kube-dns", GUARD}
     kubelet = clients.kubelet("w1")
     for labels in (*selected, {"autarky.dev/slot": "hosted"}):
-        assert await is_refused(kubelet.create(_mirror("passes", {**labels, "x": "y"}))), labels
-    elsewhere = _mirror("passes", {"k8s-app": "kube-dns", "autarky.dev/slot": "hosted"}, "default")
-    for client, pod in ((kubelet, elsewhere), (clients.stranger(), _mirror("passes", {"k8s-app": "kube-dns"}))):
+        assert await is_refused(kubelet.create(a_mirror("passes", {**labels, "x": "y"}))), labels
+    elsewhere = a_mirror("passes", {"k8s-app": "kube-dns", "autarky.dev/slot": "hosted"}, "default")
+    for client, pod in ((kubelet, elsewhere), (clients.stranger(), a_mirror("passes", {"k8s-app": "kube-dns"}))):
         await client.create(pod)
         await clients.admin.delete("v1", "Pod", "passes", pod["metadata"]["namespace"], grace_seconds=0)
 
@@ -362,13 +200,27 @@ async def test_every_static_pod_of_ours_has_its_mirror_pod(clients: Clients) -> 
     manifests += [standby.revision(inputs, name).files[-1].content for name in standby.COMPONENTS]
     assert len(manifests) > 5
     for content in manifests:
-        await clients.kubelet("w1").create(_mirror("ours", json.loads(content)["metadata"]["labels"]))
+        await clients.kubelet("w1").create(a_mirror("ours", json.loads(content)["metadata"]["labels"]))
         await clients.admin.delete("v1", "Pod", "ours", "kube-system", grace_seconds=0)
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "default"])
+async def test_no_mirror_pod_keeps_pods_off_nodes(clients: Clients, namespace: str) -> None:
+    """The scheduler heeds what a pod that runs does not want beside it, also on all nodes that are like its own."""
+    alone: Object = {"labelSelector": {}, "topologyKey": "kubernetes.io/os"}
+    for term in (alone, {**alone, "namespaceSelector": {}}, {**alone, "namespaces": ["default"]}):
+        pod = a_mirror("alone", {}, namespace)
+        pod["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        assert await is_refused(clients.kubelet("w1").create(pod)), term
+    wished = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": alone}]}
+    pod["spec"]["affinity"] = {"podAntiAffinity": wished}
+    await clients.kubelet("w1").create(pod)
+    await clients.admin.delete("v1", "Pod", "alone", namespace, grace_seconds=0)
 
 
 async def _is_refused_anew(clients: Clients, node: str) -> bool:
     """Whether the kubelet may not create its Node, which is absent."""
-    if await is_refused(clients.kubelet(node).create(_node(node))):
+    if await is_refused(clients.kubelet(node).create(a_node(node))):
         return True
     await clients.admin.delete("v1", "Node", node)
     return False

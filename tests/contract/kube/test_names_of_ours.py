@@ -31,6 +31,7 @@ _RBAC = "rbac.authorization.k8s.io"
 _RIGHTS = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 _ACCOUNTS = f"system:serviceaccounts:{SYSTEM}"
 _ADD_ON = f"system:serviceaccount:{SYSTEM}:add-on"
+_PUBLISHER = f"system:serviceaccount:{SYSTEM}:root-ca-cert-publisher"
 _OURS = (
     "autarky-retired-kube-apiserver",
     "autarky-last-good-kube-scheduler",
@@ -51,9 +52,11 @@ class Actors:
         self.anna = acting(server, "anna")
         self.add_on = acting(server, _ADD_ON, _ACCOUNTS)
         self.operator = acting(server, OPERATOR_USER, _ACCOUNTS)
+        self.publisher = acting(server, _PUBLISHER, _ACCOUNTS)
+        """Of the controller-manager's controllers the one whose name it is, with more rights than it has by itself."""
 
     async def close(self) -> None:
-        for client in (self.admin, self.anna, self.add_on, self.operator):
+        for client in (self.admin, self.anna, self.add_on, self.operator, self.publisher):
             await client.close()
 
 
@@ -76,7 +79,7 @@ async def _prepare(actors: Actors) -> None:
         "kind": "RoleBinding",
         "metadata": meta,
         "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": "writers"},
-        "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": name} for name in ("anna", _ADD_ON)],
+        "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": name} for name in ("anna", _ADD_ON, _PUBLISHER)],
     }
     role = {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": meta, "rules": rules}
     rights = [obj for obj in operator.objects(inputs_of(a_cluster())) if obj["kind"] in _RIGHTS]
@@ -161,6 +164,53 @@ async def test_nobody_else_changes_what_is_there_but_whoever_may_write_may_write
         await client.replace(live)
         await client.patch("v1", obj["kind"], name, {}, namespace=SYSTEM)
     await _gone(actors, obj)
+
+
+# --- the CA that pods believe --------------------------------------------------------------------------------
+
+
+async def test_nobody_but_its_publisher_says_which_ca_the_pods_of_kube_system_believe(actors: Actors) -> None:
+    """With another one, operator, flannel and cluster DNS would not start; an immutable one nobody could put right."""
+    name = "kube-root-ca.crt"
+    for client in (actors.anna, actors.add_on):
+        assert await is_refused(client.create(_config_map(name)))
+    obj = _config_map(name, data={"ca.crt": "x"})
+    obj["metadata"] |= {"annotations": {"kubernetes.io/description": "x"}, "labels": {"a": "b"}}
+    await actors.publisher.create(obj)
+    for change in CHANGES.values():
+        for client in (actors.anna, actors.add_on):
+            assert await is_refused(client.patch("v1", "ConfigMap", name, change, namespace=SYSTEM))
+    live = await actors.admin.get("v1", "ConfigMap", name, SYSTEM)
+    assert live is not None
+    await actors.anna.replace(live)
+    await actors.publisher.replace({**live, "data": {"ca.crt": "y"}})
+    await actors.admin.patch("v1", "ConfigMap", name, {"data": {"ca.crt": "x"}}, namespace=SYSTEM)
+    await _gone(actors, obj)
+
+
+async def test_the_publisher_puts_right_what_was_changed_before_there_was_a_policy(actors: Actors) -> None:
+    obj = _config_map("kube-root-ca.crt", data={"ca.crt": "a stranger's"})
+    await actors.admin.create(obj)
+    live = await actors.admin.get("v1", "ConfigMap", "kube-root-ca.crt", SYSTEM)
+    assert live is not None
+    annotations = {"kubernetes.io/description": "x"}
+    await actors.publisher.replace(
+        {**live, "data": {"ca.crt": "x"}, "metadata": {**live["metadata"], "annotations": annotations}}
+    )
+    await _gone(actors, obj)
+
+
+async def test_the_publisher_writes_under_no_other_name_of_ours(actors: Actors) -> None:
+    for name, make in itertools.product(_OURS, (_config_map, _secret)):
+        assert await is_refused(actors.publisher.create(make(name))), name
+    assert await is_refused(actors.publisher.create(_secret("kube-root-ca.crt")))
+
+
+async def test_kube_root_ca_in_other_namespaces_is_everybodys_as_ever(actors: Actors) -> None:
+    elsewhere = _config_map("kube-root-ca.crt", namespace="default")
+    for client in (actors.publisher, actors.admin):
+        await client.create(elsewhere)
+        await _gone(actors, elsewhere)
 
 
 # --- the operator, where a stranger was first ---------------------------------------------------------------

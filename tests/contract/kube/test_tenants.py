@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -14,7 +14,8 @@ from autarky.kube import KubeClient
 from autarky.model import ports
 from autarky.ports import Object
 from autarky.render import tenants
-from autarky.render.policies import OPERATOR_USER
+from autarky.render.pods import CLUSTER_CRITICAL, NODE_CRITICAL
+from autarky.render.policies import BINDING, OPERATOR_USER
 from contract.acting import acting, is_refused, until
 from contract.servers import Server
 
@@ -28,6 +29,7 @@ _AGGREGATED = {"edit": ("view", "edit"), "admin": ("view", "edit", "admin")}
 _TENANTS = [(user, f"system:aggregate-to-{role}") for user, roles in _AGGREGATED.items() for role in roles]
 _CONTROLLERS = ("replicaset-controller", "daemon-set-controller", "job-controller")
 """They make the pods of what a tenant may make."""
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _numbers = itertools.count(1)
 
 
@@ -67,12 +69,26 @@ async def _prepare(actors: Actors) -> None:
     for obj in (role, *bindings, *tenants.objects()):
         await actors.admin.apply(obj, manager="test")
 
-    async def refuses() -> bool:
-        return await is_refused(actors.services.create(_service(externalIPs=[_NODES]))) and await is_refused(
-            actors.tenants["edit"].create(_pod({"hostPort": ports.NLLB_API}))
-        )
+    for what, write in _refused(actors).items():
 
-    await until("the policies are in force", refuses)
+        async def refuses(write: Callable[[], Awaitable[Any]] = write) -> bool:
+            return await is_refused(write())
+
+        await until(f"{what} is in force", refuses)
+
+
+def _refused(actors: Actors) -> dict[str, Callable[[], Awaitable[Any]]]:
+    """By each policy: the API server hears of each by itself. What is let through before harms no test."""
+    edit, numbered = actors.tenants["edit"], {"annotations": {"a": str(next(_numbers))}}
+    return {
+        tenants.EXTERNAL: lambda: actors.services.create(_service(externalIPs=[_NODES])),
+        tenants.HOST_PORTS: lambda: edit.create(_pod({"hostPort": ports.NLLB_API})),
+        tenants.PRIORITIES: lambda: edit.create(_pod(priorityClassName=NODE_CRITICAL)),
+        tenants.ANTI_AFFINITY: lambda: edit.create(_pod(**_away([{**ALL, "namespaceSelector": {}}]))),
+        tenants.API_SERVICE: lambda: edit.patch(
+            "v1", "Service", "kubernetes", {"metadata": numbered}, namespace="default"
+        ),
+    }
 
 
 def _binding(number: int, user: str, role: str) -> Object:
@@ -85,6 +101,10 @@ def _binding(number: int, user: str, role: str) -> Object:
         "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
         "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": user}],
     }
+
+
+def _name(obj: Object) -> str:
+    return str(obj["metadata"]["name"])
 
 
 def _service(name: str = "", **spec: Any) -> Object:
@@ -207,3 +227,150 @@ async def test_ephemeral_containers_have_no_ports(actors: Actors) -> None:
     with pytest.raises(ApiError) as refused:
         await actors.admin.patch("v1", "Pod", name, body, namespace="default", subresource="ephemeralcontainers")
     assert refused.value.status == 422
+
+
+# --- what else leads to control nodes -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [NODE_CRITICAL, CLUSTER_CRITICAL])
+async def test_no_pod_outside_kube_system_is_as_important_as_the_control_plane(actors: Actors, name: str) -> None:
+    """The kubelet evicts others for such a pod that is bound to its node."""
+    bound = {"priorityClassName": name, "nodeName": "n1"}
+    for client in (*actors.tenants.values(), *actors.controllers):
+        assert await is_refused(client.create(_pod(**bound)))
+    await actors.admin.create(_pod(**bound))
+    own = _pod(priorityClassName=name)
+    await actors.controllers[0].create(_in_kube_system(own))
+
+
+async def test_pods_are_as_important_as_any_class_of_ones_own_makes_them(actors: Actors) -> None:
+    highest = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "highest"},
+        "value": 1_000_000_000,
+    }
+    await actors.admin.apply(highest, manager="test")
+
+    async def is_known() -> bool:
+        return not await is_refused(actors.admin.create(_pod(priorityClassName="highest")))
+
+    await until("the class is known", is_known)
+    for client in (*actors.tenants.values(), *actors.controllers):
+        await client.create(_pod(priorityClassName="highest"))
+
+
+async def test_an_administrator_excepts_a_namespace_and_up_leaves_it_at_that(actors: Actors) -> None:
+    """For add-ons whose pods have such a class and a namespace of their own."""
+    metadata = {"name": "add-on"}
+    await actors.admin.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}, manager="test")
+    expression = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["add-on"]}
+    excepted = {"spec": {"matchResources": {"namespaceSelector": {"matchExpressions": [expression]}}}}
+    binding = next(obj for obj in tenants.objects() if obj["kind"] == BINDING and _name(obj) == tenants.PRIORITIES)
+    await actors.admin.patch(binding["apiVersion"], BINDING, tenants.PRIORITIES, excepted)
+    await actors.admin.apply(binding, manager="test")
+
+    async def is_made() -> bool:
+        pod = _pod(priorityClassName=NODE_CRITICAL)
+        pod["metadata"]["namespace"] = "add-on"
+        return not await is_refused(actors.controllers[1].create(pod))
+
+    await until("the namespace is excepted", is_made)
+    assert await is_refused(actors.controllers[1].create(_pod(priorityClassName=NODE_CRITICAL)))
+
+
+ALL: Object = {"labelSelector": {}, "topologyKey": "kubernetes.io/os"}
+KEEPS_AWAY: dict[str, list[Object]] = {
+    "every pod": [{**ALL, "namespaceSelector": {}}],
+    "those of namespaces with a label": [{**ALL, "namespaceSelector": {"matchLabels": {"a": "b"}}}],
+    "those of a named namespace": [{**ALL, "namespaces": ["kube-system"]}],
+    "its own and those of another": [{**ALL, "namespaces": ["default", "kube-system"]}],
+    "by its last term": [ALL, ALL, {**ALL, "namespaceSelector": {}}],
+    "by one of thousands": [*[ALL] * 10_000, {**ALL, "namespaceSelector": {}}],
+}
+
+
+@pytest.mark.parametrize("what", KEEPS_AWAY)
+async def test_no_pod_keeps_those_of_other_namespaces_off_nodes(actors: Actors, what: str) -> None:
+    """The scheduler asks the pods that are there as well: whom they do not want beside them goes nowhere."""
+    spec = _away(KEEPS_AWAY[what])
+    for client in (*actors.tenants.values(), *actors.controllers):
+        assert await is_refused(client.create(_pod(**spec)))
+    await actors.controllers[0].create(_in_kube_system(_pod(**spec)))
+    await actors.admin.create(_pod(**spec))
+
+
+async def test_pods_keep_those_of_their_own_namespace_away_and_wish_for_what_they_like(actors: Actors) -> None:
+    elsewhere = {**ALL, "namespaceSelector": {}}
+    wished = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": elsewhere}]}
+    for spec in (
+        _away([ALL, {**ALL, "namespaces": ["default"]}]),
+        _away([ALL] * 500),
+        {"affinity": {"podAntiAffinity": wished, "podAffinity": {_REQUIRED: [elsewhere], **wished}}},
+        {"affinity": {}},
+    ):
+        for client in (actors.tenants["edit"], actors.controllers[0]):
+            await client.create(_pod(**spec))
+
+
+def _away(terms: list[Object]) -> Object:
+    return {"affinity": {"podAntiAffinity": {_REQUIRED: terms}}}
+
+
+def _in_kube_system(pod: Object) -> Object:
+    return {**pod, "metadata": {**pod["metadata"], "namespace": "kube-system"}}
+
+
+# --- the Service of the API ---------------------------------------------------------------------------------
+
+CHANGES: dict[str, Object] = {
+    "the name of its port": {"spec": {"ports": [{"port": 443, "name": "other"}]}},
+    "where its port leads": {"spec": {"ports": [{"port": 443, "targetPort": 1, "name": "https"}]}},
+    "a selector": {"spec": {"selector": {"a": "b"}}},
+    "a policy of traffic": {"spec": {"internalTrafficPolicy": "Local"}},
+    "its kind": {"spec": {"type": "NodePort"}},
+    "no proxy": {"metadata": {"labels": {"service.kubernetes.io/service-proxy-name": "x"}}},
+    "an annotation": {"metadata": {"annotations": {"service.kubernetes.io/topology-mode": "Auto"}}},
+    "a finalizer": {"metadata": {"finalizers": ["example.org/x"]}},
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+async def test_nobody_else_changes_the_service_of_the_api(actors: Actors, what: str) -> None:
+    """By default/kubernetes all pods find the API."""
+    for client in (*actors.tenants.values(), actors.services):
+        assert await is_refused(client.patch("v1", "Service", "kubernetes", CHANGES[what], namespace="default"))
+
+
+async def test_nobody_else_takes_the_service_of_the_api_away_and_the_api_server_makes_it_again(actors: Actors) -> None:
+    for client in (*actors.tenants.values(), actors.services):
+        assert await is_refused(client.delete("v1", "Service", "kubernetes", "default"))
+        assert await is_refused(client.delete_all("v1", "Service", "default"))
+    there = await actors.admin.get("v1", "Service", "kubernetes", "default")
+    assert there is not None
+    assert "deletionTimestamp" not in there["metadata"]
+    await actors.admin.delete("v1", "Service", "kubernetes", "default")
+    for client in (*actors.tenants.values(), actors.services):
+        assert await is_refused(client.create(_service("kubernetes")))
+
+    async def is_back() -> bool:
+        return await actors.admin.get("v1", "Service", "kubernetes", "default") is not None
+
+    await until("the API server has made it again", is_back)
+
+
+async def test_the_service_of_the_api_is_written_as_it_is_by_whoever_may_and_changed_by_administrators(
+    actors: Actors,
+) -> None:
+    """The same: so that everything is stored anew, in another version."""
+    live = await actors.admin.get("v1", "Service", "kubernetes", "default")
+    assert live is not None
+    await actors.tenants["edit"].replace(live)
+    for labels in ({"a": "b"}, {"a": None}):
+        await actors.admin.patch("v1", "Service", "kubernetes", {"metadata": {"labels": labels}}, namespace="default")
+    named = _service("kubernetes")
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}
+    await actors.admin.apply(namespace, manager="test")
+    named["metadata"]["namespace"] = "other"
+    await actors.services.create(named)
+    await actors.services.delete("v1", "Service", "kubernetes", "other")

@@ -1,0 +1,41 @@
+"""What the policies are asked about, and that nothing of ours is refused. What they let through is asked of a real API
+server."""
+
+from __future__ import annotations
+
+import pytest
+
+from autarky.render import admission, etcd_members, guards
+from autarky.render.policies import POLICY
+from autarky.render.values import SYSTEM, Inputs, Object
+from unit.render.rendered import EVERY_LEVEL, objects, static_pods
+
+
+def _rules(policy: Object) -> list[Object]:
+    return list(policy["spec"]["matchConstraints"]["resourceRules"])
+
+
+def test_heartbeats_meet_only_the_policies_about_nodes() -> None:
+    """Each costs every kubelet's heartbeat something, by many kubelets at once."""
+    met = {
+        policy["metadata"]["name"]
+        for policy in admission.objects()
+        if policy["kind"] == POLICY
+        for rule in _rules(policy)
+        if {"nodes", "nodes/status", "leases"} & set(rule["resources"]) and "UPDATE" in rule["operations"]
+    }
+    assert met == {guards.ORDERS, guards.FLANNEL_REPORT, guards.ADDRESSES, guards.TUNNELS}
+
+
+@pytest.mark.parametrize("inputs", EVERY_LEVEL, ids=lambda inputs: inputs.cluster.self_hosted.name)
+def test_our_pods_are_where_their_priority_is_let_through(inputs: Inputs) -> None:
+    workloads = [obj for obj in objects(inputs) if "template" in obj.get("spec", {})]
+    workloads.append(etcd_members.guard("pause", ["n1"], []))
+    found = [*static_pods(inputs), *workloads]
+    assert len(found) > 5
+    assert {obj["metadata"]["namespace"] for obj in found} == {SYSTEM}
+
+
+@pytest.mark.parametrize("inputs", EVERY_LEVEL, ids=lambda inputs: inputs.cluster.self_hosted.name)
+def test_no_static_pod_of_ours_has_anti_affinity(inputs: Inputs) -> None:
+    assert [pod["metadata"]["name"] for pod in static_pods(inputs) if "affinity" in pod["spec"]] == []
