@@ -13,6 +13,7 @@ from datetime import datetime
 from http.client import HTTPException, HTTPSConnection
 from itertools import pairwise
 
+from ha import CONTROL, etcd_leader
 from harness import COMMAND, TestCluster, environment
 from labels import address_of
 from rollouts import CONTROLLER_MANAGER, SCHEDULER, component
@@ -52,6 +53,13 @@ def leader(cluster: TestCluster, workload: str) -> str:
     """The node whose process leads; "" while nobody does. (All of ours name themselves HOST_UUID.)"""
     path = "jsonpath={.spec.holderIdentity}"
     return cluster.kubectl(*SYSTEM, "get", "lease", component(workload), "-o", path).partition("_")[0]
+
+
+def everything_is_led(cluster: TestCluster) -> None:
+    """By one of the three control nodes: etcd, and both components of level 3."""
+    cluster.wait("etcd has a leader", lambda: etcd_leader(cluster))
+    for workload in (CONTROLLER_MANAGER, SCHEDULER):
+        cluster.wait(f"{workload} is led", lambda: leader(cluster, workload) in CONTROL)  # noqa: B023
 
 
 def slot_that_leads(cluster: TestCluster, workload: str) -> str:

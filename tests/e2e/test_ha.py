@@ -39,9 +39,8 @@ from labels import (
     parts_of_a_control_node,
     unlabel,
 )
-from leases import leader
+from leases import everything_is_led, leader
 from rollouts import (
-    CONTROLLER_MANAGER,
     SCHEDULER,
     condition,
     explanations,
@@ -111,12 +110,6 @@ def test_a_typo_in_the_list_of_members_is_refused_and_all_deleted_etcdmembers_co
     nothing_failed(reports[0])
 
 
-def everything_is_led(cluster: TestCluster) -> None:
-    cluster.wait("etcd has a leader", lambda: etcd_leader(cluster))
-    for workload in (CONTROLLER_MANAGER, SCHEDULER):
-        cluster.wait(f"{workload} is led", lambda: leader(cluster, workload) in CONTROL)  # noqa: B023
-
-
 def test_a_power_cut_of_etcds_leader_is_hardly_noticed_from_the_worker(cluster: TestCluster, show: Show) -> None:
     leader = etcd_leader(cluster)
     left = [node for node in CONTROL if node != leader]
@@ -184,9 +177,6 @@ def test_a_worker_whose_machine_was_replaced_joins_anew_under_its_name(cluster: 
     assert _uid(cluster, WORKER) != before
     wait_until_healthy(cluster)
     _comes_back_with_its_own_credential_only(cluster, former)
-
-
-BOOTSTRAP = "/etc/kubernetes/bootstrap-kubelet.conf"
 
 
 BOOTSTRAP = "/etc/kubernetes/bootstrap-kubelet.conf"

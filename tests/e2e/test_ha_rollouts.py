@@ -15,6 +15,7 @@ from ha import (
     EVERYBODY,
     WORKER,
     cut,
+    etcd_members,
     hosted_server_killed_again_and_again,
     node_ready,
     nothing_failed,
@@ -27,6 +28,7 @@ from intruder import REFUSED, Attempt, Worker, orders
 from labels import (
     standbys_that_serve,
 )
+from leases import everything_is_led
 from rollouts import (
     API,
     PROXY,
@@ -71,6 +73,8 @@ def test_rollouts_of_daemon_sets_go_on_while_a_control_node_is_off(cluster: Test
     for workload in restarted:
         assert live(cluster, workload)["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == 1
     assert condition(cluster, "Drifted")["status"] == "False"
+    assert etcd_members(cluster, "n1") == set(CONTROL)
+    everything_is_led(cluster)
     assert "up: unchanged" in cluster.up().stderr
 
 

@@ -13,6 +13,7 @@ from ha import (
     CONTROL,
     WORKER,
     api_servers_cut_off,
+    etcd_members,
     hosted_server_killed_again_and_again,
     member_cut_off,
     member_phases,
@@ -24,6 +25,7 @@ from ha import (
 )
 from harness import TestCluster
 from labels import label, nothing_has_left, standbys_that_serve, unlabel
+from leases import everything_is_led
 from rollouts import condition
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -66,6 +68,8 @@ def test_the_last_control_node_whose_api_server_serves_stays_though_the_others_n
         for reports in (from_worker, from_there):
             nothing_failed(reports[0])
     wait_until_healthy(cluster)
+    assert etcd_members(cluster, "n1") == set(CONTROL)
+    everything_is_led(cluster)
 
 
 def test_a_node_whose_member_of_etcd_is_down_goes_on_judging_its_api_server(cluster: TestCluster) -> None:

@@ -134,6 +134,8 @@ def test_the_refusals_come_before_all_that_writes():
     names = [phase.name for phase in PHASES]
     assert names[0] == "check-file"
     assert names.index("forget-replaced") < names.index("prepare-hosts")
+    writers = ("issue-certificates", "write-kubeconfig", "forget-replaced", "prepare-hosts")
+    assert names.index("check-hosts") < min(names.index(name) for name in writers)
 
 
 async def test_hosts_of_another_cluster_are_refused_with_nothing_written(make_context):

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -480,33 +481,54 @@ def test_the_script_may_be_run_by_root_only_to_write_and_by_all_to_read():
 # --- the lock ----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def held(ready: Place) -> Iterator[Place]:
+@contextmanager
+def held(place: Place) -> Iterator[None]:
     """Somebody else has the lock and does not let it go."""
-    lock = ready.root / "run/standby.lock"
-    with subprocess.Popen(["flock", str(lock), "sleep", "60"]) as holder:
+    lock = place.root / "run/standby.lock"
+    with subprocess.Popen(["flock", "--no-fork", str(lock), "sleep", "60"]) as holder:
         while subprocess.run(["flock", "-n", str(lock), "true"], check=False).returncode == 0:
             time.sleep(0.01)
-        yield ready
-        holder.kill()
-        subprocess.run(["pkill", "-P", str(holder.pid)], check=False)
+        try:
+            yield
+        finally:
+            holder.kill()
 
 
-@pytest.mark.parametrize("verb", ["activate", "renew", "withdraw", "switch"])
-def test_without_its_lock_the_script_changes_nothing_and_says_so(held: Place, verb: str) -> None:
-    before = files_of(held.root)
-    ended = held.run(verb, API, *([revision().name] if verb == "switch" else []))
-    assert ended.returncode == standby.NO_LOCK
-    assert "nothing was done" in ended.stderr
-    assert "standby.lock is held" in ended.stderr
-    assert files_of(held.root) == before
+NEXT = revision(extra_args={API: {"v": "5"}})
 
 
-def test_without_its_lock_the_kubelets_start_goes_on(held: Place) -> None:
-    ended = held.run("boot")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("activate", "kube-scheduler"),
+        ("renew", API),
+        ("withdraw", API),
+        ("switch", API, NEXT.name),
+        ("boot-rest",),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_without_its_lock_the_script_changes_nothing_and_says_so(ready: Place, arguments: tuple[str, ...]) -> None:
+    """Where there is something to do for each verb, as is seen once the lock is free."""
+    ready.ok("activate", API)
+    ready.write(NEXT)
+    before = contents(ready.root)
+    with held(ready):
+        ended = ready.run(*arguments)
+        assert ended.returncode == standby.NO_LOCK
+        assert "nothing was done" in ended.stderr
+        assert "standby.lock is held" in ended.stderr
+        assert contents(ready.root) == before
+    ready.ok(*arguments)
+    assert contents(ready.root) != before
+
+
+def test_without_its_lock_the_kubelets_start_goes_on(ready: Place) -> None:
+    with held(ready):
+        ended = ready.run("boot")
     assert ended.returncode == 0
     assert "going on without the lock" in ended.stderr
-    assert [pod["metadata"]["name"].startswith(API) for pod in held.active()] == [True]
+    assert [pod["metadata"]["name"].startswith(API) for pod in ready.active()] == [True]
 
 
 def test_where_the_lock_cannot_be_made_the_kubelets_start_goes_on_and_nothing_else(ready: Place) -> None:
@@ -529,5 +551,12 @@ def test_nobody_but_root_may_open_the_lock(ready: Place) -> None:
     assert stat.S_IMODE(run.stat().st_mode) == 0o700
 
 
-def files_of(root: Path) -> set[str]:
-    return {str(path) for path in root.rglob("*") if path.name != "script"}
+def contents(root: Path) -> dict[str, bytes | str]:
+    """All that the script may change: path → where a link points to, or what is in a file; "" for a directory."""
+    found: dict[str, bytes | str] = {}
+    for path in root.rglob("*"):
+        if path.is_symlink():
+            found[str(path)] = str(path.readlink())
+        elif path != root / "script":
+            found[str(path)] = path.read_bytes() if path.is_file() else ""
+    return found
