@@ -17,7 +17,7 @@ import pytest
 from autarky import places
 from autarky.agents import health
 from autarky.agents.node import agent as node_agent
-from autarky.agents.node import role_on_disk, slots_on_disk, wiring
+from autarky.agents.node import lock, role_on_disk, rounds, slots_on_disk, wiring
 from autarky.agents.node.api_seen import ApiView
 from autarky.agents.node.handover import HandOver
 from autarky.agents.node.leaf_keeping import LeafKeeping
@@ -130,9 +130,25 @@ async def test_a_client_that_does_not_trust_the_clock_asks_servers_with_certific
 # --- which there are ---------------------------------------------------------------------------------------------
 
 
+@dataclass
 class Hold:
+    """As `lock.Hold`: what was done with it, and for how long it has been silent."""
+
+    seconds: float = 0.0
+    beats: int = 0
+    has_begun: bool = False
+
     def must_yield(self) -> bool:
         return True
+
+    def began(self) -> None:
+        self.has_begun = True
+
+    def alive(self) -> None:
+        self.beats += 1
+
+    def silent(self) -> float:
+        return self.seconds
 
 
 @dataclass
@@ -140,6 +156,7 @@ class Wired:
     """The agent is put together for real, and nothing of it runs."""
 
     duties: list[wiring.Duty] = field(default_factory=list)
+    hold: Hold = field(default_factory=Hold)
 
     def kept(self, duty: wiring.Duty, said: Told) -> Coroutine[Any, Any, None]:
         self.duties.append(duty)
@@ -165,7 +182,7 @@ def wired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wired:
 
 
 async def duties(wired: Wired, *, slot: str) -> list[wiring.Duty]:
-    await wiring._act(NODE, slot, Hold(), lambda *_, **__: None, HandOver(LoopClock()), StopPaths())  # type: ignore[arg-type]
+    await wiring._act(NODE, slot, wired.hold, lambda *_, **__: None, HandOver(LoopClock()), StopPaths())  # type: ignore[arg-type]
     return wired.duties
 
 
@@ -183,6 +200,28 @@ async def all_duties(wired: Wired) -> list[wiring.Duty]:
 async def test_whoever_acts_answers_the_kubelet(wired: Wired) -> None:
     acting = [one for one in await all_duties(wired) if isinstance(one, health.Answering)]
     assert [one.port for one in acting] == [ports.NODE_AGENT] * 2, "as a worker and as a control node"
+    for one in acting:
+        wired.hold.seconds = lock.HANG_SECONDS - 1
+        assert one.problem() is None
+        wired.hold.seconds = lock.HANG_SECONDS
+        assert one.problem() == "this agent has given no beat for 60 s"
+
+
+@pytest.mark.looptime
+async def test_no_beat_is_given_while_a_round_hangs_and_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    hold, said, hung = Hold(), list[str](), list[str]()
+    monkeypatch.setattr(rounds, "hangs", lambda: hung[0] if hung else None)
+    beating = asyncio.create_task(wiring._beat(hold, lambda sentence, **_: said.append(sentence)))  # type: ignore[arg-type]
+    await asyncio.sleep(3.5 * lock.BEAT_SECONDS)
+    assert (hold.has_begun, hold.beats, said) == (True, 4, [])
+    hung.append("a round of Undertaker has taken 211 s and cannot be broken off")
+    await asyncio.sleep(3 * lock.BEAT_SECONDS)
+    assert hold.beats == 4
+    assert said == [f"{hung[0]}: this agent gives no beat any more"]
+    hung.clear()
+    await asyncio.sleep(3 * lock.BEAT_SECONDS)
+    assert hold.beats == 7
+    beating.cancel()
 
 
 async def test_only_the_hosted_agent_keeps_the_parked_one(wired: Wired) -> None:

@@ -68,8 +68,7 @@ async def _run(kubeconfig: Path | None, port: int) -> int:
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     kube, clock = client(kubeconfig), SystemClock()
     operator = Operator(kube, clock, say, f"{socket.gethostname()}_{uuid.uuid4()}")
-    healthy = health.Answering(port, clock, operator.loop.hangs, tell=lambda _, sentence: say(sentence))
-    answering = asyncio.create_task(healthy.run(), name="health")
+    answering = asyncio.create_task(_answering(port, clock, operator.loop, say).run(), name="health")
     try:
         await _until(ended, operator)
     finally:
@@ -77,6 +76,11 @@ async def _run(kubeconfig: Path | None, port: int) -> int:
         await kube.close()
     say("this operator ends")
     return 0
+
+
+def _answering(port: int, clock: Clock, loop: Loop, say: Say) -> health.Answering:
+    """What the kubelet asks: it ends an operator whose loop hangs."""
+    return health.Answering(port, clock, loop.hangs, tell=lambda _, sentence: say(sentence))
 
 
 async def _until(ended: asyncio.Event, operator: Operator) -> None:

@@ -1,4 +1,4 @@
-"""A duty that fails, foreseen or not, is told and has another round; the others go on."""
+"""A duty that fails, foreseen or not, is told and has another round; the others go on. A loop that hangs is ended."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 
+from autarky.agents.operator import wiring
 from autarky.agents.operator.duty import Duty
-from autarky.agents.operator.loop import Loop
+from autarky.agents.operator.loop import HUNG_SECONDS, STILL_SECONDS, Loop
 from autarky.errors import ApiError
 from fakes.clock import LoopClock
+from unit.agents.disks import HandClock
 
 
 class Fails(Duty):
@@ -66,3 +68,38 @@ async def test_the_others_go_on(error: Exception, told: str):
     await asyncio.gather(running, return_exceptions=True)
     assert len(said) == 1
     assert told in said[0]
+
+
+class Hangs(Duty):
+    name = "hangs"
+
+    async def round(self) -> float | None:
+        await asyncio.Event().wait()
+        return None
+
+
+async def test_the_kubelet_is_told_of_a_loop_that_stands_still():
+    clock = HandClock()
+    loop = Loop([], clock, print)
+    asked = wiring._answering(0, clock, loop, print)
+    assert asked.problem() is None, "it has not begun"
+    beating = asyncio.create_task(loop.beat())
+    await asyncio.sleep(0)
+    clock.now += STILL_SECONDS - 1
+    assert asked.problem() is None
+    clock.now += 1
+    assert asked.problem() == "the loop has stood still for 60 s"
+    beating.cancel()
+
+
+async def test_the_kubelet_is_told_of_a_round_that_does_not_end():
+    clock = HandClock()
+    loop = Loop([Hangs(print)], clock, print)
+    asked = wiring._answering(0, clock, loop, print)
+    acting = asyncio.create_task(loop.run())
+    await asyncio.sleep(0)
+    clock.now += HUNG_SECONDS - 1
+    assert asked.problem() is None
+    clock.now += 1
+    assert asked.problem() == "one round has taken 180 s"
+    acting.cancel()
