@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 from ha import nothing_failed
 from harness import AGNHOST, COMMAND, STATE, TestCluster, environment, kill_when
-from slots import parked_agent_is_a_copy
+from slots import parked_agent_is_a_copy, settled
 
 from autarky.kube import KubeClient
 from autarky.lab.network import short_hash
@@ -165,7 +165,7 @@ def test_changed_kubelet_settings_are_applied_with_no_container_restarted_and_no
     cluster: TestCluster,
 ) -> None:
     """Also those that follow from the host: systemd-resolved is there from now on, and pods get its real servers."""
-    running = {host: containers(cluster, host) for host in ("n1", "n2")}
+    running = at_rest(cluster)
     cluster.shell("n2", f"mkdir -p {RESOLVED} && echo 'nameserver {SERVER}' > {RESOLVED}/resolv.conf")
     cluster.shell("n2", "echo 'nameserver 127.0.0.53' > /etc/resolv.conf")
     cluster.spec = {**cluster.spec, "extraArgs": {"kubelet": {"max-pods": "64"}}}
@@ -199,6 +199,22 @@ spec:
 """
 
 
+def at_rest(cluster: TestCluster) -> dict[str, str]:
+    """What runs on each host, once nothing is about to go: a standby that is withdrawn, the agent that was parked."""
+    cluster.wait("the standbys are dormant", lambda: settled(cluster), seconds=150)
+    cluster.wait("the parked agent is the one that stays", lambda: parked_agent_is_a_copy(cluster), seconds=180)
+    hosts = ("n1", "n2")
+    seen: list[dict[str, str]] = []
+
+    def the_same_twice() -> bool:
+        seen.append({host: containers(cluster, host) for host in hosts})
+        time.sleep(5)
+        return len(seen) > 2 and seen[-1] == seen[-2] == seen[-3]
+
+    cluster.wait("nothing comes or goes", the_same_twice, seconds=150)
+    return seen[-1]
+
+
 def containers(cluster: TestCluster, host: str) -> str:
     """The processes that run in containers, with when they were started: in ticks since the machine began, since a date
     is made of that anew each time, and off by one now and then."""
@@ -209,7 +225,7 @@ def containers(cluster: TestCluster, host: str) -> str:
 
 
 def test_a_bad_flag_of_the_kubelet_is_taken_back_and_the_error_has_its_last_words(cluster: TestCluster) -> None:
-    running = {host: containers(cluster, host) for host in ("n1", "n2")}
+    running = at_rest(cluster)
     on_disks = {host: on_disk(cluster, host) for host in ("n1", "n2")}
     bad = TestCluster(cluster.name, {**cluster.spec, "extraArgs": {"kubelet": {"max-pods": "64", "nonsense": "1"}}})
     with cluster.probed() as reports:
@@ -230,7 +246,7 @@ def test_a_bad_flag_whose_up_was_killed_before_the_verdict_is_taken_back_or_repl
     cluster: TestCluster,
 ) -> None:
     """Its kubelet ends again and again meanwhile, so that it is not active: it does not count as one that never ran."""
-    running = {host: containers(cluster, host) for host in ("n1", "n2")}
+    running = at_rest(cluster)
     on_disks = {host: on_disk(cluster, host) for host in ("n1", "n2")}
     bad = TestCluster(cluster.name, {**cluster.spec, "extraArgs": {"kubelet": {"max-pods": "64", "nonsense": "1"}}})
     argv = ["up", "-f", str(bad.file), "-o", "plain"]
