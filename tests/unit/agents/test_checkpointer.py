@@ -38,6 +38,9 @@ class Node:
     def hosted_pod(self, _component: str) -> Object:
         return self.pod
 
+    def version_unstarted(self, _pod: Object) -> int | None:
+        return 1
+
 
 class NoImages:
     def have(self, _owner: str, _images: object) -> None:
