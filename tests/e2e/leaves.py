@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import ssl
+import time
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
@@ -15,13 +16,12 @@ from autarky.pki.check import authority_of
 from autarky.pki.issue import Pair, alternative_names, issue_leaf
 
 DIRECTORY = "/var/lib/autarky/leaves/kube-apiserver"
+KUBELET_PKI = "/var/lib/kubelet/pki"
 ANNOTATION = "autarky.dev/certificates"
 
 
 def put_short_lived(cluster: TestCluster, node: str, stem: str, *, life: timedelta) -> None:
     """Another pair for the same subject and names, in place of the one that is there."""
-    pki, now = cluster.directory / "pki", datetime.now(UTC)
-    ca = Pair((pki / "ca.crt").read_bytes(), (pki / "ca.key").read_bytes())
     found = x509.load_pem_x509_certificate(cluster.shell(node, f"cat {DIRECTORY}/{stem}.crt").encode())
     named = alternative_names(found)
     spec = CertSpec(
@@ -32,10 +32,29 @@ def put_short_lived(cluster: TestCluster, node: str, stem: str, *, life: timedel
         ip_addresses=tuple(str(name.value) for name in named if isinstance(name, x509.IPAddress)),
         usages=("server",),
     )
-    pair = issue_leaf(spec, authority_of(ca, "ca.crt", "ca.key", now), "EC", now, life)
+    pair = _issued(cluster, spec, life)
     for end, content in (("key", pair.key), ("crt", pair.certificate)):
         text = base64.b64encode(content).decode()
         cluster.shell(node, f"echo {text} | base64 -d > {DIRECTORY}/{stem}.{end}")
+
+
+def end_certificate_of_kubelet(cluster: TestCluster, node: str) -> None:
+    """As if its host had been off for a year: the one that it keeps has ended. Its kubelet is stopped by that."""
+    life = timedelta(seconds=2)
+    pair = _issued(cluster, CertSpec("kubelet", "ca", f"system:node:{node}", ("system:nodes",)), life)
+    text = base64.b64encode(pair.certificate + pair.key).decode()
+    time.sleep(life.total_seconds() + 1)
+    cluster.shell(
+        node,
+        f"set -e; systemctl stop kubelet; cd {KUBELET_PKI}; (umask 077; echo {text} | base64 -d > kubelet-client-ended.pem)"
+        f"; ln -sfn {KUBELET_PKI}/kubelet-client-ended.pem kubelet-client-current.pem; sync -f .",
+    )
+
+
+def _issued(cluster: TestCluster, spec: CertSpec, life: timedelta) -> Pair:
+    pki, now = cluster.directory / "pki", datetime.now(UTC)
+    ca = Pair((pki / "ca.crt").read_bytes(), (pki / "ca.key").read_bytes())
+    return issue_leaf(spec, authority_of(ca, "ca.crt", "ca.key", now), "EC", now, life)
 
 
 def ends_on_disk(cluster: TestCluster, node: str, stem: str = "apiserver") -> datetime:

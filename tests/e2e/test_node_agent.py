@@ -17,7 +17,7 @@ import pytest
 from ha import nothing_failed
 from harness import AGNHOST, TestCluster, one_node
 from labels import standbys_that_serve
-from leaves import end_served, ends_on_disk, put_short_lived, restarts
+from leaves import end_certificate_of_kubelet, end_served, ends_on_disk, put_short_lived, restarts
 from slots import (
     API,
     SYSTEM,
@@ -130,7 +130,9 @@ def test_an_api_server_that_may_run_nowhere_is_covered(cluster: TestCluster) -> 
     nothing_failed(reports[0])
 
 
-def test_after_a_power_cut_the_cluster_comes_back_and_pivots_by_itself(cluster: TestCluster) -> None:
+def test_after_a_year_without_power_the_cluster_comes_back_and_pivots_by_itself(cluster: TestCluster) -> None:
+    """As far as its kubelet can tell: its certificate has ended, and there is no operator who might approve another."""
+    end_certificate_of_kubelet(cluster, "n1")
     cluster.autarky("lab", "cut", "--lab", cluster.name, "n1")
     with answers_to_anybody(cluster) as answers:
         cluster.autarky("lab", "start", "--lab", cluster.name, "n1", "-o", "plain")
@@ -139,6 +141,8 @@ def test_after_a_power_cut_the_cluster_comes_back_and_pivots_by_itself(cluster: 
     cluster.kubectl("create", "deployment", "after", f"--image={AGNHOST}", "--", "/usr/local/bin/agnhost", "pause")
     cluster.kubectl("wait", "--for=condition=Available", "deploy/after", "--timeout=60s")
     cluster.wait("the standbys are dormant again", lambda: settled(cluster), seconds=120)
+    marks = cluster.shell("n1", "ls -A /var/lib/kubelet/pki")
+    assert "given" not in marks, "the kubelet would be started anew for ever"
     died = "it died with the last boot of this node"
     cluster.wait("freed leases are told", lambda: died in happened(cluster, "LeaseFreed"))
 

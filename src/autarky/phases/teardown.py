@@ -29,6 +29,7 @@ from autarky.render import node as render_node
 # Stops the kubelet first, so that it restarts nothing; then every container; then the mounts they leave.
 _CLEAN = f"""\
 set -u
+systemctl stop {render_node.GIVEN_UNIT}.path 2>/dev/null
 systemctl disable --now kubelet 2>/dev/null
 ctr="{places.BIN}/ctr -n k8s.io"
 if $ctr version >/dev/null 2>&1; then
@@ -52,8 +53,8 @@ done
 rm -rf {places.MANIFESTS} {places.RUN} /run/flannel /var/lib/cni /var/lib/kubelet \\
   {render_node.CNI_CONF}/10-flannel.conflist {render_node.CONTAINERD_CONFIG} {render_node.SYSCTLS} \\
   {render_node.MODULES_FILE} \\
-  {render_node.CONTAINERD_UNIT} {render_node.KUBELET_UNIT} {render_node.KUBELET_KUBECONFIG} \\
-  {render_node.BOOTSTRAP_KUBECONFIG} {places.STANDBY} {places.CHECKPOINTS} {places.HOST_ROOT}/nllb \\
+  {render_node.CONTAINERD_UNIT} {render_node.KUBELET_UNIT} {" ".join(render_node.GIVEN_UNITS)} \\
+  {render_node.KUBELET_KUBECONFIG} {render_node.BOOTSTRAP_KUBECONFIG} {places.STANDBY} {places.CHECKPOINTS} {places.HOST_ROOT}/nllb \\
   {places.LEAVES}
 for plugin in bridge loopback host-local portmap; do
   case "$(readlink {render_node.CNI_BIN}/$plugin)" in {places.HOST_ROOT}/*) rm -f {render_node.CNI_BIN}/$plugin ;; esac

@@ -24,6 +24,8 @@ CURRENT = "kubelet-client-current.pem"
 """The kubelet's link to its newest certificate and key."""
 FIRST_CERTIFICATE = f"{agent.KUBELET_PKI}/kubelet-client-first.pem"
 FIRST_LINK = {f"{agent.KUBELET_PKI}/{CURRENT}": FIRST_CERTIFICATE}
+GIVEN = f"{agent.KUBELET_PKI}/given"
+"""There from when its agent has given the kubelet a certificate until the kubelet has been started anew with it."""
 CONTAINERD_CONFIG = "/etc/containerd/config.toml"
 CNI_BIN = "/opt/cni/bin"
 CNI_CONF = "/etc/cni/net.d"
@@ -34,6 +36,8 @@ MODULES = ("overlay", "br_netfilter", "vxlan", "nf_conntrack", "nf_tables")
 and its sysctl is not there without it; the rest would come when it is first used, if that is allowed then."""
 CONTAINERD_UNIT = "/etc/systemd/system/containerd.service"
 KUBELET_UNIT = "/etc/systemd/system/kubelet.service"
+GIVEN_UNIT = "autarky-kubelet-certificate"
+GIVEN_UNITS = tuple(f"/etc/systemd/system/{GIVEN_UNIT}.{kind}" for kind in ("path", "service"))
 
 ETCD_TOOLS: Mapping[str, str] = {
     "etcdctl": f"{places.BIN}/etcdctl",
@@ -107,13 +111,13 @@ WantedBy=multi-user.target
 """
 
 # A kubelet whose certificate has expired asks for another one with its bootstrap kubeconfig, and waits for an operator
-# to approve it: it never looks at its files again. Where the CA's key is, the agent signs it one, with no operator:
-# such a kubelet asks with what has expired, is refused, ends, and begins with what it finds. A label may change which
-# of both a node is, so it is seen at each start.
+# to approve it: it never looks at its files again. Where the CA's key is, the agent signs it one, with no operator, and
+# such a kubelet is started anew to take it up (`_GIVEN_PATH`). A label may change which of both a node is, so it is
+# seen at each start.
 _KUBELET_UNIT = """\
 [Unit]
 Description=kubelet
-Wants=containerd.service
+Wants=containerd.service {given}.path
 After=containerd.service network.target
 StartLimitIntervalSec=0
 
@@ -128,6 +132,26 @@ RestartSec=1
 
 [Install]
 WantedBy=multi-user.target
+"""
+
+# A kubelet without a certificate that is good asks for one with what its agent has put on the disk meanwhile, waits a
+# quarter of an hour for an operator that waits for this kubelet, and reads no file again. The agent is in a container
+# and can start nothing on the host: systemd sees what it leaves. The mark goes last: if the host goes down in between,
+# it is one restart more.
+_GIVEN_PATH = """\
+[Unit]
+Description=the kubelet's agent has given it a certificate
+
+[Path]
+PathExists={mark}
+"""
+_GIVEN_SERVICE = """\
+[Unit]
+Description=start the kubelet anew with the certificate that its agent has given it
+
+[Service]
+Type=oneshot
+ExecStart=/bin/sh -c 'systemctl try-restart kubelet; rm -f {mark}'
 """
 
 
@@ -155,6 +179,7 @@ def kubelet_files(inputs: Inputs, node: Node) -> list[File]:
     files = [
         File(f"{places.PKI}/ca.crt", inputs.credentials["ca.crt"]),
         File(KUBELET_CONFIG, pretty_json(kubelet_config(inputs, node))),
+        *_given_units(),
         File(KUBELET_UNIT, _kubelet_unit(inputs, node).encode()),
         standby.script(),
         *nllb.files(inputs, node),
@@ -346,10 +371,19 @@ def _kubelet_unit(inputs: Inputs, node: Node) -> str:
     arguments = " ".join(map(_unit_word, flags(ours, inputs.cluster.extra_args.get("kubelet", {}))))
     return _KUBELET_UNIT.format(
         bin=places.BIN,
+        given=GIVEN_UNIT,
         standby=standby.SCRIPT_PATH,
         with_bootstrap=_WITH_BOOTSTRAP,
         arguments=arguments,
     )
+
+
+def _given_units() -> list[File]:
+    """What starts the kubelet anew with a certificate that its agent has given it."""
+    contents = (_GIVEN_PATH, _GIVEN_SERVICE)
+    return [
+        File(path, content.format(mark=GIVEN).encode()) for path, content in zip(GIVEN_UNITS, contents, strict=True)
+    ]
 
 
 def _unit_word(argument: str) -> str:

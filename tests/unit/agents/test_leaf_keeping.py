@@ -28,6 +28,8 @@ from autarky.pki.kept import Wanted, why_anew
 from autarky.ports import Object
 from autarky.render import leaves
 from autarky.render.certificates import authorities, certificate_specs
+from autarky.render.node import GIVEN
+from autarky.store import write_private
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
 from unit.pki.damage import flipped, unforeseen_by_a_reader_of_values
@@ -422,6 +424,69 @@ def test_a_node_that_is_no_control_node_yet_or_any_more_does_so_as_well_while_it
     scene.keeping.keeps = lambda: False
     scene.round_after(LONGEST + 60)
     assert certificate((scene.root / CURRENT).read_bytes()).not_valid_after_utc > scene.clock.now
+
+
+def ended(scene: Scene) -> None:
+    """The kubelet's certificate has."""
+    one = scene.all["var/lib/autarky/leaves/kube-apiserver/kubelet-client.crt"]
+    key = (scene.root / "var/lib/autarky/leaves/kube-apiserver/kubelet-client.key").read_bytes()
+    scene.write(CURRENT, one + key)
+    scene.clock.now += timedelta(seconds=LONGEST + 60)
+
+
+def test_the_host_is_told_to_start_the_kubelet_anew_once_with_each_that_was_given(scene: Scene) -> None:
+    mark = scene.root / GIVEN.lstrip("/")
+    assert not mark.exists()
+    ended(scene)
+    scene.round_after(0)
+    assert mark.exists()
+    mark.unlink()  # as the host does
+    scene.round_after(60)
+    assert not mark.exists()
+    scene.round_after(3600)
+    assert mark.exists(), "a kubelet that has not renewed what it was given has ended once more"
+
+
+@pytest.mark.parametrize("step", range(5))
+def test_whenever_the_agent_ends_the_host_is_told_and_never_before_there_is_a_certificate(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Between any two writes: the mark of what is untold, the certificate, its link, the mark."""
+    mark = scene.root / GIVEN.lstrip("/")
+    ended(scene)
+    left = [step]
+
+    def one_more() -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+
+    def write(path: Path, content: bytes) -> None:
+        one_more()
+        write_private(path, content)
+
+    def replace(path: Path, target: Path) -> None:
+        if GIVEN.rpartition("/")[2] in target.name or target.name == Path(CURRENT).name:
+            one_more()
+        path.rename(target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(leaf_keeping, "write_private", write)
+        patched.setattr(Path, "replace", replace)
+        with pytest.raises(KeyboardInterrupt):
+            scene.keeping._look_after_kubelet()
+    assert not mark.exists()
+    scene.begin()
+    scene.round_after(0)
+    assert mark.exists()
+    assert certificate((scene.root / CURRENT).read_bytes()).not_valid_after_utc > scene.clock.now
+
+
+def test_without_the_cas_key_the_host_is_told_nothing(scene: Scene) -> None:
+    ended(scene)
+    (scene.root / "etc/kubernetes/pki/ca.key").unlink()
+    scene.round_after(0)
+    assert [path.name for path in (scene.root / CURRENT).parent.iterdir()] == [Path(CURRENT).name]
 
 
 def test_what_cannot_be_read_is_not_taken_for_expired(scene: Scene) -> None:

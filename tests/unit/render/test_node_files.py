@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import tomllib
 from dataclasses import replace
+from pathlib import PurePosixPath
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,8 @@ from hypothesis import given, settings
 from autarky import places
 from autarky.hosts.facts import FEATURES
 from autarky.model.cluster import ExternalEtcd, HostRef, Taint
+from autarky.phases import teardown
+from autarky.render import agent
 from autarky.render import node as render_node
 from autarky.render.kubeconfig import bootstrap_kubeconfig
 from fakes.clusters import FACTS, a_cluster, credentials_of, inputs_of
@@ -256,3 +259,30 @@ def test_arguments_of_the_kubelet_survive_the_unit_file():
     assert "--x=100%%" in unit
     assert "--y=$$HOME" in unit
     assert "--z=a\\\\b" in unit
+
+
+def test_the_host_starts_the_kubelet_anew_at_the_mark_that_its_agent_can_leave():
+    inputs = inputs_of(a_cluster())
+    files = {file.path: file.content.decode() for file in render_node.kubelet_files(inputs, inputs.cluster.nodes[0])}
+    path, service = (files[f"/etc/systemd/system/autarky-kubelet-certificate.{kind}"] for kind in ("path", "service"))
+    assert "autarky-kubelet-certificate.path" in files[render_node.KUBELET_UNIT]
+    assert f"PathExists={render_node.GIVEN}\n" in path
+    assert f"try-restart kubelet; rm -f {render_node.GIVEN}'" in service
+    for pod in (agent.static_pod(inputs, inputs.cluster.nodes[0])["spec"], hosted_agent(inputs)):
+        mounts = {mount["mountPath"]: mount for mount in pod["containers"][0]["volumeMounts"]}
+        assert not mounts[str(PurePosixPath(render_node.GIVEN).parent)].get("readOnly")
+
+
+def hosted_agent(inputs):
+    [found] = [one for one in agent.objects(inputs) if one["kind"] == "DaemonSet"]
+    return found["spec"]["template"]["spec"]
+
+
+def test_down_takes_every_unit_away_that_a_host_was_given():
+    inputs = inputs_of(a_cluster())
+    node = inputs.cluster.nodes[0]
+    files = [*render_node.system_files(inputs, node), *render_node.kubelet_files(inputs, node)]
+    units = [file.path for file in files if file.path.startswith("/etc/systemd/system/")]
+    assert len(units) == 4
+    removed = teardown._CLEAN.partition("rm -rf ")[2].split()
+    assert set(units) <= set(removed)

@@ -34,12 +34,12 @@ from autarky.decide.pods import internal_address
 from autarky.errors import AutarkyError
 from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.model.files import CertSpec
-from autarky.pki.issue import Authority, issue_leaf
+from autarky.pki.issue import issue_leaf
 from autarky.pki.kept import Files, Wanted, end_of, end_of_pem, put_in_place, read_authority, why_anew
 from autarky.ports import Clock, Kube, Object
 from autarky.render import leaves
 from autarky.render.agent import KUBELET_PKI
-from autarky.render.node import CURRENT, KUBELET_KUBECONFIG
+from autarky.render.node import CURRENT, GIVEN, KUBELET_KUBECONFIG
 from autarky.store import write_private
 
 REST_SECONDS, LOOK_SECONDS = 60.0, 10.0
@@ -170,15 +170,18 @@ class LeafKeeping:
 
     def _look_after_kubelet(self) -> None:
         """Only what has ended, by a certificate that can be read: it renews by itself what has not. Wherever the CA's
-        key is, which a node has some time before it is a control node and after: its kubelet asks nobody else."""
+        key is, which a node has some time before it is a control node and after: its kubelet asks nobody else.
+
+        The host starts it anew when GIVEN is there. A mark of what is yet to be told comes before the certificate, so
+        that an agent that ends between the two is followed by one that tells."""
         try:
-            now = self._now()
-            if (end := self._kubelet_end()) is None or now < end:
-                return
-            authority = read_authority(self._at(places.PKI), "ca", now)
-            if authority is not None:
-                self._give_kubelet(authority, now)
-                self.tell("kubelet's certificate", f"that of the kubelet ended at {end}: it gets another one")
+            now, given = self._now(), self._at(GIVEN)
+            untold = given.with_name(f".{given.name}")
+            if (end := self._kubelet_end()) is not None and end <= now:
+                self._give_kubelet(now, end, untold)
+                end = self._kubelet_end()
+            if untold.exists() and end is not None and now < end:
+                untold.replace(given)
         except Exception as error:  # see the contract
             self._fails(KUBELET_CLIENT, error)
 
@@ -191,9 +194,13 @@ class LeafKeeping:
         pem = read_kubeconfig(kubeconfig).client_cert_pem if kubeconfig.exists() else None
         return None if pem is None else end_of_pem(pem)
 
-    def _give_kubelet(self, authority: Authority, now: datetime) -> None:
-        """As the kubelet writes it: a file with the time in its name, and a link that is switched in one rename. It
-        ends by itself when the API refuses the one that has ended, and begins anew with this one."""
+    def _give_kubelet(self, now: datetime, end: datetime, untold: Path) -> None:
+        """As the kubelet writes it: a file with the time in its name, and a link that is switched in one rename."""
+        authority = read_authority(self._at(places.PKI), "ca", now)
+        if authority is None:
+            return
+        write_private(untold, b"")
+        self.tell("kubelet's certificate", f"that of the kubelet ended at {end}: it gets another one")
         spec = CertSpec(KUBELET_CLIENT, "ca", f"system:node:{self.node}", ("system:nodes",))
         pair = issue_leaf(spec, authority, "EC", now, timedelta(seconds=max(self._life(), 600)))
         directory = self._at(KUBELET_PKI)
