@@ -54,8 +54,8 @@ rm -rf {places.MANIFESTS} {places.RUN} /run/flannel /var/lib/cni /var/lib/kubele
   {render_node.CNI_CONF}/10-flannel.conflist {render_node.CONTAINERD_CONFIG} {render_node.SYSCTLS} \\
   {render_node.MODULES_FILE} \\
   {render_node.CONTAINERD_UNIT} {render_node.KUBELET_UNIT} {" ".join(render_node.GIVEN_UNITS)} \\
-  {render_node.KUBELET_KUBECONFIG} {render_node.BOOTSTRAP_KUBECONFIG} {places.STANDBY} {places.CHECKPOINTS} {places.HOST_ROOT}/nllb \\
-  {places.LEAVES}
+  {render_node.KUBELET_KUBECONFIG} {render_node.BOOTSTRAP_KUBECONFIG} {places.STANDBY} {places.CHECKPOINTS} \\
+  {places.HOST_ROOT}/nllb {places.LEAVES}
 for plugin in bridge loopback host-local portmap; do
   case "$(readlink {render_node.CNI_BIN}/$plugin)" in {places.HOST_ROOT}/*) rm -f {render_node.CNI_BIN}/$plugin ;; esac
 done
