@@ -46,7 +46,8 @@ def end_certificate_of_kubelet(cluster: TestCluster, node: str) -> None:
     time.sleep(life.total_seconds() + 1)
     cluster.shell(
         node,
-        f"set -e; systemctl stop kubelet; cd {KUBELET_PKI}; umask 077; echo {text} | base64 -d > kubelet-client-ended.pem"
+        f"set -e; systemctl stop kubelet; cd {KUBELET_PKI}; umask 077"
+        f"; echo {text} | base64 -d > kubelet-client-ended.pem"
         f"; ln -sfn {KUBELET_PKI}/kubelet-client-ended.pem kubelet-client-current.pem; sync -f .",
     )
 
