@@ -124,8 +124,8 @@ def probe(
     With a COMMAND, run it and probe until it ends: autarky bench probe -- autarky up -f cluster.yaml.
     What the command prints goes to standard error; standard output has the report.
 
-    Exits with 0 when nothing failed, with 1 when something did, and else with the status of a COMMAND that
-    failed.
+    Exits with 0 when nothing failed, with 1 when something did or no write was acknowledged, and else with the
+    status of a COMMAND that failed.
     """
     if kubeconfig is not None and (file is not None or cluster is not None):
         raise click.UsageError("--kubeconfig goes with neither -f FILE nor --cluster NAME.")
