@@ -37,6 +37,8 @@ def rounds(default: int = 20) -> int:
 
 
 def cut(cluster: TestCluster) -> None:
+    """Until it `comes_back` no client is to be surprised."""
+    cluster.announce()
     cluster.autarky("lab", "cut", "--lab", cluster.name, NODE)
 
 
@@ -60,6 +62,7 @@ def comes_back(cluster: TestCluster, home: Callable[[], bool] | None = None) -> 
     answered = time.monotonic() - began
     assert torn_files(cluster) == []
     cluster.wait("everything is where it belongs", home or (lambda: settled(cluster)), seconds=RETURN_SECONDS)
+    cluster.announcements_end()
     return Returned(answered, time.monotonic() - began)
 
 

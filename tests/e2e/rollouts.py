@@ -203,9 +203,9 @@ def goes_back(
 
 
 @contextmanager
-def undisturbed(cluster: TestCluster, seconds: float = 280) -> Iterator[None]:
+def undisturbed(cluster: TestCluster) -> Iterator[None]:
     """No request fails during the block, nor until everything has settled after it."""
-    with cluster.probed(seconds) as reports:
+    with cluster.probed() as reports:
         yield
         cluster.wait("everything is settled", lambda: settled(cluster), seconds=150)
     nothing_failed(reports[0], writes=100)

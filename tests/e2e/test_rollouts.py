@@ -74,7 +74,7 @@ def test_the_next_minor_by_set_image_and_back_by_rollout_undo_fails_no_request(c
     cluster.autarky("payload", "push", NEXT, "--cluster", cluster.name)
     quiet(cluster)
     with (
-        undisturbed(cluster, seconds=600),
+        undisturbed(cluster),
         lease_watched(cluster, CONTROLLER_MANAGER) as controller_manager,
         lease_watched(cluster, SCHEDULER) as scheduler,
     ):
