@@ -46,8 +46,12 @@ def test_a_probe_that_does_not_begin_fails_the_test_before_its_block(cluster, mo
 @pytest.mark.parametrize("seconds", [LONG, SHORT])
 def test_why_a_block_failed_is_told_whatever_has_become_of_its_probe(cluster, seconds):
     with pytest.raises(ZeroDivisionError), cluster.probed(seconds):
-        time.sleep(SHORT + 1 if seconds == SHORT else 0)
-        raise ZeroDivisionError
+        _fail_after(SHORT + 1 if seconds == SHORT else 0)
+
+
+def _fail_after(seconds: float) -> None:
+    time.sleep(seconds)
+    raise ZeroDivisionError
 
 
 def test_what_was_announced_is_in_the_report_and_ends_with_it(cluster):
