@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -61,7 +62,7 @@ def test_a_full_disk_fills_only_the_hosts_own_file_system(lab: TestCluster) -> N
 def test_leftovers_of_a_killed_run_are_found_and_cleaned() -> None:
     driver = TestCluster("t-lab-killed", {})
     driver.down()
-    kill_at(["lab", "up", driver.name, "--hosts", "2"], 1.0)
+    assert kill_at(["lab", "up", driver.name, "--hosts", "2"], 1.0) == -signal.SIGKILL, "it has ended before"
     driver.autarky("lab", "up", driver.name, "--hosts", "2")
     assert driver.shell("n2", "systemctl is-system-running").strip() == "running"
     driver.down()
