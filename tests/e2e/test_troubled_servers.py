@@ -13,10 +13,9 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 from balancers import Connections, configuration, connecting, holds
@@ -82,11 +81,6 @@ def _outages(met: dict[str, Connections], what: str) -> None:
     assert not [str(seen) for seen in met.values() if seen.outage > OUTAGE_SECONDS]
 
 
-def _nothing_lost(reports: Sequence[Mapping[str, Any]]) -> None:
-    assert reports[0]["writes_lost"] == 0, reports[0]
-    assert reports[0]["writes_acknowledged"] > 20, reports[0]
-
-
 def _leaves(cluster: TestCluster, server: str, hosts: Sequence[str]) -> float:
     """Seconds until no load balancer holds the server for ready."""
     began = time.monotonic()
@@ -110,7 +104,7 @@ def test_a_hung_server_leaves_within_two_seconds_and_is_named(cluster: TestClust
     cluster.shell("n2", "pkill -CONT -x kube-apiserver")
     assert took <= LEAVES_SECONDS + LOOK_SECONDS
     _outages(met, "a hung server")
-    _nothing_lost(reports)
+    nothing_lost(reports[0])
     _healthy(cluster)
 
 
@@ -178,7 +172,7 @@ def test_a_node_without_network_is_named_and_survived(cluster: TestCluster, node
         time.sleep(10)
         _is_named(cluster, f"{node}: it and the other nodes do not reach each other")
     _outages(met, f"{node} without network")
-    _nothing_lost(reports)
+    nothing_lost(reports[0])
     _healthy(cluster)
 
 
@@ -196,7 +190,7 @@ def test_of_two_operators_on_both_sides_of_a_split_never_two_lead(cluster: TestC
             assert time.monotonic() < deadline, "nobody leads on the side that has the quorum"
     assert (False, True) in seen, "the cut came after the term"
     assert (True, True) not in seen
-    _nothing_lost(reports)
+    nothing_lost(reports[0])
     _healthy(cluster)
     assert [_operator_leads(cluster, node) for node in (other, leader)] == [True, False]
 
@@ -222,7 +216,7 @@ def test_a_slow_disk_under_one_etcd_is_named_and_survived(cluster: TestCluster, 
             _is_named(cluster, f"{node}: etcd's disk is slow")
             time.sleep(10)
             took = _syncs(cluster, node).since(before)
-        time.sleep(2)
+        time.sleep(10)  # for what still waits
     LOG.info(f"a slow disk below etcd's {role}, {1000 * took:.0f} ms for a sync: {reports[0]['verdict']}")
     assert took > SLOW_SYNC_SECONDS, "the disk was not slow"
     _outages(met, f"a slow disk below etcd's {role}")
