@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from harness import STATE, TestCluster
+from judgement import (  # noqa: F401 # the scenarios have them from here
+    LONGEST_OUTAGE,
+    longest_outage,
+    nothing_failed,
+    nothing_lost,
+    survived,
+)
 
 CONTROL = ("n1", "n2", "n3")
 WORKER = "w1"
 EVERYBODY = (*CONTROL, WORKER)
-LONGEST_OUTAGE = 3.0
-"""Seconds for which new connections may fail after a power cut."""
 RETURN_SECONDS = 240.0
+TAIL_SECONDS = 2.0
+"""After the outage of a cut: for requests that waited through it."""
 _ETCDCTL = (
     "/var/lib/autarky/bin/etcdctl --endpoints=https://127.0.0.1:2379 --cacert=/etc/kubernetes/pki/etcd/ca.crt"
     " --cert=/etc/kubernetes/pki/etcd/server.crt --key=/etc/kubernetes/pki/etcd/server.key"
@@ -79,12 +85,8 @@ def wait_until_healthy(cluster: TestCluster) -> float:
     while left := out_of_place(cluster):
         assert time.monotonic() < began + RETURN_SECONDS, f"after {RETURN_SECONDS:.0f} s: {left}"
         time.sleep(0.5)
+    cluster.announcements_end()
     return time.monotonic() - began
-
-
-def longest_outage(report: Mapping[str, Any]) -> float:
-    """Seconds from a new connection that failed to the next that did not, by when they began."""
-    return 0.0 if report["outage"] is None else float(report["outage"]["seconds"])
 
 
 def lab_hosts(cluster: TestCluster) -> set[str]:
@@ -184,24 +186,11 @@ def a_static_pod_that_passes_for_an_api_server(cluster: TestCluster, node: str, 
 
 
 def cut(cluster: TestCluster, *nodes: str) -> None:
-    cluster.autarky("lab", "cut", "--lab", cluster.name, *nodes)
+    with cluster.announced(LONGEST_OUTAGE + TAIL_SECONDS):
+        cluster.autarky("lab", "cut", "--lab", cluster.name, *nodes)
 
 
 def start(cluster: TestCluster, *nodes: str) -> None:
+    """Until `wait_until_healthy`, clients may wait: what starts takes the processors."""
+    cluster.announce()
     cluster.autarky("lab", "start", "--lab", cluster.name, *nodes, "-o", "plain")
-
-
-def nothing_failed(report: Mapping[str, Any], *, writes: int = 20) -> None:
-    """And something was tried: more than so many writes were acknowledged."""
-    kinds = Counter((failure["stream"], failure["kind"]) for failure in report["failures"])
-    assert report["failed"] == 0, f"{report['verdict']}: {dict(kinds)}; at first {report['failures'][:3]}"
-    assert report["writes_acknowledged"] > writes, report
-
-
-def survived(report: Mapping[str, Any]) -> None:
-    """New connections failed for a moment at most, and what was acknowledged is there."""
-    assert report["failures_left_out"] == 0, report
-    assert longest_outage(report) <= LONGEST_OUTAGE, report
-    assert report["writes_lost"] == 0, report
-    assert report["writes_acknowledged"] > 20, report
-    assert report["outage"] is None or report["outage"]["over"], report

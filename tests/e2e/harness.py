@@ -7,6 +7,7 @@ found and cleaned by the next, and a user's clusters are never touched. The comp
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -37,6 +38,14 @@ class Ended:
 
 
 @dataclass
+class Announcement:
+    """The test itself does something that clients may notice; in Unix seconds."""
+
+    since: float
+    until: float = math.inf
+
+
+@dataclass
 class TestCluster:
     """One cluster by its name; its file is written from a dict."""
 
@@ -44,6 +53,7 @@ class TestCluster:
     name: str
     spec: Mapping[str, Any]
     directory: Path = field(init=False)
+    announcements: list[Announcement] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.directory = STATE / "autarky/clusters" / self.name
@@ -125,6 +135,26 @@ class TestCluster:
         found: dict[str, Any] = json.loads(ended.stdout)
         return found
 
+    # --- announcing ---
+
+    def announce(self) -> Announcement:
+        """From now on clients may notice what the test does; until it, or `announcements_end`, says otherwise."""
+        self.announcements.append(Announcement(time.time()))
+        return self.announcements[-1]
+
+    @contextmanager
+    def announced(self, tail: float) -> Iterator[None]:
+        """The same for a block and so many seconds after it."""
+        announcement = self.announce()
+        try:
+            yield
+        finally:
+            announcement.until = time.time() + tail
+
+    def announcements_end(self) -> None:
+        for announcement in self.announcements:
+            announcement.until = min(announcement.until, time.time())
+
     # --- looking ---
 
     def wait(self, what: str, condition: Any, seconds: float = 60) -> None:
@@ -151,9 +181,10 @@ class TestCluster:
 
     @contextmanager
     def probed(self, seconds: float = 1800, *, inside: str | None = None) -> Iterator[list[dict[str, Any]]]:
-        """Probe the API during the block; the report is in the list afterwards. `inside`: from that host, through
-        its own load balancer. It goes before everything else here, as a client with a processor of its own would: on a
-        busy machine it would measure how long its own handshakes wait for one."""
+        """Probe the API during the block; the report is in the list afterwards, with what was `announced`. Fails when
+        the probe, which lasts for `seconds`, has ended before the block. `inside`: from that host, through its own load
+        balancer. It goes before everything else here, as a client with a processor of its own would: on a busy machine
+        it would measure how long its own handshakes wait for one."""
         reports: list[dict[str, Any]] = []
         argv = [*COMMAND, "bench", "probe", "--cluster", self.name, "-o", "json"]
         if inside is not None:
@@ -166,14 +197,45 @@ class TestCluster:
         try:
             # The probe starts its command when all its streams run: on a busy machine that takes seconds.
             self.wait("the probe runs", lambda: _children(process.pid) or process.poll() is not None)
+            assert process.poll() is None, f"the probe did not begin: {process.communicate()[1]}"
             yield reports
-            assert process.poll() is None, "the probe has ended before what it was to watch"
-        finally:
-            for child in _children(process.pid):
-                os.kill(child, signal.SIGTERM)  # ends the `sleep`, and so the probe
-            stdout, stderr = process.communicate(timeout=60)
-            assert stdout, stderr
-            reports.append(json.loads(stdout))
+            # It asks while its command runs, and lives on for seconds without asking.
+            assert _children(process.pid), "the probe's load has ended before what it was to watch"
+            report = _report_of(process)
+        finally:  # nothing here may hide why the block has failed
+            _end_probe(process)
+        reports.append({**report, "announced": [(each.since, each.until) for each in self.announcements]})
+        self.announcements_end()  # what nobody ended was meant for this probe
+
+
+def _report_of(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """End a probe that still asks, and read what it says."""
+    _end_children(process)
+    stdout, stderr = process.communicate(timeout=60)
+    assert stdout, stderr
+    report: dict[str, Any] = json.loads(stdout)
+    assert report["command_status"] == -signal.SIGTERM, "the probe's load has ended before what it was to watch"
+    return report
+
+
+def _end_probe(process: subprocess.Popen[str]) -> None:
+    """Whatever state it is in; in order if it can, so that it leaves no objects behind."""
+    if process.poll() is not None:
+        return
+    _end_children(process)
+    try:
+        process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def _end_children(process: subprocess.Popen[str]) -> None:
+    """The `sleep`, and so the probe."""
+    for child in _children(process.pid):
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGTERM)
 
 
 def _children(pid: int) -> list[int]:

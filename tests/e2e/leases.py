@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import logging
-import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from http.client import HTTPException, HTTPSConnection
 from itertools import pairwise
 
+from direct import asked
 from ha import CONTROL, etcd_leader
 from harness import COMMAND, TestCluster, environment
-from labels import address_of
 from rollouts import CONTROLLER_MANAGER, SCHEDULER, component
 from slots import SYSTEM
 
-from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.model import ports
-from autarky.net.tls import client_context
 
 _PORTS = {
     CONTROLLER_MANAGER: {"hosted": ports.CONTROLLER_MANAGER_HOSTED, "standby": ports.CONTROLLER_MANAGER_STANDBY},
@@ -71,22 +67,10 @@ def slot_that_leads(cluster: TestCluster, workload: str) -> str:
 
 
 def _says_that_it_leads(cluster: TestCluster, node: str, port: int) -> bool:
-    """By its own metrics. Its serving certificate is one that it has made for itself."""
-    found = read_kubeconfig(cluster.directory / "kubeconfig")
-    context = client_context(found.ca_pem, found.client_cert_pem, found.client_key_pem)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    connection = HTTPSConnection(address_of(cluster, node), port, timeout=10, context=context)
-    try:
-        connection.request("GET", "/metrics")
-        answer = connection.getresponse()
-        said = answer.read().decode()
-    except (OSError, HTTPException):
-        return False
-    finally:
-        connection.close()
+    """By its own metrics."""
+    said = asked(cluster, node, port, "/metrics") or ""
     leads = [line for line in said.splitlines() if line.startswith("leader_election_master_status{")]
-    return answer.status == 200 and any(line.endswith(" 1") for line in leads)
+    return any(line.endswith(" 1") for line in leads)
 
 
 @contextmanager

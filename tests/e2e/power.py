@@ -37,6 +37,8 @@ def rounds(default: int = 20) -> int:
 
 
 def cut(cluster: TestCluster) -> None:
+    """Until it `comes_back` no client is to be surprised."""
+    cluster.announce()
     cluster.autarky("lab", "cut", "--lab", cluster.name, NODE)
 
 
@@ -60,6 +62,7 @@ def comes_back(cluster: TestCluster, home: Callable[[], bool] | None = None) -> 
     answered = time.monotonic() - began
     assert torn_files(cluster) == []
     cluster.wait("everything is where it belongs", home or (lambda: settled(cluster)), seconds=RETURN_SECONDS)
+    cluster.announcements_end()
     return Returned(answered, time.monotonic() - began)
 
 
@@ -143,9 +146,10 @@ class Writer:
             thread.join()
 
     def lost(self) -> set[str]:
-        """What was acknowledged and is not there."""
-        found = self.client.send("GET", f"{self._PATH}?labelSelector=written%3Dyes")
-        assert found is not None
+        """What was acknowledged and is not there. A cluster that has just come back may be late with an answer."""
+        asked = (self.client.send("GET", f"{self._PATH}?labelSelector=written%3Dyes") for _ in range(10))
+        found = next((answer for answer in asked if answer is not None), None)
+        assert found is not None, "nobody says what is there"
         return self.acknowledged - {obj["metadata"]["name"] for obj in json.loads(found)["items"]}
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from direct import hosted_version
 from ha import nothing_failed
 from harness import TestCluster
 from slots import SYSTEM, settled
@@ -126,7 +127,68 @@ def updated_on(cluster: TestCluster, workload: str) -> set[str]:
 def _is_made_of(pod: dict[str, Any], wanted: dict[str, Any]) -> bool:
     annotations = wanted["metadata"].get("annotations") or {}
     same = annotations.items() <= (pod["metadata"].get("annotations") or {}).items()
-    return same and pod["spec"]["containers"][0]["command"] == wanted["spec"]["containers"][0]["command"]
+    return same and all(
+        pod["spec"]["containers"][0][part] == wanted["spec"]["containers"][0][part] for part in ("command", "image")
+    )
+
+
+def version_wanted(cluster: TestCluster, workload: str) -> str:
+    """Of its template's image."""
+    image: str = template(cluster, workload)["spec"]["containers"][0]["image"]
+    return image.rpartition(":")[2]
+
+
+def runs_version(cluster: TestCluster, workload: str, version: str, nodes: set[str]) -> None:
+    """The template asks for it, and on each of these nodes it is what the pod was made of, what the runtime has started
+    and what the process says of itself. A rollout that went back ends as well as one that did not."""
+    name, wanted = component(workload), dict.fromkeys(nodes, version)
+    assert version_wanted(cluster, workload) == version
+    # Of level 3, the one before shares the port until it has ended.
+    cluster.wait(f"the pods are of {version}", lambda: _versions_of_pods(cluster, workload) == wanted, seconds=30)
+    said: dict[str, str] = {}
+
+    def say_so() -> bool:
+        said.update({node: hosted_version(cluster, name, node) for node in nodes})
+        return said == wanted
+
+    try:
+        cluster.wait(f"the processes are of {version}", say_so, seconds=30)
+    except AssertionError as error:
+        raise AssertionError(f"{workload}: {error}; they say {said}") from error
+
+
+def _versions_of_pods(cluster: TestCluster, workload: str) -> dict[str, str]:
+    """Node → the version of its Ready pod; both, where what was asked for is not what its kubelet says that runs."""
+    pods = [pod for pod in _ready_pods(cluster, workload) if "deletionTimestamp" not in pod["metadata"]]
+    return {pod["spec"]["nodeName"]: " and ".join(sorted(_versions(pod, component(workload)))) for pod in pods}
+
+
+def _versions(pod: dict[str, Any], name: str) -> set[str]:
+    [wanted], [runs] = pod["spec"]["containers"], pod["status"]["containerStatuses"]
+    return {image.removeprefix(f"registry.k8s.io/{name}:") for image in (wanted["image"], runs["image"])}
+
+
+@contextmanager
+def nothing_goes_back(cluster: TestCluster, *workloads: str) -> Iterator[None]:
+    """During the block, nor in the verdict on what was rolled out in it: each has another revision that is good."""
+    judged(cluster)
+    told = {workload: explanations(cluster, workload) for workload in workloads}
+    good = {workload: last_good(cluster, workload) for workload in workloads}
+    yield
+    for workload in workloads:
+        cluster.wait(
+            f"{workload} is good as it is now",
+            lambda w=workload: last_good(cluster, w) not in {"", good[w]},
+            seconds=150,
+        )
+    judged(cluster)
+    assert {workload: explanations(cluster, workload) for workload in workloads} == told
+
+
+def judged(cluster: TestCluster) -> None:
+    cluster.wait(
+        "nothing is on trial", lambda: condition(cluster, "RolloutsSettled").get("status") == "True", seconds=150
+    )
 
 
 def explanations(cluster: TestCluster, workload: str) -> list[str]:
@@ -152,9 +214,7 @@ def quiet(cluster: TestCluster) -> None:
     """Until all of it is settled and known to be good: where each scenario begins."""
     for workload in (*HOSTED, PROXY):
         cluster.wait(f"{workload} has a last good revision", lambda w=workload: last_good(cluster, w), seconds=90)
-    cluster.wait(
-        "nothing is on trial", lambda: condition(cluster, "RolloutsSettled").get("status") == "True", seconds=150
-    )
+    judged(cluster)
     cluster.wait("everything is settled", lambda: settled(cluster), seconds=150)
 
 
@@ -203,9 +263,9 @@ def goes_back(
 
 
 @contextmanager
-def undisturbed(cluster: TestCluster, seconds: float = 280) -> Iterator[None]:
+def undisturbed(cluster: TestCluster) -> Iterator[None]:
     """No request fails during the block, nor until everything has settled after it."""
-    with cluster.probed(seconds) as reports:
+    with cluster.probed() as reports:
         yield
         cluster.wait("everything is settled", lambda: settled(cluster), seconds=150)
     nothing_failed(reports[0], writes=100)

@@ -44,6 +44,13 @@ def happened(cluster: TestCluster, reason: str) -> str:
     return cluster.kubectl("get", "events", only, "-o", "jsonpath={.items[*].message}")
 
 
+def events_by_name(cluster: TestCluster, reason: str) -> dict[str, str]:
+    """The same by the names of the events, each of which is made once: so one that is new can be told."""
+    only = f"--field-selector=involvedObject.kind=Node,reason={reason}"
+    found = json.loads(cluster.kubectl("get", "events", only, "-o", "json"))["items"]
+    return {event["metadata"]["name"]: event["message"] for event in found}
+
+
 def run_nowhere(cluster: TestCluster, workload: str) -> None:
     """Its pods may run on no node any more."""
     selector = {"spec": {"template": {"spec": {"nodeSelector": {"no-node": "has-this"}}}}}

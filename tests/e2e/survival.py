@@ -8,6 +8,8 @@ from harness import TestCluster
 
 CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
 CONTROL_PLANE = ("etcd", "haproxy", "kube-apiserver", *CONTROLLERS)
+AGENT = "python3 -m autarky[.]agents[.]node"
+"""The pattern of node agents' command lines, which finds no shell that looks for it."""
 
 
 def processes(cluster: TestCluster, *names: str) -> frozenset[str]:
@@ -16,6 +18,18 @@ def processes(cluster: TestCluster, *names: str) -> frozenset[str]:
     look = f"for c in {' '.join(name[:15] for name in names or CONTROL_PLANE)}; do for p in $(pgrep -x $c); do"
     start = "echo $c $p $(sed 's/.*) //' /proc/$p/stat | cut -d' ' -f20); done; done"
     return frozenset(cluster.shell("n1", f"{look} {start}").splitlines())
+
+
+def agents(cluster: TestCluster) -> frozenset[str]:
+    """The node agents that run now: slot, pid and start."""
+    slot = "$(tr '\\0' '\\n' </proc/$p/environ | sed -n 's/^AUTARKY_SLOT=//p')"
+    start = "$(sed 's/.*) //' /proc/$p/stat | cut -d' ' -f20)"
+    found = cluster.shell("n1", f"for p in $(pgrep -f '{AGENT}'); do echo {slot} $p {start}; done").splitlines()
+    return frozenset(line for line in found if len(line.split()) == 3)  # of one that has ended, less is known
+
+
+def one_in_each_slot(found: frozenset[str]) -> bool:
+    return sorted(agent.split()[0] for agent in found) == ["hosted", "standby"]
 
 
 def decisions(cluster: TestCluster, component: str) -> list[str]:

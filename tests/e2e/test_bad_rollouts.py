@@ -146,7 +146,7 @@ def test_with_the_default_limit_of_90_s_the_good_revision_serves_again_within_12
     }
     _make_garbage(cluster)
     set_rollback(cluster, limitSeconds=90)
-    with undisturbed(cluster, seconds=420):
+    with undisturbed(cluster):
         back = goes_back(cluster, API, breaks[what], seconds=200)
     set_rollback(cluster, limitSeconds=LIMIT)
     assert back.ready_seconds <= 120
@@ -157,7 +157,7 @@ def test_one_that_ends_some_time_after_each_start_goes_back(cluster: TestCluster
     """Ready for half a minute each time, until its kubelet ends it."""
     sooner = "s#failureThreshold: .*#failureThreshold: 3#"
     script = f"/livenessProbe:/,/path:/ {{ {sooner}; s#path: .*#path: /no-such-path# }}\n"
-    with undisturbed(cluster, seconds=420):
+    with undisturbed(cluster):
         back = goes_back(cluster, API, lambda: edit(cluster, API, script), seconds=240)
     assert back.template_seconds > LIMIT, "it is Ready at the limit, and on trial"
 

@@ -6,6 +6,7 @@ The tests of this module build on each other, in order: each leaves the cluster 
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Callable
 from functools import partial
@@ -284,7 +285,7 @@ def test_a_control_node_that_is_added_later_joins_by_its_label_and_leaves_when_i
     add = ("node", "add", "--cluster", cluster.name, "n4", "--host", "lab", "--control-plane", "-o", "plain")
     with cluster.probed(900, inside=WORKER) as reports:
         for seconds in (4, 12):  # a join that is killed is run again
-            kill_at(add, seconds)
+            assert kill_at(add, seconds) == -signal.SIGKILL, f"it has ended within {seconds} s"
         cluster.autarky(*add, timeout=400)
         wait_until_healthy(cluster)
         assert etcd_members(cluster, "n1") == {*CONTROL, "n4"}

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 from ha import (
@@ -25,23 +26,26 @@ from ha import (
 )
 from harness import Show, TestCluster
 from intruder import REFUSED, Attempt, Worker, orders
-from labels import (
-    standbys_that_serve,
-)
+from labels import standbys_that_serve
 from leases import everything_is_led
 from rollouts import (
     API,
     PROXY,
     condition,
     live,
+    nothing_goes_back,
     rolled_out,
     rolls_out_one_after_the_other,
+    runs_version,
     set_image,
     updated_on,
+    version_wanted,
 )
 from slots import SYSTEM, hosted_on
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+
+NEXT = "v1.37.1"
 
 
 @pytest.fixture(scope="module")
@@ -100,18 +104,33 @@ def _hosted_servers(cluster: TestCluster, node: str) -> set[str]:
 
 
 def test_a_rolling_upgrade_of_three_api_servers_fails_no_request(cluster: TestCluster) -> None:
-    cluster.autarky("payload", "push", "--cluster", cluster.name, "v1.37.1", timeout=600)
-    with cluster.probed(600, inside=WORKER) as from_worker, cluster.probed(600, inside="n2") as from_control:
-        set_image(cluster, API, "v1.37.1")
-        cluster.wait("the rollout has begun", lambda: "v1.37.1" in cluster.kubectl("get", "pods", "-A", "-o", "yaml"))
+    """And it stays: what goes back is rolled out as well, and as smoothly."""
+    cluster.autarky("payload", "push", "--cluster", cluster.name, NEXT, timeout=600)
+    former = version_wanted(cluster, API)
+    runs_version(cluster, API, former, set(CONTROL))
+    with (
+        cluster.probed(850, inside=WORKER) as from_worker,
+        cluster.probed(850, inside="n2") as from_control,
+        nothing_goes_back(cluster, API),
+    ):
+        set_image(cluster, API, NEXT)
+        cluster.wait("the rollout has begun", lambda: NEXT in cluster.kubectl("get", "pods", "-A", "-o", "yaml"))
         for _ in itertools.repeat(None, 3):  # one node after the other
             rolled_out(cluster, API)
+    runs_version(cluster, API, NEXT, set(CONTROL))
     for reports in (from_worker, from_control):
         nothing_failed(reports[0])
+        assert _versions_met(reports[0]) == {former, NEXT}
+
+
+def _versions_met(report: Mapping[str, Any]) -> set[str]:
+    """Of the API servers that answered the probe."""
+    return {found["server"].partition(" ")[0] for found in report["servers"]}
 
 
 def test_the_policies_hold_with_the_next_minors_api_servers(cluster: TestCluster) -> None:
     """Heartbeats and addresses go on, and what a worker may not order it still may not."""
+    runs_version(cluster, API, NEXT, set(CONTROL))
     worker = Worker(cluster, WORKER)
     worker.collect()
     for name in ("kube-flannel", "kubelet-client"):

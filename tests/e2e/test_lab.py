@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 
 import pytest
-from harness import COMMAND, TestCluster, environment, kill_at
+from harness import COMMAND, STATE, TestCluster, environment, kill_at
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -54,14 +57,31 @@ def test_a_power_cut_keeps_what_was_synced_and_takes_what_was_not(lab: TestClust
 
 
 def test_a_full_disk_fills_only_the_hosts_own_file_system(lab: TestCluster) -> None:
-    said = lab.shell("n2", "dd if=/dev/zero of=/var/lib/etcd/fill bs=1M 2>&1 || true; rm /var/lib/etcd/fill")
-    assert "No space left" in said
+    """That of /var/lib/etcd, /var/lib/autarky and /etc/kubernetes: another host writes on, and so does this machine."""
+    fill = "dd if=/dev/zero of=/var/lib/etcd/fill bs=1M 2>&1; dd if=/dev/zero of=/var/lib/etcd/rest bs=4k 2>&1; true"
+    try:
+        assert lab.shell("n2", fill).count("No space left on device") == 2
+        assert "No space left on device" in _said_of_a_block(lab, "n2")
+        assert _said_of_a_block(lab, "n1") == ""
+        with tempfile.NamedTemporaryFile(dir=STATE) as beside_the_disks:
+            beside_the_disks.write(bytes(4096))
+            beside_the_disks.flush()
+            os.fsync(beside_the_disks.fileno())
+    finally:
+        lab.shell("n2", "rm -f /var/lib/etcd/fill /var/lib/etcd/rest")
+    assert _said_of_a_block(lab, "n2") == ""
+
+
+def _said_of_a_block(lab: TestCluster, host: str) -> str:
+    """What is said where one is written to another of the file system's directories; nothing where that works."""
+    path = "/var/lib/autarky/block"
+    return lab.shell(host, f"dd if=/dev/zero of={path} bs=4096 count=1 conv=fsync status=none 2>&1; rm -f {path}")
 
 
 def test_leftovers_of_a_killed_run_are_found_and_cleaned() -> None:
     driver = TestCluster("t-lab-killed", {})
     driver.down()
-    kill_at(["lab", "up", driver.name, "--hosts", "2"], 1.0)
+    assert kill_at(["lab", "up", driver.name, "--hosts", "2"], 1.0) == -signal.SIGKILL, "it has ended before"
     driver.autarky("lab", "up", driver.name, "--hosts", "2")
     assert driver.shell("n2", "systemctl is-system-running").strip() == "running"
     driver.down()

@@ -22,9 +22,11 @@ from rollouts import (
     explanations,
     quiet,
     rolled_out,
+    runs_version,
     set_image,
     template,
     undisturbed,
+    version_wanted,
 )
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -73,8 +75,9 @@ def test_the_next_minor_by_set_image_and_back_by_rollout_undo_fails_no_request(c
     """API servers first on the way up, last on the way down (rule 4)."""
     cluster.autarky("payload", "push", NEXT, "--cluster", cluster.name)
     quiet(cluster)
+    former = {workload: version_wanted(cluster, workload) for workload in HOSTED}
     with (
-        undisturbed(cluster, seconds=600),
+        undisturbed(cluster),
         lease_watched(cluster, CONTROLLER_MANAGER) as controller_manager,
         lease_watched(cluster, SCHEDULER) as scheduler,
     ):
@@ -82,11 +85,12 @@ def test_the_next_minor_by_set_image_and_back_by_rollout_undo_fails_no_request(c
             set_image(cluster, workload, NEXT)
             rolled_out(cluster, workload)
             quiet(cluster)
-        assert NEXT in cluster.kubectl("version")
+            runs_version(cluster, workload, NEXT, {"n1"})
         for workload in reversed(HOSTED):
             cluster.kubectl(*SYSTEM, "rollout", "undo", workload)
             rolled_out(cluster, workload)
             quiet(cluster)
+            runs_version(cluster, workload, former[workload], {"n1"})
     assert controller_manager.longest_gap < LONGEST_GAP
     assert scheduler.longest_gap < LONGEST_GAP
     assert [explanations(cluster, workload) for workload in HOSTED] == [[], [], []]

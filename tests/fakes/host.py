@@ -1,19 +1,27 @@
 """A host in memory, for tests of what uses ports.Host: files, links, units, images and standbys.
 
-It knows the programs that phases run and refuses every other. `log` is what was done to it, in order, looks
-left out; `fail_at` makes the n-th such act fail (from 0), as if the connection broke just before it.
+Contract: what it promises is held to real hosts by tests/contract/hosts/test_host_fake.py. It knows the programs that
+phases run and refuses every other. `log` is what was asked of it, in order, looks left out; `fail_at` makes the n-th
+such act fail (from 0), as if the connection broke just before it.
+
+Where it differs from a host, and its users must know: nothing takes time, so that no timeout ever passes; every unit
+exists; an active standby is an entry in `activations`, and no file among the manifests; a container runtime takes
+archives that say "REFERENCE DIGEST"; what loads modules, sets sysctls, shares leaves and reloads the load balancer is
+put down in `log` and nothing else. It is stricter where that shows a mistake: links to what is not there, and imports
+without a runtime, fail the test.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
 from autarky import places
-from autarky.errors import CommandFailed, Unreachable
+from autarky.errors import CommandFailed, Held, Unreachable
 from autarky.model import ports
 from autarky.model.facts import HostFacts
 from autarky.model.files import File
@@ -21,6 +29,19 @@ from autarky.phases.prepare import CTR
 from autarky.ports import Completed
 from autarky.render import standby
 from fakes.clusters import FACTS
+from fakes.disk import CannotBe, Disk
+
+_POD = b'{\n  "kind": "Pod"\n}\n'
+
+
+@dataclass(slots=True)
+class FakeHold:
+    """Implements ports.Hold; a test may say that it is lost."""
+
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def lost(self) -> None:
+        await self.gone.wait()
 
 
 @dataclass(slots=True)
@@ -48,119 +69,171 @@ class FakeHost:
     refusals: int = 0
     """How often the standby's script will not get its lock."""
     fail_at: int | None = None
+    holds: dict[str, FakeHold] = field(default_factory=dict)
+    """The locks that are held, by their files."""
+    directories: set[str] = field(default_factory=set)
+    """Those that were made, and may be empty."""
+
+    @property
+    def disk(self) -> Disk:
+        return Disk(self.files, self.links, self.directories)
+
+    def put_standbys(self, revision: str = "0123456789") -> None:
+        """Complete, and dormant: as the first `up` leaves them."""
+        for component in standby.COMPONENTS:
+            self.disk.write(self._standby_path(component, f"{revision}/pod.json"), _POD, 0o600)
+            self.disk.link(self._standby_path(component, "current"), revision)
 
     # --- ports.Host ---
 
     async def run(
         self, argv: Sequence[str], *, stdin: bytes | None = None, timeout: float = 30.0, check: bool = True
     ) -> Completed:
-        text = ""
-        match list(argv):
-            case ["systemctl", "is-active", unit]:
-                return _said("active" if unit in self.active_units else "inactive")
-            case ["systemctl" | "systemd-run", *words]:
-                self._systemd(words)
-            case ["install", "-d", "-m", _, *directories]:
-                self._act(f"make {' '.join(directories)}")
-            case ["sysctl", *_]:
-                self._act("set sysctls")
-            case [_, "--version"]:
-                text = f"Kubernetes {self.kubelet_version}" if self.kubelet_version else ""
-            case ["ls", directory]:
-                text = "\n".join(sorted(Path(path).name for path in self.files if str(Path(path).parent) == directory))
-            case [standby.SCRIPT_PATH, *arguments]:
-                return self._standby(arguments)
-            case ["sh", "-c", script, "sh", *paths]:
-                return self._script(script, paths, stdin or b"")
-            case ["sh", "-c", script] if "kill -USR2" in script:
-                self._act("reload the load balancer")
-            case ["bash", "-c", script]:
-                return _said("HTTP/1.0 200 OK" if self._says_ok(script) else "HTTP/1.0 503 Service Unavailable")
-            case _:
-                assert tuple(argv[: len(CTR)]) == CTR, f"the fake host does not know {argv}"
-                return self._ctr(list(argv[len(CTR) :]))
-        return _said(text)
-
-    def _systemd(self, words: Sequence[str]) -> None:
-        match words:
-            case ["stop", unit] if unit.endswith(".timer"):
-                self.timers.pop(unit.removesuffix(".timer"), None)
-            case ["--quiet", "--collect", unit, _, *command]:
-                assert unit.removeprefix("--unit=") not in self.timers, "systemd refuses a second unit of the same name"
-                self.timers[unit.removeprefix("--unit=")] = list(command)
-            case [verb, *units]:
-                self._act(f"{verb} {' '.join(units)}".strip())
-                if verb == "restart":
-                    self.active_units.update(units)
+        try:
+            completed = self._completed(list(argv), stdin or b"")
+        except CannotBe as error:
+            completed = _failed(1, f"{argv[0]}: {error}")
+        if check and completed.status != 0:
+            raise CommandFailed(self.name, argv, completed.status, completed.stderr)
+        return completed
 
     async def read(self, path: str) -> bytes | None:
-        return self.files[path][0] if path in self.files else None
+        found = self.disk.file(path)
+        if found is None and self.disk.leads_to_directory(path):
+            raise CommandFailed(self.name, ["cat", path], 1, f"cat: {path}: Is a directory")
+        return None if found is None else found[0]
 
     async def digests(self, paths: Sequence[str]) -> Mapping[str, tuple[str, int]]:
-        there = {path: self.files[path] for path in paths if path in self.files}
-        return {path: (sha256(content).hexdigest(), mode) for path, (content, mode) in there.items()}
+        found = {path: self.disk.file(path) for path in paths}
+        return {path: (sha256(one[0]).hexdigest(), one[1]) for path, one in found.items() if one is not None}
 
     async def write_files(self, files: Sequence[File]) -> None:
         for file in files:
             self._act(f"write {file.path}")
-            self.files[file.path] = (file.content, file.mode)
+            with self._as_a_failure("sh", file.path):
+                self.disk.write(file.path, file.content, file.mode)
 
     async def remove(self, paths: Sequence[str]) -> None:
         for path in paths:
             self._act(f"remove {path}")
-            self.files.pop(path, None)
+            with self._as_a_failure("rm", path):
+                self.disk.remove(path)
 
     async def push(self, source: Path, path: str, *, mode: int) -> None:
+        content = source.read_bytes()
+        if self.disk.file(path) == (content, mode):
+            return
         self._act(f"push {path}")
-        self.files[path] = (source.read_bytes(), mode)
+        with self._as_a_failure("push", path):
+            self.disk.write(path, content, mode)
+
+    @asynccontextmanager
+    async def hold(self, path: str, holder: str) -> AsyncIterator[FakeHold]:
+        if path in self.holds:
+            raise Held(self.name, self.files[path][0].decode().strip())
+        if not self.disk.leads_to_directory(str(Path(path).parent)):
+            raise CommandFailed(self.name, ["flock", path], 2, f"cannot create {path}: Directory nonexistent")
+        self.holds[path] = held = FakeHold()
+        self.disk.write(path, f"{holder}\n".encode(), 0o600)
+        try:
+            yield held
+        finally:
+            del self.holds[path]
+            self.disk.remove(path)
 
     async def facts(self) -> HostFacts:
         return self.host_facts
 
     async def close(self) -> None: ...
 
-    # --- its programs ---
-
-    def _says_ok(self, script: str) -> bool:
-        if self.balanced_paths is None or f"/{ports.NLLB_HEALTH} " not in script:
-            return self.balanced
-        return any(f"GET {path} " in script for path in self.balanced_paths)
+    @contextmanager
+    def _as_a_failure(self, *argv: str) -> Iterator[None]:
+        try:
+            yield
+        except CannotBe as error:
+            raise CommandFailed(self.name, argv, 1, f"{argv[0]}: {error}") from error
 
     def _act(self, what: str) -> None:
         if self.fail_at is not None and len(self.log) == self.fail_at:
             raise Unreachable(f"{self.name} did not answer")
         self.log.append(what)
 
-    def _standby(self, arguments: list[str]) -> Completed:
-        if arguments == ["list"]:
-            lines = []
-            for component in standby.COMPONENTS:
-                current = self.links.get(f"{places.STANDBY}/{component}/current", "-")
-                lines.append(" ".join([component, current, *self.activations.get(component, [])]))
-            return _said("\n".join(lines))
-        verb, component, *rest = arguments
-        if self.refusals:
-            self.refusals -= 1
-            raise CommandFailed(self.name, [standby.SCRIPT_PATH, *arguments], standby.NO_LOCK, "nothing was done")
-        self._act(" ".join(arguments))
-        if verb == "switch":
-            [revision] = rest
-            assert f"{places.STANDBY}/{component}/{revision}/pod.json" in self.files, "switched to half a revision"
-            self.links[f"{places.STANDBY}/{component}/current"] = revision
-        elif verb == "withdraw":
-            self.activations[component] = []
-        else:
-            assert verb == "activate"
-            self.activations.setdefault(component, []).append(f"{len(self.log):08x}")
+    # --- its programs ---
+
+    def _completed(self, argv: list[str], stdin: bytes) -> Completed:
+        said = _said("")
+        match argv:
+            case ["systemctl" | "systemd-run", *words]:
+                said = self._systemd(words)
+            case ["install", "-d", "-m", _, *directories]:
+                self._act(f"make {' '.join(directories)}")
+                for directory in directories:
+                    self.disk.make_directory(directory)
+            case ["sysctl", *_]:
+                self._act("set sysctls")
+            case [program, "--version"]:
+                said = _failed(127, f"env: '{program}': No such file or directory")
+                if self.kubelet_version is not None:
+                    said = _said(f"Kubernetes {self.kubelet_version}")
+            case ["ls", path]:
+                said = self._ls(path)
+            case [standby.SCRIPT_PATH, *arguments]:
+                said = self._standby(arguments)
+            case ["sh", "-c", script, "sh", *paths]:
+                said = self._script(script, paths, stdin)
+            case ["sh", "-c", script] if "kill -USR2" in script:
+                self._act("reload the load balancer")
+            case ["bash", "-c", script]:
+                said = _said("HTTP/1.0 200 OK" if self._says_ok(script) else "HTTP/1.0 503 Service Unavailable")
+            case _:
+                assert tuple(argv[: len(CTR)]) == CTR, f"the fake host does not know {argv}"
+                said = self._ctr(argv[len(CTR) :])
+        return said
+
+    def _ls(self, path: str) -> Completed:
+        if self.disk.leads_to_directory(path):
+            return _said("\n".join(self.disk.names(self.disk.followed(path))))
+        if self.disk.file(path) is not None:
+            return _said(path)
+        return _failed(2, f"ls: cannot access '{path}': No such file or directory")
+
+    def _systemd(self, words: Sequence[str]) -> Completed:
+        match words:
+            case ["is-active", unit]:
+                is_active = unit in self.active_units
+                return _said("active") if is_active else _failed(3, "", "inactive")
+            case ["stop", unit] if unit.endswith(".timer"):
+                if self.timers.pop(unit.removesuffix(".timer"), None) is None:
+                    return _failed(5, f"Failed to stop {unit}: Unit {unit} not loaded.")
+            case ["--quiet", "--collect", unit, _, *command]:
+                timer = unit.removeprefix("--unit=")
+                if timer in self.timers:
+                    return _failed(1, f"Failed to start transient timer unit: Unit {timer}.timer was already loaded")
+                self.timers[timer] = list(command)
+            case [verb, *units]:
+                self._act(f"{verb} {' '.join(units)}".strip())
+                self._change_units(verb, units)
         return _said("")
+
+    def _change_units(self, verb: str, units: Sequence[str]) -> None:
+        names = {unit for unit in units if not unit.startswith("-")}
+        if verb in ("start", "restart") or (verb == "enable" and "--now" in units):
+            self.active_units |= names
+        elif verb == "stop" or (verb == "disable" and "--now" in units):
+            self.active_units -= names
+
+    def _says_ok(self, script: str) -> bool:
+        if self.balanced_paths is None or f"/{ports.NLLB_HEALTH} " not in script:
+            return self.balanced
+        return any(f"GET {path} " in script for path in self.balanced_paths)
 
     def _script(self, script: str, paths: list[str], stdin: bytes) -> Completed:
         if "ln -sfn" in script:
             self._act("link")
             for line in stdin.decode().splitlines():
                 target, link = line.split()
-                assert target in self.files, "a link to what is not there"
-                self.links[link] = target
+                assert self.disk.file(target) is not None, "a link to what is not there"
+                self.disk.link(link, target)
             return _said("")
         if "modprobe" in script:
             self._act(f"load {' '.join(paths)}")
@@ -170,7 +243,59 @@ class FakeHost:
             return _said("")
         assert "readlink" in script, f"the fake host does not know {script}"
         with_path = 'printf "%s %s' in script
-        return _said("\n".join(f"{path} " * with_path + self.links.get(path, "-") for path in paths))
+        targets = [self.links.get(self.disk.place(path), "-") for path in paths]
+        return _said("\n".join(f"{path} " * with_path + target for path, target in zip(paths, targets, strict=True)))
+
+    # --- the standby's script ---
+
+    def _standby(self, arguments: list[str]) -> Completed:
+        if arguments == ["list"]:
+            return _said("\n".join(self._listed(component) for component in standby.COMPONENTS))
+        if self.refusals:
+            self.refusals -= 1
+            return _failed(standby.NO_LOCK, "nothing was done")
+        self._act(" ".join(arguments))
+        match arguments:
+            case ["switch", component, revision]:
+                return self._switch(component, revision)
+            case ["withdraw", component]:
+                self.activations[component] = []
+            case ["activate", component]:
+                return self._activate(component)
+            case _:
+                raise AssertionError(f"the fake host's standby does not know {arguments}")
+        return _said("")
+
+    def _listed(self, component: str) -> str:
+        current = self.links.get(self._standby_path(component, "current"), "-")
+        return " ".join([component, current, *self.activations.get(component, [])])
+
+    def _switch(self, component: str, revision: str) -> Completed:
+        if not self._is_whole(component, revision):
+            return _failed(1, f"no revision {revision} of {component}")
+        old = self.links.get(self._standby_path(component, "current"), revision)
+        if old != revision and self._is_whole(component, old):
+            self.disk.link(self._standby_path(component, "previous"), old)
+        self.disk.link(self._standby_path(component, "current"), revision)
+        return _said("")
+
+    def _activate(self, component: str) -> Completed:
+        if self.activations.get(component):
+            return _said("")
+        if not any(self._is_whole(component, link) for link in ("current", "previous")):
+            return _failed(1, f"no complete standby of {component}")
+        self.activations[component] = [f"{len(self.log):08x}"]
+        return _said("")
+
+    def _is_whole(self, component: str, revision: str) -> bool:
+        pod = self.disk.file(self._standby_path(component, f"{revision}/pod.json"))
+        return pod is not None and standby.is_whole(pod[0])
+
+    @staticmethod
+    def _standby_path(component: str, name: str) -> str:
+        return f"{places.STANDBY}/{component}/{name}"
+
+    # --- the container runtime ---
 
     def _ctr(self, arguments: list[str]) -> Completed:
         match arguments:
@@ -185,11 +310,10 @@ class FakeHost:
             case ["images", "label", reference, _]:
                 assert reference in self.images
             case ["tasks", "ls"] if self.tasks is None:
-                return Completed(1, b"", "ctr: connection refused")
+                return _failed(1, "ctr: connection refused")
             case ["tasks", "ls"]:
-                return _said(
-                    "\n".join(["TASK PID STATUS", *(f"{name} 1 {state}" for name, state in self.tasks.items())])
-                )
+                rows = [f"{name} 1 {state}" for name, state in (self.tasks or {}).items()]
+                return _said("\n".join(["TASK PID STATUS", *rows]))
         return _said("")
 
 
@@ -207,6 +331,10 @@ class CleanableHost(FakeHost):
 
 def _said(text: str) -> Completed:
     return Completed(0, text.encode(), "")
+
+
+def _failed(status: int, stderr: str, text: str = "") -> Completed:
+    return Completed(status, text.encode(), stderr)
 
 
 @dataclass(slots=True)

@@ -124,8 +124,8 @@ def probe(
     With a COMMAND, run it and probe until it ends: autarky bench probe -- autarky up -f cluster.yaml.
     What the command prints goes to standard error; standard output has the report.
 
-    Exits with 0 when nothing failed, with 1 when something did, and else with the status of a COMMAND that
-    failed.
+    Exits with 0 when nothing failed, with 1 when something did or no write was acknowledged, and else with the
+    status of a COMMAND that failed.
     """
     if kubeconfig is not None and (file is not None or cluster is not None):
         raise click.UsageError("--kubeconfig goes with neither -f FILE nor --cluster NAME.")
@@ -273,7 +273,7 @@ def as_text(report: Report, status: int | None) -> str:
     for name, stream in report.streams.items():
         how = ", ".join(f"{kind} {number:,}" for kind, number in sorted(stream.failures.items()))
         times = [f"{1000 * seconds:.1f} ms" for seconds in (stream.p50, stream.p99, stream.max)]
-        number = f"{stream.requests:,}" if stream.requests else f"{report.watch_events:,}"
+        number = f"{report.watch_events if name == 'watch' else stream.requests:,}"
         rows.append((name, number, f"{stream.failed:,}", *times, how))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

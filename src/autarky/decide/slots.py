@@ -87,16 +87,17 @@ def decide(wanted: Slot, seen: Seen, memory: Memory, now: float, *, settle: floa
     if seen.standby_active is None or seen.hosted is Health.UNKNOWN:
         return Decision((), memory, f"unknown: hosted slot {seen.hosted.value}, standby not readable", settled=False)
     if wanted is Slot.STANDBY:
-        return _want_standby(seen, memory)
+        return _want_standby(seen)
     if seen.hosted is not Health.READY:
         return _hosted_does_not_serve(seen)
     return _hosted_serves(seen, memory, now, max(settle, SETTLE_SECONDS))
 
 
-def _want_standby(seen: Seen, memory: Memory) -> Decision:
+def _want_standby(seen: Seen) -> Decision:
+    """Nobody looks at the hosted slot meanwhile: what it proved before counts for nothing when it is wanted again."""
     if seen.standby_active:
-        return Decision((), memory, "the standby is in place, as wanted for good", settled=True)
-    return Decision((Action.ACTIVATE_STANDBY,), memory, "this level is not hosted: its standby runs", settled=False)
+        return Decision((), Memory(), "the standby is in place, as wanted for good", settled=True)
+    return Decision((Action.ACTIVATE_STANDBY,), Memory(), "this level is not hosted: its standby runs", settled=False)
 
 
 def _hosted_does_not_serve(seen: Seen) -> Decision:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import socket
 import ssl
@@ -102,6 +103,8 @@ class Connection:
         """Which API server is at the other end, once somebody has asked it (see identity.py)."""
         self.answers = 0
         """Whole answers so far: more than none makes the connection a reused one."""
+        self.round_trip = math.inf
+        """Seconds of the shortest exchange so far: a round trip took at most that."""
         self._common = f"Host: {endpoint.url.removeprefix('https://')}\r\n{client.headers()}"
         self._feed = feed
         self._reader = feed.reader
@@ -120,12 +123,15 @@ class Connection:
 
     async def exchange(self, request: Request, *, until: float) -> Answer:
         """Send a request and read its whole answer. Raises Fault."""
-        with self._broken():
+        now = asyncio.get_running_loop().time
+        sent = now()
+        with self._broken(sent=sent):
             async with asyncio.timeout_at(until):
                 self._transport.write(self._head(request) + request.body)
                 status, headers = await self._read_head()
                 body = await self._read_body(request.method, status, headers)
         self.answers += 1
+        self.round_trip = min(self.round_trip, now() - sent)
         self._kept_open = headers.get("connection", "").lower() != "close"
         return Answer(status, headers, body)
 
@@ -208,15 +214,20 @@ class Connection:
             yield chunk[:-2]
 
     @contextmanager
-    def _broken(self, *, since: int | None = None) -> Iterator[None]:
+    def _broken(self, *, since: int | None = None, sent: float | None = None) -> Iterator[None]:
         """Every way of getting no whole answer, as a Fault; the connection is of no use after it.
 
-        The answer begins after so many bytes received; None: with what comes next.
+        The answer begins after so many bytes received; None: with what comes next. `sent`: when the request was.
         """
         before = self._feed.received if since is None else since
         try:
             with _named_faults(self.endpoint, lambda: _Stage.MIDST if self._feed.received > before else _Stage.BEFORE):
                 yield
+        except Fault as fault:
+            if sent is not None and self._feed.ended_at is not None:
+                fault.after = max(0.0, self._feed.ended_at - sent)
+            self.close()
+            raise
         except BaseException:
             self.close()
             raise
@@ -246,19 +257,28 @@ class _Feed(asyncio.Protocol):
     def __init__(self) -> None:
         self.reader = asyncio.StreamReader()
         self.received = 0
+        self.ended_at: float | None = None
+        """When the server's end of it was heard of (the loop's clock). Not when somebody has read that: a task may
+        have to wait for its turn."""
 
     def data_received(self, data: bytes) -> None:
         self.received += len(data)
         self.reader.feed_data(data)
 
     def eof_received(self) -> None:
+        self._note_the_end()
         self.reader.feed_eof()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._note_the_end()
         if exc is None:
             self.reader.feed_eof()
         else:
             self.reader.set_exception(exc)
+
+    def _note_the_end(self) -> None:
+        if self.ended_at is None:
+            self.ended_at = asyncio.get_running_loop().time()
 
 
 async def _shake_hands(dialled: socket.socket, tls: ssl.SSLContext, name: str) -> tuple[_Feed, asyncio.Transport]:

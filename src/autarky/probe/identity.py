@@ -26,6 +26,14 @@ _STATUSZ = Request(
 _VERSION = Request("GET", "/version")
 
 
+_SINCE = " since "
+
+
+def is_one_process(server: str) -> bool:
+    """Whether what `identify` told belongs to one process only, and not to all of a version."""
+    return _SINCE in server
+
+
 async def identify(connection: Connection) -> str:
     """ "v1.36.4 since 2026-11-21T06:26:57Z", "v1.35.4" where the start time is not told, or "". Never raises.
 
@@ -45,7 +53,7 @@ async def _asked(connection: Connection) -> str:
     told = await connection.exchange(_STATUSZ, until=until)
     status = told.object() if told.ok else {}
     if status.get("binaryVersion") and status.get("startTime"):
-        return f"v{status['binaryVersion']} since {status['startTime']}"
+        return f"v{status['binaryVersion']}{_SINCE}{status['startTime']}"
     if not connection.usable:
         return ""
     told = await connection.exchange(_VERSION, until=until)

@@ -14,6 +14,7 @@ class Stream(StrEnum):
     NEW = "new-connections"
     KEPT = "kept-alive"
     WRITES = "writes"
+    KEPT_WRITES = "kept-writes"
     WATCH = "watch"
 
 
@@ -48,7 +49,8 @@ class Fault(Unreachable):
     """An exchange that brought no whole answer.
 
     `detail` says at which stage and in whose words. `begun` is whether any byte of the answer had come:
-    if so, the cut is never an idle-close race.
+    if so, the cut is never an idle-close race. `after` is how many seconds after the request the server ended
+    the connection; 0 where it is not known, or no request was sent.
     """
 
     def __init__(self, kind: Kind, address: str, detail: str, *, begun: bool = False) -> None:
@@ -56,6 +58,7 @@ class Fault(Unreachable):
         self.kind = kind
         self.detail = detail
         self.begun = begun
+        self.after = 0.0
 
 
 @dataclass(frozen=True, slots=True)

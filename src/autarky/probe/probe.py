@@ -31,7 +31,7 @@ from autarky.probe.endpoint import resolve
 from autarky.probe.http import Client, Request
 from autarky.probe.identity import PATIENCE, identify
 from autarky.probe.ledger import Ledger
-from autarky.probe.outcome import Failure, Fault
+from autarky.probe.outcome import Failure, Fault, Stream
 from autarky.probe.pace import Pace
 from autarky.probe.report import Report, report
 from autarky.probe.run import Run
@@ -51,22 +51,28 @@ LOOK = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Requests a second, over all endpoints. A rate of 0 leaves the stream out; without writes there is no
-    watch, and nothing is created in the cluster.
+    """Requests a second, over all endpoints. A rate of 0 leaves the stream out; without writes of either kind
+    there is no watch, and nothing is created in the cluster.
 
     The default is 200 in all. A new connection costs both sides about five times a kept one, for its TLS
-    handshake, and every write has one as well; hence the shares.
+    handshake, and every one of the `writes` has one as well; hence the shares.
     """
 
     new: float = 40.0
-    kept_alive: float = 140.0
+    kept_alive: float = 130.0
     writes: float = 20.0
+    kept_writes: float = 10.0
 
     @classmethod
     def shared(cls, total: float, *, writes: bool = True) -> Rates:
-        """`total` in the default's shares; without writes their share goes to the new connections."""
+        """`total` in the default's shares; without writes their share goes to the reads of the same kind."""
         share = total / 200
-        return cls(40 * share, 140 * share, 20 * share) if writes else cls(60 * share, 140 * share, 0.0)
+        rates = (40, 130, 20, 10) if writes else (60, 140, 0, 0)
+        return cls(*(rate * share for rate in rates))
+
+    @property
+    def any_writes(self) -> bool:
+        return self.writes > 0 or self.kept_writes > 0
 
 
 class Probe:
@@ -158,6 +164,7 @@ class Probe:
             started=self._run.unix(self._began),
             ended=self._run.unix(ended),
             endpoints=[endpoint.url for endpoint in self._run.endpoints],
+            writes_wanted=self._rates.any_writes,
         )
 
     # --- the work ---
@@ -170,7 +177,7 @@ class Probe:
             self._halt()
 
     async def _prepare_and_probe(self, run: Run, ready: asyncio.Future[None]) -> None:
-        if self._rates.writes:
+        if self._rates.any_writes:
             await self._probe_with_writes(run, ready)
             return
         request = _read("default")
@@ -210,15 +217,16 @@ class Probe:
         self._ended = run.now()
 
     def _start_kept_alive(self, run: Run, group: asyncio.TaskGroup, request: Request) -> None:
-        for number, pace in enumerate(_paces(run, self._rates.kept_alive)):
+        for number, pace in enumerate(_paces(run, Stream.KEPT, self._rates.kept_alive)):
             endpoint = run.endpoints[number % len(run.endpoints)]
             group.create_task(streams.kept_alive(run, endpoint, request, pace), name=f"probe: kept alive {number}")
 
     def _start_writers(self, run: Run, group: asyncio.TaskGroup, ledger: Ledger, followers: Sequence[Follower]) -> None:
-        for number, pace in enumerate(_paces(run, self._rates.writes)):
-            endpoint = run.endpoints[number % len(run.endpoints)]
-            writer = Writer(run, endpoint, number, ledger, followers)
-            group.create_task(writer.write(pace), name=f"probe: writer {number}")
+        for stream, rate in ((Stream.WRITES, self._rates.writes), (Stream.KEPT_WRITES, self._rates.kept_writes)):
+            for number, pace in enumerate(_paces(run, stream, rate)):
+                endpoint = run.endpoints[number % len(run.endpoints)]
+                writer = Writer(run, endpoint, number, ledger, followers, stream)
+                group.create_task(writer.write(pace), name=f"probe: {stream} {number}")
 
     async def _meter(self, run: Run, followers: Sequence[Follower]) -> None:
         """Notice when the probe itself is held up, and when a watch has gone silent."""
@@ -251,9 +259,9 @@ def _read(namespace: str) -> Request:
     return Request("GET", f"/api/v1/namespaces/{namespace}")
 
 
-def _paces(run: Run, rate: float) -> list[Pace]:
+def _paces(run: Run, stream: Stream, rate: float) -> list[Pace]:
     """One pace for each worker of a stream: at least one for each endpoint, out of step with each other."""
     if not rate:
         return []
-    workers = max(len(run.endpoints), ceil(rate / PER_WORKER))
+    workers = run.tally.streams[stream].workers = max(len(run.endpoints), ceil(rate / PER_WORKER))
     return [Pace(rate / workers, run.halted, offset=number / rate) for number in range(workers)]

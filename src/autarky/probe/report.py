@@ -1,8 +1,9 @@
 """The result: a frozen value, its verdict in one line, and its JSON form. Pure.
 
 "0 failed" means: every new connection and every write succeeded; a request on a kept-alive connection may
-meet the idle-close race if its first retry succeeds; a watch may end if it resumes without a missed event;
-no acknowledged write is lost. All fields of the JSON form are described in docs/probe.md.
+meet the idle-close race, or be turned away by a server that stops (once by each), if its first retry succeeds;
+a watch may end if it resumes without a missed event; no acknowledged write is lost. All fields of the JSON form
+are described in docs/probe.md.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from autarky.probe.outages import Outage, Stretch
 from autarky.probe.outcome import Failure, Kind, Stream
-from autarky.probe.tally import Latencies, Outage, Seen, Stall, StreamTally, Tally, WatchTally
+from autarky.probe.tally import SLOW, Latencies, Seen, Slow, Stall, StreamTally, Tally
 
-REQUEST_STREAMS = (Stream.NEW, Stream.KEPT, Stream.WRITES)
+REQUEST_STREAMS = (Stream.NEW, Stream.KEPT, Stream.WRITES, Stream.KEPT_WRITES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,7 @@ class StreamReport:
     """One stream: its counts, and its times in seconds. A watch has no requests; its times are from the
     acknowledgement of a write to its event."""
 
+    workers: int
     requests: int
     failed: int
     failures: Mapping[Kind, int]
@@ -29,6 +32,8 @@ class StreamReport:
     turned_away: int
     reconnects: int
     left_out: int
+    slow: int
+    outage: Outage | None
     p50: float
     p99: float
     max: float
@@ -45,9 +50,14 @@ class Report:
     watch_events: int
     watch_resumed: int
     watch_relisted: int
+    watch_down: float
+    writes_wanted: bool
     writes_acknowledged: int
     writes_lost: int
     outage: Outage | None
+    worst: Stretch | None
+    slow: tuple[Slow, ...]
+    slow_left_out: int
     failures: tuple[Failure, ...]
     failures_left_out: int
     servers: tuple[Seen, ...]
@@ -68,8 +78,13 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed; a probe that asked nothing has shown nothing."""
-        return self.failed == 0 and self.requests > 0
+        """Whether nothing failed. A probe that asked nothing has shown nothing, nor has one whose writes nobody
+        acknowledged."""
+        return self.failed == 0 and self.requests > 0 and not self._nothing_written
+
+    @property
+    def _nothing_written(self) -> bool:
+        return self.writes_wanted and self.writes_acknowledged == 0
 
     @property
     def verdict(self) -> str:
@@ -84,10 +99,14 @@ class Report:
         told = [f"{self.seconds:.0f} s"]
         if self.outage is not None:
             told.append(f"longest outage {self.outage.seconds:.1f} s{'' if self.outage.over else ' and not over'}")
+        if self.worst is not None:
+            told.append(f"at worst {self.worst.failed:,} of {self.worst.requests:,} in {self.worst.seconds:.0f} s")
         told += [_count(races, "idle-close race")] if races else []
         told += [f"{turned_away:,} turned away by a stopping server"] if turned_away else []
         told += [f"watch resumed {self.watch_resumed:,}×"] if self.watch_resumed else []
         told += [f"watch began again {self.watch_relisted:,}×"] if self.watch_relisted else []
+        slow = sum(stream.slow for stream in self.streams.values())
+        told += [f"{slow:,} slower than {SLOW:.0f} s"] if slow else []
         told.append(f"slowest {slowest:.2f} s")
         return told
 
@@ -96,7 +115,8 @@ class Report:
         for stream in self.streams.values():
             for kind, number in stream.failures.items():
                 counts[kind] = counts.get(kind, 0) + number
-        return [words(counts[kind]) for kind, words in _PROMISES.items() if counts.get(kind)]
+        broken = [words(counts[kind]) for kind, words in _PROMISES.items() if counts.get(kind)]
+        return [*broken, "no write was acknowledged"] if self._nothing_written else broken
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON form."""
@@ -119,18 +139,27 @@ _PROMISES: Mapping[Kind, Callable[[int], str]] = {
 }
 
 
-def report(tally: Tally, *, started: float, ended: float, endpoints: Sequence[str]) -> Report:
+def report(
+    tally: Tally, *, started: float, ended: float, endpoints: Sequence[str], writes_wanted: bool = False
+) -> Report:
     """What the tally says at `ended`. Times in Unix seconds."""
     failed = sum(stream.failures.total() for stream in tally.streams.values())
     return Report(
         started=started,
         seconds=ended - started,
         endpoints=tuple(endpoints),
-        streams={name: _stream(stream) for name, stream in tally.streams.items()},
-        **_watch(tally.watch),
+        streams={name: _stream(stream, tally.outage(name, ended)) for name, stream in tally.streams.items()},
+        watch_events=tally.watch.events,
+        watch_resumed=tally.watch.resumed,
+        watch_relisted=tally.watch.relisted,
+        watch_down=tally.watch.longest_down,
+        writes_wanted=writes_wanted,
         writes_acknowledged=tally.writes_acknowledged,
-        writes_lost=tally.streams[Stream.WRITES].failures[Kind.LOST],
-        outage=tally.outage(ended),
+        writes_lost=sum(stream.failures[Kind.LOST] for stream in tally.streams.values()),
+        outage=tally.outage(Stream.NEW, ended),
+        worst=tally.worst(),
+        slow=tuple(tally.slow),
+        slow_left_out=tally.slow_in_all - len(tally.slow),
         failures=tuple(explained(failure, tally.stalls) for failure in tally.failures),
         failures_left_out=failed - len(tally.failures),
         servers=tuple(replace(seen) for seen in tally.servers),
@@ -139,11 +168,12 @@ def report(tally: Tally, *, started: float, ended: float, endpoints: Sequence[st
 
 
 def explained(failure: Failure, stalls: Sequence[Stall]) -> Failure:
-    """A timeout while the probe itself was held up says so: the answer may have been there unread.
+    """What took its time while the probe itself was held up says so: an answer, or the end of a connection, may
+    have been there unread.
 
-    It is a failure all the same: nothing shows that there was an answer.
+    It is a failure all the same: nothing shows that it was.
     """
-    if failure.kind not in (Kind.TIMEOUT, Kind.CONNECT_TIMEOUT):
+    if failure.kind not in _MATTERS_OF_TIME:
         return failure
     end = failure.time + failure.seconds
     held_up = sum(max(0.0, min(end, stall.end) - max(failure.time, stall.start)) for stall in stalls)
@@ -152,8 +182,12 @@ def explained(failure: Failure, stalls: Sequence[Stall]) -> Failure:
     return replace(failure, detail=f"{failure.detail}; the probe itself was held up for {held_up:.1f} s of it")
 
 
-def _stream(tally: StreamTally) -> StreamReport:
+_MATTERS_OF_TIME = {Kind.TIMEOUT, Kind.CONNECT_TIMEOUT, Kind.CLOSED, Kind.RESET}
+
+
+def _stream(tally: StreamTally, outage: Outage | None) -> StreamReport:
     return StreamReport(
+        workers=tally.workers,
         requests=tally.requests,
         failed=tally.failures.total(),
         failures=dict(tally.failures),
@@ -161,16 +195,14 @@ def _stream(tally: StreamTally) -> StreamReport:
         turned_away=tally.turned_away,
         reconnects=tally.reconnects,
         left_out=tally.left_out,
+        slow=tally.slow,
+        outage=outage,
         **_times(tally.latencies),
     )
 
 
 def _times(latencies: Latencies) -> dict[str, float]:
     return {"p50": latencies.quantile(0.5), "p99": latencies.quantile(0.99), "max": latencies.max}
-
-
-def _watch(tally: WatchTally) -> dict[str, int]:
-    return {"watch_events": tally.events, "watch_resumed": tally.resumed, "watch_relisted": tally.relisted}
 
 
 def _count(number: int, noun: str) -> str:

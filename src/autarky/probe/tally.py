@@ -1,21 +1,26 @@
 """What was seen, folded as it comes. Pure: no clock, no I/O; times are given.
 
-Contract: memory is bounded, but for eight bytes for each new connection that succeeded (the outages follow
-from them): about 1 MB an hour. Counts are exact; of the failures the first MAX_FAILURES are kept whole.
+Contract: memory is bounded, but for eight bytes for each new connection and each write (the outages follow
+from them): about 2 MB an hour. Counts are exact; of the failures and of the slow requests the first ones are
+kept whole.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from autarky.probe.outages import Outage, PerSecond, Stretch, longest_outage
 from autarky.probe.outcome import Failure, Kind, Stream
 
+SLOW = 1.0
+"""Seconds. What takes longer is noticed by people, and by clients with short leases."""
+WITH_OUTAGES = (Stream.NEW, Stream.WRITES, Stream.KEPT_WRITES)
+"""The streams whose outages are told. The kept reads would tell nothing more, and they are most of the load."""
 MAX_FAILURES = 1000
+MAX_SLOW = 1000
 MAX_STALLS = 1000
 _SHORTEST = 1e-4
 _GROWTH = 1.02
@@ -43,49 +48,30 @@ class Latencies:
 
 
 @dataclass(frozen=True, slots=True)
-class Outage:
-    """From the first failed new connection to the first later one that succeeded, by when they began.
+class Slow:
+    """A request that succeeded after more than SLOW seconds; of the watch, an event so long after the
+    acknowledgement of its write. `time`: when it began, or was acknowledged, in Unix seconds."""
 
-    `start` is in Unix seconds. One that was not `over` lasted at least until the end of the probe.
-    """
-
-    endpoint: str
-    start: float
+    time: float
+    stream: Stream
     seconds: float
-    over: bool
-
-
-def longest_outage(endpoint: str, failed: Iterable[float], succeeded: Iterable[float], end: float) -> Outage | None:
-    """The longest outage at one endpoint. All times are Unix seconds at which connections began; in any order.
-
-    Not by when they ended: a dial that hangs fails seconds after others that began later have succeeded.
-    """
-    good = sorted(succeeded)
-    longest: Outage | None = None
-    until = -math.inf
-    for start in sorted(failed):
-        if start < until:
-            continue
-        index = bisect_right(good, start)
-        over = index < len(good)
-        until = good[index] if over else max(end, start)
-        if longest is None or until - start > longest.seconds:
-            longest = Outage(endpoint, start, until - start, over)
-    return longest
 
 
 @dataclass(slots=True)
 class StreamTally:
     """The counts of one stream. `requests` has every request once, whatever became of it."""
 
+    workers: int = 0
+    """Clients that send one request after the other; none where requests do not wait for each other."""
     requests: int = 0
     races: int = 0
     """Idle-close races that the first retry settled."""
     turned_away: int = 0
-    """Kept-alive requests that a stopping server refused as it closed their connection (see streams.py)."""
+    """Kept-alive requests that a stopping server refused as it closed their connection (see kept.py)."""
     reconnects: int = 0
     left_out: int = 0
     """Requests that were due but not sent, because earlier ones were still under way."""
+    slow: int = 0
     failures: Counter[Kind] = field(default_factory=Counter)
     latencies: Latencies = field(default_factory=Latencies)
 
@@ -97,6 +83,8 @@ class WatchTally:
     """How often a watch ended and went on where it was."""
     relisted: int = 0
     """How often it could not, and began again from a list (410 Gone)."""
+    longest_down: float = 0.0
+    """Seconds from an end until it went on."""
 
 
 @dataclass(slots=True)
@@ -125,19 +113,26 @@ class Tally:
         self.watch = WatchTally()
         self.writes_acknowledged = 0
         self.failures: list[Failure] = []
+        self.slow: list[Slow] = []
         self.stalls: list[Stall] = []
         self.longest_stall = 0.0
         self._servers: dict[tuple[str, str], Seen] = {}
-        self._succeeded: dict[str, array[float]] = {}
-        self._failed: dict[str, array[float]] = {}
+        self._per_second = PerSecond()
+        self._succeeded: dict[tuple[Stream, str], array[float]] = {}
+        self._failed: dict[tuple[Stream, str], array[float]] = {}
 
     def answered(self, stream: Stream, endpoint: str, began: float, seconds: float) -> None:
         """A request succeeded. `began` is in Unix seconds."""
         found = self.streams[stream]
         found.requests += 1
-        found.latencies.note(seconds)
-        if stream is Stream.NEW:
-            self._succeeded.setdefault(endpoint, array("d")).append(began)
+        self._took(stream, began, seconds)
+        self._per_second.note(began, failed=False)
+        if stream in WITH_OUTAGES:
+            self._succeeded.setdefault((stream, endpoint), array("d")).append(began)
+
+    def shown(self, acknowledged: float, seconds: float) -> None:
+        """A watch's event came so many seconds after the acknowledgement of its write (Unix seconds)."""
+        self._took(Stream.WATCH, acknowledged, seconds)
 
     def failed(self, failure: Failure, endpoint: str = "") -> None:
         """Something failed: a request, or a promise that spans several (see Kind.is_request)."""
@@ -146,8 +141,9 @@ class Tally:
         if failure.kind.is_request:
             found.requests += 1
             found.latencies.note(failure.seconds)
-            if failure.stream is Stream.NEW:
-                self._failed.setdefault(endpoint, array("d")).append(failure.time)
+            self._per_second.note(failure.time, failed=True)
+            if failure.stream in WITH_OUTAGES:
+                self._failed.setdefault((failure.stream, endpoint), array("d")).append(failure.time)
         if len(self.failures) < MAX_FAILURES:
             self.failures.append(failure)
 
@@ -167,10 +163,27 @@ class Tally:
         """In the order in which they were seen first."""
         return sorted(self._servers.values(), key=lambda seen: seen.first)
 
-    def outage(self, end: float) -> Outage | None:
-        """The longest outage of any endpoint until `end` (Unix seconds)."""
+    @property
+    def slow_in_all(self) -> int:
+        return sum(stream.slow for stream in self.streams.values())
+
+    def outage(self, stream: Stream, end: float) -> Outage | None:
+        """The stream's longest outage at any endpoint until `end` (Unix seconds)."""
         found = [
-            longest_outage(endpoint, failed, self._succeeded.get(endpoint, ()), end)
-            for endpoint, failed in self._failed.items()
+            longest_outage(endpoint, failed, self._succeeded.get((stream, endpoint), ()), end)
+            for (of, endpoint), failed in self._failed.items()
+            if of is stream
         ]
         return max((outage for outage in found if outage is not None), key=lambda o: o.seconds, default=None)
+
+    def worst(self) -> Stretch | None:
+        """The seconds with the highest share of failed requests, all streams together."""
+        return self._per_second.worst()
+
+    def _took(self, stream: Stream, began: float, seconds: float) -> None:
+        found = self.streams[stream]
+        found.latencies.note(seconds)
+        if seconds > SLOW:
+            found.slow += 1
+            if len(self.slow) < MAX_SLOW:
+                self.slow.append(Slow(began, stream, seconds))

@@ -41,6 +41,7 @@ class Follower:
         self._continuity = Continuity(position)
         self._connection: Connection | None = None
         self._connected = 0.0
+        self._ended = 0.0
         self._begun = False
         self._problem = "it was not begun yet"
         self.following = asyncio.Event()
@@ -60,7 +61,7 @@ class Follower:
             except Fault as fault:
                 self._problem = str(fault)
             finally:
-                self.following.clear()
+                self._stopped_following()
                 if self._connection is not None:
                     self._connection.close()
             await asyncio.sleep(PAUSE)
@@ -81,6 +82,7 @@ class Follower:
                     await asyncio.sleep(PAUSE / 2)
         self._tell(self._continuity.end())
         if not self.following.is_set():
+            self._note_how_long_it_was_down()
             self._run.broken(Stream.WATCH, Kind.NOT_RESUMED, self._problem, self._endpoint)
 
     def cut_if_dead(self) -> None:
@@ -110,7 +112,18 @@ class Follower:
         self._run.tally.watch.resumed += self._begun
         self._begun = True
         self._connected = self._run.now()
+        self._note_how_long_it_was_down()
         self.following.set()
+
+    def _stopped_following(self) -> None:
+        if self.following.is_set():
+            self._ended = self._run.now()
+            self.following.clear()
+
+    def _note_how_long_it_was_down(self) -> None:
+        if self._ended:
+            down = self._run.now() - self._ended
+            self._run.tally.watch.longest_down = max(self._run.tally.watch.longest_down, down)
 
     async def _turned_down(self, answer: Answer) -> None:
         self._problem = answer.sentence()
@@ -123,7 +136,7 @@ class Follower:
         if kind == "ERROR":
             self._problem = str(obj.get("message"))
             if obj.get("code") == _GONE:
-                self.following.clear()
+                self._stopped_following()
                 await self._relist()
             return False
         version = objects.version_of(obj)
@@ -133,8 +146,9 @@ class Follower:
         self._run.tally.watch.events += 1
         acknowledged, findings = self._continuity.event(kind, obj["metadata"]["name"], version)
         self._tell(findings)
-        waited = self._run.now() - acknowledged if acknowledged is not None else 0.0
-        self._run.tally.streams[Stream.WATCH].latencies.note(waited)
+        now = self._run.now()
+        since = acknowledged if acknowledged is not None else now
+        self._run.tally.shown(self._run.unix(since), now - since)
         return True
 
     async def _relist(self) -> None:

@@ -1,7 +1,11 @@
 """The writes: ConfigMaps are created, patched, read back and deleted, and every acknowledgement is remembered.
 
-A write never goes over a reused connection. What becomes of a write that got no answer cannot be known, so it
-must not meet a race that is the client's own doing: every write has a connection of its own and may not fail.
+What becomes of a write that got no answer cannot be known, so it must not meet a race that is the client's own
+doing: every write has a connection of its own and may not fail. But clients do write over kept connections, so
+there is a second kind of worker, whose patches do and may be sent again as any request of a kept connection
+(kept.py). A patch may be carried out twice: it merges a key and a value of its own, and the second time changes
+nothing. Creations and deletions may not (the second time they are 409 and 404), so they never go over a reused
+connection.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from typing import Protocol
 from autarky.probe import objects
 from autarky.probe.endpoint import Endpoint
 from autarky.probe.http import Answer, Request
+from autarky.probe.kept import Kept
 from autarky.probe.ledger import Ledger
 from autarky.probe.outcome import Kind, Stream
 from autarky.probe.pace import Pace
@@ -38,13 +43,24 @@ class Writer:
     """One worker: object after object, each with one write after the other.
 
     Each step returns whether the object's life goes on. An object that is in doubt is left as it is, and
-    judged at the end by what must be in it.
+    judged at the end by what must be in it. `stream`: Stream.WRITES, or Stream.KEPT_WRITES for a worker that
+    patches and reads over a kept connection; what it does on new ones counts with the writes.
     """
 
-    def __init__(self, run: Run, endpoint: Endpoint, number: int, ledger: Ledger, witnesses: Sequence[Witness]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        endpoint: Endpoint,
+        number: int,
+        ledger: Ledger,
+        witnesses: Sequence[Witness],
+        stream: Stream = Stream.WRITES,
+    ) -> None:
         self._run = run
         self._endpoint = endpoint
-        self._prefix = f"autarky-probe-{run.id}-{number}"
+        self._stream = stream
+        self._kept = Kept(run, endpoint, stream) if stream is Stream.KEPT_WRITES else None
+        self._prefix = f"autarky-probe-{run.id}-{'kept-' if self._kept else ''}{number}"
         self._ledger = ledger
         self._witnesses = witnesses
         self._numbers = itertools.count(1)
@@ -60,11 +76,13 @@ class Writer:
                     if not await step(f"{self._prefix}-{count}"):
                         break
         finally:
-            self._run.tally.streams[Stream.WRITES].left_out += pace.left_out
+            if self._kept is not None:
+                self._kept.close()
+            self._run.tally.streams[self._stream].left_out += pace.left_out
 
     async def _create(self, name: str) -> bool:
         data = self._data()
-        answer = await self._send(objects.create(self._run, name, data))
+        answer = await self._send_once(objects.create(self._run, name, data))
         if answer is None:
             self._ledger.unsure(name)
             return False
@@ -85,13 +103,13 @@ class Writer:
             return True
         lost = self._ledger.missing(name, answer.object().get("data") if answer.ok else None)
         for sentence in lost:
-            self._run.broken(Stream.WRITES, Kind.LOST, sentence, self._endpoint)
+            self._run.broken(self._stream, Kind.LOST, sentence, self._endpoint)
         if lost:
             self._ledger.settled(name)
         return not lost
 
     async def _delete(self, name: str) -> bool:
-        answer = await self._send(objects.delete(self._run, name))
+        answer = await self._send_once(objects.delete(self._run, name))
         if answer is None:
             self._ledger.unsure(name)
             return False
@@ -101,7 +119,13 @@ class Writer:
             witness.removed(name)
         return True
 
-    async def _send(self, request: Request, *, expected: tuple[int, ...] = (200, 201)) -> Answer | None:
+    async def _send(self, request: Request, *, expected: tuple[int, ...] = (200,)) -> Answer | None:
+        """What may be carried out twice."""
+        if self._kept is not None:
+            return await self._kept.send(request, expected=expected)
+        return await self._send_once(request, expected=expected)
+
+    async def _send_once(self, request: Request, *, expected: tuple[int, ...] = (200, 201)) -> Answer | None:
         return await self._run.fresh(Stream.WRITES, self._endpoint, request, expected=expected)
 
     def _acknowledged(self, answer: Answer, name: str, data: dict[str, str]) -> None:

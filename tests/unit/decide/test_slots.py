@@ -5,13 +5,15 @@ Every rule below is named after the safety rule (docs, «Safety rules») that it
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import product
+from typing import ClassVar
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from autarky.decide.slots import SETTLE_SECONDS, Action, Decision, Health, Memory, Seen, Slot, decide
 
@@ -20,6 +22,8 @@ LONG_AGO = Memory(answering_since=0.0)
 NOW = 1000.0
 LOOKS = st.sampled_from([0.2, 0.4, 0.6, 1.0])
 """Seconds between two looks."""
+TAKES_OVER, LEFT_TO_ANOTHER = "the standby takes over", "another node serves, so no standby comes"
+GOES, FOR_GOOD = "the standby goes", "the standby comes for good"
 
 
 class Node(RuleBasedStateMachine):
@@ -28,9 +32,14 @@ class Node(RuleBasedStateMachine):
     unbroken_since: since when every look has found the hosted slot serving, by the test's own book-keeping.
     """
 
+    ways: ClassVar[Counter[str]] = Counter()
+    """How often the machine came to what it is there to show."""
+
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
+        self.wanted = Slot.HOSTED
+        self.covered = False
         self.hosted = Health.ABSENT
         self.balanced = False
         self.standby = True
@@ -38,9 +47,9 @@ class Node(RuleBasedStateMachine):
         self.memory = Memory()
         self.unbroken_since: float | None = None
 
-    @initialize(balancer_applies=st.booleans())
-    def starts(self, balancer_applies: bool) -> None:
-        self.balancer_applies = balancer_applies
+    @initialize(balancer_applies=st.booleans(), standby=st.booleans(), covered=st.booleans())
+    def starts(self, balancer_applies: bool, standby: bool, covered: bool) -> None:
+        self.balancer_applies, self.standby, self.covered = balancer_applies, standby, covered
 
     # --- what happens to it ---
 
@@ -52,6 +61,14 @@ class Node(RuleBasedStateMachine):
     @rule(balanced=st.booleans())
     def the_balancer_checks(self, balanced: bool) -> None:
         self.balanced = balanced and self.hosted is Health.READY
+
+    @rule(wanted=st.sampled_from([Slot.HOSTED, Slot.HOSTED, Slot.STANDBY]))
+    def the_level_changes(self, wanted: Slot) -> None:
+        self.wanted = wanted
+
+    @rule(covered=st.booleans())
+    def another_node_serves_or_not(self, covered: bool) -> None:
+        self.covered = covered
 
     @rule(up=st.sampled_from([True, True, False]))
     def etcd_comes_or_goes(self, up: bool) -> None:
@@ -70,6 +87,13 @@ class Node(RuleBasedStateMachine):
     @rule(seconds=LOOKS)
     def the_agent_looks_and_acts(self, seconds: float) -> None:
         self.carry_out(self.observe(self.view(), seconds))
+
+    @rule(seconds=LOOKS)
+    def all_goes_well_for_a_while(self, seconds: float) -> None:
+        """What single steps hardly ever come to: the hosted slot answers for as long as its standby waits for."""
+        self.etcd_up, self.hosted, self.balanced = True, Health.READY, True
+        for _ in range(1 + round(SETTLE_SECONDS / seconds + 0.5)):
+            self.the_agent_looks_and_acts(seconds)
 
     @rule(seconds=LOOKS)
     def the_agent_is_killed_between_the_decision_and_the_act(self, seconds: float) -> None:
@@ -92,12 +116,12 @@ class Node(RuleBasedStateMachine):
         self.carry_out(decision)
 
     def view(self) -> Seen:
-        return Seen(self.hosted, self.standby, self.balanced, self.balancer_applies, self.etcd_up)
+        return Seen(self.hosted, self.standby, self.balanced, self.balancer_applies, self.etcd_up, self.covered)
 
     def observe(self, seen: Seen, seconds: float) -> Decision:
         """Look `seconds` after the last time, decide, and keep the test's own books."""
         self.now += seconds
-        decision = decide(Slot.HOSTED, seen, self.memory, self.now)
+        decision = decide(self.wanted, seen, self.memory, self.now)
         self.memory = decision.memory
         answers = seen.hosted is Health.READY and (seen.balanced is True or not seen.balancer_applies)
         unknown = seen.hosted is Health.UNKNOWN or seen.standby_active is None
@@ -108,6 +132,11 @@ class Node(RuleBasedStateMachine):
         if Action.WITHDRAW_STANDBY in decision.actions:
             self.rule_1_nothing_is_torn_down_before_its_replacement_answered(seen)
         assert seen.etcd_up or not decision.actions, "rule 9: etcd is down"
+        if self.wanted is Slot.STANDBY:
+            self.a_standby_that_is_wanted_for_good_never_goes(decision)
+        elif seen.covered and seen.standby_active is False and seen.hosted is not Health.READY:
+            self.what_another_node_serves_gets_no_standby(decision)
+        self.ways[TAKES_OVER] += self.wanted is Slot.HOSTED and Action.ACTIVATE_STANDBY in decision.actions
         return decision
 
     def rule_1_nothing_is_torn_down_before_its_replacement_answered(self, seen: Seen) -> None:
@@ -115,6 +144,15 @@ class Node(RuleBasedStateMachine):
         assert seen.balanced is True or not seen.balancer_applies
         assert self.unbroken_since is not None
         assert self.now - self.unbroken_since >= SETTLE_SECONDS
+        self.ways[GOES] += 1
+
+    def a_standby_that_is_wanted_for_good_never_goes(self, decision: Decision) -> None:
+        assert Action.WITHDRAW_STANDBY not in decision.actions
+        self.ways[FOR_GOOD] += Action.ACTIVATE_STANDBY in decision.actions
+
+    def what_another_node_serves_gets_no_standby(self, decision: Decision) -> None:
+        assert decision.actions == ()
+        self.ways[LEFT_TO_ANOTHER] += "another node serves" in decision.sentence
 
     def carry_out(self, decision: Decision) -> None:
         for action in decision.actions:
@@ -125,26 +163,42 @@ class Node(RuleBasedStateMachine):
     @invariant()
     def rule_5_it_converges_as_soon_as_the_hosted_slot_stays_ready(self) -> None:
         """From wherever it is, with nothing more going wrong, within SETTLE_SECONDS and a few looks."""
-        memory, standby, now, settled = self.memory, self.standby, self.now, False
+        seen = Seen(Health.READY, self.standby, True, getattr(self, "balancer_applies", True), covered=self.covered)
+        assert self.comes_to_rest(Slot.HOSTED, seen) is False
+
+    @invariant()
+    def rule_5_it_converges_to_a_standby_that_is_wanted_for_good(self) -> None:
+        """Whatever becomes of the hosted slot."""
+        seen = Seen(self.hosted, self.standby, False, getattr(self, "balancer_applies", True), covered=self.covered)
+        assert self.comes_to_rest(Slot.STANDBY, seen) is True
+
+    def comes_to_rest(self, wanted: Slot, seen: Seen) -> bool | None:
+        """Whether the standby is in place when nothing is left to do; the machine itself stays where it is."""
+        memory, now, settled = self.memory, self.now, False
         for _ in range(8):
-            seen = Seen(Health.READY, standby, True, getattr(self, "balancer_applies", True))
-            decision = decide(Slot.HOSTED, seen, memory, now)
+            decision = decide(wanted, seen, memory, now)
             memory, settled = decision.memory, decision.settled
             for action in decision.actions:
-                standby = action is Action.ACTIVATE_STANDBY
+                seen = replace(seen, standby_active=action is Action.ACTIVATE_STANDBY)
             now += SETTLE_SECONDS / 4
         assert settled
-        assert not standby
+        return seen.standby_active
 
     @invariant()
     def rule_1_a_hosted_slot_that_does_not_serve_gets_its_standby_at_the_next_look(self) -> None:
+        """Unless another node serves: then the next look is not at a node without servers."""
         if self.hosted is not Health.READY and self.etcd_up:
-            decision = decide(Slot.HOSTED, Seen(self.hosted, self.standby, None, True), self.memory, self.now)
-            assert self.standby or decision.actions == (Action.ACTIVATE_STANDBY,)
+            seen = Seen(self.hosted, self.standby, None, balancer_applies=True, covered=self.covered)
+            decision = decide(self.wanted, seen, self.memory, self.now)
+            left_to_another = self.covered and self.wanted is Slot.HOSTED
+            assert self.standby or left_to_another or decision.actions == (Action.ACTIVATE_STANDBY,)
 
 
-Node.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None, derandomize=True)
-test_the_rules_hold_whatever_order_failures_and_crashes_come_in = Node.TestCase
+def test_the_rules_hold_whatever_order_failures_and_crashes_come_in() -> None:
+    Node.ways.clear()
+    run_state_machine_as_test(Node, settings=settings(max_examples=200, stateful_step_count=40, deadline=None))
+    for way in (TAKES_OVER, LEFT_TO_ANOTHER, GOES, FOR_GOOD):
+        assert Node.ways[way] > 10, f"{way}: {Node.ways[way]} times"
 
 
 def all_views() -> list[Seen]:
@@ -214,6 +268,12 @@ def test_the_standby_takes_over_as_soon_as_the_hosted_slot_fails(health):
     decision = decide(Slot.HOSTED, Seen(health, standby_active=False), LONG_AGO, NOW)
     assert decision.actions == (Action.ACTIVATE_STANDBY,)
     assert decision.sentence == f"the hosted slot is {health.value}, so the standby takes over"
+
+
+def test_what_a_hosted_slot_proved_before_it_was_not_wanted_counts_for_nothing_afterwards():
+    seen = Seen(Health.READY, standby_active=True, balanced=True, balancer_applies=True)
+    meanwhile = decide(Slot.STANDBY, replace(seen, hosted=Health.ABSENT), LONG_AGO, NOW)
+    assert decide(Slot.HOSTED, seen, meanwhile.memory, NOW + 1).actions == ()
 
 
 def test_a_settled_node_is_left_alone():

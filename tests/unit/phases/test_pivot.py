@@ -66,8 +66,8 @@ def kube() -> Led:
 def context(make_context, kube):
     """All standbys are active, all hosted pods ready: the moment before the pivot."""
     made = make_context(kube=kube)
+    host(made).put_standbys()
     for component in standby.COMPONENTS:
-        host(made).links[f"/var/lib/autarky/standby/{component}/current"] = "0123456789"
         host(made).activations[component] = ["aaaaaaaa"]
     return made
 

@@ -69,6 +69,7 @@ async def test_of_a_cluster_that_is_down_the_standbys_of_all_nodes_are_activated
         said = {"cluster": "demo", "node": name, "founders": ["n1", "n2", "n3"]}
         context.machines.hosts[name].files[NODE_MARKER] = (json.dumps(said).encode(), 0o644)
         context.machines.hosts[name].files[FOUNDED] = (b"", 0o644)
+        context.machines.hosts[name].put_standbys()
     await observe(context)
     await started(context, kube, notes)
     assert all(acts(context, name, "activate") == ACTIVATIONS for name in ("n1", "n2", "n3"))

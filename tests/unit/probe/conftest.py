@@ -11,7 +11,7 @@ import pytest
 from misbehaving import ApiServer
 
 from autarky.net.tls import client_context
-from autarky.probe import Probe, Rates
+from autarky.probe import Probe, Rates, kept
 from autarky.probe.http import Client
 from fakes.web import certificates
 
@@ -49,11 +49,17 @@ def make_probe() -> Callable[..., Probe]:
     def make(*servers: ApiServer | str, **options: Any) -> Probe:
         found = certificates()
         identity = {"client_cert_pem": found.client.certificate, "client_key_pem": found.client.key}
-        defaults = {"ca_pem": found.ca, "rates": Rates(100, 100, 100), **identity}
+        defaults = {"ca_pem": found.ca, "rates": Rates(100, 100, 100, 100), **identity}
         urls = [server.url if isinstance(server, ApiServer) else server for server in servers]
         return Probe(urls, **{**defaults, **options})
 
     return make
+
+
+@pytest.fixture
+def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a round trip takes here, while other tests run: what ends a connection at once is not late."""
+    monkeypatch.setattr(kept, "SHORTEST_ROUND_TRIP", 10.0)
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 ALWAYS = 10**9
+LATE = 0.5
+"""Seconds: no round trip on loopback."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,10 @@ def kept_reads(incoming: Incoming) -> bool:
 
 def patches(incoming: Incoming) -> bool:
     return incoming.method == "PATCH"
+
+
+def kept_patches(incoming: Incoming) -> bool:
+    return patches(incoming) and incoming.number > 1
 
 
 def deletions(incoming: Incoming) -> bool:
@@ -237,11 +243,13 @@ class ApiServer:
         if order == "cut and reset":
             peer.transport.write(b"HTTP/1.1 200 OK\r\nContent-Le")
             await asyncio.sleep(0.02)  # so that it is read before the reset is
-        if order in ("reset", "cut and reset"):
+        if order in ("close late", "reset late"):
+            await asyncio.sleep(LATE)
+        if order in ("reset", "reset late", "cut and reset"):
             raw = peer.transport.get_extra_info("socket")
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             raise Hangup
-        if order == "close":
+        if order in ("close", "close late"):
             raise Hangup
         if order == "stall":
             await peer.gone()
@@ -302,13 +310,19 @@ class ApiServer:
             _send(peer, 404, _status(404))
         elif incoming.method == "PATCH":
             data = {**obj["data"], **json.loads(incoming.body)["data"]}
+            if data == obj["data"]:  # nothing changes, and so nothing has a new version
+                _send(peer, 200, obj)
+                return
             if order == "forget":  # acknowledged, not stored; the watch shows it
                 forgotten = {**obj, "data": data}
                 kept = dict(self.objects)
                 _send(peer, 200, self._store("MODIFIED", forgotten))
                 self.objects = kept
                 return
-            _send(peer, 200, self._store("MODIFIED", {**obj, "data": data}))
+            stored = self._store("MODIFIED", {**obj, "data": data})
+            if order == "do and close":
+                raise Hangup
+            _send(peer, 200, stored)
         elif incoming.method == "DELETE":
             if order != "forget":
                 self._delete(obj)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 import socket
 import ssl
 import threading
@@ -75,6 +76,30 @@ async def test_a_connection_carries_one_request_after_the_other(client):
         connection.close()
     assert bodies == [b"1", b"2"]
     assert (connection.answers, web.connections) == (2, 1)
+
+
+async def test_the_round_trip_of_a_connection_is_its_shortest_exchange(client):
+    async with Web([answer(200)] * 20) as web:
+        connection = await connect(await resolve(web.url), client, until=soon())
+        seen = [connection.round_trip]
+        for _ in range(20):
+            began = asyncio.get_running_loop().time()
+            await connection.exchange(READ, until=soon())
+            took = asyncio.get_running_loop().time() - began
+            seen.append(connection.round_trip)
+            assert connection.round_trip <= min(took, seen[-2])
+        connection.close()
+    assert 0 < seen[-1] < seen[0] == math.inf
+
+
+async def test_a_close_tells_how_long_after_the_request_it_came(client):
+    async with Web([answer(200), CUT]) as web:
+        connection = await connect(await resolve(web.url), client, until=soon())
+        await connection.exchange(READ, until=soon())
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(Fault) as raised:
+            await connection.exchange(READ, until=soon())
+    assert 0 < raised.value.after <= asyncio.get_running_loop().time() - began
 
 
 async def test_a_server_that_says_close_is_not_asked_again(client):

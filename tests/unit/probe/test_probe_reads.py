@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 
 import pytest
-from misbehaving import ApiServer, kept_reads, new_reads
+from misbehaving import LATE, ApiServer, kept_reads, new_reads
 from probing import KEPT_ONLY, LATER, NEW_ONLY, done, happened, time_for
 
 from autarky.probe import Kind, Rates, Stream
+from autarky.probe.kept import APART, Farewells, is_race
+from autarky.probe.outcome import Fault
 
 # --- new connections -------------------------------------------------------------------------------------
 
@@ -134,6 +137,7 @@ async def test_a_hand_over_shows_both_servers_and_when(server, make_probe, until
 # --- kept-alive connections ------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("slow_machine")
 @pytest.mark.parametrize("what", ["close", "reset"])
 async def test_the_idle_close_race_is_no_failure(server, make_probe, until, what):
     probe = make_probe(server, rates=KEPT_ONLY)
@@ -146,6 +150,7 @@ async def test_the_idle_close_race_is_no_failure(server, make_probe, until, what
     assert "1 idle-close race," in report.verdict
 
 
+@pytest.mark.usefixtures("slow_machine")
 async def test_a_race_whose_retry_fails_is_one_failure_and_no_race(server, make_probe, until):
     probe = make_probe(server, rates=KEPT_ONLY)
     async with probe:
@@ -160,6 +165,47 @@ async def test_a_race_whose_retry_fails_is_one_failure_and_no_race(server, make_
     assert (report.failed, report.streams[Stream.KEPT].races) == (1, 0)
 
 
+@pytest.mark.usefixtures("slow_machine")
+async def test_a_race_whose_retry_is_refused_is_one_failure_and_no_race(server, make_probe, until):
+    probe = make_probe(server, rates=KEPT_ONLY)
+    async with probe:
+        await until(done(probe, Stream.KEPT))
+        server.misbehave("close", when=kept_reads)
+        await until(happened(server.misbehave("status 500", when=new_reads)))
+        await until(done(probe, Stream.KEPT))
+    report = probe.report()
+    assert [failure.kind for failure in report.failures] == [Kind.STATUS]
+    assert report.streams[Stream.KEPT].races == 0
+
+
+@pytest.mark.parametrize(("what", "kind"), [("close late", Kind.CLOSED), ("reset late", Kind.RESET)])
+async def test_a_close_later_than_a_round_trip_is_a_failure(server, make_probe, until, what, kind):
+    """The server had the request, and nobody knows what became of it."""
+    probe = make_probe(server, rates=KEPT_ONLY)
+    async with probe:
+        await until(done(probe, Stream.KEPT, 10))
+        await until(happened(server.misbehave(what, when=kept_reads)))
+        await until(lambda: probe.report().failed)
+        await until(done(probe, Stream.KEPT))
+    report = probe.report()
+    (failure,) = report.failures
+    assert (failure.kind, report.streams[Stream.KEPT].races) == (kind, 0)
+    assert re.fullmatch(r"(closed|reset) before any answer, \d+\.\d\d s after the request", failure.detail)
+    assert failure.seconds >= LATE
+
+
+@pytest.mark.parametrize(
+    ("after", "round_trip", "race"),
+    [(0.0, 0.002, True), (0.1, 0.002, True), (0.11, 0.002, False), (0.11, 0.3, True), (0.31, 0.3, False)],
+)
+def test_a_round_trip_is_the_shortest_exchange_but_never_less_than_a_tenth_of_a_second(after, round_trip, race):
+    for kind in (Kind.CLOSED, Kind.RESET):
+        fault = Fault(kind, "127.0.0.1:6443", "closed before any answer")
+        fault.after = after
+        assert is_race(fault, round_trip) is race
+
+
+@pytest.mark.usefixtures("slow_machine")
 @pytest.mark.parametrize(
     ("what", "kind"),
     [("cut", Kind.CLOSED), ("cut and reset", Kind.RESET), ("stall", Kind.TIMEOUT), ("status 503", Kind.STATUS)],
@@ -176,7 +222,7 @@ async def test_only_a_close_before_any_answer_is_the_race(server, make_probe, un
 
 
 async def test_a_connection_closed_while_nothing_is_under_way_is_replaced_in_silence(server, make_probe, until):
-    probe = make_probe(server, rates=Rates(0, 20, 0))
+    probe = make_probe(server, rates=Rates(0, 20, 0, 0))
     async with probe:
         await until(happened(server.misbehave("close after", when=kept_reads)))
         await until(done(probe, Stream.KEPT))
@@ -185,33 +231,62 @@ async def test_a_connection_closed_while_nothing_is_under_way_is_replaced_in_sil
     assert kept.reconnects == 1
 
 
-@pytest.mark.parametrize("what", ["turn away", "shut down"])
-async def test_a_stopping_server_may_turn_away_a_kept_connection(server, make_probe, until, what):
+async def test_a_stopping_server_may_turn_away_a_kept_connection(server, make_probe, until):
     probe = make_probe(server, rates=KEPT_ONLY)
     async with probe:
-        await until(happened(server.misbehave(what, when=kept_reads)))
+        await until(happened(server.misbehave("shut down", when=kept_reads)))
         await until(done(probe, Stream.KEPT))
     report = probe.report()
     assert (report.failed, report.streams[Stream.KEPT].turned_away) == (0, 1)
     assert "1 turned away by a stopping server" in report.verdict
 
 
-@pytest.mark.parametrize("status", [429, 503])
-async def test_a_server_with_too_much_to_do_or_no_storage_has_failed_a_kept_request(server, make_probe, until, status):
+@pytest.mark.parametrize("what", ["status 429", "status 503", "turn away"])
+async def test_a_server_with_too_much_to_do_or_no_storage_has_failed_a_kept_request(server, make_probe, until, what):
     probe = make_probe(server, rates=KEPT_ONLY)
     async with probe:
-        await until(happened(server.misbehave(f"status {status}", when=kept_reads)))
+        await until(happened(server.misbehave(what, when=kept_reads)))
         await until(lambda: probe.report().failed)
     assert probe.report().streams[Stream.KEPT].turned_away == 0
 
 
-async def test_to_be_turned_away_twice_is_a_failure(server, make_probe, until):
+async def test_a_retry_that_is_turned_away_as_well_is_a_failure(server, make_probe, until):
     probe = make_probe(server, rates=KEPT_ONLY)
     async with probe:
         await until(done(probe, Stream.KEPT))
-        server.misbehave("turn away", when=kept_reads)
-        await until(happened(server.misbehave("turn away", when=new_reads)))
+        server.misbehave("shut down", when=kept_reads)
+        await until(happened(server.misbehave("shut down", when=new_reads)))
         await until(done(probe, Stream.KEPT))
     report = probe.report()
     assert [failure.kind for failure in report.failures] == [Kind.STATUS]
     assert report.streams[Stream.KEPT].turned_away == 0
+
+
+async def test_a_server_that_turns_a_client_away_again_and_again_has_failed(server, make_probe, until):
+    """A server that stops closes each connection once; this one goes on, and so may not go on turning away."""
+    probe = make_probe(server, rates=Rates(0, 50, 0, 0))  # one worker
+    async with probe:
+        for _ in range(3):
+            await until(happened(server.misbehave("shut down", when=kept_reads)))
+            await until(done(probe, Stream.KEPT))
+    kept = probe.report().streams[Stream.KEPT]
+    assert (kept.workers, kept.turned_away, kept.failures) == (1, 1, {Kind.STATUS: 2})
+
+
+async def test_each_server_may_turn_a_client_away_once(server, make_probe, until):
+    probe = make_probe(server, rates=Rates(0, 50, 0, 0))
+    async with probe:
+        for number in (1, 2):
+            await until(done(probe, Stream.KEPT))  # the kept connection knows who is at its other end
+            server.started = f"2026-11-21T09:00:0{number}Z"
+            await until(happened(server.misbehave("shut down", when=kept_reads)))
+        await until(done(probe, Stream.KEPT))
+    kept = probe.report().streams[Stream.KEPT]
+    assert (kept.turned_away, kept.failed) == (2, 0)
+
+
+def test_servers_that_cannot_be_told_apart_may_turn_a_client_away_in_turn():
+    farewells = Farewells()
+    assert [farewells.is_first("v1.35.4", at) for at in (0.0, APART - 1, 2 * APART)] == [True, False, True]
+    told_apart = "v1.36.4 since 2026-11-21T00:00:00Z"
+    assert [farewells.is_first(told_apart, at) for at in (0.0, 100 * APART)] == [True, False]

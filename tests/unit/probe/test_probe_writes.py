@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from misbehaving import ALWAYS, deletions, patch_events, patches, watches
-from probing import SOON, WRITES_ONLY, done, happened, time_for
+from misbehaving import ALWAYS, deletions, kept_patches, patch_events, patches, watches
+from probing import KEPT_WRITES_ONLY, SOON, WRITES_ONLY, done, happened, time_for
 
 from autarky.probe import Kind, Rates, Stream
 from autarky.probe.objects import LABEL
+from autarky.probe.watch import PAUSE
 
 # --- writes ----------------------------------------------------------------------------------------------
 
@@ -76,6 +77,70 @@ async def test_objects_of_a_probe_killed_over_an_hour_ago_are_deleted(server, ma
     assert probe.report().ok
 
 
+# --- writes on kept connections --------------------------------------------------------------------------
+
+
+async def test_patches_go_over_a_kept_connection_and_what_may_not_be_done_twice_does_not(server, make_probe, until):
+    probe = make_probe(server, rates=KEPT_WRITES_ONLY)
+    async with probe:
+        await until(done(probe, Stream.KEPT_WRITES, 25))
+    report = probe.report()
+    assert report.ok
+    created = [i.number for i in server.requests if i.method == "POST" and i.path.endswith("/configmaps")]
+    deleted = [i.number for i in server.requests if deletions(i)]
+    patched = [i.number for i in server.requests if patches(i)]
+    assert len(created + deleted) == report.streams[Stream.WRITES].requests >= 3
+    assert set(created + deleted) == {1}
+    assert patched.count(1) == 1  # the one for which the connection was opened
+    assert len(patched) > 20
+
+
+@pytest.mark.usefixtures("slow_machine")
+@pytest.mark.parametrize("what", ["close", "reset", "do and close"])
+async def test_a_kept_write_may_meet_the_idle_close_race_and_be_sent_again(server, make_probe, until, what):
+    """Also one that was carried out: the second time it changes nothing."""
+    probe = make_probe(server, rates=KEPT_WRITES_ONLY)
+    async with probe:
+        await until(happened(server.misbehave(what, when=kept_patches)))
+        await until(done(probe, Stream.KEPT_WRITES, 25))
+    report = probe.report()
+    assert (report.ok, report.streams[Stream.KEPT_WRITES].races) == (True, 1)
+    assert report.watch_events == report.writes_acknowledged
+
+
+async def test_a_kept_write_may_be_turned_away_by_a_stopping_server(server, make_probe, until):
+    probe = make_probe(server, rates=KEPT_WRITES_ONLY)
+    async with probe:
+        await until(happened(server.misbehave("shut down", when=kept_patches)))
+        await until(done(probe, Stream.KEPT_WRITES))
+    report = probe.report()
+    assert (report.ok, report.streams[Stream.KEPT_WRITES].turned_away) == (True, 1)
+
+
+@pytest.mark.parametrize("what", ["close late", "reset late", "stall", "status 503"])
+async def test_a_kept_write_of_which_nothing_is_known_has_failed(server, make_probe, until, what):
+    probe = make_probe(server, rates=KEPT_WRITES_ONLY, timeout=time_for(what))
+    async with probe:
+        await until(done(probe, Stream.KEPT_WRITES, 10))
+        await until(happened(server.misbehave(what, when=kept_patches)))
+        await until(lambda: probe.report().failed)
+        await until(done(probe, Stream.KEPT_WRITES))
+    report = probe.report()
+    assert {failure.stream for failure in report.failures} == {Stream.KEPT_WRITES}
+    assert report.failed == report.failed_requests  # nothing is lost, nothing missed
+    assert report.streams[Stream.KEPT_WRITES].races == 0
+
+
+async def test_a_lost_kept_write_is_found(server, make_probe, until):
+    probe = make_probe(server, rates=KEPT_WRITES_ONLY)
+    async with probe:
+        await until(happened(server.misbehave("forget", when=kept_patches)))
+        await until(done(probe, Stream.KEPT_WRITES, 25))
+    report = probe.report()
+    assert [(failure.stream, failure.kind) for failure in report.failures] == [(Stream.KEPT_WRITES, Kind.LOST)]
+    assert report.writes_lost == 1
+
+
 # --- the watch -------------------------------------------------------------------------------------------
 
 
@@ -89,6 +154,7 @@ async def test_a_watch_may_end_if_it_resumes_without_a_missed_event(server, make
     report = probe.report()
     assert report.ok
     assert "watch resumed 2×" in report.verdict
+    assert report.watch_down >= PAUSE
     assert report.watch_events == report.writes_acknowledged
 
 
@@ -132,7 +198,7 @@ async def test_a_watch_that_falls_silent_is_resumed_on_a_new_connection(server, 
 
 
 async def test_a_watch_that_is_gone_begins_again_from_a_list(server, make_probe, until):
-    probe = make_probe(server, rates=Rates(0, 0, 20))
+    probe = make_probe(server, rates=Rates(0, 0, 20, 0))
     async with probe:
         await until(done(probe, Stream.WRITES))
         server.bookmark()

@@ -1,0 +1,108 @@
+"""What a probe's report must say, of an operation that nobody may notice and of one that hurts. Pure: no cluster.
+
+A report is the JSON of `autarky bench probe`, and `announced`: the spans of time in which the test itself cut power or
+the like (harness.py). What was slow outside of them is logged, and fails nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+LONGEST_OUTAGE = 3.0
+"""Seconds for which new connections may fail after a power cut."""
+LONGEST_OUTAGE_OF_WRITES = 12.0
+"""The same for writes. They go one after the other and have 5 s each: two in a row may hang, with a server whose power
+is gone and with an etcd that elects its leader, and the third one succeeds."""
+WORST_SHARE = 0.25
+"""Of the requests of any ten seconds. No new connection for LONGEST_OUTAGE and nothing else going well meanwhile is
+about that: those on kept connections hang, and so are few."""
+FAILED_SHARE = 0.02
+"""Of all requests; seen were up to 1.1 % (docs/high-availability.md)."""
+FAILED_AT_MOST_ANYWAY = 120
+"""As many as there are new connections in LONGEST_OUTAGE: of a short probe they are more than that share."""
+PROMISES = (
+    "acknowledged-write-lost",
+    "writes-not-verified",
+    "watch-event-missed",
+    "watch-event-out-of-order",
+    "watch-not-resumed",
+)
+"""What a client may rely on whatever fails: the kinds of failure that are no request's."""
+NEW, WRITES, KEPT_WRITES = "new-connections", "writes", "kept-writes"
+Report = Mapping[str, Any]
+
+_log = logging.getLogger(__name__)
+
+
+def nothing_failed(report: Report, *, writes: int = 20) -> None:
+    """And something was tried: more than so many writes were acknowledged."""
+    kinds = Counter((failure["stream"], failure["kind"]) for failure in report["failures"])
+    assert report["failed"] == 0, f"{report['verdict']}: {dict(kinds)}; at first {report['failures'][:3]}"
+    assert report["writes_acknowledged"] > writes, report
+    _few_are_turned_away(report)
+    _tell_what_was_slow(report)
+
+
+def nothing_lost(report: Report) -> None:
+    """Whatever failed meanwhile: what was acknowledged is there and was seen to be, the watch has shown all of it,
+    and in the end the API served again. Something was tried: writes were acknowledged."""
+    kinds = Counter[str]()
+    for stream in report["streams"].values():
+        kinds.update(stream["failures"])
+    broken = {kind: kinds[kind] for kind in PROMISES if kinds[kind]}
+    assert not broken, f"{report['verdict']}: {broken}; at first {report['failures'][:3]}"
+    assert report["writes_lost"] == 0, report
+    assert report["writes_acknowledged"] > 20, report
+    going_on = [name for name in (NEW, WRITES, KEPT_WRITES) if not _is_over(report, name)]
+    assert not going_on, f"{report['verdict']}: in the end they still failed: {going_on}"
+
+
+def survived(report: Report) -> None:
+    """Requests failed for a moment at most, never many, and nothing was lost."""
+    nothing_lost(report)
+    outages = {name: longest_outage(report, name) for name in (NEW, WRITES, KEPT_WRITES)}
+    assert outages[NEW] <= LONGEST_OUTAGE, f"{report['verdict']}: {outages}"
+    assert max(outages.values()) <= LONGEST_OUTAGE_OF_WRITES, f"{report['verdict']}: {outages}"
+    worst = report["worst"]
+    assert worst is None or worst["failed"] <= WORST_SHARE * worst["requests"], f"{report['verdict']}: {worst}"
+    most = max(FAILED_AT_MOST_ANYWAY, FAILED_SHARE * report["requests"])
+    assert report["failed_requests"] <= most, f"{report['verdict']}: more than {most:.0f}"
+    _few_are_turned_away(report)
+    _tell_what_was_slow(report)
+
+
+def longest_outage(report: Report, stream: str = NEW) -> float:
+    """Seconds from a request that failed to the next that did not, by when they began."""
+    outage = report["streams"][stream]["outage"]
+    return 0.0 if outage is None else float(outage["seconds"])
+
+
+def _is_over(report: Report, stream: str) -> bool:
+    outage = report["streams"][stream]["outage"]
+    return outage is None or bool(outage["over"])
+
+
+def _few_are_turned_away(report: Report) -> None:
+    """By each server each worker once at most."""
+    for name, stream in report["streams"].items():
+        most = stream["workers"] * len(report["servers"])
+        assert stream["turned_away"] <= most, f"{report['verdict']}: of {name} {stream['turned_away']}, not {most}"
+
+
+def _tell_what_was_slow(report: Report) -> None:
+    said = "slow, with no cut announced: %s, %.1f s, at %.1f"
+    for slow in unannounced(report):
+        _log.warning(said, slow["stream"], slow["seconds"], slow["time"])
+    if report["slow_left_out"]:
+        _log.warning("and %d more were slow", report["slow_left_out"])
+
+
+def unannounced(report: Report) -> Iterator[Mapping[str, Any]]:
+    """What was slow at a time for which the test had announced nothing."""
+    for slow in report["slow"]:
+        begin, end = slow["time"], slow["time"] + slow["seconds"]
+        if not any(begin <= until and since <= end for since, until in report["announced"]):
+            yield slow

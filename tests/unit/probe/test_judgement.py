@@ -1,0 +1,154 @@
+"""What the scenarios' judgement of a report lets pass, on reports as the probe makes them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import asdict
+
+import pytest
+
+from autarky.probe.outcome import Failure, Kind, Stream
+from autarky.probe.report import report
+from autarky.probe.tally import Tally
+from e2e.judgement import (
+    FAILED_AT_MOST_ANYWAY,
+    LONGEST_OUTAGE,
+    LONGEST_OUTAGE_OF_WRITES,
+    PROMISES,
+    longest_outage,
+    nothing_failed,
+    nothing_lost,
+    survived,
+    unannounced,
+)
+
+SECONDS = 60
+A_SECOND = {Stream.NEW: 40, Stream.KEPT: 130, Stream.WRITES: 20, Stream.KEPT_WRITES: 10}
+JUDGES = [nothing_failed, nothing_lost, survived]
+
+
+def probed(*bad, written=1000, fails=lambda _stream, _began: False, **counts):
+    """The report of a minute at the default rates, as a scenario gets it."""
+    tally = Tally()
+    tally.writes_acknowledged = written
+    tally.saw("v1.36.4 since 2026-11-21T00:00:00Z", "https://a", 0.0)
+    for stream, rate in A_SECOND.items():
+        for number in range(rate * SECONDS):
+            began = number / rate
+            if fails(stream, began):
+                tally.failed(Failure(began, stream, Kind.REFUSED, "?"), "https://a")
+            else:
+                tally.answered(stream, "https://a", began, 0.01)
+    for failure in bad:
+        tally.failed(failure, "https://a")
+    for name, number in counts.items():
+        setattr(tally.streams[Stream.KEPT], name, number)
+    found = report(tally, started=0.0, ended=SECONDS, endpoints=["https://a"], writes_wanted=True)
+    return {**json.loads(json.dumps(found.as_dict())), "announced": [(20.0, 25.0)]}
+
+
+def all_of(stream, seconds, begin=20.0):
+    return lambda of, began: of is stream and begin <= began < begin + seconds
+
+
+def one_in(number, stream, begin=20.0, end=40.0):
+    return lambda of, began: of is stream and begin <= began < end and round(began * A_SECOND[of]) % number == 0
+
+
+@pytest.mark.parametrize("judge", JUDGES)
+def test_a_probe_that_met_nothing_passes(judge):
+    judge(probed())
+
+
+@pytest.mark.parametrize("judge", JUDGES)
+def test_a_probe_whose_writes_were_not_acknowledged_shows_nothing(judge):
+    with pytest.raises(AssertionError):
+        judge(probed(written=20))
+
+
+def test_the_promises_are_the_kinds_that_are_no_requests():
+    assert set(PROMISES) == {kind.value for kind in Kind if not kind.is_request}
+
+
+@pytest.mark.parametrize("judge", JUDGES)
+@pytest.mark.parametrize("kind", PROMISES)
+def test_a_broken_promise_passes_nowhere(judge, kind):
+    with pytest.raises(AssertionError):
+        judge(probed(Failure(30.0, Stream.WATCH, Kind(kind), "?")))
+
+
+@pytest.mark.parametrize("stream", list(A_SECOND))
+def test_a_short_outage_is_survived_and_is_not_nothing(stream):
+    seen = probed(fails=all_of(stream, 0.9))
+    survived(seen)
+    with pytest.raises(AssertionError):
+        nothing_failed(seen)
+
+
+@pytest.mark.parametrize(
+    ("stream", "most"),
+    [
+        (Stream.NEW, LONGEST_OUTAGE),
+        (Stream.WRITES, LONGEST_OUTAGE_OF_WRITES),
+        (Stream.KEPT_WRITES, LONGEST_OUTAGE_OF_WRITES),
+    ],
+)
+def test_an_outage_that_is_too_long_is_not_survived_though_nothing_is_lost(stream, most):
+    seen = probed(fails=all_of(stream, most + 0.5))
+    assert longest_outage(seen, stream) > most
+    nothing_lost(seen)
+    with pytest.raises(AssertionError, match=f"{stream}': {most + 0.5}"):
+        survived(seen)
+
+
+@pytest.mark.parametrize("stream", [Stream.NEW, Stream.WRITES, Stream.KEPT_WRITES])
+def test_an_outage_that_is_not_over_is_a_loss(stream):
+    with pytest.raises(AssertionError, match="in the end they still failed"):
+        nothing_lost(probed(fails=all_of(stream, 5.0, begin=SECONDS - 1.0)))
+
+
+def test_that_every_fifth_new_connection_fails_for_seconds_is_an_outage():
+    """Never two in a row, and 4 in a hundred requests."""
+    seen = probed(fails=one_in(5, Stream.NEW, end=25.0))
+    with pytest.raises(AssertionError, match=r"longest outage 4\.9 s, .* {'new-connections': 4\.[89]"):
+        survived(seen)
+
+
+def test_that_every_second_kept_read_fails_for_seconds_is_too_much_though_no_outage():
+    with pytest.raises(AssertionError, match=r"'requests': 2000, 'failed': 650"):
+        survived(probed(fails=one_in(2, Stream.KEPT, end=30.0)))
+
+
+def test_many_failures_that_are_spread_are_too_many():
+    with pytest.raises(AssertionError, match="more than 240"):
+        survived(probed(fails=one_in(20, Stream.KEPT, begin=0.0, end=60.0)))
+
+
+def test_a_short_probe_may_have_as_many_failures_as_an_outage_makes():
+    few = {**probed(*[Failure(1.0, Stream.KEPT, Kind.TIMEOUT, "?")] * FAILED_AT_MOST_ANYWAY), "requests": 1000}
+    survived(few)
+    with pytest.raises(AssertionError, match="more than 120"):
+        survived({**few, "failed_requests": FAILED_AT_MOST_ANYWAY + 1})
+
+
+@pytest.mark.parametrize("judge", [nothing_failed, survived])
+def test_each_server_may_turn_each_worker_away_once(judge):
+    judge(probed(workers=3, turned_away=3))
+    with pytest.raises(AssertionError, match="kept-alive 4, not 3"):
+        judge(probed(workers=3, turned_away=4))
+
+
+def test_what_was_slow_is_told_unless_a_cut_was_announced(caplog):
+    tally = Tally()
+    for began, seconds in ((10.0, 1.5), (18.0, 3.0), (24.9, 2.0), (25.1, 2.5)):
+        tally.answered(Stream.NEW, "https://a", began, seconds)
+    seen = {**probed(), "slow": [asdict(each) for each in tally.slow], "slow_left_out": 7}
+    assert [each["time"] for each in unannounced(seen)] == [10.0, 25.1]
+    with caplog.at_level(logging.WARNING):
+        nothing_failed(seen)
+    assert [record.getMessage() for record in caplog.records] == [
+        "slow, with no cut announced: new-connections, 1.5 s, at 10.0",
+        "slow, with no cut announced: new-connections, 2.5 s, at 25.1",
+        "and 7 more were slow",
+    ]
