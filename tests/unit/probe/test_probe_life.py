@@ -67,6 +67,14 @@ async def test_a_probe_that_only_reads_creates_nothing(server, make_probe, until
     assert server.namespaces == {"default"}
 
 
+@pytest.mark.parametrize("writes", [True, False])
+def test_the_shares_of_all_streams_are_the_whole_rate(writes):
+    rates = Rates.shared(100, writes=writes)
+    assert rates.new + rates.kept_alive + rates.writes + rates.kept_writes == pytest.approx(100)
+    assert rates.any_writes is writes
+    assert Rates.shared(200) == Rates()
+
+
 async def test_new_connections_are_new_and_kept_ones_are_kept(server, make_probe, until):
     probe = make_probe(server, rates=Rates(100, 100, 0, 0))
     async with probe:
