@@ -1,6 +1,8 @@
 """Make docs/measurements.md of a run of all benchmarks, whose record becomes bench/measurements.json. Commit both.
 
-./run bench record FILE
+    ./run bench record FILE
+
+A run that lacks one of the benchmarks is refused.
 """
 
 from __future__ import annotations

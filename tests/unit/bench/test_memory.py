@@ -89,18 +89,32 @@ def test_what_says_nothing_of_memory_is_no_measurement(said):
         read(said)
 
 
-def test_the_script_sees_a_process_with_its_memory_its_slot_and_its_command_line_and_not_the_shell_that_looks(tmp_path):
-    held = "import sys; held = bytearray(b'x' * (32 << 20)); print('ready', flush=True); sys.stdin.read()"
-    argv = [sys.executable, "-c", held, "tab\there", "line\nthere"]
+# Two processes: the second has the first one's memory, until one of them changes it.
+HELD = """
+import os, sys
+held = bytearray(b"x" * (32 << 20))
+second = os.fork()
+if second:
+    print("ready", flush=True)
+sys.stdin.read()
+if second:
+    os.waitpid(second, 0)
+"""
+
+
+def test_the_script_sees_processes_with_slot_and_command_line_and_what_they_share_once_and_not_the_shell_that_looks(
+    tmp_path,
+):
+    argv = [sys.executable, "-c", HELD, str(tmp_path), "tab\there", "line\nthere"]
     environment = {**os.environ, "AUTARKY_SLOT": "standby"}
-    shell = tmp_path / "looks"
+    shell = tmp_path / f"looks-{os.getpid()}"
     shell.symlink_to(str(shutil.which("sh")))
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"ready\n"
         seen = read(subprocess.run([shell, "-c", SCRIPT], stdout=subprocess.PIPE, text=True, check=True).stdout)
         holder.communicate()
-    [found] = [process for process in seen if process.words.endswith(" tab here line there ")]
-    assert (found.name, found.slot) == (Path(sys.executable).name[:15], "standby")
-    assert 32 << 10 <= found.kilobytes < 64 << 10
+    found = [process for process in seen if process.words.endswith(f" {tmp_path} tab here line there ")]
+    assert [(process.name, process.slot) for process in found] == [(Path(sys.executable).name[:15], "standby")] * 2
+    assert 32 << 10 <= sum(process.kilobytes for process in found) < 48 << 10
     assert not [process for process in seen if process.name == shell.name]
