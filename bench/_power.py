@@ -65,7 +65,7 @@ async def compare(
             "autarky": _Cluster(Lab.open(ours.name), hosts, ours.kubectl(payload)),
             "kubeadm": _Cluster(lab, hosts, theirs.kubectl),
         }
-        a, k = (await _in_turn(clusters, rounds)).values()
+        a, k = (await _in_turn(benchmark, clusters, rounds)).values()
     ours.down()
     await lab.down()
     ready, pod = wanted
@@ -75,7 +75,7 @@ async def compare(
     ]
 
 
-async def _in_turn(clusters: Mapping[str, _Cluster], rounds: int) -> dict[str, list[Measured]]:
+async def _in_turn(benchmark: str, clusters: Mapping[str, _Cluster], rounds: int) -> dict[str, list[Measured]]:
     """Once both are at rest."""
     await asyncio.sleep(STEADY_SECONDS)
     measured: dict[str, list[Measured]] = {name: [] for name in clusters}
@@ -83,7 +83,7 @@ async def _in_turn(clusters: Mapping[str, _Cluster], rounds: int) -> dict[str, l
         for name, cluster in clusters.items():
             found = await _cut_and_return(cluster, f"after-{number}")
             measured[name].append(found)
-            print(f"{name} {number}: /readyz {found.ready:.1f} s, pod runs {found.pod:.1f} s", flush=True)
+            print(f"{benchmark}: {name} {number}: /readyz {found.ready:.1f} s, pod runs {found.pod:.1f} s", flush=True)
             await asyncio.sleep(PAUSE_SECONDS)
     return measured
 

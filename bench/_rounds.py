@@ -56,6 +56,8 @@ async def _measured(benchmarks: Sequence[Benchmark], rounds: int, file: Path | N
     release = load_release(default_version())
     payload = await get_payload(release, Silence(), groups=("cluster", "test", "bench"))
     record = begun(release)
+    if record.dirty:
+        print("the tree has changes that are not committed: the record will say so", flush=True)
     place = file if file is not None else _RECORDS / f"{record.date.replace(':', '')}.json"
     _write(record, place)
     for benchmark in benchmarks:
