@@ -18,16 +18,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from _autarky import AutarkyCluster
+from _figures import SECONDS, Figure
 from _kubeadm import KubeadmCluster
-from _rounds import report
+from _rounds import STEADY_SECONDS
 
 from autarky.cli.wiring import Silence
 from autarky.lab import Lab
 from autarky.payload import Payload
 
+READY, POD = "power on → /readyz", "power on → a new Deployment's pod runs"
 WAIT_SECONDS = 300
-STEADY_SECONDS = 75
-"""Before the first cut, so that both clusters are at rest and the first checkpoint is made."""
 PAUSE_SECONDS = 30
 """After a return: everything is where it belongs again, and rests while the other cluster is measured."""
 IMAGE = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
@@ -47,14 +47,15 @@ class _Cluster:
 
 
 async def compare(
+    benchmark: str,
     payload: Payload,
     rounds: int,
     ours: AutarkyCluster,
     make: Callable[[Lab, Path], Awaitable[KubeadmCluster]],
-    wanted: tuple[float | None, float | None] = (None, None),
-) -> bool:
+    wanted: tuple[float | None, float | None],
+) -> list[Figure]:
     """`make`: kubeadm's cluster in that lab, with hosts of the same names, its kubeconfig in that directory.
-    `wanted`: the highest ratios, for /readyz and for the pod; whether they are kept."""
+    `wanted`: the highest ratios, for /readyz and for the pod."""
     lab, hosts = Lab.open(f"{ours.name}-kubeadm"), (*ours.control, *ours.workers)
     ours.write()
     ours.up()
@@ -64,15 +65,17 @@ async def compare(
             "autarky": _Cluster(Lab.open(ours.name), hosts, ours.kubectl(payload)),
             "kubeadm": _Cluster(lab, hosts, theirs.kubectl),
         }
-        a, k = (await _in_turn(clusters, rounds)).values()
+        a, k = (await _in_turn(benchmark, clusters, rounds)).values()
     ours.down()
     await lab.down()
-    ready = report("power on → /readyz", [m.ready for m in a], [m.ready for m in k], wanted[0])
-    pod = report("power on → a new Deployment's pod runs", [m.pod for m in a], [m.pod for m in k], wanted[1])
-    return ready and pod
+    ready, pod = wanted
+    return [
+        Figure(benchmark, READY, SECONDS, tuple(m.ready for m in a), tuple(m.ready for m in k), ready),
+        Figure(benchmark, POD, SECONDS, tuple(m.pod for m in a), tuple(m.pod for m in k), pod),
+    ]
 
 
-async def _in_turn(clusters: Mapping[str, _Cluster], rounds: int) -> dict[str, list[Measured]]:
+async def _in_turn(benchmark: str, clusters: Mapping[str, _Cluster], rounds: int) -> dict[str, list[Measured]]:
     """Once both are at rest."""
     await asyncio.sleep(STEADY_SECONDS)
     measured: dict[str, list[Measured]] = {name: [] for name in clusters}
@@ -80,7 +83,7 @@ async def _in_turn(clusters: Mapping[str, _Cluster], rounds: int) -> dict[str, l
         for name, cluster in clusters.items():
             found = await _cut_and_return(cluster, f"after-{number}")
             measured[name].append(found)
-            print(f"{name} {number}: /readyz {found.ready:.1f} s, pod runs {found.pod:.1f} s", flush=True)
+            print(f"{benchmark}: {name} {number}: /readyz {found.ready:.1f} s, pod runs {found.pod:.1f} s", flush=True)
             await asyncio.sleep(PAUSE_SECONDS)
     return measured
 

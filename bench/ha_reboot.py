@@ -4,27 +4,34 @@ one cluster after the other.
 Both clusters are there all the time and their power is cut in turn; `_power.py` says what is measured. The hosts are
 started one right after the other, in the order of their names.
 
-    ./run bench ha_reboot [--rounds 3]
+    ./run bench ha_reboot [--rounds 3] [--json FILE]
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from _autarky import AutarkyCluster
-from _kubeadm import kubeadm_ha_cluster
+from _figures import Figure
+from _kubeadm import KubeadmCluster, kubeadm_ha_cluster
 from _power import compare
 from _rounds import main
 
+from autarky.lab import Lab
 from autarky.payload import Payload
 
 OURS = AutarkyCluster("bench-ha-reboot", ("n1", "n2", "n3"), ("w1",))
+WANTED = (1.0, 1.5)
+"""The API has answered sooner than kubeadm's whenever it was measured (0.7 at most). A new pod has run later (1.4): all
+that is hosted starts at once. What is wanted of it keeps that from becoming worse."""
 
 
-async def run(payload: Payload, rounds: int) -> bool:
-    def theirs(lab, directory):
-        return kubeadm_ha_cluster(payload, lab, directory, OURS.control, OURS.workers)
+async def run(payload: Payload, rounds: int) -> list[Figure]:
+    async def theirs(lab: Lab, directory: Path) -> KubeadmCluster:
+        return await kubeadm_ha_cluster(payload, lab, directory, OURS.control, OURS.workers)
 
-    return await compare(payload, rounds, OURS, theirs)
+    return await compare("ha_reboot", payload, rounds, OURS, theirs, WANTED)
 
 
 if __name__ == "__main__":
-    main(__doc__, run, rounds=3)
+    main(__doc__, [run])

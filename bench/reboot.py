@@ -2,25 +2,32 @@
 
 Both clusters are there all the time and their power is cut in turn; `_power.py` says what is measured.
 
-    ./run bench reboot [--rounds 3]
+    ./run bench reboot [--rounds 3] [--json FILE]
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from _autarky import AutarkyCluster
-from _kubeadm import kubeadm_cluster
+from _figures import Figure
+from _kubeadm import KubeadmCluster, kubeadm_cluster
 from _power import compare
 from _rounds import main
 
+from autarky.lab import Lab
 from autarky.payload import Payload
 
 OURS = AutarkyCluster("bench-reboot")
 WANTED = (1.25, 0.6)
 
 
-async def run(payload: Payload, rounds: int) -> bool:
-    return await compare(payload, rounds, OURS, lambda lab, directory: kubeadm_cluster(payload, lab, directory), WANTED)
+async def run(payload: Payload, rounds: int) -> list[Figure]:
+    async def theirs(lab: Lab, directory: Path) -> KubeadmCluster:
+        return await kubeadm_cluster(payload, lab, directory)
+
+    return await compare("reboot", payload, rounds, OURS, theirs, WANTED)
 
 
 if __name__ == "__main__":
-    main(__doc__, run, rounds=3)
+    main(__doc__, [run])

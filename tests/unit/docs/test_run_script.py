@@ -45,6 +45,16 @@ def checkout(tmp_path):
     return root
 
 
+@pytest.fixture
+def benchmarks(checkout):
+    """Each says what it was called with, and where."""
+    (checkout / "bench").mkdir()
+    for name in ("all", "reboot", "_part"):
+        saying = f"import os, sys; print('{name}:', *sys.argv[1:], 'in', os.getcwd())"
+        (checkout / f"bench/{name}.py").write_text(saying)
+    return checkout
+
+
 def put(path: Path, script: str) -> None:
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
@@ -111,6 +121,26 @@ def test_a_system_without_apt_is_refused_with_what_is_missing(checkout):
     done = run(checkout, "up")
     assert done.returncode == 2
     assert "fix: use Debian 12 or newer" in done.stderr
+
+
+def test_bench_runs_one_benchmark_where_it_was_called_so_that_the_path_of_the_record_means_what_it_says(benchmarks):
+    done = run(benchmarks, "bench", "reboot", "--rounds", "1", INSTALLED="installed")
+    assert done.stdout == f"reboot: --rounds 1 in {benchmarks.parent}\n"
+
+
+@pytest.mark.parametrize("options", [[], ["--json", "my run.json"]])
+def test_bench_without_a_name_runs_all_of_them(benchmarks, options):
+    done = run(benchmarks, "bench", *options, INSTALLED="installed")
+    assert done.stdout == f"{' '.join(['all:', *options])} in {benchmarks.parent}\n"
+
+
+@pytest.mark.parametrize("name", ["jump", "_part", "../bench/all"])
+def test_a_benchmark_that_there_is_not_is_refused_with_those_that_there_are_before_anything_is_installed(
+    benchmarks, name
+):
+    done = run(benchmarks, "bench", name)
+    assert done.returncode == 2
+    assert done.stderr == f"run: there is no benchmark {name}\nrun: fix: use one of: all reboot\n"
 
 
 def test_a_command_that_there_is_not_shows_the_usage(checkout):

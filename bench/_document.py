@@ -1,0 +1,127 @@
+"""docs/measurements.md, as a recorded run gives it. Pure.
+
+Its headings are the same whether a run was recorded or not: other documents link them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from _figures import MEMORY, Figure, judged, median
+from _record import ROOT, Record
+
+PLACE = ROOT / "docs" / "measurements.md"
+
+
+@dataclass(frozen=True)
+class Section:
+    """What one benchmark measures, and how."""
+
+    title: str
+    text: str
+
+
+SECTIONS: Mapping[str, Section] = {
+    "up": Section(
+        "Up of one node",
+        """\
+Both clocks start on a booted host with its binaries in place, containerd running, all images imported and all
+certificates issued but the kubelet's. autarky's stops when hosted API server, controller-manager and scheduler,
+kube-proxy and both CoreDNS pods are Ready; kubeadm's when kube-proxy and both CoreDNS pods are (flannel is applied the
+moment `kubeadm init` returns). Memory is that of the host once everything has rested for 75 s.""",
+    ),
+    "reboot": Section(
+        "Power cut of the only node",
+        """\
+The clock starts with the power. A new pod is that of a Deployment which is created the moment the API answers.""",
+    ),
+    "ha_up": Section(
+        "Up of three control nodes and a worker",
+        """\
+As with one node. kubeadm does what its documentation says: `kubeadm init`, two control nodes that join and a worker
+that joins, one after the other. Both clocks stop when the whole control plane of all three nodes, kube-proxy on all
+four and both CoreDNS pods are Ready, and etcd says on all three that it is. Memory is that of all four hosts.""",
+    ),
+    "ha_reboot": Section(
+        "Power cut of three control nodes and a worker",
+        """\
+All four at once; they are started one right after the other. What is measured is as with one node.""",
+    ),
+}
+
+_HEAD = """\
+# Measurements
+
+autarky beside kubeadm: same binaries, same images, same kind of hosts (test hosts on one machine), in turn, in one run
+of `./run bench`. This is written from the record of that run, `bench/measurements.json`;
+[how one is made](../CONTRIBUTING.md#benchmarks).
+"""
+_NO_RUN = """\
+No run has been recorded yet. So this document has no figures.
+"""
+_HOW = """\
+## How to read it
+
+A figure is the median of all rounds, with the lowest and the highest behind it. The ratio is autarky's median divided
+by kubeadm's: less than 1 is in autarky's favour. Where a ratio is wanted, `./run bench` fails when it is missed.
+
+Keys are of the same kind on both sides (ECDSA P-256). Kubelets' certificates are issued on the clock, on both sides;
+all others before it starts.
+
+Memory is the proportional set size (PSS) of every process on the hosts but those that any host has (systemd's own,
+sshd): a page that several processes have counts once, in parts. Hosts on one machine share the pages of one image, on
+both sides. What no process has, such as the page cache, is not in it.
+"""
+
+
+def document(record: Record | None) -> str:
+    parts = [_HEAD, _NO_RUN if record is None else _origin(record), _HOW]
+    parts += [_section(section, [] if record is None else record.of(name)) for name, section in SECTIONS.items()]
+    return "\n".join(parts)
+
+
+def _origin(record: Record) -> str:
+    machine = record.machine
+    commit = f"commit `{record.commit}`" if record.commit else "a commit that is not known"
+    changed = ", with changes that are not in it" if record.dirty else ""
+    versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
+    rows = [
+        ("date", record.date),
+        ("tree", f"{commit}{changed}"),
+        ("machine", f"{machine.cores} cores, {machine.memory / 2**30:.1f} GiB of memory"),
+        ("kernel", f"Linux {machine.kernel}, cgroup v{machine.cgroup}"),
+        ("versions", versions),
+    ]
+    return _table(("run", "what"), rows)
+
+
+def _section(section: Section, figures: Sequence[Figure]) -> str:
+    parts = [f"## {section.title}\n", f"{section.text}\n"]
+    times = [figure for figure in figures if figure.unit != MEMORY]
+    memory = [figure for figure in figures if figure.unit == MEMORY]
+    if times:
+        seconds = [(f.name, _measured(f.ours, f.unit), _measured(f.theirs, f.unit), *judged(f)) for f in times]
+        parts.append(_table((_rounds(times), "autarky", "kubeadm", "ratio", "wanted"), seconds))
+    if memory:
+        used = [(f.name, _measured(f.ours, ""), _measured(f.theirs, ""), judged(f)[0]) for f in memory]
+        parts.append(_table((f"{_rounds(memory)}, {MEMORY}", "autarky", "kubeadm", "ratio"), used))
+    if not figures:
+        parts.append("Not measured yet.\n")
+    return "\n".join(parts)
+
+
+def _rounds(figures: Sequence[Figure]) -> str:
+    rounds = max(len(figure.ours) for figure in figures)
+    return f"in {rounds} round{'s' if rounds > 1 else ''}"
+
+
+def _measured(rounds: Sequence[float], unit: str) -> str:
+    """The median, and between what it lies."""
+    several = len(rounds) > 1 and any(rounds)
+    return median(rounds, unit) + (f" ({min(rounds):.1f}–{max(rounds):.1f})" if several else "")
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" if line[0] != "---" else f"|{'|'.join(line)}|\n" for line in lines)

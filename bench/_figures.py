@@ -1,0 +1,69 @@
+"""What a benchmark found: figures of autarky's beside kubeadm's, and the one table of them all. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SECONDS, MEMORY = "s", "MiB"
+NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One thing that was measured of both clusters, once in every round."""
+
+    benchmark: str
+    name: str
+    unit: str
+    ours: tuple[float, ...]
+    theirs: tuple[float, ...]
+    wanted: float | None = None
+    """The highest ratio that is wanted; None: it is only told."""
+
+    def __post_init__(self) -> None:
+        if not self.ours or len(self.ours) != len(self.theirs):
+            raise ValueError(f"{self.benchmark}: {self.name} was measured in {self.ours} and {self.theirs}")
+
+    @property
+    def ratio(self) -> float | None:
+        """Of the medians of all rounds; None where kubeadm has nothing of the kind."""
+        theirs = statistics.median(self.theirs)
+        return statistics.median(self.ours) / theirs if theirs else None
+
+    @property
+    def kept(self) -> bool:
+        """Whether it is as wanted."""
+        return self.wanted is None or (self.ratio is not None and self.ratio <= self.wanted)
+
+
+def table(figures: Sequence[Figure]) -> str:
+    """Medians of all rounds, for a terminal. What is not as wanted says so in its row."""
+    head = ("benchmark", "figure", "rounds", "autarky", "kubeadm", "ratio", "wanted")
+    rows = [head, *(_row(figure) for figure in figures)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    texts = 2
+
+    def aligned(row: Sequence[str]) -> str:
+        cells = [row[at].ljust(width) if at < texts else row[at].rjust(width) for at, width in enumerate(widths)]
+        return "  ".join(cells).rstrip()
+
+    return "\n".join(map(aligned, rows))
+
+
+def _row(figure: Figure) -> tuple[str, ...]:
+    medians = (median(figure.ours, figure.unit), median(figure.theirs, figure.unit))
+    return (figure.benchmark, figure.name, str(len(figure.ours)), *medians, *judged(figure))
+
+
+def median(rounds: Sequence[float], unit: str) -> str:
+    return f"{statistics.median(rounds):.1f} {unit}".rstrip() if any(rounds) else NOTHING
+
+
+def judged(figure: Figure) -> tuple[str, str]:
+    """The ratio, and what is wanted of it."""
+    ratio = NOTHING if figure.ratio is None else f"{figure.ratio:.2f}"
+    if figure.wanted is None:
+        return ratio, NOTHING
+    return ratio, f"at most {figure.wanted}" + ("" if figure.kept else ": missed")

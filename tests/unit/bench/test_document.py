@@ -1,0 +1,85 @@
+"""docs/measurements.md, of a run and of none."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from _document import SECTIONS, document
+from _figures import Figure
+from _record import Machine, Record
+from all import BENCHMARKS
+
+TIME = Figure("up", "everything Ready", "s", (14.04, 13.0, 16.25), (22.0, 25.0, 20.0), 0.6)
+MEMORY = Figure("up", "memory: all processes", "MiB", (900.0, 910.0, 905.0), (700.0, 710.0, 705.0))
+ALONE = Figure("up", "memory: haproxy", "MiB", (18.0, 18.0, 18.0), (0.0, 0.0, 0.0))
+RECORD = Record(
+    date="2026-11-29T10:11:12+00:00",
+    commit="0123abc",
+    dirty=False,
+    machine=Machine(cores=2, memory=24 * 2**30, kernel="6.1.0", cgroup=1),
+    versions={"autarky": "0.1.0", "etcd": "v3.6.16"},
+    figures=(TIME, MEMORY, ALONE),
+)
+
+
+def headings(text: str) -> list[str]:
+    return re.findall("^#+ .+$", text, re.MULTILINE)
+
+
+def section(text: str, benchmark: str) -> str:
+    return text.partition(f"## {SECTIONS[benchmark].title}\n")[2].partition("\n## ")[0]
+
+
+def test_without_a_run_it_says_so_and_has_no_figure():
+    text = document(None)
+    assert "No run has been recorded yet" in text
+    assert all("Not measured yet." in section(text, name) for name in SECTIONS)
+    assert "|" not in text
+
+
+def test_of_a_run_it_tells_when_of_which_tree_and_where():
+    text = document(RECORD)
+    assert "No run has been recorded" not in text
+    for told in (
+        RECORD.date,
+        "`0123abc` |",
+        "2 cores, 24.0 GiB",
+        "Linux 6.1.0, cgroup v1",
+        "autarky 0.1.0, etcd v3.6.16",
+    ):
+        assert told in text
+
+
+@pytest.mark.parametrize(("commit", "dirty"), [("0123abc", True), ("", False)])
+def test_a_tree_that_nobody_can_have_is_told(commit, dirty):
+    text = document(Record(RECORD.date, commit, dirty, RECORD.machine, RECORD.versions))
+    assert ("with changes that are not in it" in text) == dirty
+    assert ("a commit that is not known" in text) == (not commit)
+
+
+def test_every_figure_is_there_beside_kubeadms_with_its_range_its_ratio_and_what_is_wanted():
+    rows = [line for line in section(document(RECORD), "up").splitlines() if line.startswith("|")]
+    assert rows == [
+        "| in 3 rounds | autarky | kubeadm | ratio | wanted |",
+        "|---|---|---|---|---|",
+        "| everything Ready | 14.0 s (13.0–16.2) | 22.0 s (20.0–25.0) | 0.64 | at most 0.6: missed |",
+        "| in 3 rounds, MiB | autarky | kubeadm | ratio |",
+        "|---|---|---|---|",
+        "| memory: all processes | 905.0 (900.0–910.0) | 705.0 (700.0–710.0) | 1.28 |",
+        "| memory: haproxy | 18.0 (18.0–18.0) | – | – |",
+    ]
+
+
+def test_what_was_not_measured_in_a_run_is_told():
+    text = document(RECORD)
+    assert "Not measured yet." in section(text, "reboot")
+    assert "Not measured yet." not in section(text, "up")
+
+
+def test_headings_are_the_same_with_a_run_and_without_so_that_links_lead_somewhere():
+    assert headings(document(None)) == headings(document(RECORD))
+
+
+def test_every_benchmark_has_a_section_and_each_section_a_benchmark():
+    assert list(SECTIONS) == list(BENCHMARKS)

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+from _figures import Figure, table
+
+
+def figure(ours=(10.0, 30.0, 20.0), theirs=(40.0, 10.0, 25.0), wanted=None) -> Figure:
+    return Figure("up", "everything Ready", "s", ours, theirs, wanted)
+
+
+def test_the_ratio_is_that_of_the_medians_not_of_single_rounds_and_not_of_means():
+    assert figure(ours=(1.0, 2.0, 90.0), theirs=(4.0, 4.0, 4.0)).ratio == 0.5
+
+
+@pytest.mark.parametrize(("wanted", "kept"), [(None, True), (0.8, True), (0.79, False)])
+def test_a_figure_is_kept_up_to_the_ratio_that_is_wanted(wanted, kept):
+    assert figure(wanted=wanted).kept == kept
+
+
+def test_what_kubeadm_has_not_has_no_ratio_and_keeps_none_that_is_wanted():
+    alone = figure(theirs=(0.0, 0.0, 0.0), wanted=1.0)
+    assert alone.ratio is None
+    assert not alone.kept
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [((), ()), ((1.0,), ()), ((1.0, 2.0), (1.0,))])
+def test_a_figure_that_was_not_measured_on_both_sides_in_every_round_is_none(ours, theirs):
+    with pytest.raises(ValueError, match="everything Ready was measured in"):
+        figure(ours=ours, theirs=theirs)
+
+
+def test_the_table_has_every_figure_beside_kubeadms_and_says_what_was_missed():
+    other = Figure("ha_reboot", "power on → /readyz", "s", (30.0,), (20.0,), 1.0)
+    alone = Figure("up", "memory: haproxy", "MiB", (18.24,), (0.0,))
+    assert table([figure(wanted=1.0), other, alone]).splitlines() == [
+        "benchmark  figure              rounds   autarky  kubeadm  ratio               wanted",
+        "up         everything Ready         3    20.0 s   25.0 s   0.80          at most 1.0",
+        "ha_reboot  power on → /readyz       1    30.0 s   20.0 s   1.50  at most 1.0: missed",
+        "up         memory: haproxy          1  18.2 MiB        –      –                    –",
+    ]
