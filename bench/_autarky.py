@@ -10,12 +10,13 @@ import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from autarky.payload import Payload
 
 STATE = Path.home() / ".local/state/autarky-bench"
 COMMAND = [sys.executable, "-m", "autarky"]
-QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+QUIET: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 CLOCKED = (
     "start-control-plane", "forget-replaced", "bring-images", "start-joining", "apply-objects", "join-nodes", "pivot",

@@ -15,6 +15,7 @@ from autarky.errors import AutarkyError
 from autarky.hosts import LabHost
 from autarky.kube import KubeClient
 from autarky.model import ports
+from autarky.ports import Object
 
 HOSTED = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 POLL_SECONDS = 0.5
@@ -35,7 +36,7 @@ async def until_ready(kubeconfig: Path, wanted: dict[str, int], etcd_on: Sequenc
     raise SystemExit(f"not ready within {WAIT_SECONDS} s: {wanted}")
 
 
-async def _pods(kube: KubeClient) -> list[dict]:
+async def _pods(kube: KubeClient) -> list[Object]:
     """Empty while the API does not answer within a second."""
     try:
         async with asyncio.timeout(1):
@@ -44,21 +45,21 @@ async def _pods(kube: KubeClient) -> list[dict]:
         return []
 
 
-def _enough(pods: list[dict], wanted: dict[str, int]) -> bool:
+def _enough(pods: list[Object], wanted: dict[str, int]) -> bool:
     ready = [_app(pod) for pod in pods if _is_ready(pod)]
     return all(ready.count(app) >= count for app, count in wanted.items())
 
 
-def _app(pod: dict) -> str:
+def _app(pod: Object) -> str:
     """autarky's pods say it by one label, kubeadm's static pods by another. A hosted pod is not its standby."""
     labels = pod["metadata"].get("labels") or {}
     app = labels.get("k8s-app")
     if app is None:
-        return labels.get("component", "")
+        return str(labels.get("component", ""))
     return "a standby" if app in HOSTED and labels.get("autarky.dev/slot") != "hosted" else app
 
 
-def _is_ready(pod: dict) -> bool:
+def _is_ready(pod: Object) -> bool:
     conditions = pod.get("status", {}).get("conditions", [])
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 

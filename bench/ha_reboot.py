@@ -9,19 +9,22 @@ started one right after the other, in the order of their names.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from _autarky import AutarkyCluster
-from _kubeadm import kubeadm_ha_cluster
+from _kubeadm import KubeadmCluster, kubeadm_ha_cluster
 from _power import compare
 from _rounds import main
 
+from autarky.lab import Lab
 from autarky.payload import Payload
 
 OURS = AutarkyCluster("bench-ha-reboot", ("n1", "n2", "n3"), ("w1",))
 
 
 async def run(payload: Payload, rounds: int) -> bool:
-    def theirs(lab, directory):
-        return kubeadm_ha_cluster(payload, lab, directory, OURS.control, OURS.workers)
+    async def theirs(lab: Lab, directory: Path) -> KubeadmCluster:
+        return await kubeadm_ha_cluster(payload, lab, directory, OURS.control, OURS.workers)
 
     return await compare(payload, rounds, OURS, theirs)
 

@@ -188,7 +188,7 @@ class FakeHost:
                 return Completed(1, b"", "ctr: connection refused")
             case ["tasks", "ls"]:
                 return _said(
-                    "\n".join(["TASK PID STATUS", *(f"{name} 1 {state}" for name, state in self.tasks.items())])
+                    "\n".join(["TASK PID STATUS", *(f"{name} 1 {state}" for name, state in (self.tasks or {}).items())])
                 )
         return _said("")
 

@@ -96,7 +96,7 @@ def make_context(tmp_path, pki_of, payload_of) -> Callable[..., Context]:
         return Context(
             cluster=cluster,
             release=load_release(cluster.kubernetes_version),
-            machines=FakeMachines(hosts or {name: FakeHost(name, facts[name]) for name in facts}),
+            machines=FakeMachines(hosts or {name: FakeHost(name, facts[name]) for name in facts}),  # type: ignore[arg-type]
             pki=pki_of(cluster),
             connect=lambda _url, _certificate: api,
             clock=LoopClock(),

@@ -6,10 +6,10 @@ import asyncio
 import time
 
 import pytest
-from misbehaving import ApiServer, kept_reads, new_reads
-from probing import KEPT_ONLY, LATER, NEW_ONLY, done, happened, time_for
 
 from autarky.probe import Kind, Rates, Stream
+from unit.probe.misbehaving import ApiServer, kept_reads, new_reads
+from unit.probe.probing import KEPT_ONLY, LATER, NEW_ONLY, done, happened, time_for
 
 # --- new connections -------------------------------------------------------------------------------------
 

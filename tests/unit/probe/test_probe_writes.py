@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from misbehaving import ALWAYS, deletions, patch_events, patches, watches
-from probing import SOON, WRITES_ONLY, done, happened, time_for
 
 from autarky.probe import Kind, Rates, Stream
 from autarky.probe.objects import LABEL
+from unit.probe.misbehaving import ALWAYS, deletions, patch_events, patches, watches
+from unit.probe.probing import SOON, WRITES_ONLY, done, happened, time_for
 
 # --- writes ----------------------------------------------------------------------------------------------
 
