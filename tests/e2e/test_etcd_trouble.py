@@ -14,7 +14,7 @@ from harness import AGNHOST, TestCluster, one_node
 from slots import settled, standbys
 from survival import decisions, processes, schedules
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900)]
 
 LOG = logging.getLogger(__name__)
 TROUBLE_SECONDS = 60

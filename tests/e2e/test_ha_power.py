@@ -30,7 +30,7 @@ from rollouts import (
 )
 from survival import schedules
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ import pytest
 from harness import TestCluster, one_node
 from slots import API, SYSTEM, parked_agent_is_a_copy, settled
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900)]
 
 LOG = logging.getLogger(__name__)
 IDLE_SECONDS = 60

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from harness import TestCluster, kill_at
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(1800)]
 
 ROUNDS = 10
 LONGEST = 22.0
