@@ -70,6 +70,7 @@ def test_of_one_scenario_with_several_parameters_each_record_goes_to_its_own() -
     records = {f"{HA}::test_old[{node}]": PASSED for node in ("n2", "n1")}
     names = checks.former_names(new, records, dict.fromkeys([case.id for case in new], "hash of one"))
     assert names == {f"{HA}::test_new[{node}]": f"{HA}::test_old[{node}]" for node in ("n1", "n2")}
+    assert not checks.is_certain(new[0].id, f"{HA}::test_old[n2]", records, {new[0].id: "hash of one"})
 
 
 def test_what_was_passed_over_for_more_than_two_turns_fails_with_what_runs_it() -> None:

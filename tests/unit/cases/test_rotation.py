@@ -198,6 +198,15 @@ def test_what_has_never_passed_goes_early_but_is_not_touched_by_that() -> None:
     assert (found.touched, found.unproven, found.never_passed) == (False, False, True)
 
 
+def test_of_a_chain_the_cases_that_ci_runs_each_time_say_nothing_of_its_turn() -> None:
+    short, long = Case("tests/e2e/test_one.py::test_short", "test_one", chain=""), Case(ONE, "test_one", True, "")
+    scenarios = {**NOW, short.id: "as it is"}
+    records = {ONE: PASSED, short.id: Record(run=0)}
+    chain = Piece((short, long), 60.0, 0.0)
+    found = as_candidate(chain, records, tree="this tree", scenarios=scenarios, changed={short.id})
+    assert found == Candidate(chain, waits_since=4, passed_here=True)
+
+
 # --- turns --------------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -46,7 +46,7 @@ class Clock(Runner):
 def found(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Situation]:
     monkeypatch.setattr(situation, "missing_builds", lambda _needs: {})
 
-    def make(records: Mapping[str, Record], *changed: str) -> Situation:
+    def make(records: dict[str, Record], *changed: str) -> Situation:
         made = Situation(CASES, {case.id: Record() for case in CASES} | records, "this tree")
         made.__dict__ |= {"scenarios": {case.id: "as it is" for case in CASES}, "changed": set(changed)}
         return made

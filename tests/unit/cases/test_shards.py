@@ -26,8 +26,8 @@ def lists(draw: st.DrawFn) -> tuple[list[Case], dict[str, Record]]:
         link = draw(st.sampled_from([None, None, "", "x"]))
         case = Case(f"tests/e2e/{module}.py::test_{number}", place, draw(st.booleans()), link)
         cases.append(case)
-        times = {"seconds": draw(st.floats(0, 600)), "setup": draw(st.none() | st.floats(0, 300))}
-        records[case.id] = draw(st.sampled_from([Record(), Record(**times)]))
+        passed = Record(seconds=draw(st.floats(0, 600)), setup=draw(st.none() | st.floats(0, 300)))
+        records[case.id] = draw(st.sampled_from([Record(), passed]))
     return cases, records
 
 
@@ -78,6 +78,14 @@ def test_no_shard_is_longer_than_a_fair_share_and_the_longest_group(
     fair = sum(seconds_of(group) for group in groups) / of
     for one in shards:
         assert sum(seconds_of(group) for group in one) <= fair + longest + 1e-6
+
+
+def test_the_longest_go_first_so_that_the_short_ones_fill_up() -> None:
+    lengths = {"a": 100.0, "b": 100.0, "c": 100.0, "d": 300.0}
+    cases = [Case(f"tests/e2e/test_{name}.py::test_x", f"test_{name}") for name in lengths]
+    records = {case.id: Record(seconds=lengths[case.place[-1]], setup=0.0) for case in cases}
+    pieces = pieces_of(cases, records)
+    assert [sum(map(seconds_of, shard(pieces, number, 2))) for number in (1, 2)] == [300.0, 300.0]
 
 
 @given(lists())
