@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from cases.fingerprint import name_of_test, scenario_hashes
+from cases.scenario import name_of_test, scenario_hashes
 from cases.tree import ROOT
 
 

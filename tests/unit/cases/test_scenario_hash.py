@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cases.fingerprint import name_of_test, scenario_hashes
+from cases.scenario import name_of_test, scenario_hashes
 
 MODULE = '''
 """A module."""
