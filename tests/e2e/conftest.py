@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 from harness import Show, TestCluster
 
+from cases.recording import pytest_addoption, pytest_configure
+
+__all__ = ["pytest_addoption", "pytest_configure"]  # hooks of pytest
+
 
 @pytest.fixture(scope="module")
 def make_cluster(request: pytest.FixtureRequest) -> Iterator[Callable[..., TestCluster]]:

@@ -128,8 +128,8 @@ class Worker:
             if not line.startswith(_MARK):
                 lines.append(line)
                 continue
-            number, status = line.removeprefix(_MARK).split()
-            answers[attempts[int(number)].name] = Answer(int(status), "\n".join(lines)[-1500:])
+            which, status = line.removeprefix(_MARK).split()
+            answers[attempts[int(which)].name] = Answer(int(status), "\n".join(lines)[-1500:])
             lines.clear()
         assert answers.keys() == {one.name for one in attempts}, said
         return answers

@@ -89,7 +89,7 @@ def names_served(cluster: TestCluster, node: str) -> set[str]:
             certificate = encrypted.getpeercert() or {}
     except OSError:
         return set()
-    return {str(value) for _, value in certificate["subjectAltName"]}  # type: ignore[misc]
+    return {str(value) for _, value in certificate["subjectAltName"]}  # type: ignore[str-unpack]
 
 
 def address_of(cluster: TestCluster, node: str) -> str:

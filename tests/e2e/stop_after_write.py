@@ -182,9 +182,11 @@ class Tracer:
                     continue  # it has ended, or came to us as a child meanwhile
                 self._followed.add(tid)
 
-    def _gone(self, tid: int) -> None:
+    def _gone(self, tid: int) -> str | None:
+        """No write was made."""
         self._followed.discard(tid)
         self._writes.pop(tid, None)
+        return None
 
     def _stopped(self, tid: int, status: int) -> str | None:
         """Go on with a thread that stopped, unless it has made the write."""

@@ -42,7 +42,8 @@ from rollouts import (
 )
 from slots import standbys
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900)]
+pytestmark += [pytest.mark.needs("v1.37.1")]
 
 LIMIT = 20
 NEXT = "v1.37.1"

@@ -19,7 +19,7 @@ from harness import TestCluster, one_node
 from labels import is_control_node, label
 from leaves import restarts, told_ends
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(6000)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.chain, pytest.mark.timeout(6000)]
 LEAF_MINUTES, KUBELET_MINUTES = 6, 10
 ONE, THREE = "t-certificates-1", "t-certificates-3"
 CONTROL = {ONE: ("n1",), THREE: ("n1", "n2")}

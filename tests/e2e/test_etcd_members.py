@@ -15,7 +15,7 @@ from ha import etcd_leader, etcd_members, member_objects, member_phases, nothing
 from harness import TestCluster
 from rollouts import patch_plane
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.chain, pytest.mark.timeout(900)]
 
 NODES = ("n1", "n2", "n3")
 SYSTEM = ("-n", "kube-system")

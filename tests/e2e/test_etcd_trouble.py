@@ -19,7 +19,7 @@ from power import Client
 from slots import settled, standbys
 from survival import decisions, processes, schedules
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900)]
 
 LOG = logging.getLogger(__name__)
 TROUBLE_SECONDS = 60

@@ -156,7 +156,7 @@ def test_a_workers_static_pod_that_passes_for_an_old_api_server_vetoes_no_rollou
     assert {row["node"] for row in rows if row["component"] == "kube-apiserver"} == set(CONTROL)
 
 
-@pytest.mark.slow
+@pytest.mark.rotation
 def test_a_workers_agent_that_stands_still_is_ended_by_its_kubelet(cluster: TestCluster) -> None:
     """No other one waits there."""
     of_worker = ("-n", "kube-system", "get", "pods", "-l", "k8s-app=node-agent", "--field-selector=spec.nodeName=w1")
@@ -167,7 +167,7 @@ def test_a_workers_agent_that_stands_still_is_ended_by_its_kubelet(cluster: Test
     wait_until_healthy(cluster)
 
 
-@pytest.mark.slow
+@pytest.mark.rotation
 def test_a_worker_whose_machine_was_replaced_joins_anew_under_its_name(cluster: TestCluster) -> None:
     cluster.kubectl("wait", "--for=condition=Ready", f"node/{WORKER}", "--timeout=60s")
     before = _uid(cluster, WORKER)
@@ -211,7 +211,7 @@ def test_a_worker_is_reported_when_the_file_lacks_it_and_goes_when_it_is_asked_f
     assert "up: unchanged" in cluster.up().stderr
 
 
-@pytest.mark.slow
+@pytest.mark.rotation
 def test_a_control_node_that_is_gone_for_good_leaves_nothing_when_it_is_removed_as_dead(cluster: TestCluster) -> None:
     node = leader(cluster, "deploy/autarky-operator")  # who removes it must not need it
     left = {name for name in CONTROL if name != node}
@@ -246,7 +246,7 @@ def _traces(cluster: TestCluster, node: str) -> list[str]:
     return [*found, *(line for line in listed if line.split()[0] == node)]
 
 
-@pytest.mark.slow
+@pytest.mark.rotation
 def test_a_removal_that_would_cost_the_quorum_is_refused(cluster: TestCluster) -> None:
     cut(cluster, "n3")
     refused = cluster.autarky("node", "remove", "--cluster", cluster.name, "n2", "--yes", "-o", "plain", check=False)
@@ -262,7 +262,7 @@ def _uid(cluster: TestCluster, node: str) -> str:
     return cluster.kubectl("get", "node", node, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
 
 
-@pytest.mark.slow
+@pytest.mark.rotation
 def test_a_control_node_that_up_has_made_loses_all_its_keys_with_its_label_and_up_makes_it_one_again(
     cluster: TestCluster,
 ) -> None:
@@ -278,7 +278,7 @@ def test_a_control_node_that_up_has_made_loses_all_its_keys_with_its_label_and_u
     assert "up: unchanged" in cluster.up().stderr
 
 
-@pytest.mark.slow
+@pytest.mark.rotation
 def test_a_control_node_that_is_added_later_joins_by_its_label_and_leaves_when_it_is_asked_for(
     cluster: TestCluster,
 ) -> None:
@@ -297,7 +297,7 @@ def test_a_control_node_that_is_added_later_joins_by_its_label_and_leaves_when_i
     assert "up: unchanged" in cluster.up().stderr
 
 
-@pytest.mark.slow
+@pytest.mark.rotation
 def test_a_control_node_whose_machine_burnt_down_is_replaced_under_its_name(cluster: TestCluster) -> None:
     wait_until_healthy(cluster)
     cluster.autarky("lab", "remove", "--lab", cluster.name, "n3")

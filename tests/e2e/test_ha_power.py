@@ -31,7 +31,7 @@ from rollouts import (
 )
 from survival import schedules
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900)]
 
 ANSWERS_SECONDS = 60.0
 """From power to the first answer: 12 s were measured."""

@@ -43,7 +43,7 @@ from rollouts import (
 )
 from slots import SYSTEM, hosted_on
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900)]
 
 NEXT = "v1.37.1"
 
@@ -55,6 +55,7 @@ def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
     return cluster
 
 
+@pytest.mark.chain("undo")
 def test_rollouts_of_daemon_sets_go_on_while_a_control_node_is_off(cluster: TestCluster, show: Show) -> None:
     off, restarted = "n3", (API, PROXY)
     left = {node for node in CONTROL if node != off}
@@ -82,6 +83,7 @@ def test_rollouts_of_daemon_sets_go_on_while_a_control_node_is_off(cluster: Test
     assert "up: unchanged" in cluster.up().stderr
 
 
+@pytest.mark.chain("undo")
 def test_back_by_rollout_undo_while_only_a_standby_serves_on_one_node_fails_no_request(cluster: TestCluster) -> None:
     wait_until_healthy(cluster)
     before = _hosted_servers(cluster, "n3")
@@ -103,6 +105,8 @@ def _hosted_servers(cluster: TestCluster, node: str) -> set[str]:
     return set(cluster.kubectl(*SYSTEM, "get", "pods", *hosted_on(node), "-o", "name").split())
 
 
+@pytest.mark.chain("next-minor")
+@pytest.mark.needs("v1.37.1")
 def test_a_rolling_upgrade_of_three_api_servers_fails_no_request(cluster: TestCluster) -> None:
     """And it stays: what goes back is rolled out as well, and as smoothly."""
     cluster.autarky("payload", "push", "--cluster", cluster.name, NEXT, timeout=600)
@@ -128,6 +132,8 @@ def _versions_met(report: Mapping[str, Any]) -> set[str]:
     return {found["server"].partition(" ")[0] for found in report["servers"]}
 
 
+@pytest.mark.chain("next-minor")
+@pytest.mark.needs("v1.37.1")
 def test_the_policies_hold_with_the_next_minors_api_servers(cluster: TestCluster) -> None:
     """Heartbeats and addresses go on, and what a worker may not order it still may not."""
     runs_version(cluster, API, NEXT, set(CONTROL))

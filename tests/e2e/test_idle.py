@@ -22,7 +22,7 @@ from slots import API, SYSTEM, parked_agent_is_a_copy, settled
 
 from autarky.decide.node_slots import ANNOTATION
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900)]
 
 LOG = logging.getLogger(__name__)
 IDLE_SECONDS = 60

@@ -16,7 +16,8 @@ from autarky.model.versions import Version
 from autarky.payload import load_release, stored_artefacts
 from autarky.payload.store import Store
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.chain, pytest.mark.timeout(900)]
+pytestmark += [pytest.mark.needs("v1.37.1")]
 
 NEWER, OLDER = "1.37.1", "1.36.4"
 

@@ -36,7 +36,7 @@ from labels import (
     unlabel,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.chain, pytest.mark.timeout(900)]
 
 MOST_OF_HAPROXY = 15
 """Processes: each of the fifty reloads or so might leave one, with the connections that it has; there were five."""
@@ -118,7 +118,7 @@ def test_the_last_control_node_stays_one_whatever_its_labels_say(cluster: TestCl
     label(cluster, "n1")
 
 
-@pytest.mark.slow
+@pytest.mark.rotation(alone=True)
 def test_a_node_object_that_is_deleted_and_made_anew_is_a_control_node_again(cluster: TestCluster) -> None:
     label(cluster, "n2")
     cluster.wait("n2 is a control node", lambda: is_control_node(cluster, "n2"), seconds=120)
@@ -132,7 +132,7 @@ def test_a_node_object_that_is_deleted_and_made_anew_is_a_control_node_again(clu
     cluster.wait("n2 is a worker", lambda: is_worker(cluster, "n2"), seconds=180)
 
 
-@pytest.mark.slow
+@pytest.mark.rotation(alone=True)
 @pytest.mark.timeout(3600)
 def test_there_and_back_ten_times(cluster: TestCluster) -> None:
     with cluster.probed(seconds=3000) as reports:

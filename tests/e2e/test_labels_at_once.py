@@ -19,7 +19,7 @@ from labels import (
     unlabel,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.chain, pytest.mark.timeout(1800)]
 
 NODES = [
     {"name": f"n{number}", "host": "lab", "roles": ["control-plane", "worker"] if number == 1 else ["worker"]}

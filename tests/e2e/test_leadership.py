@@ -38,7 +38,7 @@ from rollouts import (
     template,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(1500)]
 
 LEVEL_3 = (CONTROLLER_MANAGER, SCHEDULER)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from harness import TestCluster, one_node
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(600)]
 
 
 def _slots(cluster: TestCluster) -> dict[str, str]:

@@ -17,7 +17,7 @@ from slots import API, SYSTEM, settled
 
 from autarky.render import nllb, protection
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.chain, pytest.mark.timeout(600)]
 
 NODES = ("n1", "n2")
 SILENT_SECONDS = 35

@@ -23,7 +23,7 @@ from autarky.payload.artefacts import needed_records
 from autarky.payload.debian import debian_key
 from autarky.payload.store import Store
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.chain, pytest.mark.timeout(900)]
 
 NAME = "t-local"
 FILE = {

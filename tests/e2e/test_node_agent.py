@@ -186,7 +186,7 @@ def test_a_deleted_api_server_is_covered_until_up_brings_it_back(cluster: TestCl
     nothing_failed(reports[0])
 
 
-@pytest.mark.slow
+@pytest.mark.rotation
 def test_the_control_plane_moves_to_static_pods_and_back_under_load(cluster: TestCluster) -> None:
     with cluster.probed() as reports:
         cluster.autarky("unpivot", "--cluster", cluster.name, "-o", "plain")

@@ -23,7 +23,7 @@ from rollouts import (
     undisturbed,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.chain, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from harness import TestCluster, one_node
 from rollouts import API, CONTROLLER_MANAGER, SCHEDULER, condition, patch_plane
 from slots import SYSTEM, settled
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.chain, pytest.mark.timeout(600)]
 
 LEVEL_3 = (CONTROLLER_MANAGER, SCHEDULER)
 AGENT_METRICS = 10301
@@ -163,7 +163,7 @@ def hosted(cluster: TestCluster) -> str:
     return cluster.kubectl(*SYSTEM, "get", API, *LEVEL_3, "--ignore-not-found", "-o", "name")
 
 
-@pytest.mark.slow
+@pytest.mark.rotation
 def test_up_follows_the_levels_of_an_edited_control_plane(cluster: TestCluster) -> None:
     patch_plane(cluster, selfHosted="3-4")
     cluster.wait("the API server is not hosted", lambda: API[3:] not in hosted(cluster), seconds=150)

@@ -34,7 +34,7 @@ from slots import parked_agent_is_a_copy
 
 from autarky.render import nllb
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(5400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(5400)]
 
 Show = Callable[[str], None]
 ROLLOUT_STEP = 1.5

@@ -11,7 +11,7 @@ from harness import TestCluster, one_node
 
 from autarky.workflows.up import PHASES
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(600)]
 
 _NAMES = [phase.name for phase in PHASES]
 ONLY_HOSTS = [f"--skip={name}" for name in _NAMES[_NAMES.index("start-control-plane") :]]

@@ -70,7 +70,8 @@ def test_all_pods_of_levels_2_and_3_deleted_at_once_fail_no_request(cluster: Tes
             rolled_out(cluster, workload)
 
 
-@pytest.mark.slow
+@pytest.mark.rotation
+@pytest.mark.needs("v1.37.1")
 def test_the_next_minor_by_set_image_and_back_by_rollout_undo_fails_no_request(cluster: TestCluster) -> None:
     """API servers first on the way up, last on the way down (rule 4)."""
     cluster.autarky("payload", "push", NEXT, "--cluster", cluster.name)

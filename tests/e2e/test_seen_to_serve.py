@@ -28,7 +28,7 @@ from labels import label, nothing_has_left, standbys_that_serve, unlabel
 from leases import everything_is_led
 from rollouts import condition
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900)]
 
 JUDGED_SECONDS = 40
 """While there is a quorum, a standby is active within seconds after its API server was killed."""

@@ -25,7 +25,7 @@ from autarky.render.checkpoint import is_checkpoint
 from autarky.render.node import KUBELET_CONFIG
 from autarky.render.pods import REVISION
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.chain, pytest.mark.timeout(600)]
 
 SECOND = STATE / "second"
 
@@ -228,7 +228,7 @@ def lock(machines: Machines) -> str:
     return machines.shell("n1", "cat /run/autarky.lock 2>/dev/null || true")
 
 
-@pytest.mark.slow
+@pytest.mark.rotation(alone=True)
 def test_two_operators_do_not_work_on_the_same_machine_at_once(machines: Machines, cluster: TestCluster) -> None:
     """The second has a state directory of its own, as on another machine."""
     with going_up(machines, cluster, *ONLY_HOSTS) as first:
@@ -243,14 +243,14 @@ def test_two_operators_do_not_work_on_the_same_machine_at_once(machines: Machine
         assert first.wait(timeout=300) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.rotation(alone=True)
 def test_a_killed_up_leaves_a_machine_that_the_next_takes_up_at_once(machines: Machines, cluster: TestCluster) -> None:
     with going_up(machines, cluster, *ONLY_HOSTS) as first:
         first.kill()
     cluster.up(*ONLY_HOSTS)
 
 
-@pytest.mark.slow
+@pytest.mark.rotation(alone=True)
 def test_connections_cut_in_the_middle_of_a_step_end_in_a_cluster_all_the_same(
     machines: Machines, cluster: TestCluster
 ) -> None:
@@ -265,7 +265,7 @@ def test_connections_cut_in_the_middle_of_a_step_end_in_a_cluster_all_the_same(
     cluster.down()
 
 
-@pytest.mark.slow
+@pytest.mark.rotation(alone=True)
 def test_a_network_that_goes_away_for_a_while_ends_in_a_cluster_all_the_same(
     machines: Machines, cluster: TestCluster
 ) -> None:
@@ -294,7 +294,7 @@ def no_network_to(address: str) -> Iterator[None]:
 # --- users and jump hosts --------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.rotation(alone=True)
 def test_a_user_with_sudo_behind_a_jump_host_brings_a_cluster_up(
     machines: Machines, make_cluster: Callable[..., TestCluster]
 ) -> None:

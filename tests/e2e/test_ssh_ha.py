@@ -11,7 +11,7 @@ from machines import Machines
 
 from autarky.render.values import CONTROL_PLANE_WISH
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.chain, pytest.mark.timeout(900)]
 
 HOSTS = (*CONTROL, "n4")
 PAUSE = "registry.k8s.io/pause:3.10.2"

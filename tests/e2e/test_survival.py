@@ -139,7 +139,7 @@ def test_a_kubelet_that_starts_with_no_api_brings_it_back_and_it_pivots_by_itsel
     cluster.wait("everything is healthy", lambda: settled(cluster), seconds=120)
 
 
-@pytest.mark.slow
+@pytest.mark.rotation
 def test_a_torn_checkpoint_and_torn_manifests_do_not_keep_the_api_down(cluster: TestCluster) -> None:
     """What a damaged disk or a hand leaves: the current revision without a pod, a manifest cut in half, garbage."""
     wait_for_checkpoint(cluster, "kube-apiserver")

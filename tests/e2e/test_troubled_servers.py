@@ -29,7 +29,7 @@ from autarky.model import ports
 from autarky.net.tls import client_context
 from autarky.render.values import WITHDRAWN
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900)]
 
 LOG = logging.getLogger(__name__)
 CONTROL = ("n1", "n2", "n3")

@@ -45,7 +45,7 @@ stringData:
   auth-extra-groups: system:bootstrappers:autarky
 """
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.chain, pytest.mark.timeout(600)]
 
 WEB = f"""
 apiVersion: apps/v1
@@ -241,7 +241,7 @@ def test_a_bad_flag_of_the_kubelet_is_taken_back_and_the_error_has_its_last_word
     assert {host: containers(cluster, host) for host in ("n1", "n2")} == running
 
 
-@pytest.mark.slow
+@pytest.mark.rotation
 def test_a_bad_flag_whose_up_was_killed_before_the_verdict_is_taken_back_or_replaced_by_the_next(
     cluster: TestCluster,
 ) -> None:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from autarky.model.facts import HostFacts
 from autarky.model.files import File
 from autarky.phases import etcd_change, etcd_listed
 from autarky.places import MANIFESTS
@@ -29,7 +30,7 @@ class FakeEtcd:
     learners: frozenset[str] = frozenset()
     stopped: list[tuple[str, frozenset[str]]] = field(default_factory=list)
 
-    def of(self, facts: Mapping[str, object]) -> dict[str, EtcdHost]:
+    def of(self, facts: Mapping[str, HostFacts]) -> dict[str, EtcdHost]:
         """A host for each of these nodes."""
         self.hosts = {name: EtcdHost(name, found, etcd=self) for name, found in facts.items()}
         self.addresses = {name: host.host_facts.address for name, host in self.hosts.items()}

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from socket import socket as Socket  # noqa: N812
 
 import pytest
 
@@ -65,7 +66,7 @@ class Running:
             while await self.running() != name:  # noqa: ASYNC110 # HAProxy tells nobody
                 await asyncio.sleep(0.05)
 
-    def connect(self, to: str, source: str, port: int = ports.NLLB_API) -> socket.socket:
+    def connect(self, to: str, source: str, port: int = ports.NLLB_API) -> Socket:
         return socket.create_connection((to, self.ours[port]), PATIENCE, (source, 0))
 
     async def asked(self, to: str, source: str = SELF) -> int:

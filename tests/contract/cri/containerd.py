@@ -99,7 +99,7 @@ class Containerd:
 
     def images(self, *arguments: str) -> None:
         """`ctr images …`"""
-        command = [self.ctr, "--address", self.socket, "--namespace", "k8s.io", "images", *arguments]
+        command = [str(self.ctr), "--address", str(self.socket), "--namespace", "k8s.io", "images", *arguments]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 

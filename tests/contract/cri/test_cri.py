@@ -145,7 +145,7 @@ async def all_pinned(node: Node) -> bool:
     return all(image.pinned for image in await node.cri.images())
 
 
-async def until(condition) -> None:  # type: ignore[no-untyped-def]
+async def until(condition) -> None:
     async with asyncio.timeout(10):
         while not await condition():  # noqa: ASYNC110 # the runtime tells nobody
             await asyncio.sleep(0.02)

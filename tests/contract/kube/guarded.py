@@ -130,7 +130,7 @@ async def _undo(clients: Clients) -> None:
     await clients.admin.delete("v1", "Pod", "tried", "kube-system", grace_seconds=0)
 
 
-def changes(kube: KubeClient, node: str, *, sub: str | None = "status", **metadata: Any) -> Any:
+def changes(kube: KubeClient, node: str, *, sub: Any = "status", **metadata: Any) -> Any:
     return kube.patch("v1", "Node", node, {"metadata": metadata}, subresource=sub)
 
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.contract
 
 PLANE = (API_VERSION, "ControlPlane", "cluster")
 MEMBER = (API_VERSION, "EtcdMember", "n1")
-GOOD = {
+GOOD: Object = {
     "apiVersion": API_VERSION,
     "kind": "ControlPlane",
     "metadata": {"name": "cluster"},
@@ -117,7 +117,7 @@ async def test_a_control_plane_with_a_value_that_means_nothing_is_refused(
 async def test_a_control_plane_that_was_stored_before_can_still_be_changed(kube: KubeClient) -> None:
     """Only what changes is checked; so it can be mended field by field, and `up` can go on."""
     await define(kube, loose(control_plane_crd()), "ControlPlane")
-    odd = {**GOOD, "spec": {**GOOD["spec"], "version": "banana", "rollback": {"limitSeconds": 1}}}  # type: ignore[dict-item]
+    odd = {**GOOD, "spec": {**GOOD["spec"], "version": "banana", "rollback": {"limitSeconds": 1}}}
     assert not understood.is_control_plane(await kube.create(odd))
     await define(kube, control_plane_crd(), "ControlPlane")
     await enforced(kube)

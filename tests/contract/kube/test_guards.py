@@ -165,6 +165,7 @@ async def test_a_node_that_the_inventory_lacks_creates_nothing_and_an_absent_inv
     for number, user in enumerate((clients.kubelet("w1"), clients.returning("w1"))):
         await user.create(_request(f"w1-{number}"))
         await clients.admin.delete("certificates.k8s.io/v1", "CertificateSigningRequest", f"w1-{number}")
+    data: Object | None
     for data in ({}, None):
         await clients.admin.apply(inventory_with(the_inventory()), manager="test")
         await until("who is not in the inventory is refused", lambda: _is_refused_anew(clients, "w2"))

@@ -111,8 +111,8 @@ async def test_nobody_makes_what_has_a_name_of_ours_but_administrators_and_the_o
         for client in (actors.anna, actors.add_on):
             assert await is_refused(client.create(obj)), name
             assert await is_refused(client.apply(obj, manager="x")), name
-        for client in (actors.admin, actors.operator):
-            await client.create(obj)
+        for trusted in (actors.admin, actors.operator):
+            await trusted.create(obj)
             await _gone(actors, obj)
 
 

@@ -126,8 +126,8 @@ async def test_only_administrators_and_the_operator_give_a_service_an_external_a
         assert await is_refused(_change(client, name, externalIPs=[_NODES]))
         assert await is_refused(client.apply({**_service(name, externalIPs=[_NODES])}, manager="x"))
         await _change(client, name, selector={"a": "b"})
-    for client in (actors.admin, actors.operator):
-        await client.create(_service(externalIPs=[_NODES]))
+    for trusted in (actors.admin, actors.operator):
+        await trusted.create(_service(externalIPs=[_NODES]))
 
 
 async def test_a_service_that_has_an_address_is_changed_and_loses_it_by_anybody_and_gets_no_other(
@@ -303,6 +303,7 @@ async def test_no_pod_keeps_those_of_other_namespaces_off_nodes(actors: Actors, 
 async def test_pods_keep_those_of_their_own_namespace_away_and_wish_for_what_they_like(actors: Actors) -> None:
     elsewhere = {**ALL, "namespaceSelector": {}}
     wished = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": elsewhere}]}
+    spec: Object
     for spec in (
         _away([ALL, {**ALL, "namespaces": ["default"]}]),
         _away([ALL] * 500),

@@ -47,17 +47,17 @@ class LoopClock:
         await asyncio.sleep(seconds)
 
 
-def announcer_of(kube: Counting, told: list[tuple[str, str]], file: Path) -> Announcer:
+def announcer_of(kube: Counting, told: list[tuple[str, ...]], file: Path) -> Announcer:
     def tell(*words: str) -> None:
         told.append(words)
 
-    return Announcer("n1", kube, Api(kube), LoopClock(), tell, Untold(tell, file))
+    return Announcer("n1", kube, Api(kube), LoopClock(), tell, Untold(tell, file))  # type: ignore[arg-type]
 
 
 @pytest.fixture
 async def scene(tmp_path):
     Counting.patches = 0
-    kube, told = Counting(), []
+    kube, told = Counting(), list[tuple[str, ...]]()
     kube.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1", "resourceVersion": "1"}})
     announcer = announcer_of(kube, told, tmp_path / "untold.json")
     running = asyncio.create_task(announcer.run())

@@ -47,10 +47,10 @@ def test_what_was_cut_while_it_was_written_is_incomplete_and_can_be_written_agai
     write_revision(Revision(COMPONENT, whole.name, whole.files[:1]))
     disk = disk_of(COMPONENT)
     assert disk is not None
-    assert (disk.complete, disk.incomplete) == (frozenset(), {"checkpoint-1"})
+    assert (disk.complete, disk.incomplete) == (frozenset(), frozenset({"checkpoint-1"}))
     write_revision(whole)
     assert disk_of(COMPONENT) is not None
-    assert disk_of(COMPONENT).complete == {"checkpoint-1"}  # type: ignore[union-attr]
+    assert disk_of(COMPONENT).complete == {"checkpoint-1"}
 
 
 def test_a_deleted_revision_is_gone(node: Path) -> None:
@@ -67,7 +67,7 @@ def test_links_and_active_manifests_are_seen(node: Path) -> None:
     (node / "manifests" / f"standby-{COMPONENT}-0123abcd.json").write_bytes(POD)
     disk = disk_of(COMPONENT)
     assert disk is not None
-    assert (disk.current, disk.previous, disk.in_use) == ("two", "one", {"one"})
+    assert (disk.current, disk.previous, disk.in_use) == ("two", "one", frozenset({"one"}))
 
 
 def test_a_disk_that_cannot_be_read_is_unknown(node: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_revision_whose_pod_is_torn_is_incomplete_and_will_be_written_again(no
     (node / "standby" / COMPONENT / "one" / "pod.json").write_bytes(torn)
     disk = disk_of(COMPONENT)
     assert disk is not None
-    assert (disk.complete, disk.incomplete) == (frozenset(), {"one"})
+    assert (disk.complete, disk.incomplete) == (frozenset(), frozenset({"one"}))
 
 
 def test_an_active_standby_is_seen_by_its_whole_manifest(node: Path) -> None:

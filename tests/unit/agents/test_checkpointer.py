@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,15 +69,11 @@ async def test_a_pod_that_cannot_be_static_is_told_with_rule_and_remedy_and_noth
         said.append(text)
 
     events: list[tuple[str, str]] = []
-    checkpointer = Checkpointer(
-        SCHEDULER,
-        FakeKube(),
-        node,
-        RealClock(),
-        NoImages(),
-        tell,
-        lambda *event: events.append(event),  # type: ignore[arg-type]
-    )
+    kube: Any = FakeKube()
+    api: Any = node
+    images: Any = NoImages()
+    told: Any = events.append
+    checkpointer = Checkpointer(SCHEDULER, kube, api, RealClock(), images, tell, lambda *event: told(event))
     for _ in range(2):
         await checkpointer.round(Slot.HOSTED, Health.READY, etcd_up=True)
     assert "spec.volumes[data].persistentVolumeClaim" in said[-1]

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from autarky import places
 from autarky.agents.node import etcd_on_disk
 from autarky.decide.etcd_local import Data, Manifest
-from autarky.render import etcd, node
+from autarky.render import etcd
 from autarky.render.etcd import Founding
 
 SPEC = {"containers": [{"name": "etcd", "command": ["etcd", f"--name={etcd.NAME}"]}]}
@@ -21,7 +22,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, path in (("DATA", "etcd"), ("MEMBER", "etcd/member"), ("MANIFESTS", "manifests"), ("CA", "ca.crt")):
         monkeypatch.setattr(etcd_on_disk, name, tmp_path / path)
     monkeypatch.setattr(etcd_on_disk, "MEMBERS", tmp_path / "etcd-members.json")
-    monkeypatch.setattr(node.places, "MANIFESTS", str(tmp_path / "manifests"))
+    monkeypatch.setattr(places, "MANIFESTS", str(tmp_path / "manifests"))
     (tmp_path / "etcd").mkdir()
     (tmp_path / "ca.crt").write_text("CA")
     (tmp_path / "manifests").mkdir()

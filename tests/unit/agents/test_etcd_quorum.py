@@ -14,9 +14,8 @@ from autarky.agents.node.etcd_quorum import EtcdQuorum, Way, way_on_disk
 from autarky.model.cluster import Cluster, ExternalEtcd, Level
 from autarky.render import nllb, standby
 from autarky.store import write_private
-from fakes.clusters import a_cluster
+from fakes.clusters import a_cluster, inputs_of
 from fakes.web import HANG, Web, answer, certificates
-from unit.render.rendered import inputs_of
 
 OK, LOST = answer(200, '{"health":"true"}'), answer(503, '{"health":"false","reason":"RAFT NO LEADER"}')
 

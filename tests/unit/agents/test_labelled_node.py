@@ -20,6 +20,7 @@ from cryptography import x509
 
 from autarky import places
 from autarky.agents.node import control_parts, ports_seen, role_on_disk, slots_on_disk
+from autarky.agents.node.checkpointer import write_revision
 from autarky.agents.node.control_node import ControlNode
 from autarky.agents.node.control_parts import ControlParts
 from autarky.agents.node.role_on_disk import State
@@ -42,6 +43,7 @@ from autarky.render.kubeconfig import bootstrap_kubeconfig
 from autarky.render.node_marker import node_marker
 from autarky.render.objects import agent_parts, parts
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, SYSTEM, Credentials, Inputs
+from autarky.store import write_private
 from fakes.clusters import IMAGES, a_cluster
 from fakes.cri import FakeCri
 from fakes.kube import FakeKube
@@ -348,8 +350,8 @@ async def test_an_agent_that_is_killed_between_any_two_steps_goes_on(scene: Scen
 
         return dies
 
-    monkeypatch.setattr(control_parts, "write_private", mortal(control_parts.write_private))
-    monkeypatch.setattr(control_parts, "write_revision", mortal(control_parts.write_revision))
+    monkeypatch.setattr(control_parts, "write_private", mortal(write_private))
+    monkeypatch.setattr(control_parts, "write_revision", mortal(write_revision))
     monkeypatch.setattr(role_on_disk, "remember", mortal(role_on_disk.remember))
     await scene.label(NODE)
     for lives in range(40):
@@ -591,7 +593,7 @@ async def test_pods_that_need_a_control_node_end_the_operators_own_last(scene: S
         )
     (Path(places.MANIFESTS) / "etcd-0123abcd.json").write_text("{}")
     await scene.label(NODE, None)
-    ended = []
+    ended: list[Any] = []
     for _ in range(8):
         await scene.rounds()
         there = {pod["metadata"]["name"] for pod in await scene.kube.list("v1", "Pod", namespace=SYSTEM)}

@@ -7,6 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,8 @@ class Scene:
         self.clock = HandClock()
         self.haproxy = Haproxy(self.config)
         self.said: list[str] = []
-        self.duty = LoadBalancer(node, self.kube, self.clock, lambda _, sentence: self.said.append(sentence))
+        kube: Any = self.kube
+        self.duty = LoadBalancer(node, kube, self.clock, lambda _, sentence: self.said.append(sentence))
 
     @property
     def written(self) -> Balancer | None:

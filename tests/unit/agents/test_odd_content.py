@@ -29,6 +29,7 @@ from autarky.agents.node.etcd_membership import _wish
 from autarky.agents.operator import etcd_members as operator_etcd
 from autarky.agents.operator import rollouts as operator_rollouts
 from autarky.decide import applied, etcd_wanted, node_slots, understood
+from autarky.ports import Object
 from autarky.render import nllb
 from unit.agents.disks import Disk, a_disk
 
@@ -178,12 +179,12 @@ GOOD = {"version": "v1.36.4", "selfHosted": "1-4"}
 @example(spec={**GOOD, "rollback": None}, status=None)
 @example(spec=GOOD, status={"conditions": [{"type": 1}]})
 def test_any_control_plane_is_understood_or_left_alone(spec: Any, status: Any) -> None:
-    plane = {"metadata": {"name": "cluster", "annotations": {applied.ANNOTATION: json.dumps(spec)}}}
+    plane: Object = {"metadata": {"name": "cluster", "annotations": {applied.ANNOTATION: json.dumps(spec)}}}
     plane |= {"spec": spec, "status": status}
     applied.record_of(plane)
     if understood.is_control_plane(plane):
         assert int(plane["spec"]["selfHosted"][0]) in range(5)
-        operator_rollouts._policy(SimpleNamespace(control_plane=plane))
+        operator_rollouts._policy(SimpleNamespace(control_plane=plane))  # type: ignore[arg-type]
     read = understood.without_odd_status(plane)
     assert all(isinstance(one["type"], str) for one in read["status"].get("conditions", []))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -43,7 +44,8 @@ class CountedRounds(NodeAgent):
 def node_agent():
     clock = SetClock()
     told = Told(lambda *_sentence, **_values: None)
-    return CountedRounds("n1", None, SimpleNamespace(), Port(), clock, told, None, None, True, HandOver(clock), None)
+    stand_ins: Any = (None, SimpleNamespace(), Port(), clock, told, None, None, True, HandOver(cast(Any, clock)), None)
+    return CountedRounds("n1", *stand_ins)
 
 
 async def looks(node_agent: CountedRounds, *, seconds: float, every: float = 0.5) -> int:
@@ -51,7 +53,7 @@ async def looks(node_agent: CountedRounds, *, seconds: float, every: float = 0.5
     before = node_agent.rounds
     for _ in range(int(seconds / every)):
         await node_agent.look()
-        node_agent.clock.now += every
+        cast(SetClock, node_agent.clock).now += every
     return node_agent.rounds - before
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 
 import click
@@ -20,12 +20,12 @@ def home(tmp_path, monkeypatch) -> None:
 
 
 @pytest.fixture
-def autarky(monkeypatch) -> Iterator[Callable[..., int]]:
+def autarky(monkeypatch) -> Callable[..., int]:
     """Runs the command line with one more command, `try`, that calls a function. Returns the exit code."""
 
     def run(callback: Callable[[], object], *arguments: str) -> int:
         module = ModuleType("try_command")
-        module.command = click.Command("try", callback=lambda: callback() and None)
+        module.__dict__["command"] = click.Command("try", callback=lambda: callback() and None)
         monkeypatch.setitem(sys.modules, "try_command", module)
         monkeypatch.setitem(cli.lazy, "try", LazyCommand("try_command:command", "For tests."))
         return main([*arguments, "try"])

@@ -128,7 +128,7 @@ def test_verbose_shows_where_an_error_comes_from(autarky, capsys):
 
 
 def test_anything_else_is_a_bug_and_shows_its_traceback(autarky, capsys):
-    assert autarky(lambda: {}["etcd"]) == 70
+    assert autarky(lambda: dict[str, str]()["etcd"]) == 70
     text = capsys.readouterr().err
     assert "Traceback" in text
     assert "KeyError: 'etcd'" in text

@@ -206,7 +206,7 @@ def make_down_context(tmp_path):
             marker = {"cluster": "demo", "node": name, "founders": [name], "ca": pki.fingerprint()}
             host.files[NODE_MARKER] = (json.dumps(marker).encode(), 0o644)
         return Context(
-            cluster=cluster, release=load_release(cluster.kubernetes_version), machines=FakeMachines(hosts),
+            cluster=cluster, release=load_release(cluster.kubernetes_version), machines=FakeMachines(hosts),  # type: ignore[arg-type]
             pki=pki, connect=lambda *_: None, clock=None, directory=tmp_path / "demo", silence=None,
         )  # fmt: skip
 

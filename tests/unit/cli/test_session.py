@@ -238,11 +238,12 @@ async def test_a_dry_run_with_json_has_events_only(tmp_path, capsys):
 
 
 async def test_a_second_command_on_the_same_cluster_is_told_who_is_at_work(tmp_path):
+    world: set[str] = set()
     with (
         exclusive(tmp_path / "one" / "lock", "autarky down", now=0.0),
         pytest.raises(Conflict, match="in use by `autarky down`"),
     ):
-        await up(tmp_path, world=(world := set()))
+        await up(tmp_path, world=world)
     assert world == set()
 
 

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from cluster_texts import DEFAULT, HEAD, KNOWN, problem, problems, read, spec
 
 from autarky.config import default_cluster, dump, load
 from autarky.errors import Problems, UserError
 from autarky.model.cluster import Cluster, HostRef, Level, Node
+from unit.config.cluster_texts import DEFAULT, HEAD, KNOWN, problem, problems, read, spec
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 LONG = "a" * 64

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import pytest
-from cluster_texts import HEAD, problem, problems, read, spec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autarky.config.positions import MOST_LEVELS, parse
 from autarky.errors import UserError
+from unit.config.cluster_texts import HEAD, problem, problems, read, spec
 
 
 @pytest.mark.parametrize("word", ["yes", "no", "on", "off", "y", "012", "0x1f", "1e3", "2026-11-21", "1_000", "True"])

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import ipaddress
 
-from cluster_texts import KNOWN, read, spec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from autarky.model.cluster import (
     Taint,
 )
 from autarky.render.values import pretty_json
+from unit.config.cluster_texts import KNOWN, read, spec
 
 labels = st.from_regex(r"[a-z][a-z0-9]{0,8}", fullmatch=True)
 values = st.text(st.characters(), max_size=12).filter(str.isprintable)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +26,7 @@ ENCIPHER = frozenset({"key encipherment"})
 NODES = frozenset({"system:nodes", "system:authenticated"})
 
 
-def joining(node: str = "n1", **changes: object) -> Request:
+def joining(node: str = "n1", **changes: Any) -> Request:
     """A kubelet that has only its token asks for its first client certificate."""
     asked = {
         "signer": CLIENT_SIGNER,
@@ -44,7 +45,7 @@ def renewing(node: str = "n1", by: str | None = None, groups: frozenset[str] = N
     return joining(node, requestor=f"system:node:{by or node}", requestor_groups=groups, token_node=None)
 
 
-def serving(node: str = "n1", **changes: object) -> Request:
+def serving(node: str = "n1", **changes: Any) -> Request:
     """A kubelet asks for its serving certificate."""
     asked = {
         "signer": SERVING_SIGNER,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -35,7 +36,7 @@ PROVEN = Memory(RUN, "b", healthy=PROVEN_SECONDS, last=NOW - 1)
 TAKEN = (Action(Verb.WRITE, "b"), Action(Verb.SWITCH, "b"))
 
 
-def look(memory: Memory = PROVEN, *, at: float = NOW, **changes: object) -> Decision:
+def look(memory: Memory = PROVEN, *, at: float = NOW, **changes: Any) -> Decision:
     return decide(replace(GOOD, looked=at, **changes), memory, at)
 
 

@@ -31,7 +31,7 @@ POD = {
 
 
 def pod(**state: object) -> dict:
-    changed = copy.deepcopy(POD)
+    changed: dict = copy.deepcopy(POD)
     changed["status"]["containerStatuses"][0] |= state
     return changed
 

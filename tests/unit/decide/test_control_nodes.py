@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -28,13 +29,13 @@ from autarky.decide.control_nodes import (
 TOLD = f"{READY}0123456789"
 
 
-def control(name: str = "n1", **changes: object) -> Node:
+def control(name: str = "n1", **changes: Any) -> Node:
     """One that was seen to serve."""
     serving = Node(name, f"uid-{name}", True, True, TOLD, recorded=Record(f"uid-{name}"), obstacle=None)
     return replace(serving, **changes)
 
 
-def worker(name: str = "n2", **changes: object) -> Node:
+def worker(name: str = "n2", **changes: Any) -> Node:
     return replace(Node(name, f"uid-{name}", False, False), **changes)
 
 

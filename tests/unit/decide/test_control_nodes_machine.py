@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -88,7 +88,7 @@ class Labels(RuleBasedStateMachine):
             member = Member.THERE if control else Member.NONE
             self.world.machines[name] = Machine(node, parts=control, member=member)
 
-    def change(self, name: str, **changes: object) -> None:
+    def change(self, name: str, **changes: Any) -> None:
         machine = self.world.machines[name]
         machine.node = replace(machine.node, **changes)
 

@@ -15,7 +15,8 @@ HOLDERS = st.sampled_from(["n1_a", "n1_b", "n2_a", "n1", "", "n1_x_a", "_a"])
 @given(st.lists(st.tuples(st.booleans(), HOLDERS), max_size=20))
 def test_no_history_of_boots_and_holders_makes_a_living_process_dead(events: list[tuple[bool, str]]) -> None:
     """A process lives in one boot, and a cut begins another."""
-    boot, noted, born = 0, None, {}
+    boot, noted = 0, None
+    born: dict[str, int] = {}
     for cut, name in events:
         boot += cut
         holder = f"{name}{boot}" if name else ""  # no identity comes back in another boot

@@ -56,7 +56,7 @@ WISHES = [wish(1), wish(2), wish(3)]
 @pytest.mark.parametrize("missing", ["own", "leader", "members", "wishes"])
 def test_rule_2_what_is_not_seen_now_changes_nothing(missing: str) -> None:
     sight = seen(THREE, [wish(1), wish(2), leaving(3), wish(4)])
-    decision = decide(replace(sight, **{missing: None}), Memory(), 100.0)  # type: ignore[arg-type]
+    decision = decide(replace(sight, **{missing: None}), Memory(), 100.0)
     assert decision.action is None
     assert decision.told == {}
 

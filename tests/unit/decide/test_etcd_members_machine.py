@@ -334,8 +334,8 @@ class Membership(RuleBasedStateMachine):
         self.elect()
         if not self.members or not self.has_quorum():
             return  # a majority has lost its disks: that is not a matter of membership
-        for node in self.members.values():
-            self.wishes.setdefault(node.node, Wish(node.node, node.node, asked=node.node))
+        for member in self.members.values():
+            self.wishes.setdefault(member.node, Wish(member.node, member.node, asked=member.node))
         for _ in range(60):
             self.now += 60
             for node in NODES:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 from autarky.decide.drift import compare
 from autarky.decide.field_owners import edits
 
@@ -15,8 +17,8 @@ def entry(manager, time, fields, **more):
     return {"manager": manager, "time": time, "fieldsV1": {"f:spec": fields}, **more}
 
 
-IMAGE = {"f:containers": {'k:{"name":"main"}': {".": {}, "f:image": {}}}}
-COMMAND = {"f:containers": {'k:{"name":"main"}': {"f:command": {}}}}
+IMAGE: dict[str, Any] = {"f:containers": {'k:{"name":"main"}': {".": {}, "f:image": {}}}}
+COMMAND: dict[str, Any] = {"f:containers": {'k:{"name":"main"}': {"f:command": {}}}}
 
 
 def found(obj):

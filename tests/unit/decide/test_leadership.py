@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -257,7 +258,7 @@ STANDBY_ONLY = Seen(Health.ABSENT, None, standby_active=True, lease=HELD, readab
 
 def renewing(seconds: int, seen: Seen = STANDBY_ONLY, *, until: int = 1000):
     """A look each second at a lease that is renewed each second, until it is not any more."""
-    memory, actions = LeaseMemory(), []
+    memory, actions = LeaseMemory(), list[Any]()
     for second in range(seconds + 1):
         lease = replace(HELD, renewed=str(min(second, until)))
         found = decide(Slot.HOSTED, replace(seen, lease=lease), memory, float(second))

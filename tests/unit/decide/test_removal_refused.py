@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,9 +22,9 @@ THREE = frozenset({"n1", "n2", "n3"})
 ALL_WELL = dict.fromkeys(THREE, True)
 
 
-def rule(**changes: object) -> str | None:
+def rule(**changes: Any) -> str | None:
     seen = {"node": "n3", "control_nodes": THREE, "members": ALL_WELL, "answers": True, **changes}
-    refusal = refuse(Seen(**seen))  # type: ignore[arg-type]
+    refusal = refuse(Seen(**seen))
     return None if refusal is None else refusal.rule
 
 

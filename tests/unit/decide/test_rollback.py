@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -64,7 +65,7 @@ class Watch:
         return {self.look(observed).verdict for _ in range(seconds)}
 
 
-def api(revision: str = "new", *, nodes: tuple[str, ...] = ("n1",), **ready: bool) -> Observed:
+def api(revision: str = "new", *, nodes: tuple[str, ...] = ("n1",), **ready: Any) -> Observed:
     pods = tuple(Pod(f"pod-{node}", node, good, "" if good else "exit code 1") for node, good in ready.items())
     return Observed(revision, known=True, etcd_up=True, nodes=frozenset(nodes), pods=pods)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from unit.decide.test_rollback import POLICY, Watch, api
 NODES = ("n1", "w1", "w2", "w3")
 
 
-def proxies(**ready: bool) -> Observed:
+def proxies(**ready: Any) -> Observed:
     return replace(api(nodes=NODES, **ready), trusted=frozenset({"n1"}))
 
 
@@ -71,7 +72,8 @@ def test_a_worker_that_the_rollout_has_not_reached_is_waited_for():
 @pytest.mark.parametrize("node", ["n1", "w1"])
 def test_where_all_are_trusted_one_is_enough(node: str):
     watch = Watch()
-    seen = api(nodes=NODES, **{**dict.fromkeys(NODES, True), node: False})
+    ready: Any = {**dict.fromkeys(NODES, True), node: False}
+    seen = api(nodes=NODES, **ready)
     assert watch.until(seen, Verdict.ROLL_BACK) in (89, 90, 91)
 
 

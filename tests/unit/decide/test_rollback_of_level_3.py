@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autarky.decide.failures import Record
 from autarky.decide.rollback import (
     LEASE_IS_OLD,
     REACH_SECONDS,
@@ -17,7 +18,6 @@ from autarky.decide.rollback import (
     Observed,
     Pod,
     Policy,
-    Record,
     Verdict,
     decide,
 )

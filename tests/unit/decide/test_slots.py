@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from itertools import product
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import settings
@@ -107,7 +107,7 @@ class Node(RuleBasedStateMachine):
 
     @rule(seconds=LOOKS, what=st.sampled_from(["hosted", "standby_active", "balanced"]))
     def the_agent_looks_but_something_does_not_answer(self, seconds: float, what: str) -> None:
-        unknown = {"hosted": Health.UNKNOWN}.get(what)
+        unknown: Any = {"hosted": Health.UNKNOWN}.get(what)
         before = self.memory
         decision = self.observe(replace(self.view(), **{what: unknown}), seconds)
         if what != "balanced":

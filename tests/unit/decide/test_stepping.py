@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -25,11 +26,11 @@ OLD, NEW = Pod("old", new=False, available=True), Pod("new", new=True, available
 GONE = Place("n3", ready=False, away=True, pods=(), ending=True)
 
 
-def place(node: str, pod: Pod, **changes: object) -> Place:
+def place(node: str, pod: Pod, **changes: Any) -> Place:
     return replace(Place(node, ready=True, away=False, pods=(replace(pod, name=f"{pod.name}-{node}"),)), **changes)
 
 
-def seen(*places: Place, **changes: object) -> Observed:
+def seen(*places: Place, **changes: Any) -> Observed:
     away = sum(one.away for one in places)
     return replace(Observed(known=True, most=1, desired=len(places), unavailable=away, places=places), **changes)
 
@@ -103,7 +104,7 @@ def test_the_users_strategy_is_obeyed(rolling, most):
 ILL = replace(NEW, available=False)
 
 
-def worker(node: str, pod: Pod, **changes: object) -> Place:
+def worker(node: str, pod: Pod, **changes: Any) -> Place:
     return place(node, pod, **{"trusted": False, **changes})
 
 

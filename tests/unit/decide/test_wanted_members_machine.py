@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -57,7 +58,7 @@ class WantedMembers(RuleBasedStateMachine):
         self.force: InForce | None = InForce(None)
         self.etcd = Etcd(set(NAMES), {name: Existing(name, True, True) for name in NAMES})
 
-    def change(self, name: str, **changes: object) -> None:
+    def change(self, name: str, **changes: Any) -> None:
         self.nodes[name] = replace(self.nodes[name], **changes)
 
     # --- mistakes, and some of them meant ---

@@ -39,9 +39,9 @@ class Mortal(FakeKube):
         await self._one()
         return await super().replace(obj, subresource=subresource)
 
-    async def delete(self, *args):
+    async def delete(self, *args, **options):
         await self._one()
-        return await super().delete(*args)
+        return await super().delete(*args, **options)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import json
 import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -67,6 +68,10 @@ class Machine:
         self.held.gone.set()
 
 
+def as_hosts(machines: dict[str, Machine]) -> dict[str, Any]:
+    return dict(machines)
+
+
 @dataclass
 class Operation:
     machines: dict[str, Machine]
@@ -74,7 +79,7 @@ class Operation:
 
     async def run(self, seconds: float = 0.0) -> str:
         async with hosts_locked("/run/lock", US, LoopClock(), self.told.append) as locks:
-            await locks.take(self.machines)
+            await locks.take(as_hosts(self.machines))
             assert all(Holder.parse(machine.holder) == US for machine in self.machines.values())
             await asyncio.sleep(seconds)
         assert all(machine.holder is None for machine in self.machines.values())
@@ -88,8 +93,8 @@ async def test_all_hosts_are_locked_for_the_operation_and_free_after_it():
 async def test_a_host_that_is_added_in_the_middle_is_locked_once():
     first, second = Machine(), Machine()
     async with hosts_locked("/run/lock", US, LoopClock(), print) as locks:
-        await locks.take({"n1": first})
-        await locks.take({"n1": first, "n2": second})
+        await locks.take(as_hosts({"n1": first}))
+        await locks.take(as_hosts({"n1": first, "n2": second}))
         assert (first.taken, second.taken) == (1, 1)
         await locks.release("n1", "no-such")
         assert (first.holder, second.holder) == (None, US.text())
@@ -142,7 +147,7 @@ async def test_a_host_of_several_that_does_not_answer_is_passed_over_and_told():
     machines = {"n1": Machine(), "n2": Machine(), "n3": Machine(silent=Unreachable("n3: no answer"))}
     told: list[str] = []
     async with hosts_locked("/run/lock", US, LoopClock(), told.append) as locks:
-        await locks.take(machines)
+        await locks.take(as_hosts(machines))
         assert [name for name, machine in machines.items() if machine.holder] == ["n1", "n2"]
     assert told == ["going on without the lock on a host that does not answer: n3: no answer"]
 
@@ -207,7 +212,7 @@ async def test_the_operations_own_failure_is_told_as_it_is():
 
     async def operation() -> None:
         async with hosts_locked("/run/lock", US, LoopClock(), print) as locks:
-            await locks.take({"n1": machine})
+            await locks.take(as_hosts({"n1": machine}))
             raise Unreachable("etcd")
 
     with pytest.raises(Unreachable, match=r"^etcd$"):

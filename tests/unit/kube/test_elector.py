@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import looptime
 import pytest
@@ -77,7 +78,7 @@ class Stage:
     pace: float = 0.1
 
     def enter(self, name: str, fault: Callable[[], tuple[float, str]] = lambda: (0.0, ""), offset: float = 0.0) -> None:
-        line = Line(self.api, fault)
+        line: Any = Line(self.api, fault)
         elector = Elector(line, LoopClock(offset), "kube-system", "op", name, say=self.said.append, jitter=lambda: 1.5)
         self.electors[name] = elector
         self.tasks[name] = asyncio.create_task(elector.run(lambda: self._act(name)), name=name)
@@ -303,7 +304,7 @@ async def _play(seed: int, candidates: int) -> Stage:
 @settings(max_examples=8, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32), st.integers(2, 3))
 def test_two_never_act_at_once_and_in_the_end_somebody_does(seed, candidates):
-    loop = looptime.patch_event_loop(asyncio.new_event_loop(), start=0)
+    loop = looptime.patch_event_loop(asyncio.SelectorEventLoop(), start=0)
 
     async def play() -> None:
         stage = await _play(seed, candidates)

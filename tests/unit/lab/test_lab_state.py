@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autarky.errors import UserError
+from autarky.errors import CommandFailed, TimedOut, UserError
 from autarky.lab import Lab, cgroups, disk, tools
 from autarky.lab.lab import HostRecord, _remove_with_state_last
 from autarky.lab.machine import start_time
@@ -148,13 +148,13 @@ def test_the_file_system_of_a_path_is_that_of_its_nearest_mount(tmp_path):
 
 
 async def test_a_tool_that_fails_says_why():
-    with pytest.raises(tools.CommandFailed, match=r"this machine: sh -c .* ended with status 3: no"):
+    with pytest.raises(CommandFailed, match=r"this machine: sh -c .* ended with status 3: no"):
         await tools.tool("sh", "-c", "echo no >&2; exit 3")
     assert await tools.tool("sh", "-c", "echo yes; exit 3", check=False) == "yes\n"
 
 
 async def test_a_tool_that_hangs_is_ended():
-    with pytest.raises(tools.TimedOut, match="sleep 60 did not end within 0 s"):
+    with pytest.raises(TimedOut, match="sleep 60 did not end within 0 s"):
         await tools.tool("sleep", "60", timeout=0.1)
 
 

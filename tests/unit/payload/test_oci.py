@@ -61,10 +61,10 @@ def test_an_archive_is_the_same_bytes_and_a_changed_layer_changes_its_digest(tmp
 def test_an_archive_is_an_image_layout_whose_digests_are_right(tmp_path, layer):
     digest = write_archive(tmp_path / "image.tar", CONFIG, [layer])
     with tarfile.open(tmp_path / "image.tar") as archive:
-        content = {m.name: archive.extractfile(m).read() for m in archive.getmembers() if m.isfile()}  # type: ignore[union-attr]
-    for name, blob in content.items():
+        content = {m.name: archive.extractfile(m).read() for m in archive.getmembers() if m.isfile()}
+    for name, found in content.items():
         if name.startswith("blobs/"):
-            assert name == f"blobs/sha256/{hashlib.sha256(blob).hexdigest()}"
+            assert name == f"blobs/sha256/{hashlib.sha256(found).hexdigest()}"
 
     def blob(descriptor: dict) -> bytes:
         found = content[f"blobs/{descriptor['digest'].replace(':', '/')}"]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import ipaddress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -216,7 +217,11 @@ async def test_a_control_node_is_labelled_once_it_registers_and_waited_for_until
 
 def _applied(*labels: str) -> dict:
     """A Node whose labels an earlier `up` has set, and one that somebody else has."""
-    managed = {"manager": "autarky-nodes", "operation": "Apply", "fieldsV1": {"f:metadata": {"f:labels": {}}}}
+    managed: dict[str, Any] = {
+        "manager": "autarky-nodes",
+        "operation": "Apply",
+        "fieldsV1": {"f:metadata": {"f:labels": {}}},
+    }
     managed["fieldsV1"]["f:metadata"]["f:labels"] = {f"f:{label}": {} for label in labels}
     other = {"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:metadata": {"f:labels": {"f:theirs": {}}}}}
     meta = {"name": "n2", "labels": dict.fromkeys((*labels, "theirs"), ""), "managedFields": [other, managed]}

@@ -8,6 +8,7 @@ import json
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -88,7 +89,7 @@ class SlowHost(FakeHost):
         return await super().read(path)
 
 
-def a_kube(kind: type[FakeKube] = FakeKube) -> FakeKube:
+def a_kube(kind: type[FakeKube] = FakeKube) -> Any:
     kube = kind()
     for node in FOUR.nodes:
         meta = {"name": node.name, "labels": LABELS if node.control_plane else {}}
@@ -135,7 +136,7 @@ async def trusted(kube) -> list[str]:
     """What of its trust n4 has."""
     secrets = [secret["metadata"]["name"] for secret in await kube.list("v1", "Secret", namespace=SYSTEM)]
     tokens = [name for name in secrets if name.startswith("bootstrap-token-")]
-    known = {"inventory": await read_inventory(kube), "renewal": await read_renewals(kube)}
+    known: dict[str, Any] = {"inventory": await read_inventory(kube), "renewal": await read_renewals(kube)}
     entries = [kind for kind, found in known.items() if "n4" in found]
     return [*entries, *tokens]
 

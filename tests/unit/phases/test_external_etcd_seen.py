@@ -37,11 +37,14 @@ class Looking(FakeHost):
 
 
 @pytest.fixture
-def context(make_context: Callable[..., Context]) -> Context:
+def hosts() -> dict[str, Looking]:
+    return {name: Looking(name) for name in ("n1", "n2")}
+
+
+@pytest.fixture
+def context(make_context: Callable[..., Context], hosts: dict[str, Looking]) -> Context:
     external = ExternalEtcd((ONE, TWO), "ca", "cert", "key")
-    made = make_context(replace(a_cluster(controls=2), external_etcd=external))
-    made.machines.hosts = {name: Looking(name) for name in ("n1", "n2")}
-    return made
+    return make_context(replace(a_cluster(controls=2), external_etcd=external), hosts=hosts)
 
 
 def healthy(*endpoints: str, **ill: str) -> str:
@@ -55,20 +58,20 @@ async def seen(context: Context) -> list[tuple[str, str]]:
     return [(row.health, row.detail) for row in await external_etcd_rows(context)]
 
 
-async def test_each_endpoint_is_as_the_control_node_sees_it(context: Context) -> None:
-    context.machines.hosts["n1"].said = healthy(ONE, **{TWO: "context deadline exceeded"})
+async def test_each_endpoint_is_as_the_control_node_sees_it(context: Context, hosts: dict[str, Looking]) -> None:
+    hosts["n1"].said = healthy(ONE, **{TWO: "context deadline exceeded"})
     assert await seen(context) == [("ready", ONE), ("not ready", f"{TWO}: context deadline exceeded")]
 
 
-async def test_another_control_node_looks_where_the_first_cannot(context: Context) -> None:
-    context.machines.hosts["n1"].gone = True
-    context.machines.hosts["n2"].said = healthy(ONE, TWO)
+async def test_another_control_node_looks_where_the_first_cannot(context: Context, hosts: dict[str, Looking]) -> None:
+    hosts["n1"].gone = True
+    hosts["n2"].said = healthy(ONE, TWO)
     assert await seen(context) == [("ready", ONE), ("ready", TWO)]
 
 
 @pytest.mark.parametrize("said", [None, "", "no json", '{"endpoint": 1}', "[]"])
-async def test_what_nobody_could_see_is_unknown(context: Context, said: str | None) -> None:
-    for host in context.machines.hosts.values():
+async def test_what_nobody_could_see_is_unknown(context: Context, hosts: dict[str, Looking], said: str | None) -> None:
+    for host in hosts.values():
         host.said = said
     assert [health for health, _ in await seen(context)] == ["unknown", "unknown"]
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -225,7 +226,7 @@ async def test_login_believes_no_api_whose_record_names_another_ca(first):
     with pytest.raises(UserError, match=seen):
         await login.record_of_the_api(lambda _servers, _certificate: first.kube(), fetched)
     with pytest.raises(UserError, match=seen):
-        await login.CompareRecord("n1", fetched, pytest.fail).plan(first)
+        await login.CompareRecord("n1", fetched, lambda _: pytest.fail("believed")).plan(first)
 
 
 async def test_the_record_of_an_older_release_names_no_ca_and_is_believed(first):
@@ -283,7 +284,7 @@ async def test_a_control_node_without_a_record_is_answered_for_by_the_api(first)
 async def test_a_control_node_that_was_off_hands_out_no_old_file_while_the_api_answers(first):
     await leave_files(first)
     fetched = await login.fetch(first.machines.hosts["n1"])
-    taken = []
+    taken: list[Any] = []
     phase = login.CompareRecord("n1", fetched, taken.append)
     first.kube().put(record_object(first))
     assert await phase.plan(first) == []
@@ -351,7 +352,8 @@ async def test_of_a_file_the_first_control_node_that_can_sign_is_asked(first):
     await leave_files(first)
     hosts = first.machines.hosts
     assert (await login_command._first(first))[0] is hosts["n1"]
-    del hosts["n1"].files[f"{places.PKI}/ca.key"]
+    of_first: Any = hosts["n1"]
+    del of_first.files[f"{places.PKI}/ca.key"]
     del hosts["n2"]
     host, fetched = await login_command._first(first)
     assert host is hosts["n3"]

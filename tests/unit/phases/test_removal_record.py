@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ from fakes.clusters import facts_of
 from fakes.host import CleanableHost
 from fakes.kube import FakeKube
 
-VERSIONS = {"default_version": default_version(), "known_versions": known_versions()}
+VERSIONS: Any = {"default_version": default_version(), "known_versions": known_versions()}
 NODES = [
     *({"name": f"n{n}", "host": f"ssh://n{n}", "roles": ["control-plane", "worker"]} for n in (1, 2, 3)),
     {"name": "n4", "host": "ssh://n4", "roles": ["worker"]},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from click.testing import CliRunner
@@ -27,7 +28,7 @@ from autarky.ports import Completed
 from autarky.render import standby
 from autarky.render.kubeconfig import bootstrap_token, embedded_certificate, embeds_certificate
 from fakes.clusters import a_cluster, facts_of
-from fakes.host import FakeHost
+from fakes.host import FakeHost, FakeMachines
 from unit.phases.seen import WITH_A_WORKER, MakeContext, SeenHost, a_context, a_kube
 
 NESTED = b"[" * 100_000
@@ -68,8 +69,9 @@ WAYS = [{"facts_text": SPOILED}, {"unreadable": True}]
 def spoiled(make_context: MakeContext, kube=None, **how):
     """n2, a worker, is spoiled."""
     context = a_context(make_context, WITH_A_WORKER, kube or a_kube(WITH_A_WORKER))
-    well = context.machines.hosts["n2"]
-    context.machines.hosts["n2"] = SpoiledHost("n2", well.host_facts, links=dict(well.links), **how)
+    hosts = cast(FakeMachines, context.machines).hosts
+    well = hosts["n2"]
+    hosts["n2"] = SpoiledHost("n2", well.host_facts, links=dict(well.links), **how)
     context.facts = {}
     return context
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from misbehaving import ApiServer
 
 from autarky.net.tls import client_context
 from autarky.probe import Probe, Rates, kept
 from autarky.probe.http import Client
 from fakes.web import certificates
+from unit.probe.misbehaving import ApiServer
 
 
 @pytest.fixture(scope="session")

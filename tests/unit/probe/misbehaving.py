@@ -207,7 +207,7 @@ class ApiServer:
                     number += 1
                     await self._answer(await _read_request(peer.reader, number), peer)
             finally:
-                self._watchers.discard(peer)  # type: ignore[arg-type]
+                self._watchers.discard(peer)
                 self._connections.discard(raw)
                 raw.abort()
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from misbehaving import Misbehaviour
-
 from autarky.probe import Probe, Rates, Stream
+from unit.probe.misbehaving import Misbehaviour
 
 NEW_ONLY = Rates(100, 0, 0, 0)
 KEPT_ONLY = Rates(0, 100, 0, 0)

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from misbehaving import ALWAYS, ApiServer, new_reads
 
 from autarky.cli.bench import Duration
 from autarky.cli.main import main
 from autarky.probe import Kind, Stream
 from fakes.web import certificates
+from unit.probe.misbehaving import ALWAYS, ApiServer, new_reads
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,7 +29,8 @@ class Written:
 @st.composite
 def histories(draw, *, least: int = 0) -> list[Written]:
     """Objects come, change and go; other resources' versions lie between."""
-    version, live, history = BEGIN, [], []
+    version, history = BEGIN, []
+    live: list[Any] = []
     for number in range(draw(st.integers(least, 12))):
         version += draw(st.integers(1, 3))
         kind = draw(st.sampled_from(["ADDED", "MODIFIED", "DELETED"])) if live else "ADDED"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from typing import Any
 
 import pytest
-from misbehaving import ALWAYS, new_reads, watches
-from probing import NEW_ONLY, SOON, done
 
 from autarky.errors import ApiError, Unreachable, UserError
 from autarky.probe import Rates, Stream
+from unit.probe.misbehaving import ALWAYS, new_reads, watches
+from unit.probe.probing import NEW_ONLY, SOON, done
 
 # --- a healthy server ------------------------------------------------------------------------------------
 
@@ -171,7 +172,7 @@ async def test_a_probe_cancelled_while_it_begins_leaves_no_task(server, make_pro
 
 
 async def test_failures_are_told_at_once(server, make_probe, until):
-    told = []
+    told: list[Any] = []
     async with make_probe(server, rates=NEW_ONLY, on_failure=told.append) as probe:
         server.misbehave("status 503", when=new_reads)
         await until(lambda: told)

@@ -7,12 +7,12 @@ import re
 import time
 
 import pytest
-from misbehaving import LATE, ApiServer, kept_reads, new_reads
-from probing import KEPT_ONLY, LATER, NEW_ONLY, done, happened, time_for
 
 from autarky.probe import Kind, Rates, Stream
 from autarky.probe.kept import APART, Farewells, is_race
 from autarky.probe.outcome import Fault
+from unit.probe.misbehaving import LATE, ApiServer, kept_reads, new_reads
+from unit.probe.probing import KEPT_ONLY, LATER, NEW_ONLY, done, happened, time_for
 
 # --- new connections -------------------------------------------------------------------------------------
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from misbehaving import ALWAYS, deletions, kept_patches, patch_events, patches, watches
-from probing import KEPT_WRITES_ONLY, SOON, WRITES_ONLY, done, happened, time_for
 
 from autarky.probe import Kind, Rates, Stream
 from autarky.probe.objects import LABEL
 from autarky.probe.watch import PAUSE
+from unit.probe.misbehaving import ALWAYS, deletions, kept_patches, patch_events, patches, watches
+from unit.probe.probing import KEPT_WRITES_ONLY, SOON, WRITES_ONLY, done, happened, time_for
 
 # --- writes ----------------------------------------------------------------------------------------------
 

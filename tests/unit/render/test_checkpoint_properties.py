@@ -50,7 +50,7 @@ projected = st.lists(
     | st.just({"downwardAPI": {"items": [{"path": "n", "fieldRef": {"fieldPath": "metadata.namespace"}}]}}),
     max_size=3,
 ).map(lambda sources: {"projected": {"sources": sources}})
-plain = st.sampled_from(
+plain: st.SearchStrategy[Any] = st.sampled_from(
     [
         {"emptyDir": {}},
         {"hostPath": {"path": "/var/log"}},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import PurePosixPath
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -222,7 +223,8 @@ HOSTED_ONLY = {
 
 @pytest.mark.parametrize("field", HOSTED_ONLY)
 def test_what_only_the_hosted_slot_needs_changes_nothing(field):
-    assert checkpoint(a_pod(**{field: HOSTED_ONLY[field]})).name == checkpoint(a_pod()).name
+    given: Any = {field: HOSTED_ONLY[field]}
+    assert checkpoint(a_pod(**given)).name == checkpoint(a_pod()).name
 
 
 def test_ports_and_resources_are_left_out_of_every_container_but_for_a_small_share():
@@ -288,7 +290,7 @@ def test_it_says_what_has_to_be_read_first():
 
 # --- what is refused -------------------------------------------------------------------------------
 
-NOT_STATIC = {
+NOT_STATIC: dict[str, Any] = {
     "spec.runtimeClassName": {"runtimeClassName": "gvisor"},
     "spec.resourceClaims": {"resourceClaims": [{"name": "gpu", "resourceClaimName": "g"}]},
     "spec.hostNetwork": {"hostNetwork": False},

@@ -10,8 +10,7 @@ from autarky.errors import UserError
 from autarky.model.cluster import HostRef, Node
 from autarky.render import etcd
 from autarky.render.values import Inputs
-from fakes.clusters import a_cluster
-from unit.render.rendered import inputs_of
+from fakes.clusters import a_cluster, inputs_of
 
 
 def with_nodes(count: int) -> Inputs:

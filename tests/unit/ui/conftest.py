@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from autarky.engine.events import (
@@ -32,7 +34,7 @@ class Script:
         self.now = seconds
         return self
 
-    def _where(self) -> dict[str, object]:
+    def _where(self) -> dict[str, Any]:
         return {"time": START + self.now, "operation": "up", "phase": self.phase}
 
     def begin(self, **phases: str) -> Event:
@@ -47,8 +49,8 @@ class Script:
         return Changed(**self._where(), sentence=sentence, dry_run=dry_run)
 
     def drift(self, subject: str, field: str, ours: str, live: str, manager: str = "", since: str = "") -> Event:
-        found = {"subject": subject, "field": field, "ours": ours, "live": live, "manager": manager, "since": since}
-        return Drifted(**self._where(), **found)
+        where = self._where()
+        return Drifted(**where, subject=subject, field=field, ours=ours, live=live, manager=manager, since=since)
 
     def warning(self, sentence: str) -> Event:
         return Warned(**self._where(), sentence=sentence)

@@ -17,9 +17,10 @@ def picture(events, *, at, height=24, width=80, marks=UNICODE) -> str:
     board = Board()
     for event in events:
         board.follow(event)
-    console = Console(file=io.StringIO(), width=width, color_system=None)
+    screen = io.StringIO()
+    console = Console(file=screen, width=width, color_system=None)
     console.print(Group(*draw(board, START + at, marks, height=height)))
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+    return "\n".join(line.rstrip() for line in screen.getvalue().splitlines())
 
 
 def test_the_running_phase_shows_what_it_did_and_what_it_waits_for(failing_run):
@@ -132,7 +133,7 @@ def screen() -> Screen:
 
 def renderer_on(screen, *, at=5.0, environ=None) -> TtyRenderer:
     console = Console(
-        file=LastingStream(screen),
+        file=LastingStream(screen),  # type: ignore[arg-type]
         force_terminal=True,
         width=80,
         height=24,

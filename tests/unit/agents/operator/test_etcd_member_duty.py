@@ -20,9 +20,8 @@ from autarky.render import access, crds, etcd, etcd_members
 from autarky.render.crds import API_VERSION
 from autarky.render.etcd_members import GUARD, IDEA, KIND
 from autarky.render.values import CONTROL_PLANE_WISH, SYSTEM
-from fakes.clusters import a_cluster
+from fakes.clusters import a_cluster, inputs_of
 from unit.agents.operator.world import LoopClock, World
-from unit.render.rendered import inputs_of
 
 pytestmark = pytest.mark.looptime
 
@@ -149,7 +148,7 @@ async def test_a_typo_in_the_list_is_told_with_the_near_name_and_removes_no_memb
         assert plane is not None
         world.kube.put({**plane, "spec": {**plane["spec"], "etcd": {"members": ["n1", "n9"]}}})
         await rounds(duty)
-        assert duty.seen is not None
+        assert isinstance(duty.seen, plane_status.EtcdMembers)
         assert "n9 is no control node (did you mean" in duty.seen.refused
     assert await states(world) == dict.fromkeys(names, "Member")
     status = plane_status.status([], [], [], [], [], [], duty.seen, generation=1, before={}, now="now")
@@ -272,13 +271,14 @@ async def test_what_moves_and_an_even_count_are_seen(world: World) -> None:
     control(world, "n2")
     async with duty_of(world) as duty:
         await rounds(duty)
-        assert duty.seen is not None
+        assert isinstance(duty.seen, plane_status.EtcdMembers)
         assert duty.seen.moving == ("n1 is Pending", "n2 is Pending")
         assert duty.seen.even is not None
         for name in ("n1", "n2"):
             await says(world, name, "Member")
         await rounds(duty)
-        assert duty.seen.moving == ()
+        assert isinstance(duty.seen, plane_status.EtcdMembers)
+        assert not duty.seen.moving
 
 
 async def test_where_etcd_is_not_hosted_nothing_is_written(world: World) -> None:

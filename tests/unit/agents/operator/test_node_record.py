@@ -22,7 +22,8 @@ class Seen:
 
 
 async def recorded(kube):
-    return node_record.records(Seen(await kube.get("v1", "ConfigMap", RECORD, SYSTEM)))
+    seen = Seen(await kube.get("v1", "ConfigMap", RECORD, SYSTEM))
+    return node_record.records(seen)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("immutable", [False, True])

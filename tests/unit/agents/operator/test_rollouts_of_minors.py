@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from autarky.agents.good_revision import revision_of
 from autarky.agents.operator import last_good
 from autarky.agents.operator.rollouts import Rollouts
-from autarky.agents.operator.workloads import revision_of
 from autarky.ports import Object
 from autarky.render.values import SYSTEM
 from unit.agents.operator.world import SCHEDULER, World, revision_label, rounds, template

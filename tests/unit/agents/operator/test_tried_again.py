@@ -10,6 +10,7 @@ import pytest
 
 from autarky.agents.operator import last_good
 from autarky.agents.operator.last_good import secret_name
+from autarky.agents.operator.rollouts import Rollouts
 from autarky.agents.operator.status import _failures
 from autarky.agents.operator.trouble import has_never_run
 from autarky.decide.failures import TRY_AGAIN
@@ -46,7 +47,7 @@ async def wanted(world: World) -> Object:
     return template
 
 
-async def taken_back(world: World, duty: object, seconds: int) -> None:
+async def taken_back(world: World, duty: Rollouts, seconds: int) -> None:
     await rounds(duty, seconds)
     assert await wanted(world) == GOOD
     world.controllers_look(await live(world))

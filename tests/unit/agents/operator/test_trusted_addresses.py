@@ -20,9 +20,8 @@ from autarky.render import access, crds, etcd, etcd_members
 from autarky.render.crds import API_VERSION
 from autarky.render.endpoints import KIND, NAME, NAMESPACE, slice_endpoints
 from autarky.render.values import CONTROL_PLANE_WISH
-from fakes.clusters import a_cluster
+from fakes.clusters import a_cluster, inputs_of
 from unit.agents.operator.world import LoopClock, World
-from unit.render.rendered import inputs_of
 
 pytestmark = pytest.mark.looptime
 

@@ -172,7 +172,7 @@ class World:
     def controllers_look(self, live: Object) -> str:
         """The ReplicaSet or ControllerRevision of the template; the name of the revision."""
         name = revision_label(live["spec"]["template"])
-        meta = {
+        meta: Object = {
             "name": f"{live['metadata']['name']}-{name}",
             "namespace": SYSTEM,
             "ownerReferences": [{"uid": live["metadata"]["uid"]}],

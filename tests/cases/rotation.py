@@ -1,0 +1,133 @@
+"""The rotation: which of the long cases a run takes in the time that it has. Pure.
+
+In this order, as long as the next one fits: what the change touches; what has never passed; what has waited longest,
+by the number of the run that recorded it, and of these last what has passed on this very tree. Among those that have
+waited equally long the tree decides, so that each change gets others, and a repeated run of one tree the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from cases.pieces import Piece, seconds_of
+from cases.records import Record, latest_run
+
+WHOLE_SECONDS = 75 * 60
+"""From the start of CI on: what is left of it gets the rotation."""
+RESERVE_SECONDS = 120
+"""For what comes after the last case."""
+SLOWER = 1.3
+"""How much longer than recorded a piece may take: records are of another machine, and another day."""
+SHARE_SECONDS = 15 * 60
+"""What CI has left for the rotation, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A piece as the rotation sees it.
+
+    `waits_since`: the run that recorded it last, of its cases the one that has waited longest. `unproven`: the change
+    touches it, and it has never passed as it is now. `builds`: what has to be built for it first, by name.
+    """
+
+    piece: Piece
+    waits_since: int = 0
+    touched: bool = False
+    unproven: bool = False
+    never_passed: bool = False
+    passed_here: bool = False
+    builds: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """What is taken, and what of the rest did not fit; both in the order in which they were looked at."""
+
+    taken: tuple[Candidate, ...]
+    too_long: tuple[Candidate, ...]
+
+
+def seconds_left(started: float, now: float) -> float:
+    """For the rotation; both by the boot clock."""
+    return WHOLE_SECONDS - RESERVE_SECONDS - (now - started)
+
+
+def pick(candidates: Iterable[Candidate], left: float, build_seconds: Mapping[str, float], tree: str) -> Pick:
+    """As many as fit into `left` seconds. A long one that does not fit holds up no shorter one behind it."""
+    taken: list[Candidate] = []
+    too_long: list[Candidate] = []
+    for candidate in in_turn(candidates, tree):
+        fits = cost([*taken, candidate], build_seconds) <= left
+        (taken if fits else too_long).append(candidate)
+    return Pick(tuple(taken), tuple(too_long))
+
+
+def in_turn(candidates: Iterable[Candidate], tree: str) -> list[Candidate]:
+    """Who is looked at, first to last."""
+
+    def order(one: Candidate) -> tuple[bool, bool, bool, bool, int, str]:
+        drawn = hashlib.sha256(f"{tree} {' '.join(one.piece.ids)}".encode()).hexdigest()
+        return not one.unproven, not one.touched, not one.never_passed, one.passed_here, one.waits_since, drawn
+
+    return sorted(candidates, key=order)
+
+
+def cost(taken: Sequence[Candidate], build_seconds: Mapping[str, float]) -> float:
+    """Seconds at most: setups and builds are paid once each."""
+    builds = frozenset[str]().union(*(one.builds for one in taken))
+    return SLOWER * seconds_of(one.piece for one in taken) + sum(build_seconds[build] for build in builds)
+
+
+def first_group(pick: Pick) -> tuple[Candidate, ...]:
+    """Of what was taken: the first, and all others of its place, in the order of their module."""
+    if not pick.taken:
+        return ()
+    place = pick.taken[0].piece.place
+    return tuple(sorted((one for one in pick.taken if one.piece.place == place), key=lambda one: one.piece.position))
+
+
+def as_candidate(
+    piece: Piece,
+    records: Mapping[str, Record],
+    *,
+    tree: str,
+    scenarios: Mapping[str, str],
+    changed: Set[str],
+    builds: Iterable[str] = (),
+) -> Candidate:
+    """`scenarios`: case → its hash now. `changed`: cases that are other than before the change, if that is known.
+
+    A case is touched as well when it has passed once, but not as it is now.
+    """
+    its = {case.id: records.get(case.id, Record()) for case in piece.cases if case.rotation}
+    other = {case for case, record in its.items() if record.passed and record.scenario != scenarios[case]}
+    not_as_now = other | {case for case, record in its.items() if not record.passed}
+    touched = other | (changed & its.keys())
+    return Candidate(
+        piece,
+        waits_since=min(record.run for record in its.values()),
+        touched=bool(touched),
+        unproven=bool(touched & not_as_now),
+        never_passed=any(not record.passed for record in its.values()),
+        passed_here=all(record.tree == tree for record in its.values()),
+        builds=frozenset(builds),
+    )
+
+
+# --- turns --------------------------------------------------------------------------------------------
+
+
+def turn(pieces: Iterable[Piece]) -> int:
+    """How many runs the rotation needs to take every piece once."""
+    rotating = [piece for piece in pieces if piece.rotates]
+    return max(1, math.ceil(SLOWER * seconds_of(rotating) / SHARE_SECONDS))
+
+
+def passed_over(pieces: Sequence[Piece], records: Mapping[str, Record]) -> dict[str, int]:
+    """Case → for how many runs it has waited, of those of the rotation that wait for more than two whole turns."""
+    now, limit = latest_run(records), 2 * turn(pieces)
+    rotating = [case.id for piece in pieces for case in piece.cases if case.rotation and case.id in records]
+    return {case: waited for case in rotating if (waited := now - records[case].run) > limit}

@@ -1,0 +1,118 @@
+"""Running cases: one call of pytest a group, the clock looked at before each."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cases.building import build
+from cases.listing import PYTEST
+from cases.pieces import Piece, seconds_of
+from cases.rotation import Candidate, cost, first_group, pick, seconds_left
+from cases.situation import Situation
+from cases.tree import ROOT
+
+STARTED = "AUTARKY_CI_STARTED"
+"""When CI began, by the boot clock in seconds: .ci/run sets it."""
+
+
+def say(sentence: str) -> None:
+    """At once, also where the output is a file: pytest writes into the same."""
+    print(f"cases: {sentence}", flush=True)
+
+
+def minutes(seconds: float) -> str:
+    """125 → "2:05"."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+def boot_seconds() -> float:
+    return float(Path("/proc/uptime").read_text().split()[0])
+
+
+def left_of_ci() -> float | None:
+    """Seconds for the rotation; None when this is no run of CI."""
+    started = os.environ.get(STARTED)
+    return None if started is None else seconds_left(float(started), boot_seconds())
+
+
+def in_ci() -> bool:
+    return STARTED in os.environ or os.environ.get("CI", "") not in {"", "false", "0"}
+
+
+@dataclass
+class Runner:
+    """Runs groups of pieces. `record`: as of which run their passes are recorded; None for not at all."""
+
+    record: int | None
+    failed: list[str] = field(default_factory=list)
+
+    def run(self, group: Sequence[Piece]) -> None:
+        """What has to be built first, then pytest; a failure is kept, and nothing else ends."""
+        ids = [case for piece in group for case in piece.ids]
+        place, recording = group[0].place, [] if self.record is None else ["--record", f"--record-run={self.record}"]
+        say(f"{place}: {len(ids)} of its cases, about {minutes(seconds_of(group))}")
+        try:
+            build(need for piece in group for need in piece.needs)
+            subprocess.run([*PYTEST, *recording, *ids], cwd=ROOT, check=True)
+        except subprocess.CalledProcessError:
+            self.failed.append(place)
+
+    def end(self) -> int:
+        """Exit status."""
+        if self.failed:
+            say(f"FAILED: {', '.join(self.failed)}")
+        if self.record is not None:
+            say(f"what passed is recorded as of run {self.record}: commit tests/cases/records with the change")
+        return 1 if self.failed else 0
+
+
+def run_groups(groups: Iterable[Sequence[Piece]], runner: Runner) -> int:
+    began = boot_seconds()
+    for group in groups:
+        runner.run(group)
+    say(f"all of them took {minutes(boot_seconds() - began)}")
+    return runner.end()
+
+
+def rotate(situation: Situation, left: Callable[[], float], runner: Runner) -> int:
+    """As many groups as fit, decided anew before each, as no group takes as long as it was said to."""
+    waiting = [piece for piece in situation.pieces if piece.rotates]
+    while True:
+        candidates, build_seconds = situation.candidates(waiting)
+        picked = pick(candidates, left(), build_seconds, situation.tree)
+        group = [candidate.piece for candidate in first_group(picked)]
+        if not group:
+            break
+        runner.run(group)
+        waiting = [piece for piece in waiting if piece not in group]
+    if picked.too_long:
+        say(f"{minutes(max(0, left()))} are left, which is too short for any other: {len(picked.too_long)} wait")
+    lacking = [candidate for candidate in picked.too_long if candidate.unproven]
+    if lacking:
+        tell_unproven(lacking)
+    return runner.end() or (1 if lacking else 0)
+
+
+def tell_unproven(lacking: Iterable[Candidate]) -> None:
+    say("the change touches these, they did not fit, and they have not passed as they are now:")
+    for candidate in lacking:
+        print(f"  ./run cases run '{candidate.piece.ids[0]}'", flush=True)
+    say("run them by hand and commit their records")
+
+
+def tell(candidates: Iterable[Candidate], build_seconds: dict[str, float]) -> None:
+    """A line for each: why it is where it is, and what it would cost alone."""
+    for one in candidates:
+        marks = [("touched", one.touched), ("never passed", one.never_passed), ("to be built", bool(one.builds))]
+        marks += [("passed on this tree", one.passed_here)]
+        why = ", ".join(mark for mark, holds in marks if holds) or f"run {one.waits_since}"
+        print(f"  {minutes(cost([one], build_seconds)):>6}  {why:24}  {one.piece.ids[0]}{_others(one)}")
+
+
+def _others(one: Candidate) -> str:
+    more = len(one.piece.ids) - 1
+    return f" and {more} more of its chain" if more else ""

@@ -1,0 +1,48 @@
+"""What has to be built for a case is what the store lacks of it, at about what that costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autarky import places
+from autarky.payload import known_versions, load_release
+from cases import building
+from cases.building import missing_builds
+from cases.listing import Need
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return places.cache_dir()
+
+
+def test_a_case_that_needs_nothing_more_costs_nothing_more() -> None:
+    assert missing_builds([]) == {}
+
+
+def test_another_version_costs_the_build_of_its_components() -> None:
+    found = missing_builds([Need("v1.37.1"), Need("v1.37.1", "test")])
+    assert found["kubernetes v1.37.1"] == 300
+    assert len(found) == len(load_release(known_versions()[-1]).components)
+
+
+def test_what_is_in_the_store_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        building, "stored_binary", lambda _store, component, _binary: None if component.name == "etcd" else "there"
+    )
+    assert list(missing_builds([Need("v1.37.1")]).values()) == [60]
+
+
+def test_the_virtual_machine_costs_its_making_until_it_is_there(cache: Path) -> None:
+    assert missing_builds([Need(machine=True)]) == {"virtual machine": 180}
+    (cache / "vm-root/0123abcd").mkdir(parents=True)
+    assert missing_builds([Need(machine=True)]) == {}
+
+
+def test_every_component_of_a_release_has_a_cost() -> None:
+    names = {component.name for version in known_versions() for component in load_release(version).components}
+    assert names <= building._COMPONENT_SECONDS.keys()

@@ -1,0 +1,238 @@
+"""The rotation: what it takes fits, nobody waits for ever, and what a change touches goes first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cases.listing import Case
+from cases.pieces import Piece, pieces_of
+from cases.records import Record
+from cases.rotation import (
+    RESERVE_SECONDS,
+    SLOWER,
+    WHOLE_SECONDS,
+    Candidate,
+    Pick,
+    as_candidate,
+    cost,
+    first_group,
+    in_turn,
+    passed_over,
+    pick,
+    seconds_left,
+    turn,
+)
+
+BUILDS = {"kubernetes v1.37.1": 300.0, "virtual machine": 180.0}
+SETUPS = {"one": 60.0, "two": 90.0, "three": 0.0}
+ONE = "tests/e2e/test_one.py::test_a"
+
+
+def a_piece(position: int, place: str = "one", seconds: float = 100.0) -> Piece:
+    case = Case(f"tests/e2e/test_{place}.py::test_{position}", place, rotation=True)
+    return Piece((case,), seconds, SETUPS[place], position)
+
+
+@st.composite
+def candidates(draw: st.DrawFn) -> list[Candidate]:
+    found = []
+    for position in range(draw(st.integers(0, 12))):
+        touched = draw(st.booleans())
+        piece = a_piece(position, draw(st.sampled_from(sorted(SETUPS))), draw(st.floats(0, 600)))
+        found.append(
+            Candidate(
+                piece,
+                waits_since=draw(st.integers(0, 5)),
+                touched=touched,
+                unproven=touched and draw(st.booleans()),
+                never_passed=draw(st.booleans()),
+                passed_here=draw(st.booleans()),
+                builds=draw(st.frozensets(st.sampled_from(sorted(BUILDS)))),
+            )
+        )
+    return found
+
+
+TIMES = st.floats(-100, 4000)
+TREES = st.sampled_from(["0a", "0b", "0c"])
+
+
+@given(candidates(), TIMES, TREES)
+def test_what_is_taken_fits_into_the_time_with_its_setups_and_builds(
+    found: list[Candidate], left: float, tree: str
+) -> None:
+    taken = pick(found, left, BUILDS, tree).taken
+    places = {one.piece.place for one in taken}
+    builds = {build for one in taken for build in one.builds}
+    tests = sum(one.piece.seconds for one in taken) + sum(SETUPS[place] for place in places)
+    assert not taken or SLOWER * tests + sum(BUILDS[build] for build in builds) <= left + 1e-6
+
+
+@given(candidates(), TIMES, TREES)
+def test_everybody_is_taken_or_told(found: list[Candidate], left: float, tree: str) -> None:
+    picked = pick(found, left, BUILDS, tree)
+    told = [*picked.taken, *picked.too_long]
+    assert len(told) == len(set(told))
+    assert set(told) == set(found)
+
+
+@given(candidates(), TIMES, TREES)
+def test_whoever_waits_longer_is_passed_over_only_when_it_does_not_fit_beside_those_before_it(
+    found: list[Candidate], left: float, tree: str
+) -> None:
+    picked = pick(found, left, BUILDS, tree)
+    order = in_turn(found, tree)
+    for late in picked.too_long:
+        before = [one for one in picked.taken if order.index(one) < order.index(late)]
+        assert cost([*before, late], BUILDS) > left
+
+
+@given(candidates(), TREES)
+def test_the_order_is_touched_then_never_passed_then_other_trees_then_waiting_longest(
+    found: list[Candidate], tree: str
+) -> None:
+    keys = [
+        (not one.unproven, not one.touched, not one.never_passed, one.passed_here, one.waits_since)
+        for one in in_turn(found, tree)
+    ]
+    assert keys == sorted(keys)
+
+
+@given(candidates(), TIMES, TREES, st.randoms())
+def test_a_repeated_run_of_a_tree_takes_the_same_wherever_its_list_begins(
+    found: list[Candidate], left: float, tree: str, random: Random
+) -> None:
+    shuffled = list(found)
+    random.shuffle(shuffled)
+    assert pick(shuffled, left, BUILDS, tree) == pick(found, left, BUILDS, tree)
+
+
+def test_among_those_that_have_waited_equally_long_each_tree_begins_with_others() -> None:
+    """No run of CI records anything: without that each would take the same ones until somebody does by hand."""
+    found = [Candidate(a_piece(number)) for number in range(20)]
+    firsts = {in_turn(found, f"tree {number}")[0] for number in range(40)}
+    assert len(firsts) > 5
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(SETUPS)), st.floats(1, 600)), min_size=1, max_size=12))
+def test_in_recorded_runs_nobody_waits_for_more_runs_than_there_are_cases(each: list[tuple[str, float]]) -> None:
+    """Every one fits alone; each run takes at least one, and who was taken goes to the end."""
+    found = [Candidate(a_piece(number, place, seconds)) for number, (place, seconds) in enumerate(each)]
+    runs = 0
+    while any(one.waits_since == 0 for one in found):
+        runs += 1
+        taken = pick(found, SLOWER * 700, BUILDS, f"tree {runs}").taken
+        found = [replace(one, waits_since=runs) if one in taken else one for one in found]
+    assert runs <= len(found)
+
+
+@given(candidates(), TIMES, TREES)
+def test_the_first_group_is_all_that_was_taken_of_one_place_in_the_order_of_its_module(
+    found: list[Candidate], left: float, tree: str
+) -> None:
+    picked = pick(found, left, BUILDS, tree)
+    group = first_group(picked)
+    assert bool(group) == bool(picked.taken)
+    if group:
+        assert set(group) == {one for one in picked.taken if one.piece.place == picked.taken[0].piece.place}
+        assert list(group) == sorted(group, key=lambda one: one.piece.position)
+
+
+def test_setup_and_build_are_paid_once_by_those_that_share_them() -> None:
+    first, second = (Candidate(a_piece(n), builds=frozenset({"virtual machine"})) for n in (1, 2))
+    alone = SLOWER * (100 + 60) + 180
+    assert cost([first], BUILDS) == pytest.approx(alone)
+    assert cost([first, second], BUILDS) == pytest.approx(alone + SLOWER * 100)
+
+
+def test_what_is_left_is_that_of_75_minutes_since_the_start_and_a_little_less() -> None:
+    assert (WHOLE_SECONDS, RESERVE_SECONDS) == (4500, 120)
+    assert seconds_left(1000.0, 1000.0 + 55 * 60) == 20 * 60 - 120
+    assert seconds_left(1000.0, 1000.0 + 80 * 60) < 0
+    assert pick([Candidate(a_piece(1))], seconds_left(0.0, 80 * 60), BUILDS, "tree") == Pick(
+        (), (Candidate(a_piece(1)),)
+    )
+
+
+# --- a case as the rotation sees it -------------------------------------------------------------------
+
+NOW = {ONE: "as it is"}
+PASSED = Record(seconds=60.0, tree="this tree", scenario="as it is", date="2026-11-24", run=4)
+
+
+def seen(record: Record, *, changed: set[str] | None = None) -> Candidate:
+    piece = Piece((Case(ONE, "test_one", rotation=True),), 60.0, 0.0)
+    return as_candidate(piece, {ONE: record}, tree="this tree", scenarios=NOW, changed=changed or set())
+
+
+def test_what_has_passed_as_it_is_is_not_touched() -> None:
+    found = seen(replace(PASSED, tree="another tree"))
+    assert (found.touched, found.unproven, found.never_passed, found.passed_here) == (False, False, False, False)
+    assert found.waits_since == 4
+    assert seen(PASSED).passed_here
+
+
+def test_what_is_other_than_what_passed_is_touched_and_has_to_pass() -> None:
+    found = seen(replace(PASSED, scenario="as it was"))
+    assert (found.touched, found.unproven) == (True, True)
+
+
+def test_what_the_change_touches_runs_although_it_has_passed_by_hand_but_ci_does_not_fail_for_it() -> None:
+    found = seen(PASSED, changed={ONE})
+    assert (found.touched, found.unproven, found.passed_here) == (True, False, True)
+    assert in_turn([seen(replace(PASSED, tree="another tree", run=1)), found], "tree")[0] == found
+
+
+def test_what_the_change_adds_has_to_pass() -> None:
+    found = seen(Record(run=4), changed={ONE})
+    assert (found.touched, found.unproven, found.never_passed) == (True, True, True)
+
+
+def test_what_has_never_passed_goes_early_but_is_not_touched_by_that() -> None:
+    found = seen(Record(run=4))
+    assert (found.touched, found.unproven, found.never_passed) == (False, False, True)
+
+
+def test_of_a_chain_the_cases_that_ci_runs_each_time_say_nothing_of_its_turn() -> None:
+    short, long = Case("tests/e2e/test_one.py::test_short", "test_one", chain=""), Case(ONE, "test_one", True, "")
+    scenarios = {**NOW, short.id: "as it is"}
+    records = {ONE: PASSED, short.id: Record(run=0)}
+    chain = Piece((short, long), 60.0, 0.0)
+    found = as_candidate(chain, records, tree="this tree", scenarios=scenarios, changed={short.id})
+    assert found == Candidate(chain, waits_since=4, passed_here=True)
+
+
+# --- turns --------------------------------------------------------------------------------------------
+
+
+def a_list(count: int, seconds: float) -> tuple[list[Piece], dict[str, Record]]:
+    cases = [Case(f"tests/e2e/test_m.py::test_{number}", "test_m", rotation=True) for number in range(count)]
+    records = {case.id: Record(seconds=seconds, setup=0.0, run=1) for case in cases}
+    return pieces_of(cases, records), records
+
+
+def test_a_turn_is_as_many_runs_as_all_of_the_rotation_needs() -> None:
+    pieces, _ = a_list(20, 450.0)
+    assert turn(pieces) == 13, "20 x 450 s, a third longer, by 15 minutes"
+    assert turn([]) == 1
+
+
+def test_passed_over_is_who_has_waited_for_more_than_two_turns() -> None:
+    pieces, records = a_list(20, 450.0)
+    late, other = pieces[3].ids[0], pieces[4].ids[0]
+    in_time = {**records, other: replace(records[other], run=1 + 26)}
+    assert passed_over(pieces, in_time) == {}
+    too_late = {**in_time, other: replace(records[other], run=2 + 26)}
+    assert passed_over(pieces, too_late).keys() == {piece.ids[0] for piece in pieces} - {other}
+    assert passed_over(pieces, too_late)[late] == 27
+
+
+def test_a_case_that_every_run_of_ci_has_is_never_passed_over() -> None:
+    cases = [Case("tests/e2e/test_m.py::test_short", "test_m"), Case(ONE, "test_one", rotation=True)]
+    records = {cases[0].id: Record(seconds=1.0, run=0), ONE: Record(seconds=1.0, run=99)}
+    assert passed_over(pieces_of(cases, records), records) == {}

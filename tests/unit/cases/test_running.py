@@ -1,0 +1,172 @@
+"""Running the rotation: the clock is looked at before each group, and what a change touches is not left out unseen."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from cases import running, situation
+from cases.listing import Case, Need
+from cases.pieces import Piece
+from cases.records import Record
+from cases.running import Runner, left_of_ci, rotate
+from cases.situation import Situation
+
+CASES = [
+    Case("tests/e2e/test_a.py::test_1", "test_a", rotation=True),
+    Case("tests/e2e/test_a.py::test_short", "test_a"),
+    Case("tests/e2e/test_b.py::test_2", "test_b", rotation=True, needs=(Need("v1.37.1"),)),
+    Case("tests/e2e/test_a.py::test_3", "test_a", rotation=True),
+]
+A1, SHORT, B2, A3 = (case.id for case in CASES)
+SETUP = 0.0
+
+
+def a_record(run: int, scenario: str = "as it is") -> Record:
+    return Record(seconds=100.0, setup=SETUP, tree="another", scenario=scenario, date="2026-11-24", run=run)
+
+
+@dataclass
+class Clock(Runner):
+    """A runner that runs nothing: `takes` seconds go by for each group."""
+
+    takes: float = 130.0
+    left: float = 1000.0
+    ran: list[list[str]] = field(default_factory=list)
+
+    def run(self, group: Sequence[Piece]) -> None:
+        self.ran.append([case for piece in group for case in piece.ids])
+        self.left -= self.takes
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Situation]:
+    monkeypatch.setattr(situation, "missing_builds", lambda _needs: {})
+
+    def make(records: dict[str, Record], *changed: str) -> Situation:
+        made = Situation(CASES, {case.id: Record() for case in CASES} | records, "this tree")
+        made.__dict__ |= {"scenarios": {case.id: "as it is" for case in CASES}, "changed": set(changed)}
+        return made
+
+    return make
+
+
+Find = Callable[..., Situation]
+
+
+def rotated(situation: Situation, clock: Clock) -> int:
+    return rotate(situation, lambda: clock.left, clock)
+
+
+def test_groups_run_in_turn_and_each_brings_what_else_fits_of_its_place(found: Find) -> None:
+    clock = Clock(None, left=1000.0)
+    assert rotated(found({A1: a_record(1), B2: a_record(2), A3: a_record(3)}), clock) == 0
+    assert clock.ran == [[A1, A3], [B2]]
+
+
+def test_one_after_the_other_is_taken_as_long_as_there_is_time(found: Find) -> None:
+    """Three of 130 s at most, for which there are 270: the second group has 140 left."""
+    clock = Clock(None, left=270.0)
+    assert rotated(found({A1: a_record(1), B2: a_record(2), A3: a_record(3)}), clock) == 0
+    assert clock.ran == [[A1], [B2]]
+
+
+def test_a_group_that_took_longer_than_it_was_said_to_costs_the_next_ones_their_turn(found: Find) -> None:
+    clock = Clock(None, left=270.0, takes=200.0)
+    assert rotated(found({A1: a_record(1), B2: a_record(2), A3: a_record(3)}), clock) == 0
+    assert clock.ran == [[A1]]
+
+
+def test_a_group_that_was_quicker_lets_others_have_theirs(found: Find) -> None:
+    clock = Clock(None, left=270.0, takes=50.0)
+    rotated(found({A1: a_record(1), B2: a_record(2), A3: a_record(3)}), clock)
+    assert clock.ran == [[A1], [B2], [A3]]
+
+
+def test_with_no_time_left_nothing_runs_which_is_said_and_no_failure(
+    found: Find, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock(None, left=-60.0)
+    assert rotated(found({A1: a_record(1), B2: a_record(2), A3: a_record(3)}), clock) == 0
+    assert clock.ran == []
+    assert "0:00 are left, which is too short for any other: 3 wait" in capsys.readouterr().out
+
+
+def test_ci_fails_for_what_was_touched_has_not_passed_and_did_not_fit(
+    found: Find, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock(None, left=50.0)
+    assert rotated(found({A1: a_record(1), B2: a_record(9, "as it was"), A3: a_record(3)}), clock) == 1
+    assert f"./run cases run '{B2}'" in capsys.readouterr().out
+
+
+def test_ci_does_not_fail_for_what_was_touched_and_has_passed_by_hand(found: Find) -> None:
+    clock = Clock(None, left=50.0)
+    assert rotated(found({A1: a_record(1), B2: a_record(9), A3: a_record(3)}, B2), clock) == 0
+
+
+def test_what_was_touched_goes_first(found: Find) -> None:
+    clock = Clock(None, left=140.0)
+    rotated(found({A1: a_record(1), B2: a_record(9), A3: a_record(3)}, B2), clock)
+    assert clock.ran == [[B2]]
+
+
+def test_ci_fails_when_a_case_did(found: Find) -> None:
+    clock = Clock(None, failed=["test_a"])
+    assert rotated(found({A1: a_record(1), B2: a_record(9), A3: a_record(3)}), clock) == 1
+
+
+# --- pytest -------------------------------------------------------------------------------------------
+
+PIECES = [Piece((CASES[2],), 100.0, 0.0), Piece((CASES[3],), 100.0, 0.0)]
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands that ran; pytest fails for test_a."""
+    commands: list[list[str]] = []
+
+    def run(argv: Sequence[str], **_: object) -> None:
+        commands.append([str(word) for word in argv])
+        if any("test_a" in word for word in argv):
+            raise subprocess.CalledProcessError(1, list(argv))
+
+    monkeypatch.setattr(subprocess, "run", run)
+    return commands
+
+
+def test_what_a_group_needs_is_built_first_and_then_pytest_runs_its_cases(called: list[list[str]]) -> None:
+    Runner(None).run(PIECES[:1])
+    built, tested = (command[1:] for command in called)
+    assert built == ["-m", "autarky", "payload", "get", "v1.37.1", "--group=cluster"]
+    assert tested == ["-m", "pytest", "-p", "no:randomly", B2]
+
+
+def test_a_recorded_run_has_one_number_for_all_its_groups(called: list[list[str]]) -> None:
+    runner = Runner(42)
+    for piece in PIECES:
+        runner.run([piece])
+    assert [command[5:7] for command in called if "pytest" in command] == [["--record", "--record-run=42"]] * 2
+
+
+def test_a_group_that_fails_keeps_no_other_from_running(called: list[list[str]]) -> None:
+    runner = Runner(None)
+    for piece in reversed(PIECES):
+        runner.run([piece])
+    assert runner.failed == ["test_a"]
+    assert runner.end() == 1
+    assert called[-1][-1] == B2
+
+
+# --- the clock ----------------------------------------------------------------------------------------
+
+
+def test_what_ci_has_left_counts_from_its_start_by_the_boot_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTARKY_CI_STARTED", "1000.25")
+    monkeypatch.setattr(running, "boot_seconds", lambda: 1000.25 + 3600)
+    assert left_of_ci() == 15 * 60 - 120
+    monkeypatch.delenv("AUTARKY_CI_STARTED")
+    assert left_of_ci() is None

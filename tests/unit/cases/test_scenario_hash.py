@@ -1,0 +1,128 @@
+"""The hash of a scenario changes with what the test does, and with nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from cases.scenario import name_of_test, scenario_hashes
+
+MODULE = '''
+"""A module."""
+
+import time
+
+import pytest
+from ha import cut, start
+from harness import TestCluster
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+SECONDS = 20
+"""Long enough."""
+NODES = ("n1", "n2")
+UNUSED = 1
+
+
+@pytest.fixture(scope="module")
+def cluster(make_cluster):
+    return make_cluster("t", nodes=NODES)
+
+
+@pytest.fixture(autouse=True)
+def _begins_settled(cluster):
+    assert cluster
+
+
+def test_one(cluster: TestCluster) -> None:
+    """A sentence."""
+    cut(cluster, "n1")
+    _rest()
+
+
+def _rest():
+    time.sleep(SECONDS)  # a while
+
+
+@pytest.mark.rotation
+@pytest.mark.parametrize("node", NODES)
+def test_two(cluster, node):
+    start(cluster, node)
+
+
+class TestGroup:
+    size = 3
+
+    def test_three(self):
+        assert self.size
+'''
+
+
+def changed(old: str, new: str) -> set[str]:
+    """The tests whose hash is another after that change of the module."""
+    assert old in MODULE
+    before, after = scenario_hashes(MODULE), scenario_hashes(MODULE.replace(old, new))
+    assert before.keys() == after.keys()
+    return {name for name in before if before[name] != after[name]}
+
+
+def test_every_test_has_a_hash_those_of_classes_too() -> None:
+    found = scenario_hashes(MODULE)
+    assert found.keys() == {"test_one", "test_two", "TestGroup::test_three"}
+    assert len(set(found.values())) == 3
+    assert all(len(one) == 12 for one in found.values())
+
+
+ALL = {"test_one", "test_two", "TestGroup::test_three"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "touched"),
+    [
+        ('cut(cluster, "n1")', 'cut(cluster, "n2")', {"test_one"}),
+        ("SECONDS = 20", "SECONDS = 30", {"test_one"}),
+        ("time.sleep(SECONDS)", "time.sleep(2 * SECONDS)", {"test_one"}),
+        ('NODES = ("n1", "n2")', 'NODES = ("n1",)', ALL),
+        ('make_cluster("t"', 'make_cluster("u"', ALL),
+        ("assert cluster\n", "assert cluster.up()\n", ALL),
+        ("from ha import cut, start", "from ha import start\nfrom power import cut", {"test_one"}),
+        ('parametrize("node", NODES)', 'parametrize("node", NODES[:1])', {"test_two"}),
+        ("size = 3", "size = 4", {"TestGroup::test_three"}),
+    ],
+)
+def test_what_the_test_reaches_counts(old: str, new: str, touched: set[str]) -> None:
+    assert changed(old, new) == touched
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('    """A sentence."""', '    """Another."""'),
+        ('"""Long enough."""', ""),
+        ("# a while", "# no time at all"),
+        ("UNUSED = 1", "UNUSED = 2"),
+        ("timeout(900)", "timeout(1800)"),
+        ("@pytest.mark.rotation\n", ""),
+        ("@pytest.mark.rotation\n", '@pytest.mark.rotation(alone=True)\n@pytest.mark.needs("v1.37.1")\n'),
+        ("from ha import cut, start", "from ha import (\n    start,\n    cut,\n)"),
+        ("def test_two(cluster, node):", "def test_two(\n    cluster,\n    node,\n):"),
+    ],
+)
+def test_words_layout_and_when_it_runs_do_not_count(old: str, new: str) -> None:
+    assert changed(old, new) == set()
+
+
+def test_a_test_that_got_another_name_has_the_same_hash() -> None:
+    renamed = scenario_hashes(MODULE.replace("test_one", "test_uno"))
+    assert renamed["test_uno"] == scenario_hashes(MODULE)["test_one"]
+
+
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [
+        ("tests/e2e/test_a.py::test_x", "test_x"),
+        ("tests/e2e/test_a.py::test_x[n1]", "test_x"),
+        ("tests/e2e/test_a.py::TestY::test_x[a::b]", "TestY::test_x"),
+    ],
+)
+def test_the_name_of_a_test_has_no_parameters(case: str, name: str) -> None:
+    assert name_of_test(case) == name

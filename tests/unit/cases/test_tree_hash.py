@@ -1,0 +1,93 @@
+"""The hash of the tree changes with the product and the scenarios, and with nothing that only counts them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cases.tree import tree_hash
+
+CONTENT = {
+    "src/autarky/__init__.py": "",
+    "src/autarky/payload/recipes/etcd/go.mod": "module x",
+    "tests/e2e/test_a.py": "def test_a(): ...",
+    "tests/e2e/focus.txt": "a spec",
+    "tests/cases/rotation.py": "",
+    "tests/cases/records/test_a/test_a.json": "{}",
+    "tests/unit/test_b.py": "",
+    "examples/lab-1.yaml": "a",
+    "docs/by-hand.md": "how",
+    "docs/README.md": "what",
+    "requirements/dev.lock": "x==1",
+    "pyproject.toml": "",
+    "run": "#!/bin/sh",
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name, text in CONTENT.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def test_the_same_content_has_the_same_hash_wherever_it_lies(
+    root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    before = tree_hash(root)
+    assert len(before) == 16
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "checkout"
+    root.rename(elsewhere)
+    os.utime(elsewhere / "pyproject.toml", (0, 0))
+    assert tree_hash(elsewhere) == before
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "src/autarky/__init__.py",
+        "src/autarky/payload/recipes/etcd/go.mod",
+        "tests/e2e/test_a.py",
+        "tests/e2e/focus.txt",
+        "docs/by-hand.md",
+        "examples/lab-1.yaml",
+        "requirements/dev.lock",
+        "pyproject.toml",
+    ],
+)
+def test_what_a_scenario_meets_counts(root: Path, name: str) -> None:
+    before = tree_hash(root)
+    (root / name).write_text("something else")
+    assert tree_hash(root) != before
+
+
+def test_names_and_new_files_count(root: Path) -> None:
+    seen = {tree_hash(root)}
+    (root / "src/autarky/new.py").write_text("")
+    seen.add(tree_hash(root))
+    (root / "src/autarky/new.py").rename(root / "src/autarky/newer.py")
+    seen.add(tree_hash(root))
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tests/cases/rotation.py",
+        "tests/cases/records/test_a/test_a.json",
+        "tests/unit/test_b.py",
+        "docs/README.md",
+        "run",
+        "src/autarky/__pycache__/x.pyc",
+        "tests/e2e/.pytest_cache/x",
+    ],
+)
+def test_what_no_scenario_meets_does_not_count(root: Path, name: str) -> None:
+    before = tree_hash(root)
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_text("something else")
+    assert tree_hash(root) == before
