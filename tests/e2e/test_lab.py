@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from harness import COMMAND, STATE, TestCluster, environment, kill_at
+from harness import COMMAND, STATE, TestCluster, environment, kill_when
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -81,7 +81,8 @@ def _said_of_a_block(lab: TestCluster, host: str) -> str:
 def test_leftovers_of_a_killed_run_are_found_and_cleaned() -> None:
     driver = TestCluster("t-lab-killed", {})
     driver.down()
-    assert kill_at(["lab", "up", driver.name, "--hosts", "2"], 1.0) == -signal.SIGKILL, "it has ended before"
+    killed = kill_when(["lab", "up", driver.name, "--hosts", "2"], lambda: _has_begun(driver))
+    assert killed == -signal.SIGKILL, "it has ended before"
     driver.autarky("lab", "up", driver.name, "--hosts", "2")
     assert driver.shell("n2", "systemctl is-system-running").strip() == "running"
     driver.down()
@@ -89,6 +90,15 @@ def test_leftovers_of_a_killed_run_are_found_and_cleaned() -> None:
         driver.name
         not in subprocess.run(["cat", "/proc/self/mounts"], capture_output=True, text=True, check=True).stdout
     )
+
+
+def _has_begun(lab: TestCluster) -> None:
+    """Some of the first host is there: it takes less than a second until all is."""
+    made = STATE / "autarky/labs" / lab.name / "hosts"
+    deadline = time.monotonic() + 30
+    while not (made.exists() and any(made.iterdir())):
+        assert time.monotonic() < deadline, "nothing was made"
+        time.sleep(0.01)
 
 
 def test_a_host_with_its_payload_is_up_within_ten_seconds() -> None:

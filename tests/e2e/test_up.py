@@ -236,7 +236,8 @@ def test_a_bad_flag_of_the_kubelet_is_taken_back_and_the_error_has_its_last_word
     assert "unknown flag: --nonsense" in refused.stderr
     assert {host: containers(cluster, host) for host in ("n1", "n2")} == running
     assert {host: on_disk(cluster, host) for host in ("n1", "n2")} == on_disks
-    assert cluster.status()["healthy"]
+    # A kubelet that has just begun calls a pod with a readiness probe not ready until it has asked for the first time.
+    cluster.wait("the kubelet has asked all pods", lambda: cluster.status()["healthy"], seconds=30)
     assert "restart the kubelet" not in cluster.up().stderr
     assert {host: containers(cluster, host) for host in ("n1", "n2")} == running
 

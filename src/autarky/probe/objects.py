@@ -34,9 +34,12 @@ def create(run: Run, name: str, data: dict[str, str]) -> Request:
     return Request("POST", f"{_config_maps(run)}?{_MANAGER}", json.dumps(obj).encode())
 
 
-def patch(run: Run, name: str, data: dict[str, str]) -> Request:
-    body = json.dumps({"data": data}).encode()
-    return Request("PATCH", f"{_config_maps(run)}/{name}?{_MANAGER}", body, MERGE)
+def patch(run: Run, name: str, data: dict[str, str], *, of: int = 0) -> Request:
+    """Refused (409) when the object no longer has the resourceVersion `of`; 0: whichever it has."""
+    wanted: dict[str, Any] = {"data": data}
+    if of:
+        wanted["metadata"] = {"resourceVersion": str(of)}
+    return Request("PATCH", f"{_config_maps(run)}/{name}?{_MANAGER}", json.dumps(wanted).encode(), MERGE)
 
 
 def get(run: Run, name: str) -> Request:

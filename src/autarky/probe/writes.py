@@ -3,9 +3,9 @@
 What becomes of a write that got no answer cannot be known, so it must not meet a race that is the client's own
 doing: every write has a connection of its own and may not fail. But clients do write over kept connections, so
 there is a second kind of worker, whose patches do and may be sent again as any request of a kept connection
-(kept.py). A patch may be carried out twice: it merges a key and a value of its own, and the second time changes
-nothing. Creations and deletions may not (the second time they are 409 and 404), so they never go over a reused
-connection.
+(kept.py). Such a patch says which version of the object it changes, so that one that was carried out and not answered
+shows: its retry is a conflict. Creations and deletions (the second time they are 409 and 404, whoever did it first)
+never go over a reused connection.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ class Writer:
         self._ledger = ledger
         self._witnesses = witnesses
         self._numbers = itertools.count(1)
+        self._version = 0
+        """The resourceVersion of the object in work; 0 where that is not known."""
 
     async def write(self, pace: Pace) -> None:
         """Until the pace ends."""
@@ -91,7 +93,9 @@ class Writer:
 
     async def _patch(self, name: str) -> bool:
         data = self._data()
-        answer = await self._send(objects.patch(self._run, name, data))
+        of = self._version if self._kept is not None else 0
+        self._version = 0
+        answer = await self._send(objects.patch(self._run, name, data, of=of))
         if answer is not None:
             self._acknowledged(answer, name, data)
         return True
@@ -120,7 +124,7 @@ class Writer:
         return True
 
     async def _send(self, request: Request, *, expected: tuple[int, ...] = (200,)) -> Answer | None:
-        """What may be carried out twice."""
+        """What may be sent a second time."""
         if self._kept is not None:
             return await self._kept.send(request, expected=expected)
         return await self._send_once(request, expected=expected)
@@ -131,9 +135,9 @@ class Writer:
     def _acknowledged(self, answer: Answer, name: str, data: dict[str, str]) -> None:
         self._run.tally.writes_acknowledged += 1
         self._ledger.wrote(name, data)
-        version = objects.version_of(answer.object())
+        self._version = objects.version_of(answer.object())
         for witness in self._witnesses:
-            witness.wrote(version)
+            witness.wrote(self._version)
 
     def _data(self) -> dict[str, str]:
         """A key that no other write of this worker has, and a value that no other write has."""

@@ -309,7 +309,12 @@ class ApiServer:
         if obj is None:
             _send(peer, 404, _status(404))
         elif incoming.method == "PATCH":
-            data = {**obj["data"], **json.loads(incoming.body)["data"]}
+            wanted = json.loads(incoming.body)
+            data = {**obj["data"], **wanted["data"]}
+            of = wanted.get("metadata", {}).get("resourceVersion")
+            if of not in (None, obj["metadata"]["resourceVersion"]):
+                _send(peer, 409, _status(409, "the object has been modified"))
+                return
             if data == obj["data"]:  # nothing changes, and so nothing has a new version
                 _send(peer, 200, obj)
                 return

@@ -274,8 +274,8 @@ class Rollouts(Duty):
         words = await last_words(self.kube, failed) if failed is not None else ""
         if words:
             message += f" {words}"
-        failure = record.failure(record.current)
-        token = f"{record.current}-{failure.count if failure else 0}"
+        # How often it went back does not tell occasions apart: that begins anew when it is to be tried again.
+        token = f"{record.current}-{live['metadata'].get('generation', 0)}"
         try:
             await report(self.kube, live, "RolledBack", message, by=COMPONENT, token=token, now=self.clock.time())
         except AutarkyError as error:

@@ -89,7 +89,11 @@ async def test_the_annotation_of_the_condition_gives_what_was_condemned_its_whol
         world.deployment(SCHEDULER, BAD)
         await rounds(duty, 80)
         assert await wanted(world) == BAD, "it has the whole limit"
-    assert (await last_good.load(world.kube, SCHEDULER)).record.failures == ()
+        assert (await last_good.load(world.kube, SCHEDULER)).record.failures == ()
+        assert len(await world.explanations()) == 2
+        await taken_back(world, duty, 15)
+        assert len(await world.explanations()) == 3, "each time is told"
+        assert [one.count for one in (await last_good.load(world.kube, SCHEDULER)).record.failures] == [1]
 
 
 async def test_an_init_container_that_ran_has_run(world):
