@@ -35,7 +35,7 @@ def missed(number: int) -> list[Missed]:
     """What the newest edition has otherwise than that one, or has besides."""
     if not defaults.is_known(number):
         return []
-    here, new = _flat(defaults.edition(number)), _flat(defaults.edition(defaults.newest()))
+    here, new = texts_of(defaults.edition(number)), texts_of(defaults.edition(defaults.newest()))
     names = dict.fromkeys([*new, *here])
     found = [Missed(name, here.get(name, _NOT_SET), new.get(name, _NOT_SET)) for name in names]
     return [one for one in found if one.here != one.new]
@@ -60,7 +60,8 @@ def sentence(number: int, lacking: list[Missed]) -> str:
 _NOT_SET = "not set"
 
 
-def _flat(edition: Edition) -> dict[str, str]:
+def texts_of(edition: Edition) -> dict[str, str]:
+    """All of it: what (as in `Missed`) → value, as text."""
     flags = {_flag(name, flag): text for name, given in edition.arguments.items() for flag, text in given.items()}
     return {
         VERSION: _text(str(edition.kubernetes).removeprefix("v")),
