@@ -23,8 +23,7 @@ from fakes.clusters import a_cluster
 from fakes.editions import TOLD, a_later_release
 from fakes.kube import FakeKube
 
-OLD = a_cluster()
-"""Of the first edition, which is the newest of this release."""
+OLD = a_cluster(defaults=1)
 DOWN = "connection refused"
 
 
@@ -162,6 +161,12 @@ async def test_a_file_takes_another_edition_and_an_up_that_was_stopped_on_its_wa
         await CheckFile().run(context, notes)
     recorded(context, replace(OLD, defaults=2))
     await CheckFile().plan(context)
+
+
+async def test_the_same_file_is_no_other_one_because_a_release_without_editions_has_recorded_it(context):
+    recorded(context, OLD, noted=False)
+    context.known = [cluster_record.portable(dump(OLD))]
+    await CheckFile().plan(with_file(context, OLD))
 
 
 async def test_a_record_that_means_nothing_stops_nobody(context):
