@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 STATE = Path.home() / ".local/state/autarky-tests"
 COMMAND = [sys.executable, "-m", "autarky"]
@@ -26,8 +26,19 @@ AGNHOST = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
 Show = Callable[[str], None]
 
 
-def environment() -> dict[str, str]:
-    return {**os.environ, "XDG_STATE_HOME": str(STATE), "NO_COLOR": "1"}
+class Tree(Protocol):
+    """Another checkout, whose commands are run (`earlier`): how they begin, and what they need in the environment."""
+
+    @property
+    def command(self) -> list[str]: ...
+
+    @property
+    def variables(self) -> dict[str, str]: ...
+
+
+def environment(tree: Tree | None = None) -> dict[str, str]:
+    of_tree = {} if tree is None else tree.variables
+    return {**os.environ, "XDG_STATE_HOME": str(STATE), "NO_COLOR": "1", **of_tree}
 
 
 @dataclass(frozen=True)
@@ -47,11 +58,12 @@ class Announcement:
 
 @dataclass
 class TestCluster:
-    """One cluster by its name; its file is written from a dict."""
+    """One cluster by its name; its file is written from a dict. tree: whose commands drive it, if not this one's."""
 
     __test__ = False
     name: str
     spec: Mapping[str, Any]
+    tree: Tree | None = None
     directory: Path = field(init=False)
     announcements: list[Announcement] = field(default_factory=list, init=False, repr=False)
 
@@ -73,9 +85,18 @@ class TestCluster:
 
     # --- commands ---
 
+    @property
+    def command(self) -> list[str]:
+        return COMMAND if self.tree is None else self.tree.command
+
     def autarky(self, *argv: str, timeout: float = UP_SECONDS, check: bool = True) -> Ended:
         done = subprocess.run(
-            [*COMMAND, *argv], env=environment(), capture_output=True, text=True, timeout=timeout, check=False
+            [*self.command, *argv],
+            env=environment(self.tree),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
         )
         if check and done.returncode != 0:
             raise AssertionError(
@@ -98,8 +119,8 @@ class TestCluster:
     ) -> str:
         """What it says on standard output. `variables`: of its environment, beside the usual ones."""
         done = subprocess.run(
-            [*COMMAND, "kubectl", "--cluster", self.name, *argv],
-            env={**environment(), **(variables or {})},
+            [*self.command, "kubectl", "--cluster", self.name, *argv],
+            env={**environment(self.tree), **(variables or {})},
             input=stdin,
             capture_output=True,
             text=True,
@@ -112,10 +133,10 @@ class TestCluster:
 
     def kubectl_error(self, *argv: str) -> str:
         """What a command that may fail says on standard error; empty when it did not fail."""
-        command = [*COMMAND, "kubectl", "--cluster", self.name, *argv]
+        command = [*self.command, "kubectl", "--cluster", self.name, *argv]
         done = subprocess.run(
             command,
-            env=environment(),
+            env=environment(self.tree),
             capture_output=True,
             text=True,
             timeout=120,
@@ -186,13 +207,18 @@ class TestCluster:
         balancer. It goes before everything else here, as a client with a processor of its own would: on a busy machine
         it would measure how long its own handshakes wait for one."""
         reports: list[dict[str, Any]] = []
-        argv = [*COMMAND, "bench", "probe", "--cluster", self.name, "-o", "json"]
+        argv = [*self.command, "bench", "probe", "--cluster", self.name, "-o", "json"]
         if inside is not None:
             network = ["nsenter", f"--target={self.host_process(inside)}", "--net", "--"]
             argv = [*network, *argv, "--server", "https://127.0.0.1:6443"]
         argv = ["nice", "-n", "-10", *argv, "--", "sleep", str(seconds)]
         process = subprocess.Popen(
-            argv, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+            argv,
+            env=environment(self.tree),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         try:
             # The probe starts its command when all its streams run: on a busy machine that takes seconds.

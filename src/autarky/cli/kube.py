@@ -90,10 +90,13 @@ def kubeconfig(file: Path | None, cluster: str | None, only_path: bool) -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def kubectl(cluster: str | None, arguments: tuple[str, ...]) -> None:
     """Run the payload's kubectl on the cluster: `autarky kubectl get pods -A`."""
+    from autarky.cli.wiring import founded
     from autarky.payload import default_version, find_binary, load_release
 
     path = answering_kubeconfig(None, cluster)
-    program = find_binary(load_release(default_version()), "kubectl")
+    there = founded(path.parent.name)
+    version = default_version() if there is None else there.version
+    program = find_binary(load_release(version), "kubectl")
     if program is None:
-        raise UserError("kubectl is not in the store", fix="run `autarky payload get`")
+        raise UserError("kubectl is not in the store", fix=f"run `autarky payload get {version}`")
     os.execve(program.path, ["kubectl", *arguments], {**os.environ, "KUBECONFIG": str(path)})  # noqa: S606 # no shell

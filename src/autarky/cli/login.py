@@ -53,8 +53,8 @@ async def _login(name: str | None, file: Path | None, ssh_config: str | None, ou
         if wanted is not None and wanted.name != fetched.cluster:
             raise UserError(f"{file} is of the cluster {wanted.name}, its host {host.name} of {fetched.cluster}")
         found, applied = await _fetch(host, fetched, wanted, ssh_config, output)
-    if wanted is not None:
-        _compare(wanted, applied, file)
+    if wanted is not None:  # read anew: what it leaves out is as the cluster has it, which is known now
+        _compare(load_cluster(file, None), applied, file)
     if output != "json":
         click.echo(_how_to_use(found.name))
 

@@ -5,6 +5,7 @@ Imports of adapters are inside the functions, so that `autarky --help` stays fas
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from autarky.engine.host_lock import HostLocks
     from autarky.lab import Lab, Seed
     from autarky.model.cluster import Cluster
+    from autarky.model.defaults import Had
     from autarky.payload import Release
     from autarky.phases.context import Context
 
@@ -182,7 +184,17 @@ def load_cluster(file: Path | None, name: str | None) -> Cluster:
     from autarky.payload import default_version, known_versions
 
     path = file if file is not None else cluster_directory(name) / "cluster.json"
-    return load(path, default_version=default_version(), known_versions=known_versions())
+    return load(path, default_version=default_version(), known_versions=known_versions(), founded=founded)
+
+
+def founded(name: str) -> Had | None:
+    """What the cluster of that name has, where its file says nothing; None where this machine knows no such cluster."""
+    from autarky.model.defaults import had
+
+    try:
+        return had(json.loads((places.cluster_dir(name) / "cluster.json").read_bytes()))
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def cluster_directory(name: str | None) -> Path:

@@ -17,6 +17,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from autarky.config import rules, schema
 from autarky.config.explain import explain
+from autarky.config.filling import Founded, filled, nothing_is_there
 from autarky.config.positions import Document, parse
 from autarky.errors import Problems, UserError
 from autarky.model.cluster import (
@@ -29,12 +30,19 @@ from autarky.model.cluster import (
     Node,
     Rollback,
 )
+from autarky.model.defaults import newest
 from autarky.model.versions import Version
 
 API_VERSION = "autarky.dev/v1alpha1"
 
 
-def load(path: Path, *, default_version: Version, known_versions: Collection[Version]) -> Cluster:
+def load(
+    path: Path,
+    *,
+    default_version: Version,
+    known_versions: Collection[Version],
+    founded: Founded = nothing_is_there,
+) -> Cluster:
     """The cluster of a file; UserError when it cannot be read or is wrong."""
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -42,7 +50,14 @@ def load(path: Path, *, default_version: Version, known_versions: Collection[Ver
         raise UserError(f"cannot read it: {error.strerror}", where=str(path), fix="name a file that exists") from error
     except UnicodeDecodeError as error:
         raise UserError("it is not UTF-8 text", where=str(path), fix="save it as UTF-8") from error
-    return loads(text, str(path), directory=path.parent, default_version=default_version, known_versions=known_versions)
+    return loads(
+        text,
+        str(path),
+        directory=path.parent,
+        default_version=default_version,
+        known_versions=known_versions,
+        founded=founded,
+    )
 
 
 def loads(
@@ -52,23 +67,27 @@ def loads(
     default_version: Version,
     known_versions: Collection[Version],
     directory: Path | None = None,
+    founded: Founded = nothing_is_there,
 ) -> Cluster:
     """The cluster of a text; `name` is what errors call it.
 
-    Relative paths in it are relative to `directory` (default: the working directory). A text that names no
-    version gets `default_version`; a version that is not in `known_versions` is refused.
+    Relative paths in it are relative to `directory` (default: the working directory). A cluster that is there
+    (`founded`) keeps its version and its edition of defaults where the text names none; a new one gets
+    `default_version` and the newest edition. A version that is not in `known_versions` is refused.
     """
-    file = _validated(parse(text, name), known_versions)
+    document = parse(text, name)
+    whole = filled(document.data, founded, default_version)
+    file = _validated(document, whole.data, known_versions)
     wanted = file.spec.kubernetes_version
-    version = Version.parse(wanted) if wanted is not None else default_version
+    version = Version.parse(wanted) if wanted is not None else whole.version
     return _to_model(file, version, (directory or Path()).absolute())
 
 
-def _validated(document: Document, known_versions: Collection[Version]) -> schema.ClusterFile:
-    """The file as values; Problems with all that is wrong with it."""
+def _validated(document: Document, data: Any, known_versions: Collection[Version]) -> schema.ClusterFile:
+    """The file as values, with its defaults filled in; Problems with all that is wrong with it."""
     problems = list(document.problems)
     try:
-        file = schema.ClusterFile.model_validate(document.data, context={"known_versions": known_versions})
+        file = schema.ClusterFile.model_validate(data, context={"known_versions": known_versions})
     except ValidationError as error:
         problems += explain(error, schema.ClusterFile, document)
     if problems:
@@ -123,6 +142,7 @@ def _to_model(file: schema.ClusterFile, version: Version, directory: Path) -> Cl
             _seconds(spec.certificates.kubelet_lifetime),
         ),
         rollback=Rollback(spec.rollback.enabled, spec.rollback.limit_seconds),
+        defaults=spec.defaults or newest(),
     )
 
 
@@ -172,6 +192,7 @@ def dump(cluster: Cluster) -> dict[str, Any]:
         "metadata": {"name": cluster.name},
         "spec": {
             "kubernetesVersion": str(cluster.kubernetes_version).removeprefix("v"),
+            "defaults": cluster.defaults,
             "selfHosted": cluster.self_hosted_text,
             "nodes": [_dump_node(node) for node in cluster.nodes],
             "sshConfig": cluster.ssh_config,

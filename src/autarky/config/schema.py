@@ -7,7 +7,7 @@ between values is in `rules`. Changes are additive: what a v1alpha1 file says ke
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -25,8 +25,12 @@ from pydantic import (
 
 from autarky.config import rules, syntax
 from autarky.config.syntax import raise_all, refused
+from autarky.model import defaults
 from autarky.model.cluster import MOST_DAYS, Taint
 from autarky.model.versions import Version
+
+NEW: Mapping[str, Any] = defaults.edition(defaults.newest()).file
+"""Path in the spec → the default of a new cluster. (A cluster that is there: `filling`.)"""
 
 
 class Part(BaseModel):
@@ -132,27 +136,33 @@ class CertificatesPart(Part):
     """Keys and certificates that autarky issues."""
 
     key_algorithm: Literal["EC", "RSA"] = Field(
-        default="EC", alias="keyAlgorithm", description="The kind of new keys: EC (P-256) or RSA (2048 bits)."
+        default=NEW["certificates.keyAlgorithm"],
+        alias="keyAlgorithm",
+        description="The kind of new keys: EC (P-256) or RSA (2048 bits).",
     )
     ca_days: StrictInt = Field(
-        default=3650, alias="caDays", ge=30, le=MOST_DAYS, description="Lifetime of new CAs, in days."
+        default=NEW["certificates.caDays"],
+        alias="caDays",
+        ge=30,
+        le=MOST_DAYS,
+        description="Lifetime of new CAs, in days.",
     )
     leaf_days: StrictInt = Field(
-        default=365,
+        default=NEW["certificates.leafDays"],
         alias="leafDays",
         ge=1,
         le=MOST_DAYS,
         description="Lifetime of all other certificates that autarky issues, in days.",
     )
     leaf_lifetime: syntax.Lifetime | None = Field(
-        default=None,
+        default=NEW["certificates.leafLifetime"],
         alias="leafLifetime",
         description="Lifetime of the certificates that the node agents keep and renew (of API servers, controllers and "
         "etcd), such as `720h` or `90m`; at least `6m`, which is for tests: below an hour a node that is off for a "
         "while comes back with certificates that have expired. Default: `leafDays`.",
     )
     kubelet_lifetime: syntax.Lifetime | None = Field(
-        default=None,
+        default=NEW["certificates.kubeletLifetime"],
         alias="kubeletLifetime",
         description="Lifetime of kubelets' certificates, such as `720h`; at least `10m`, the least that Kubernetes "
         "signs. Default: that of the controller-manager, a year.",
@@ -173,9 +183,13 @@ class CertificatesPart(Part):
 class RollbackPart(Part):
     """When a bad rollout of a control plane component goes back by itself."""
 
-    enabled: StrictBool = Field(default=True, description="Whether it does.")
+    enabled: StrictBool = Field(default=NEW["rollback.enabled"], description="Whether it does.")
     limit_seconds: StrictInt = Field(
-        default=90, alias="limitSeconds", ge=10, le=3600, description="A new revision must be healthy within this time."
+        default=NEW["rollback.limitSeconds"],
+        alias="limitSeconds",
+        ge=10,
+        le=3600,
+        description="A new revision must be healthy within this time.",
     )
 
 
@@ -206,6 +220,16 @@ def _known_version(value: str, info: ValidationInfo) -> str:
     return value
 
 
+def _known_edition(value: int) -> int:
+    if not defaults.is_known(value):
+        first, last = defaults.FIRST, defaults.newest()
+        known = str(first) if first == last else f"{first} to {last}"
+        raise refused(
+            f"there is no edition {value} of defaults", f"known: {known}; a newer autarky may know more of them"
+        )
+    return value
+
+
 KubernetesVersion = Annotated[
     str,
     AfterValidator(_known_version),
@@ -225,10 +249,16 @@ class SpecPart(Part):
     kubernetes_version: KubernetesVersion | None = Field(
         default=None,
         alias="kubernetesVersion",
-        description='The Kubernetes version, quoted: "1.36.4". Default: the default release of this autarky.',
+        description='The Kubernetes version, quoted: "1.36.4". Default: that of the cluster; of a new one the default '
+        "release of this autarky.",
+    )
+    defaults: Annotated[StrictInt, AfterValidator(_known_edition)] | None = Field(
+        default=None,
+        description="The edition of defaults, a number: what the fields below amount to that the file leaves out. "
+        "Default: that of the cluster; of a new one the newest of this autarky.",
     )
     self_hosted: Annotated[Literal["0-4", "1-4", "2-4", "3-4", "4"], AfterValidator(_built_level)] = Field(
-        default="1-4",
+        default=NEW["selfHosted"],
         alias="selfHosted",
         description="Which levels run from API objects: 0 kubelet (not built yet), 1 etcd, 2 API server, "
         "3 scheduler, controller-manager and kube-proxy, 4 add-ons.",

@@ -71,8 +71,13 @@ def _published(pattern: str, **more: Any) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": f"^{pattern}$", **more})
 
 
+def is_name(value: str) -> bool:
+    """Whether it is a DNS label: of a cluster, a node, a test host."""
+    return re.fullmatch(_LABEL, value) is not None
+
+
 def _dns_label(value: str) -> str:
-    if re.fullmatch(_LABEL, value) is None:
+    if not is_name(value):
         raise refused(
             f"{value!r} is not a DNS label", "use 1 to 63 of a-z, 0-9 and -, with a letter or number at both ends"
         )

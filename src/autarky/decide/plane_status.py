@@ -108,6 +108,7 @@ def status(
     expiry: Certificates | Unseen | None = None,
     *,
     controllers: Mapping[str, Any] | Unseen | None = None,
+    old_defaults: str | Unseen = "",
     generation: int,
     before: Mapping[str, Any],
     now: str,
@@ -115,7 +116,8 @@ def status(
     """The whole status. `on_trial`: the components whose revision is not known to be healthy yet; `drift`: a sentence
     for each edit by others; `etcd`: None where its members are not described by EtcdMembers; `labels`: a sentence for
     each node that is not yet what its labels say; `expiry`: None where no node tells anything; `controllers`: what the
-    node agents are told of level 3 (`level_3_told`); `generation`: of the spec that was looked at; `now`: RFC 3339."""
+    node agents are told of level 3 (`level_3_told`); `old_defaults`: a sentence on the new defaults that the cluster
+    has not; `generation`: of the spec that was looked at; `now`: RFC 3339."""
     found = [
         *_told(("Ready",), lambda *seen: [_ready(*seen)], layers, nodes),
         _settled(on_trial),
@@ -126,6 +128,7 @@ def status(
         *_told(("StandbysCurrent",), lambda seen: [_current(seen)], nodes),
         *_told(("EtcdMembersSettled", "EtcdEvenCount"), lambda seen: [_members(seen), _even(seen)], etcd),
         *_told(("CertificatesCurrent",), lambda seen: [_certificates(seen)], expiry),
+        *_told(("DefaultsCurrent",), lambda seen: [_defaults(seen)], old_defaults),
     ]
     return {
         "observedGeneration": generation,
@@ -256,6 +259,12 @@ def _certificates(expiry: Certificates) -> Condition:
     return Condition(
         "CertificatesCurrent", True, "Renewed", f"all renew themselves; the first to end is {expiry.first}"
     )
+
+
+def _defaults(old: str) -> Condition:
+    if old:
+        return Condition("DefaultsCurrent", False, "OlderEdition", old)
+    return Condition("DefaultsCurrent", True, "Newest", "the cluster has the defaults that a new one would get")
 
 
 def _as_labelled(labels: Sequence[str]) -> Condition:

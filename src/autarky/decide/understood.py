@@ -14,6 +14,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from autarky.model.defaults import FIRST
+
 Object = dict[str, Any]
 LEVELS = ("0-4", "1-4", "2-4", "3-4", "4")
 """Of `selfHosted`."""
@@ -33,6 +35,7 @@ def control_plane(obj: Object) -> str | None:
         "selfHosted": isinstance(spec.get("selfHosted"), str) and spec["selfHosted"] in LEVELS,
         "componentArguments": _are_arguments(spec.get("componentArguments") or {}),
         "rollback": _is_rollback(spec.get("rollback", {})),
+        "defaults": _is_edition(spec.get("defaults", FIRST)),
         "etcd": _is_etcd(spec.get("etcd", {})),
     }.items():
         if not good:
@@ -92,6 +95,11 @@ def _is_rollback(value: object) -> bool:
         return False
     limit = value.get("limitSeconds", 90)
     return isinstance(value.get("enabled", True), bool) and type(limit) in (int, float) and 0 < limit < 10**9
+
+
+def _is_edition(value: object) -> bool:
+    """One that is not known here is that of a newer release."""
+    return type(value) is int and value >= FIRST
 
 
 def _is_etcd(value: object) -> bool:

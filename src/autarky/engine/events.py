@@ -67,10 +67,11 @@ class Drifted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warned(Event):
-    """Something to know that stops nothing."""
+    """Something to know that stops nothing. in_plan: of the cluster, so that the result of a dry run has it as well."""
 
     kind: ClassVar[str] = "warning"
     sentence: str
+    in_plan: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,9 +46,11 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """What somebody should know, and what stops nothing: no change."""
+    """What somebody should know, and what stops nothing: no change. in_plan: it is of the cluster rather than of this
+    run, so that a plan ends with it."""
 
     sentence: str
+    in_plan: bool = False
 
 
 class Phase(Protocol[Context_contra]):

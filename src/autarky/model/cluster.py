@@ -13,6 +13,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Literal
 
+from autarky.model import defaults as editions
 from autarky.model.versions import Version
 
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -156,7 +157,7 @@ class Rollback:
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """The whole desired state. `external_etcd` is None when etcd runs on the control nodes; `ssh_config` is a
-    path on the machine that runs the CLI, or None for the user's own."""
+    path on the machine that runs the CLI, or None for the user's own; `defaults` the number of an edition."""
 
     name: str
     kubernetes_version: Version
@@ -169,6 +170,7 @@ class Cluster:
     extra_args: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: NO_ARGS)
     certificates: CertificateSettings = field(default_factory=CertificateSettings)
     rollback: Rollback = field(default_factory=Rollback)
+    defaults: int = field(default_factory=editions.newest)
 
     @property
     def control_nodes(self) -> tuple[Node, ...]:
@@ -201,6 +203,10 @@ class Cluster:
     def hosts_level(self, level: Level) -> bool:
         """Whether that level runs from API objects (`selfHosted: N-4` with N at or below it)."""
         return self.self_hosted <= level
+
+    def default_arguments(self, component: str) -> Mapping[str, str]:
+        """The component's flags that its edition of defaults has."""
+        return editions.edition(self.defaults).arguments.get(component, {})
 
     @property
     def self_hosted_text(self) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from autarky.errors import UserError
+from autarky.model import defaults
 from autarky.model.versions import Version
 from autarky.payload.agent_content import agent_tag
 
@@ -107,8 +108,8 @@ def known_versions() -> tuple[Version, ...]:
 
 
 def default_version() -> Version:
-    """What a cluster file gets that names no version: the newest minor but one, as most users run."""
-    return Version(1, 36, 4)
+    """What a new cluster gets whose file names no version."""
+    return defaults.edition(defaults.newest()).kubernetes
 
 
 @cache

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from autarky.decide import defaults
 from autarky.decide.records import API
-from autarky.engine.phase import Change, Kept
+from autarky.engine.phase import Change, Kept, Warn
 from autarky.errors import Conflict, Unreachable
 from autarky.phases import hosts, kept_file, members
 from autarky.phases.context import Context, external_etcd_files
-from autarky.phases.records import refuse_another_cluster, refuse_old_file
+from autarky.phases.records import refuse_another_cluster, refuse_old_defaults, refuse_old_file
 from autarky.ports import Progress
 
 
@@ -28,14 +29,24 @@ class CheckFile:
     title: str = "Check the file against the cluster"
     timeout: float = 60
 
-    async def plan(self, context: Context) -> Sequence[Change]:
+    async def plan(self, context: Context) -> Sequence[Change | Warn]:
         refuse_unusable_credentials(context)
         await hosts.look(context)
+        refuse_old_defaults(context)
         context.file_waits = bool(context.absent)
-        return kept_file.changes(context, all_seen=not context.absent)
+        return [*kept_file.changes(context, all_seen=not context.absent), *_missed_defaults(context)]
 
     async def run(self, context: Context, progress: Progress) -> None:
         kept_file.keep(context, all_seen=not context.absent)
+
+
+def _missed_defaults(context: Context) -> list[Warn]:
+    """New defaults are for new clusters; this one is told of those that it has not."""
+    if context.document is None:
+        return []
+    number = context.cluster.defaults
+    lacking = defaults.missed_by(context.document, number)
+    return [Warn(defaults.sentence(number, lacking), in_plan=True)] if lacking else []
 
 
 def refuse_unusable_credentials(context: Context) -> None:
@@ -64,6 +75,7 @@ class CheckFileAgain:
             raise Unreachable("the API has just answered, and does not say who is in the cluster; run it again")
         refuse_another_cluster(context.records.get(API), context.ours)
         refuse_old_file(context)
+        refuse_old_defaults(context)
         others = [node.name for node in context.whole.nodes if node not in rendered]
         if others:
             raise Conflict(

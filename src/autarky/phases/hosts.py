@@ -18,7 +18,7 @@ from autarky.phases import belonging, kept_file, members
 from autarky.phases.borrow import borrow
 from autarky.phases.context import Context, for_each
 from autarky.phases.leafless import refuse_leafless
-from autarky.phases.records import refuse_another_cluster, refuse_old_file
+from autarky.phases.records import refuse_another_cluster, refuse_old_defaults, refuse_old_file
 from autarky.phases.version_check import refuse_another_version
 from autarky.ports import Host, Progress
 from autarky.render import cluster_record
@@ -60,6 +60,7 @@ class CheckHosts:
 
     async def plan(self, context: Context) -> Sequence[Change | Kept | Warn]:
         await look(context)
+        refuse_old_defaults(context)
         context.warnings = refuse_errors(context)
         await self._refuse_silence(context)
         await refuse_leafless(context, awaited=[name for name, why in context.absent.items() if why == _OFF])

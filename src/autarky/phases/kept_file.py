@@ -16,6 +16,7 @@ from typing import Any
 
 from autarky.decide.records import without
 from autarky.engine.phase import Change
+from autarky.model.defaults import with_edition
 from autarky.phases.context import Context
 from autarky.render.cluster_record import portable
 from autarky.render.values import pretty_json
@@ -64,8 +65,15 @@ def settle(directory: Path) -> None:
 
 def known(context: Context) -> list[dict[str, Any]]:
     """The files that this machine knows the cluster by: the one to be applied, the one that is kept, those before."""
-    found = [context.document, _file(context.directory)]
-    return [*(portable(document) for document in found if document is not None), *_before(context.directory)]
+    applied = [] if context.document is None else [portable(context.document)]
+    return [*applied, *kept(context.directory)]
+
+
+def kept(directory: Path) -> list[dict[str, Any]]:
+    """The one that is kept, and those before it."""
+    found = _file(directory)
+    before = [with_edition(document) for document in _before(directory) if isinstance(document, dict)]
+    return [*([] if found is None else [portable(found)]), *before]
 
 
 def _there(context: Context) -> bytes | None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from autarky.decide.belonging import Ours, refuse_api
 from autarky.decide.records import API, Record, latest
 from autarky.errors import Conflict, UserError
-from autarky.phases import belonging
+from autarky.model.defaults import edition_in
+from autarky.phases import belonging, kept_file
 from autarky.phases.context import Context
 from autarky.ports import Kube
 from autarky.render import cluster_record
@@ -39,6 +40,22 @@ def refuse_old_file(context: Context) -> None:
                 f"another machine has applied another file to the cluster {context.cluster.name} since this one was "
                 f"kept here: {'the API' if where == API else f'host {where}'} has it\n"
                 f"  fix: {_login(context, where)} fetches that one; `autarky up -f FILE` replaces it"
+            )
+
+
+def refuse_old_defaults(context: Context) -> None:
+    """Conflict where another machine has given the cluster another edition of defaults. This one has never known it to
+    have that, so that a file which names none was read with the wrong one."""
+    if context.document is None:
+        return
+    known = [context.cluster.defaults, *map(edition_in, kept_file.kept(context.directory))]
+    for where, record in latest(context.records).items():
+        has = edition_in(record.file)
+        if has not in known:
+            raise Conflict(
+                f"the cluster {context.cluster.name} has the defaults of edition {has}, as "
+                f"{'the API' if where == API else f'host {where}'} says, and the file was read with those of edition "
+                f"{context.cluster.defaults}\n  fix: {_login(context, where)} tells this machine; then run it again"
             )
 
 

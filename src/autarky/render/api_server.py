@@ -106,7 +106,7 @@ def own_arguments(inputs: Inputs, *, port: int, drain: int, secrets: str, config
         "enable-admission-plugins": "NodeRestriction",
         "enable-bootstrap-token-auth": "true",
         "allow-privileged": "true",
-        "profiling": "false",
+        **cluster.default_arguments(COMPONENT),
         # Two servers on one node would fight over one address; `up` (later the operator) writes the slice.
         "endpoint-reconciler-type": "none",
         # Without --shutdown-send-retry-after: its 429 makes every client of client-go that meets it wait for

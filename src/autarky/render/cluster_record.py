@@ -20,6 +20,7 @@ from typing import Any
 
 from autarky import places
 from autarky.decide.records import Record, numbered
+from autarky.model.defaults import with_edition
 from autarky.model.files import CertSpec, File
 from autarky.render.certificates import ADMINISTRATORS
 from autarky.render.values import SYSTEM, Credentials, Inputs, Object, metadata, pretty_json
@@ -32,8 +33,8 @@ _OF_THE_MACHINE = (("sshConfig",), ("certificates", "caDirectory"))
 
 
 def portable(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The cluster file without what is of one machine only."""
-    result = deepcopy(dict(document))
+    """The cluster file without what is of one machine only, and with the number of its edition of defaults."""
+    result = deepcopy(with_edition(document))
     for *parents, last in _OF_THE_MACHINE:
         found = result["spec"]
         for parent in parents:
@@ -56,7 +57,8 @@ def read(content: bytes | None) -> Record | None:
     try:
         found = json.loads(content or b"")
         number = found.get("number", 0)
-        return Record(dict(found["file"]), dict(found["nodes"]), number if type(number) is int and number > 0 else 0)
+        number = number if type(number) is int and number > 0 else 0
+        return Record(with_edition(found["file"]), dict(found["nodes"]), number)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 

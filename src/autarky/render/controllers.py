@@ -77,10 +77,7 @@ def _controller_manager_arguments(inputs: Inputs) -> dict[str, str]:
         "service-cluster-ip-range": str(network.service_cidr),
         "cluster-name": inputs.cluster.name,
         "controllers": "*,bootstrap-signer-controller,token-cleaner-controller",
-        "profiling": "false",
-        # The default of 20 a second makes its own start take 5 s (some 40 controllers, a token for each).
-        "kube-api-qps": "100",
-        "kube-api-burst": "200",
+        **inputs.cluster.default_arguments(CONTROLLER_MANAGER),
         # Alpha in 1.36 and 1.37: without it a stopped controller-manager keeps its lease for 15 s.
         "feature-gates": "ControllerManagerReleaseLeaderElectionLockOnExit=true",
         **LEASE,
@@ -92,14 +89,14 @@ def _scheduler_files(inputs: Inputs) -> dict[str, str]:
     return {**files, "kubeconfig": _kubeconfig(inputs, SCHEDULER)}
 
 
-def _scheduler_arguments(_inputs: Inputs) -> dict[str, str]:
+def _scheduler_arguments(inputs: Inputs) -> dict[str, str]:
     return {
         "kubeconfig": f"{FILES}/kubeconfig",
         "authentication-kubeconfig": f"{FILES}/kubeconfig",
         "authorization-kubeconfig": f"{FILES}/kubeconfig",
         "client-ca-file": f"{FILES}/ca.crt",
         "requestheader-client-ca-file": f"{FILES}/front-proxy-ca.crt",
-        "profiling": "false",
+        **inputs.cluster.default_arguments(SCHEDULER),
         **LEASE,
     }
 

@@ -9,6 +9,7 @@ from autarky.decide.etcd_members import MOST_MEMBERS
 from autarky.decide.understood import LEVELS
 from autarky.decide.understood import VERSION as VERSION_PATTERN
 from autarky.model.cluster import Cluster
+from autarky.model.defaults import FIRST
 from autarky.render.values import Object, metadata
 
 GROUP = "autarky.dev"
@@ -93,6 +94,12 @@ def _schema() -> Object:
                 },
                 "description": "When a rollout of a control plane component goes back by itself.",
             },
+            "defaults": {
+                "type": "integer",
+                "minimum": FIRST,
+                "default": FIRST,
+                "description": "The edition of defaults that the cluster has. Its file sets it.",
+            },
             "etcd": {
                 "type": "object",
                 "properties": {
@@ -143,5 +150,6 @@ def control_plane(cluster: Cluster) -> Object:
             "selfHosted": cluster.self_hosted_text,
             "componentArguments": arguments,
             "rollback": {"enabled": cluster.rollback.enabled, "limitSeconds": cluster.rollback.limit_seconds},
+            "defaults": cluster.defaults,
         },
     }

@@ -103,7 +103,7 @@ def arguments(inputs: Inputs, name: str, address: str, founding: Founding, peer_
         "peer-trusted-ca-file": peer_ca,
         "peer-cert-file": f"{PKI}/peer.crt",
         "peer-key-file": f"{PKI}/peer.key",
-        "snapshot-count": "10000",
+        **inputs.cluster.default_arguments(COMPONENT),
         "watch-progress-notify-interval": "5s",
         "feature-gates": "InitialCorruptCheck=true",
     }

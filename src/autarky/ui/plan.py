@@ -1,13 +1,13 @@
-"""The result of a dry run, on standard output: which changes each phase would make, and what would be left as
-others have set it."""
+"""The result of a dry run, on standard output: which changes each phase would make, what would be left as others have
+set it, and what the cluster has not."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from autarky.engine.events import Changed, Drifted, Event, OperationEnded, PhaseStarted
+from autarky.engine.events import Changed, Drifted, Event, OperationEnded, PhaseStarted, Warned
 from autarky.ui.stream import LastingStream
-from autarky.ui.text import columns, count, printable
+from autarky.ui.text import columns, count, one_line, printable
 
 
 @dataclass(slots=True)
@@ -18,6 +18,7 @@ class PlanOutput:
     _title: str = ""
     _changes: dict[str, list[str]] = field(default_factory=dict)
     _drift: list[Drifted] = field(default_factory=list)
+    _warnings: list[str] = field(default_factory=list)
 
     def handle(self, event: Event) -> None:
         match event:
@@ -27,6 +28,8 @@ class PlanOutput:
                 self._changes.setdefault(self._title, []).append(event.sentence)
             case Drifted():
                 self._drift.append(event)
+            case Warned() if event.in_plan:
+                self._warnings.append(event.sentence)
             case OperationEnded():
                 self._write(event)
 
@@ -36,6 +39,7 @@ class PlanOutput:
             lines += [title, *(f"  {printable(sentence)}" for sentence in sentences)]
         if self._drift:
             lines += ["Left as others have set it (`--take-ownership` takes it back)", *_drift_table(self._drift)]
+        lines += [one_line(sentence) for sentence in self._warnings]
         lines.append(self._summary(event))
         self.stream.write("\n".join(lines) + "\n")
 

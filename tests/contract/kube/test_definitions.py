@@ -16,8 +16,9 @@ from autarky.errors import ApiError, AutarkyError
 from autarky.kube import KubeClient
 from autarky.ports import Object
 from autarky.render import etcd_members
-from autarky.render.crds import API_VERSION, control_plane_crd
+from autarky.render.crds import API_VERSION, control_plane, control_plane_crd
 from contract.servers import Server
+from fakes.clusters import a_cluster
 
 pytestmark = pytest.mark.contract
 
@@ -86,6 +87,8 @@ ODD_AND_GOOD_SPECS: list[tuple[Object, Object]] = [
     ({"componentArguments": {"kube-scheduler": {"v": 4}}}, {"componentArguments": {"kube-scheduler": {"v": "4"}}}),
     ({"rollback": {"limitSeconds": "ten"}}, {"rollback": {"limitSeconds": 10}}),
     ({"rollback": {"limitSeconds": 10**9}}, {"rollback": {"limitSeconds": 86400}}),
+    ({"defaults": 0}, {"defaults": 2}),
+    ({"defaults": "1"}, {"defaults": 1}),
     ({"etcd": {"members": []}}, {"etcd": {"members": ["n3"]}}),
     ({"etcd": {"members": ["n1", "n1"]}}, {"etcd": {"members": ["n1", "n2"]}}),
     ({"etcd": {"members": ["N 1"]}}, {"etcd": {"members": ["n-1"]}}),
@@ -127,6 +130,37 @@ async def test_a_control_plane_that_was_stored_before_can_still_be_changed(kube:
     assert told["status"]["conditions"] == [condition], "the operator can say what is odd"
     mended = await kube.patch(*PLANE, {"spec": {"version": "v1.36.4", "rollback": {"limitSeconds": 90}}})
     assert understood.is_control_plane(mended)
+
+
+async def test_a_field_that_the_definition_does_not_know_yet_is_refused_and_not_dropped(kube: KubeClient) -> None:
+    """`up` of a release with a new field applies the definition and soon after it the object, and tries again while
+    that is refused: what was dropped would count as applied."""
+    older = copy.deepcopy(control_plane_crd())
+    del older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["defaults"]
+    wanted = control_plane(a_cluster(defaults=2))
+    await define(kube, older, "ControlPlane")
+    assert await comes_to(kube, wanted, applied=False)
+    await define(kube, control_plane_crd(), "ControlPlane")
+    assert await comes_to(kube, wanted, applied=True)
+    live = await kube.get(*PLANE)
+    assert live is not None
+    assert live["spec"]["defaults"] == 2
+
+
+async def comes_to(kube: KubeClient, wanted: Object, *, applied: bool) -> bool:
+    """Whether it is applied, or refused, in a while: a definition that has changed counts a moment later."""
+    for _ in range(300):
+        try:
+            await kube.apply(wanted, manager="test")
+            found = True
+        except ApiError as error:
+            if "defaults" not in str(error):
+                raise
+            found = False
+        if found == applied:
+            return True
+        await asyncio.sleep(0.1)
+    return False
 
 
 async def test_a_member_of_etcd_with_a_value_that_means_nothing_is_refused(kube: KubeClient) -> None:

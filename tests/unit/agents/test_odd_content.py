@@ -178,12 +178,15 @@ GOOD = {"version": "v1.36.4", "selfHosted": "1-4"}
 @example(spec={**GOOD, "etcd": {"members": None}}, status={})
 @example(spec={**GOOD, "rollback": None}, status=None)
 @example(spec=GOOD, status={"conditions": [{"type": 1}]})
+@example(spec={**GOOD, "defaults": True}, status={})
+@example(spec={**GOOD, "defaults": 0}, status={})
 def test_any_control_plane_is_understood_or_left_alone(spec: Any, status: Any) -> None:
     plane: Object = {"metadata": {"name": "cluster", "annotations": {applied.ANNOTATION: json.dumps(spec)}}}
     plane |= {"spec": spec, "status": status}
     applied.record_of(plane)
     if understood.is_control_plane(plane):
         assert int(plane["spec"]["selfHosted"][0]) in range(5)
+        assert int(plane["spec"].get("defaults", 1)) >= 1
         operator_rollouts._policy(SimpleNamespace(control_plane=plane))  # type: ignore[arg-type]
     read = understood.without_odd_status(plane)
     assert all(isinstance(one["type"], str) for one in read["status"].get("conditions", []))

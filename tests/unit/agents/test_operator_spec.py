@@ -271,6 +271,10 @@ async def test_an_argument_that_was_rolled_back_is_not_told_as_applied(scene):
             {"componentArguments": {"kubelet": {"v": "4"}}},
             "the arguments of kubelet come from the cluster file: set them there and run `autarky up`",
         ),
+        (
+            {"defaults": 2},
+            "the defaults of edition 2 come from the cluster file: set them there and run `autarky up`",
+        ),
     ],
 )
 async def test_what_is_not_carried_out_is_said_and_changes_nothing(scene, spec, sentence):

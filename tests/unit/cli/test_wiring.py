@@ -1,15 +1,17 @@
-"""What the composition root refuses before any work is begun."""
+"""What the composition root refuses before any work is begun, and what it knows of clusters that are there."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from autarky.cli.wiring import refuse_unfit_machine
+from autarky.cli.wiring import founded, load_cluster, refuse_unfit_machine
 from autarky.errors import UserError
 from autarky.model.cluster import HostRef
 from fakes.clusters import a_cluster
+from fakes.editions import a_later_release
 
 
 @pytest.fixture(autouse=True)
@@ -30,3 +32,45 @@ async def test_a_machine_that_cannot_have_test_hosts_is_told_before_anything_is_
 
 async def test_a_cluster_without_test_hosts_needs_none_of_their_tools():
     await refuse_unfit_machine(on("local"))
+
+
+# --- what a cluster that is there has --------------------------------------------------------------------------
+
+
+KEPT = {"spec": {"kubernetesVersion": "1.36.4"}}
+FILE = {
+    "apiVersion": "autarky.dev/v1alpha1",
+    "kind": "Cluster",
+    "metadata": {"name": "demo"},
+    "spec": {"nodes": [{"name": "n1"}]},
+}
+
+
+def keep(tmp_path, content: bytes) -> None:
+    directory = tmp_path / "autarky/clusters/demo"
+    directory.mkdir(parents=True)
+    (directory / "cluster.json").write_bytes(content)
+
+
+def named_in_a_file(tmp_path):
+    path = tmp_path / "cluster.yaml"
+    path.write_text(json.dumps(FILE))
+    return load_cluster(path, None)
+
+
+def test_a_file_that_names_no_version_is_of_the_version_of_the_cluster_whatever_the_default_is_now(
+    tmp_path, monkeypatch
+):
+    a_later_release(monkeypatch)
+    new = named_in_a_file(tmp_path)
+    assert (str(new.kubernetes_version), new.defaults) == ("v1.37.1", 2)
+    keep(tmp_path, json.dumps(KEPT).encode())
+    there = named_in_a_file(tmp_path)
+    assert (str(there.kubernetes_version), there.defaults) == ("v1.36.4", 1)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"spec": 7}', b"[" * 100_000])
+def test_a_kept_file_that_cannot_be_read_is_as_good_as_none(tmp_path, content):
+    assert founded("demo") is None
+    keep(tmp_path, content)
+    assert founded("demo") is None

@@ -15,7 +15,9 @@ import pytest
 
 from autarky.config import json_schema, loads
 from autarky.config.positions import parse
+from autarky.decide.defaults import texts_of
 from autarky.decide.preflight import CHECKS
+from autarky.model.defaults import EDITIONS
 from autarky.model.versions import Version
 from unit.docs.documents import ROOT, blocks, documents, table_rows
 
@@ -93,6 +95,19 @@ def test_every_preflight_check_is_explained_with_its_remedy():
     explained = table_rows(REFERENCE, CHECK_HEAD)
     assert list(explained) == list(CHECKS)
     assert not [row for row in explained.values() if any(not cell.strip() for cell in row.strip("|").split("|"))]
+
+
+def test_the_table_of_defaults_has_what_each_edition_says():
+    heads = " | ".join(["default", *(f"edition {number}" for number in range(1, len(EDITIONS) + 1))])
+    texts = [texts_of(edition) for edition in EDITIONS]
+    shown = {what: [text if text == "not set" else f"`{text}`" for text in row(texts, what)] for what in texts[-1]}
+    assert list(table_rows(REFERENCE, heads).values()) == [
+        f"| `{what}` | {' | '.join(cells)} |" for what, cells in shown.items()
+    ]
+
+
+def row(texts: list[dict[str, str]], what: str) -> list[str]:
+    return [one.get(what, "not set") for one in texts]
 
 
 def test_the_published_schema_is_that_of_the_code():

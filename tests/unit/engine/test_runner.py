@@ -273,12 +273,13 @@ async def test_what_others_have_set_is_told_and_is_no_change(clock, listener):
 
 class Doubtful(Step):
     async def plan(self, context):
-        return [Warn("swap is on")]
+        return [Warn("swap is on"), Warn("an old default", in_plan=True)]
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
 async def test_a_warning_is_told_by_every_run_and_plan_and_is_no_change(clock, listener, dry_run):
     phases = [Doubtful("check", hook=fail(AssertionError))]
     result = await run_operation("up", "one", phases, set(), clock=clock, events=[listener], dry_run=dry_run)
-    assert [event.sentence for event in listener.events if isinstance(event, Warned)] == ["swap is on"]
+    told = [(event.sentence, event.in_plan) for event in listener.events if isinstance(event, Warned)]
+    assert told == [("swap is on", False), ("an old default", True)]
     assert result.outcome == "unchanged"

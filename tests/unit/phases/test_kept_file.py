@@ -16,7 +16,7 @@ from autarky.render.values import pretty_json
 
 def of_level(level):
     made = default_cluster(default_version=default_version(), known_versions=known_versions())
-    return dump(replace(made, self_hosted=Level(level), ssh_config="/home/anna/.ssh/config"))
+    return dump(replace(made, self_hosted=Level(level), ssh_config="/home/anna/.ssh/config", defaults=1))
 
 
 @pytest.fixture
@@ -55,6 +55,19 @@ def test_after_an_up_that_ended_well_only_what_it_applied_is_known(keep, known, 
 
 def test_what_is_of_this_machine_is_no_difference():
     assert "anna" not in str(portable(of_level(1)))
+
+
+def test_files_that_a_release_without_editions_has_kept_are_those_of_the_first(make_context, tmp_path):
+    directory = tmp_path / "here"
+    directory.mkdir()
+    kept, before = (portable(of_level(level)) for level in (3, 1))
+    for document in (kept, before):
+        del document["spec"]["defaults"]
+    (directory / "cluster.json").write_bytes(pretty_json(kept))
+    (directory / "cluster.before.json").write_bytes(pretty_json([before]))
+    context = make_context()
+    context.directory = directory
+    assert kept_file.known(context) == [portable(of_level(3)), portable(of_level(1))]
 
 
 def test_a_kept_file_that_is_damaged_is_not_known(keep, known, tmp_path):

@@ -288,7 +288,7 @@ async def test_a_control_node_that_was_off_hands_out_no_old_file_while_the_api_a
     phase = login.CompareRecord("n1", fetched, taken.append)
     first.kube().put(record_object(first))
     assert await phase.plan(first) == []
-    newer = replace(fetched.record, file={**fetched.record.file, "spec": {"nodes": []}}, number=2)
+    newer = replace(fetched.record, file={**fetched.record.file, "spec": {"defaults": 1, "nodes": []}}, number=2)
     first.kube().put(cluster_record.config_map(cluster_record.written(newer), first.ours.ca))
     assert [change.sentence for change in await phase.plan(first)] == [
         "take the file that the API has, which is newer than that on the disk of n1"

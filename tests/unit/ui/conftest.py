@@ -52,8 +52,8 @@ class Script:
         where = self._where()
         return Drifted(**where, subject=subject, field=field, ours=ours, live=live, manager=manager, since=since)
 
-    def warning(self, sentence: str) -> Event:
-        return Warned(**self._where(), sentence=sentence)
+    def warning(self, sentence: str, *, in_plan: bool = False) -> Event:
+        return Warned(**self._where(), sentence=sentence, in_plan=in_plan)
 
     def note(self, sentence: str) -> Event:
         return Noted(**self._where(), sentence=sentence)

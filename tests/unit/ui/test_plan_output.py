@@ -49,6 +49,17 @@ def test_a_plan_that_was_cut_short_says_so(script):
     assert shown([*events, script.end("failed", 1)]) == "Pivot\n  pivot etcd\nthe plan is not complete: failed\n"
 
 
+def test_what_is_to_be_known_of_the_cluster_is_a_line_of_the_plan_and_no_change(script):
+    events = [
+        script.phase_begins("check-file", "Check the file", 1, 2),
+        script.warning("the cluster keeps\nold defaults\x1b[31m", in_plan=True),
+        script.phase_begins("check-hosts", "Check the hosts", 2, 2),
+        script.warning("swap is on"),
+        script.end("unchanged"),
+    ]
+    assert shown(events) == "the cluster keeps old defaults [31m\nnothing would change\n"
+
+
 def test_what_is_left_as_others_have_set_it_is_a_table_and_no_change(script):
     events = [
         script.phase_begins("apply-objects", "Apply", 1, 1),

@@ -23,6 +23,7 @@ from autarky.decide.node_slots import standby_serves
 from autarky.decide.plane_status import Unapplied
 from autarky.decide.pods import is_ready
 from autarky.duties import hosting
+from autarky.model.defaults import FIRST
 from autarky.ports import Clock, Kube, Object
 from autarky.render import api_server
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
@@ -59,6 +60,7 @@ class Spec(Duty):
         self.unapplied.clear()
         self._judge_version(plane)
         self._judge_other_arguments(plane)
+        self._judge_defaults(plane)
         settled = self._refuses_level(plane) or await self._move_levels(plane)
         for component in COMPONENTS:
             await self._give_arguments(plane, component)
@@ -95,6 +97,15 @@ class Spec(Duty):
             if record.get(name) != wanted.get(name):
                 sentence = f"the arguments of {name} come from the cluster file: set them there and run `autarky up`"
                 self._note(f"{name} arguments", "SetInTheFile", sentence, refused=True)
+
+    def _judge_defaults(self, plane: Object) -> None:
+        """They are filled in where the file is read."""
+        record, asked = applied.record_of(plane), plane["spec"].get("defaults", FIRST)
+        if record is not None and record["spec"].get("defaults", FIRST) != asked:
+            sentence = (
+                f"the defaults of edition {asked} come from the cluster file: set them there and run `autarky up`"
+            )
+            self._note("defaults", "SetInTheFile", sentence, refused=True)
 
     # --- levels ----------------------------------------------------------------------------------------
 

@@ -26,10 +26,11 @@ from autarky.agents.operator.workloads import (
     workload,
 )
 from autarky.agents.shield import unforeseen
-from autarky.decide import applied, certificates, level_3_told, node_slots, plane_status
+from autarky.decide import applied, certificates, defaults, level_3_told, node_slots, plane_status
 from autarky.decide.field_owners import edits
 from autarky.decide.pods import is_ready, is_what_it_says
 from autarky.decide.rollback import Verdict
+from autarky.model.defaults import FIRST
 from autarky.ports import Clock, Kube, Object
 from autarky.render.values import CONTROL_PLANE_FACT
 
@@ -74,7 +75,7 @@ class PlaneStatus(Duty):
         before, generation = plane.get("status") or {}, plane["metadata"]["generation"]
         looks, stamp = _Looks(), certificates.stamp(now)
         if odd is None:
-            found = self._of_what_is_seen(looks, before, generation, now)
+            found = self._of_what_is_seen(looks, plane, before, now)
         else:
             found = plane_status.not_understood(not_understood(odd), generation=generation, before=before, now=stamp)
         if found != before:
@@ -83,7 +84,7 @@ class PlaneStatus(Duty):
                 self.tell(f"{condition['type']} is {condition['status']}: {condition['message']}", condition["type"])
         looks.raise_first()
 
-    def _of_what_is_seen(self, looks: _Looks, before: Object, generation: int, now: datetime) -> Object:
+    def _of_what_is_seen(self, looks: _Looks, plane: Object, before: Object, now: datetime) -> Object:
         view = self.view
         return plane_status.status(
             looks.at(lambda: list(_layers(view))),
@@ -96,7 +97,8 @@ class PlaneStatus(Duty):
             self.control_nodes.unsettled,
             looks.at(lambda: _certificates(view, now)),
             controllers=looks.at(lambda: level_3_told.text(told_of_level_3(view, self.rollouts))),
-            generation=generation,
+            old_defaults=looks.at(lambda: _old_defaults(plane)),
+            generation=plane["metadata"]["generation"],
             before=before,
             now=certificates.stamp(now),
         )
@@ -187,6 +189,14 @@ def _certificates(view: View, now: datetime) -> plane_status.Certificates | None
     node, name, end = first
     clause = f"{name} on {node}, at {certificates.stamp(end)}"
     return plane_status.Certificates(clause, tuple(certificates.wrong(told, now)))
+
+
+def _old_defaults(plane: Object) -> str:
+    """By the edition that was applied last, whatever an edit asks for since; "" where the cluster has the newest."""
+    spec = (applied.record_of(plane) or plane)["spec"]
+    number = int(spec.get("defaults", FIRST))
+    lacking = defaults.missed(number)
+    return defaults.sentence(number, lacking) if lacking else ""
 
 
 def _drift(view: View) -> list[str]:

@@ -74,6 +74,7 @@ def lies(world: World, plane: Object) -> None:
         ("componentArguments", {"kube-scheduler": "banana"}),
         ("rollback", {"limitSeconds": "banana"}),
         ("etcd", {"members": "banana"}),
+        ("defaults", "banana"),
     ],
 )
 async def test_an_odd_control_plane_ends_no_round_and_its_condition_names_the_field(

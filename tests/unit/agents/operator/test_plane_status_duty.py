@@ -16,8 +16,9 @@ from autarky.agents.operator.etcd_members import EtcdMembers
 from autarky.agents.operator.rollouts import Rollouts
 from autarky.agents.operator.spec import Spec
 from autarky.agents.operator.status import PlaneStatus
-from autarky.decide import certificates, level_3_told
+from autarky.decide import applied, certificates, level_3_told
 from autarky.ports import Object
+from fakes.editions import TOLD, a_later_release
 from unit.agents.operator.world import GOOD, SCHEDULER, LoopClock, World, becomes_good, revision_label, rounds
 
 pytestmark = pytest.mark.looptime
@@ -28,6 +29,7 @@ PARTS = {
     "_failures": {"RolledBack", "RolloutFailed"},
     "_drift": {"Drifted"},
     "_certificates": {"CertificatesCurrent"},
+    "_old_defaults": {"DefaultsCurrent"},
     "told_of_level_3": set(),
 }
 """What looks at one thing → the conditions that tell of it."""
@@ -89,6 +91,27 @@ async def test_the_condition_of_certificates_says_what_the_nodes_tell(good: Worl
         await duty.round()
         expected = ("False", f"apiserver on n1 ends at {SOON}: disk full")
         assert conditions(await status(good))["CertificatesCurrent"] == expected
+
+
+async def test_the_condition_of_defaults_names_those_of_a_later_release_until_they_are_applied(
+    good: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with duty_of(good) as duty:
+        await duty.round()
+        assert conditions(await status(good))["DefaultsCurrent"][0] == "True"
+        a_later_release(monkeypatch)
+        await duty.round()
+        assert conditions(await status(good))["DefaultsCurrent"] == ("False", TOLD)
+        live = await plane(good)
+        asked = {**live, "spec": {**live["spec"], "defaults": 2}}
+        good.kube.put(applied.with_record(asked, live))
+        await asyncio.sleep(1)
+        await duty.round()
+        assert conditions(await status(good))["DefaultsCurrent"] == ("False", TOLD), "an edit takes nothing"
+        good.kube.put(applied.with_record(asked, asked))
+        await asyncio.sleep(1)
+        await duty.round()
+        assert conditions(await status(good))["DefaultsCurrent"][0] == "True"
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -1,0 +1,33 @@
+"""A second edition of defaults, as a later release may have it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autarky.model import defaults
+from autarky.model.versions import Version
+
+FIRST = defaults.EDITIONS[0]
+SECOND = replace(
+    FIRST,
+    kubernetes=Version(1, 37, 1),
+    file={**FIRST.file, "certificates.leafDays": 90, "certificates.kubeletLifetime": "43200m"},
+    arguments={**FIRST.arguments, "kube-apiserver": {}, "kube-scheduler": {"profiling": "true"}},
+)
+TOLD = (
+    "the cluster keeps the defaults of edition 1; new ones have those of edition 2:"
+    " kubernetesVersion 1.37.1 (here 1.36.4; it stays until the file names another),"
+    " certificates.leafDays 90 (here 365),"
+    " certificates.kubeletLifetime 43200m (here not set),"
+    " kube-scheduler --profiling true (here false),"
+    " kube-apiserver --profiling not set (here false)"
+    " (`defaults: 2` in the spec of its file takes them)"
+)
+"""Of a cluster that has all of the first."""
+
+
+def a_later_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on this is one that has the second edition as its newest."""
+    monkeypatch.setattr(defaults, "EDITIONS", (FIRST, SECOND))
