@@ -23,6 +23,13 @@ EVERYBODY = (*CONTROL, WORKER)
 RETURN_SECONDS = 240.0
 TAIL_SECONDS = 2.0
 """After the outage of a cut: for requests that waited through it."""
+DRAIN_GUARDS = (
+    "--ignore-daemonsets",
+    "--delete-emptydir-data",
+    "--force",
+    "--pod-selector=k8s-app=etcd-quorum-guard",
+)
+"""Of `kubectl drain`: nothing but the quorum guard of that node."""
 _ETCDCTL = (
     "/var/lib/autarky/bin/etcdctl --endpoints=https://127.0.0.1:2379 --cacert=/etc/kubernetes/pki/etcd/ca.crt"
     " --cert=/etc/kubernetes/pki/etcd/server.crt --key=/etc/kubernetes/pki/etcd/server.key"

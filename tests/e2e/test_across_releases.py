@@ -24,7 +24,7 @@ from slots import SYSTEM, parked_agent_is_a_copy
 from autarky.decide import defaults
 from autarky.model.defaults import FIRST
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.chain, pytest.mark.timeout(900)]
 
 SHAPES = {"one-node": one_node, "three-and-one": three_and_one}
 STANDBYS = "/var/lib/autarky/standby"

@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 from ha import (
     CONTROL,
+    DRAIN_GUARDS,
     WORKER,
     member_phases,
     three_and_one,
@@ -109,6 +110,40 @@ def test_no_credential_on_a_worker_does_more_than_report_of_it(cluster: TestClus
     changes = partial(_changes, cluster, ran)
     cluster.wait("the intruder's pod is gone", lambda: not [line for line in changes() if "intruder" in line])
     assert changes() == []
+
+
+def test_a_worker_that_calls_itself_as_a_control_node_gets_no_guard_of_the_quorum(cluster: TestCluster) -> None:
+    """The name of the host is a label that a kubelet may change. The guard of a node that is drained waits for it."""
+    cluster.kubectl(*SYSTEM, "rollout", "status", "deploy/etcd-quorum-guard", "--timeout=60s")
+    worker = Worker(cluster, WORKER)
+    worker.collect()
+    patch = {"metadata": {"labels": {"kubernetes.io/hostname": "n1"}}}
+    renames = Attempt("renames", "PATCH", f"/api/v1/nodes/{WORKER}", patch)
+    answers = worker.tries(worker.credential("kubelet-client"), [renames])
+    assert answers["renames"].status == 200, answers
+    try:
+        cluster.kubectl("drain", "n1", *DRAIN_GUARDS, "--timeout=60s")
+        cluster.wait(
+            "the scheduler has found no node for n1's guard", lambda: _guards(cluster).get("nowhere") == ["False"]
+        )
+        refused = cluster.kubectl_error("drain", "n2", *DRAIN_GUARDS, "--timeout=6s")
+        assert "disruption budget" in refused or "timeout" in refused
+        assert _guards(cluster) == {"n2": ["True"], "n3": ["True"], "nowhere": ["False"]}
+    finally:
+        cluster.kubectl("uncordon", "n1", "n2")
+        cluster.kubectl("label", "node", WORKER, "--overwrite", f"kubernetes.io/hostname={WORKER}")
+    cluster.kubectl(*SYSTEM, "rollout", "status", "deploy/etcd-quorum-guard", "--timeout=60s")
+    assert _guards(cluster) == {node: ["True"] for node in CONTROL}
+
+
+def _guards(cluster: TestCluster) -> dict[str, list[str]]:
+    """Node, or nowhere → whether the scheduler has found it for each guard there."""
+    pods = cluster.kubectl(*SYSTEM, "get", "pods", "-l", "k8s-app=etcd-quorum-guard", "-o", "json")
+    found: dict[str, list[str]] = {}
+    for pod in json.loads(pods)["items"]:
+        scheduled = [one["status"] for one in pod["status"].get("conditions", []) if one["type"] == "PodScheduled"]
+        found.setdefault(pod["spec"].get("nodeName", "nowhere"), []).extend(scheduled)
+    return found
 
 
 def _changes(cluster: TestCluster, ran: dict[str, list[str]]) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from ha import etcd_leader, etcd_members, member_objects, member_phases, nothing_failed, nothing_lost
+from ha import DRAIN_GUARDS, etcd_leader, etcd_members, member_objects, member_phases, nothing_failed, nothing_lost
 from harness import TestCluster
 from rollouts import patch_plane
 
@@ -170,12 +170,9 @@ def test_the_control_plane_says_which_nodes_have_a_member(cluster: TestCluster) 
 def test_a_drain_that_would_cost_the_quorum_is_refused(cluster: TestCluster) -> None:
     guard = ("deploy/etcd-quorum-guard", "--timeout=120s")
     cluster.kubectl(*SYSTEM, "rollout", "status", *guard)
-    drain = ("--ignore-daemonsets", "--delete-emptydir-data", "--force")
-    cluster.kubectl("drain", "n2", *drain, "--timeout=100s", "--pod-selector=k8s-app=etcd-quorum-guard")
+    cluster.kubectl("drain", "n2", *DRAIN_GUARDS, "--timeout=100s")
     try:
-        refused = cluster.kubectl_error(
-            "drain", "n3", *drain, "--timeout=6s", "--pod-selector=k8s-app=etcd-quorum-guard"
-        )
+        refused = cluster.kubectl_error("drain", "n3", *DRAIN_GUARDS, "--timeout=6s")
         assert "etcd-quorum-guard" in refused
         assert "disruption budget" in refused or "timeout" in refused
     finally:

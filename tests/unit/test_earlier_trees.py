@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e import earlier, harness
+from e2e import harness
 from e2e.earlier import LOCK, RELEASES, Release, releases, tree_of
 
 
@@ -68,7 +68,7 @@ def test_one_that_was_cut_short_is_unpacked_again(checkout, release, tmp_path, m
             raise KeyboardInterrupt
         return real(argv, **options)
 
-    monkeypatch.setattr(earlier.subprocess, "run", without_tar)
+    monkeypatch.setattr(subprocess, "run", without_tar)
     with pytest.raises(KeyboardInterrupt):
         tree_of(release, checkout=checkout, cache=tmp_path / "cache")
     monkeypatch.undo()

@@ -139,6 +139,7 @@ async def carry_out(host: Host, work: NodeWork, progress: Progress) -> None:
     await host.write_files([file for file in work.files if file.path != places.NODE_MARKER])
     await write_leaves(host, work.leaves)
     await balancer.reload_after(host, work.files)
+    await watch_for_given_certificates(host, work.files)
     if work.start_runtime:
         await _start_runtime(host)
     if work.start_runtime or work.images:
@@ -270,6 +271,13 @@ async def point_links(host: Host, targets: Mapping[str, str]) -> None:
 
 
 # --- container runtime and images ------------------------------------------------------------------
+
+
+async def watch_for_given_certificates(host: Host, written: Sequence[File]) -> None:
+    """Where its units are among them and a kubelet runs: the start of a kubelet would bring them in."""
+    if any(file.path in render_node.GIVEN_UNITS for file in written) and await kubelets.kubelet_runs(host):
+        await host.run(["systemctl", "daemon-reload"])
+        await host.run(["systemctl", "restart", f"{render_node.GIVEN_UNIT}.path"])
 
 
 async def _start_runtime(host: Host) -> None:

@@ -188,9 +188,10 @@ def state(*, present: bool) -> str:
 
 def guard(image: str, nodes: Collection[str], taint_keys: Collection[str]) -> Object:
     """A pod on each of these nodes; `taint_keys`: of the nodes' taints, which it tolerates unless they are
-    Kubernetes' own."""
+    Kubernetes' own. By the names of the nodes: the label of the host's name is the kubelet's own word, and a worker
+    that calls itself as a control node would get a guard, and say for it that the quorum is well."""
     labels = {"k8s-app": GUARD}
-    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": sorted(nodes)}
+    here = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]} for name in sorted(nodes)]
     container = {
         "name": GUARD,
         "image": image,
@@ -204,9 +205,7 @@ def guard(image: str, nodes: Collection[str], taint_keys: Collection[str]) -> Ob
         "hostNetwork": True,
         "priorityClassName": pods.CLUSTER_CRITICAL,
         "affinity": {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}
-            },
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": here}},
             "podAntiAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": [
                     {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}

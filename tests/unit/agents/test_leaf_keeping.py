@@ -483,6 +483,30 @@ def test_whenever_the_agent_ends_the_host_is_told_and_never_before_there_is_a_ce
     assert certificate((scene.root / CURRENT).read_bytes()).not_valid_after_utc > scene.clock.now
 
 
+def test_a_kubelet_that_got_a_certificate_of_its_own_meanwhile_is_not_started_anew(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator has approved its request, after an agent had begun to give it one and ended."""
+    ended(scene)
+
+    def breaks(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(leaf_keeping, "issue_leaf", breaks)
+        with pytest.raises(KeyboardInterrupt):
+            scene.keeping._look_after_kubelet()
+    scene.begin()
+    own = scene.root / CURRENT
+    good = (scene.root / "var/lib/autarky/nllb/etcd-client.pem").read_bytes()
+    scene.clock.now -= timedelta(seconds=LONGEST)  # so that it has not ended
+    (own.parent / "of-its-own.pem").write_bytes(good)
+    own.unlink()
+    own.symlink_to("of-its-own.pem")
+    scene.round_after(0)
+    assert sorted(path.name for path in own.parent.iterdir()) == [Path(CURRENT).name, "of-its-own.pem"]
+
+
 def test_without_the_cas_key_the_host_is_told_nothing(scene: Scene) -> None:
     ended(scene)
     (scene.root / "etc/kubernetes/pki/ca.key").unlink()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+from functools import partial
 from typing import Any
 
 import pytest
-from cluster_texts import HEAD, KNOWN, problem, read
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -20,6 +20,7 @@ from autarky.model.defaults import Had
 from autarky.model.versions import Version
 from autarky.payload import default_version
 from fakes.editions import SECOND, a_later_release
+from unit.config.cluster_texts import HEAD, KNOWN, problem, read
 
 OLD = Had(1, Version(1, 36, 4))
 NODES = "  nodes: [{name: n1}]\n"
@@ -78,6 +79,10 @@ def test_a_file_takes_another_edition_by_its_number_and_the_version_stays():
     assert facts(of("  defaults: 1\n", None)) == (1, "v1.37.1", 365, None)
 
 
+def _always(had: Had | None, _: object) -> Had | None:
+    return had
+
+
 @pytest.mark.usefixtures("_later")
 @pytest.mark.parametrize("had", [None, OLD])
 def test_the_kept_file_means_the_same_wherever_it_is_read(had):
@@ -85,7 +90,7 @@ def test_the_kept_file_means_the_same_wherever_it_is_read(had):
     kept = json.dumps(dump(cluster))
     for founded in (None, OLD, Had(2, Version(1, 37, 1))):
         again = loads(
-            kept, "kept", default_version=default_version(), known_versions=KNOWN, founded=lambda _, had=founded: had
+            kept, "kept", default_version=default_version(), known_versions=KNOWN, founded=partial(_always, founded)
         )
         assert again == cluster
 

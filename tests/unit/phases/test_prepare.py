@@ -114,6 +114,21 @@ async def test_the_runtime_is_restarted_only_for_what_it_reads_at_its_start(make
     assert host.log == [f"write {path}"] + ["daemon-reload", "enable containerd", "restart containerd"] * restarts
 
 
+@pytest.mark.parametrize("runs", [True, False])
+@pytest.mark.parametrize("path", render_node.GIVEN_UNITS)
+async def test_what_watches_for_given_certificates_does_so_at_once_beside_a_kubelet_that_runs(
+    make_context, notes, path, runs
+):
+    context = make_context()
+    host = await prepared(context, notes)
+    host.active_units |= {"kubelet"} if runs else set()
+    del host.files[path]
+    host.log.clear()
+    await PHASE.run(context, notes)
+    watched = ["daemon-reload", "restart autarky-kubelet-certificate.path"]
+    assert host.log == [f"write {path}"] + watched * runs
+
+
 async def test_a_mode_that_was_opened_is_closed_again(make_context, notes):
     context = make_context()
     host = await prepared(context, notes)

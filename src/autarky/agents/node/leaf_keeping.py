@@ -172,8 +172,9 @@ class LeafKeeping:
         """Only what has ended, by a certificate that can be read: it renews by itself what has not. Wherever the CA's
         key is, which a node has some time before it is a control node and after: its kubelet asks nobody else.
 
-        The host starts it anew when GIVEN is there. A mark of what is yet to be told comes before the certificate, so
-        that an agent that ends between the two is followed by one that tells."""
+        The host starts it anew when GIVEN is there. A mark that names what is yet to be told of comes before the
+        certificate, so that an agent that ends between the two is followed by one that tells. Where the kubelet has got
+        another one meanwhile there is nothing to tell."""
         try:
             now, given = self._now(), self._at(GIVEN)
             untold = given.with_name(f".{given.name}")
@@ -181,9 +182,16 @@ class LeafKeeping:
                 self._give_kubelet(now, end, untold)
                 end = self._kubelet_end()
             if untold.exists() and end is not None and now < end:
-                untold.replace(given)
+                self._tell_the_host(untold, given)
         except Exception as error:  # see the contract
             self._fails(KUBELET_CLIENT, error)
+
+    def _tell_the_host(self, untold: Path, given: Path) -> None:
+        current = self._at(KUBELET_PKI) / CURRENT
+        if current.is_symlink() and current.readlink().name.encode() == untold.read_bytes():
+            untold.replace(given)
+        else:
+            untold.unlink()
 
     def _kubelet_end(self) -> datetime | None:
         """Of its rotated certificate; else of the first one, which is in its kubeconfig."""
@@ -199,12 +207,12 @@ class LeafKeeping:
         authority = read_authority(self._at(places.PKI), "ca", now)
         if authority is None:
             return
-        write_private(untold, b"")
+        name = f"kubelet-client-{now:%Y-%m-%d-%H-%M-%S}.pem"
+        write_private(untold, name.encode())
         self.tell("kubelet's certificate", f"that of the kubelet ended at {end}: it gets another one")
         spec = CertSpec(KUBELET_CLIENT, "ca", f"system:node:{self.node}", ("system:nodes",))
         pair = issue_leaf(spec, authority, "EC", now, timedelta(seconds=max(self._life(), 600)))
         directory = self._at(KUBELET_PKI)
-        name = f"kubelet-client-{now:%Y-%m-%d-%H-%M-%S}.pem"
         write_private(directory / name, pair.certificate + pair.key)
         temporary = directory / f".{CURRENT}"
         temporary.unlink(missing_ok=True)

@@ -115,7 +115,8 @@ class EtcdMembers(Duty):
                 await self._unguard()
             return
         taints, unavailable = self._taints(voting), etcd_wanted.guard_budget(len(voting))
-        mark = content_hash([voting, taints, unavailable])
+        # As it is rendered, image aside: a later release may render it in another way.
+        mark = content_hash([etcd_members.guard("", voting, taints), unavailable])
         there = (SYSTEM, GUARD) in self.view.etcd_guards.items
         if live is None or not there or (live["metadata"].get("annotations") or {}).get(GUARDED) != mark:
             await self._put_guard(voting, taints, unavailable, mark)

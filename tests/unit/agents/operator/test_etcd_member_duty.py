@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from autarky.agents.operator.etcd_members import EtcdMembers
+from autarky.agents.operator.etcd_members import GUARDED, EtcdMembers
 from autarky.agents.operator.view import View
 from autarky.decide import plane_status
 from autarky.decide.control_nodes import Step
@@ -19,7 +20,7 @@ from autarky.ports import Object
 from autarky.render import access, crds, etcd, etcd_members
 from autarky.render.crds import API_VERSION
 from autarky.render.etcd_members import GUARD, IDEA, KIND
-from autarky.render.values import CONTROL_PLANE_WISH, SYSTEM
+from autarky.render.values import CONTROL_PLANE_WISH, SYSTEM, content_hash
 from fakes.clusters import a_cluster, inputs_of
 from unit.agents.operator.world import LoopClock, World
 
@@ -82,7 +83,10 @@ async def guard(world: World) -> tuple[Any, Any]:
         return None, None
     terms = live["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
     required = terms["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    return required[0]["matchExpressions"][0]["values"], budget["spec"]["maxUnavailable"]
+    names = [name for term in required for field in term["matchFields"] for name in field["values"]]
+    by_name = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]} for name in names]
+    assert required == by_name, "a node says its labels itself"
+    return names, budget["spec"]["maxUnavailable"]
 
 
 async def test_each_control_node_gets_an_etcdmember_and_its_agent_what_it_needs(world: World) -> None:
@@ -264,6 +268,27 @@ async def test_a_guard_whose_budget_was_deleted_is_whole_again(world: World) -> 
         await world.kube.delete("policy/v1", "PodDisruptionBudget", GUARD, SYSTEM)
         await rounds(duty)
         assert await guard(world) == (["n1", "n2", "n3"], 1)
+
+
+async def test_a_guard_of_an_earlier_release_is_rendered_anew(world: World) -> None:
+    """Whatever it was rendered from: the marks of earlier releases were of that only."""
+    for name in ("n1", "n2", "n3"):
+        control(world, name)
+    async with duty_of(world) as duty:
+        await rounds(duty)
+        for name in ("n1", "n2", "n3"):
+            await says(world, name, "Member")
+        await rounds(duty)
+        live = await world.kube.get("apps/v1", "Deployment", GUARD, SYSTEM)
+        assert live is not None
+        before = deepcopy(live)
+        live["metadata"]["annotations"] = {GUARDED: content_hash([["n1", "n2", "n3"], [], 1])}
+        del live["spec"]["template"]["spec"]["affinity"]
+        world.kube.put(live)
+        await rounds(duty)
+        after = await world.kube.get("apps/v1", "Deployment", GUARD, SYSTEM)
+        assert after is not None
+        assert (after["spec"], after["metadata"]["annotations"]) == (before["spec"], before["metadata"]["annotations"])
 
 
 async def test_what_moves_and_an_even_count_are_seen(world: World) -> None:
