@@ -52,7 +52,7 @@ def pick_or_run(arguments: argparse.Namespace) -> int:
     if arguments.run:
         return rotate(situation, left, _runner(situation, arguments))
     candidates, build_seconds = situation.candidates(piece for piece in situation.pieces if piece.rotates)
-    picked = pick(candidates, left(), build_seconds, situation.tree)
+    picked = pick(candidates, left(), build_seconds, situation.tree, records=arguments.record)
     say(f"{minutes(left())} for the rotation, which would take:")
     tell(picked.taken, build_seconds)
     say("what would not fit:")

@@ -1,7 +1,9 @@
 """The rotation: which of the long cases a run takes in the time that it has. Pure.
 
-In this order, as long as the next one fits: what the change touches; what has never passed; what has waited longest,
-by the number of the run that recorded it, and of these last what has passed on this very tree. Among those that have
+In this order, as long as the next one fits: what the change touches; what has never passed, in a run that records; what
+has waited longest, by the number of the run that recorded it, and of these last what has passed on this very tree. In a
+run that records nothing, which is one of CI, what has never passed goes last: it would be tried by each of them until
+somebody has recorded a pass. Among those that have
 waited equally long the tree decides, so that each change gets others, and a repeated run of one tree the same.
 """
 
@@ -55,22 +57,25 @@ def seconds_left(started: float, now: float) -> float:
     return WHOLE_SECONDS - RESERVE_SECONDS - (now - started)
 
 
-def pick(candidates: Iterable[Candidate], left: float, build_seconds: Mapping[str, float], tree: str) -> Pick:
+def pick(
+    candidates: Iterable[Candidate], left: float, build_seconds: Mapping[str, float], tree: str, *, records: bool = True
+) -> Pick:
     """As many as fit into `left` seconds. A long one that does not fit holds up no shorter one behind it."""
     taken: list[Candidate] = []
     too_long: list[Candidate] = []
-    for candidate in in_turn(candidates, tree):
+    for candidate in in_turn(candidates, tree, records=records):
         fits = cost([*taken, candidate], build_seconds) <= left
         (taken if fits else too_long).append(candidate)
     return Pick(tuple(taken), tuple(too_long))
 
 
-def in_turn(candidates: Iterable[Candidate], tree: str) -> list[Candidate]:
-    """Who is looked at, first to last."""
+def in_turn(candidates: Iterable[Candidate], tree: str, *, records: bool = True) -> list[Candidate]:
+    """Who is looked at, first to last. `records`: whether passes will be recorded."""
 
     def order(one: Candidate) -> tuple[bool, bool, bool, bool, int, str]:
         drawn = hashlib.sha256(f"{tree} {' '.join(one.piece.ids)}".encode()).hexdigest()
-        return not one.unproven, not one.touched, not one.never_passed, one.passed_here, one.waits_since, drawn
+        late = one.never_passed != records
+        return not one.unproven, not one.touched, late, one.passed_here, one.waits_since, drawn
 
     return sorted(candidates, key=order)
 

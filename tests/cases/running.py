@@ -83,7 +83,7 @@ def rotate(situation: Situation, left: Callable[[], float], runner: Runner) -> i
     waiting = [piece for piece in situation.pieces if piece.rotates]
     while True:
         candidates, build_seconds = situation.candidates(waiting)
-        picked = pick(candidates, left(), build_seconds, situation.tree)
+        picked = pick(candidates, left(), build_seconds, situation.tree, records=runner.record is not None)
         group = [candidate.piece for candidate in first_group(picked)]
         if not group:
             break

@@ -103,6 +103,15 @@ def test_the_order_is_touched_then_never_passed_then_other_trees_then_waiting_lo
     assert keys == sorted(keys)
 
 
+@given(candidates(), TREES)
+def test_what_has_never_passed_goes_last_where_no_pass_is_recorded(found: list[Candidate], tree: str) -> None:
+    keys = [
+        (not one.unproven, not one.touched, one.never_passed, one.passed_here, one.waits_since)
+        for one in in_turn(found, tree, records=False)
+    ]
+    assert keys == sorted(keys)
+
+
 @given(candidates(), TIMES, TREES, st.randoms())
 def test_a_repeated_run_of_a_tree_takes_the_same_wherever_its_list_begins(
     found: list[Candidate], left: float, tree: str, random: Random
