@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import STATE, TestCluster
+from parts import rounds_of
 from slots import standbys
 from stop_after_write import FOLLOWING
 
@@ -28,9 +29,10 @@ RETURN_SECONDS = 240.0
 _TRACER = Path(__file__).with_name("stop_after_write.py")
 
 
-def rounds(default: int = 20) -> int:
-    """How many cuts a loop makes; AUTARKY_ROUNDS says otherwise."""
-    return int(os.environ.get("AUTARKY_ROUNDS", default))
+def rounds(part: int, parts: int, whole: int) -> range:
+    """The numbers of the rounds that a part of a loop makes; AUTARKY_ROUNDS says how many instead."""
+    length = os.environ.get("AUTARKY_ROUNDS")
+    return rounds_of(part, parts, whole, None if length is None else int(length))
 
 
 # --- cut and return -------------------------------------------------------------------------------------
@@ -157,10 +159,12 @@ class Writer:
 
 
 @contextmanager
-def stopped_after_unknown_write(cluster: TestCluster, paths: str, known: Iterable[str]) -> Iterator[list[str]]:
-    """The node's agents stop right after the first write to such a path that is not known yet. The list has
+def stopped_after_unknown_write(
+    cluster: TestCluster, paths: str, writes: str, known: Iterable[str]
+) -> Iterator[list[str]]:
+    """The node's agents stop right after the first of these writes to such a path that is not known yet. The list has
     its name from then on; they go on after the block, unless their power was cut in it."""
-    argv = [sys.executable, str(_TRACER), str(init_process(cluster)), paths, json.dumps(sorted(known))]
+    argv = [sys.executable, str(_TRACER), str(init_process(cluster)), paths, writes, json.dumps(sorted(known))]
     found: list[str] = []
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as tracer:
         assert tracer.stdout is not None

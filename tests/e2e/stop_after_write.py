@@ -1,12 +1,12 @@
 """Stops a node's agent, and all that it started, right after one write: a power cut then finds the disk so.
 
-    python stop_after_write.py INIT_PID PATHS KNOWN
+    python stop_after_write.py INIT_PID PATHS WRITES KNOWN
 
-INIT_PID is the host's first process as this machine sees it; PATHS a regular expression that the path of a
-write must match; KNOWN a JSON list of writes that are let pass. The first other write that succeeds stops the
-process that made it at the end of that very system call; every other process of the agent stops at its next
-system call, since nobody resumes it. Then the write is printed, and the processes stay stopped until they are
-killed, or this process is. Before that FOLLOWING is printed, once the agents are followed.
+INIT_PID is the host's first process as this machine sees it; PATHS a regular expression that is found in the path of a
+write; WRITES one that matches the begin of its name; KNOWN a JSON list of writes that are let pass. The first other
+write that succeeds stops the process that made it at the end of that very system call; every other process of the agent
+stops at its next system call, since nobody resumes it. Then the write is printed, and the processes stay stopped until
+they are killed, or this process is. Before that FOLLOWING is printed, once the agents are followed.
 
 A write is named by its call and its path, random parts replaced by a star: "rename …/checkpoint-*/pod.json".
 
@@ -143,6 +143,7 @@ def write_of(tid: int, number: int, arguments: Arguments, paths: re.Pattern[str]
 class Tracer:
     init: int
     paths: re.Pattern[str]
+    writes: re.Pattern[str]
     known: frozenset[str]
     _followed: set[int] = field(default_factory=set)
     _writes: dict[int, str] = field(default_factory=dict)
@@ -195,7 +196,7 @@ class Tracer:
         try:
             if number == signal.SIGTRAP | 0x80:
                 made = self._system_call(tid)
-                if made is not None and made not in self.known:
+                if made is not None and made not in self.known and self.writes.match(made):
                     return made
                 _ptrace(_SYSCALL, tid)
             elif event == _EVENT_STOP and number in _GROUP_STOPS:
@@ -240,6 +241,7 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    tracer = Tracer(int(sys.argv[1]), re.compile(sys.argv[2]), frozenset(json.loads(sys.argv[3])))
+    _, init_pid, paths, writes, known = sys.argv
+    tracer = Tracer(int(init_pid), re.compile(paths), re.compile(writes), frozenset(json.loads(known)))
     _say(tracer.first_unknown_write())
     tracer.bury()

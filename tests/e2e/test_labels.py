@@ -6,7 +6,6 @@ The tests of this module build on each other, in order.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 
@@ -35,12 +34,16 @@ from labels import (
     standbys_that_serve,
     unlabel,
 )
+from parts import names_of_parts
+from power import rounds
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chain, pytest.mark.timeout(900)]
 
 MOST_OF_HAPROXY = 15
 """Processes: each of the fifty reloads or so might leave one, with the connections that it has; there were five."""
-ROUNDS = int(os.environ.get("AUTARKY_ROUNDS", "10"))
+MOST_MORE_OF_HAPROXY = 6
+"""The same of one part, with its ten reloads or so."""
+ROUNDS, PARTS = 10, 5
 NODES = [
     {"name": "n1", "host": "lab", "roles": ["control-plane", "worker"]},
     {"name": "n2", "host": "lab", "roles": ["worker"]},
@@ -133,28 +136,38 @@ def test_a_node_object_that_is_deleted_and_made_anew_is_a_control_node_again(clu
 
 
 @pytest.mark.rotation(alone=True)
-@pytest.mark.timeout(3600)
-def test_there_and_back_ten_times(cluster: TestCluster) -> None:
-    with cluster.probed(seconds=3000) as reports:
-        for _ in range(ROUNDS):
-            label(cluster, "n2")
-            cluster.wait("n2 is a control node", lambda: is_control_node(cluster, "n2"), seconds=180)
-            assert endpoints(cluster) == {"n1", "n2"}
-            standbys = {f"/var/lib/autarky/standby/{component}/current" for component in COMPONENTS}
-            assert standbys <= parts_of_a_control_node(cluster, "n2")
-            assert {"n2", address_of(cluster, "n2")} <= names_served(cluster, "n2")
-            cluster.wait("n2 has a member", lambda: etcd_is_on(cluster, "n1", "n2"), seconds=180)
-            assert "/etc/kubernetes/pki/etcd/server.key" in parts_of_a_control_node(cluster, "n2")
-            cluster.wait("both are balanced", lambda: balanced(cluster, {"n1", "n2"}, "n1", "n2"))
-            unlabel(cluster, "n2")
-            cluster.wait("n2 is a worker", lambda: is_worker(cluster, "n2"), seconds=180)
-            assert endpoints(cluster) == {"n1"}
-            assert not parts_of_a_control_node(cluster, "n2")
-            cluster.wait("n1 has the only member", lambda: etcd_is_on(cluster, "n1"))
-            cluster.wait("n1 alone is balanced", lambda: balanced(cluster, {"n1"}, "n1", "n2"))
-    for node in ("n1", "n2"):
-        assert int(cluster.shell(node, "pgrep -c -x haproxy")) <= MOST_OF_HAPROXY
+@pytest.mark.parametrize("part", range(PARTS), ids=names_of_parts(PARTS))
+def test_there_and_back_again_and_again(cluster: TestCluster, part: int) -> None:
+    """Ten times in all the parts."""
+    before = {node: _haproxy_processes(cluster, node) for node in ("n1", "n2")}
+    with cluster.probed() as reports:
+        for _ in rounds(part, PARTS, ROUNDS):
+            _there_and_back(cluster)
+    for node, count in before.items():
+        assert _haproxy_processes(cluster, node) <= min(MOST_OF_HAPROXY, count + MOST_MORE_OF_HAPROXY)
     nothing_failed(reports[0])
+
+
+def _there_and_back(cluster: TestCluster) -> None:
+    label(cluster, "n2")
+    cluster.wait("n2 is a control node", lambda: is_control_node(cluster, "n2"), seconds=180)
+    assert endpoints(cluster) == {"n1", "n2"}
+    standbys = {f"/var/lib/autarky/standby/{component}/current" for component in COMPONENTS}
+    assert standbys <= parts_of_a_control_node(cluster, "n2")
+    assert {"n2", address_of(cluster, "n2")} <= names_served(cluster, "n2")
+    cluster.wait("n2 has a member", lambda: etcd_is_on(cluster, "n1", "n2"), seconds=180)
+    assert "/etc/kubernetes/pki/etcd/server.key" in parts_of_a_control_node(cluster, "n2")
+    cluster.wait("both are balanced", lambda: balanced(cluster, {"n1", "n2"}, "n1", "n2"))
+    unlabel(cluster, "n2")
+    cluster.wait("n2 is a worker", lambda: is_worker(cluster, "n2"), seconds=180)
+    assert endpoints(cluster) == {"n1"}
+    assert not parts_of_a_control_node(cluster, "n2")
+    cluster.wait("n1 has the only member", lambda: etcd_is_on(cluster, "n1"))
+    cluster.wait("n1 alone is balanced", lambda: balanced(cluster, {"n1"}, "n1", "n2"))
+
+
+def _haproxy_processes(cluster: TestCluster, node: str) -> int:
+    return int(cluster.shell(node, "pgrep -c -x haproxy"))
 
 
 def _rolled_out(cluster: TestCluster) -> bool:
