@@ -1,6 +1,7 @@
 """etcd's members come and go by their EtcdMembers, under load, on three control nodes.
 
-The tests of this module build on each other, in order; each leaves three members.
+Each test begins with three members, and leaves them; those that need one which joined later build on
+the one before them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ha import DRAIN_GUARDS, etcd_leader, etcd_members, member_objects, member_p
 from harness import TestCluster
 from rollouts import patch_plane
 
-pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.chain, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900, func_only=True)]
 
 NODES = ("n1", "n2", "n3")
 SYSTEM = ("-n", "kube-system")
@@ -23,14 +24,18 @@ CHANGE_SECONDS = 180
 
 
 @pytest.fixture(scope="module")
-def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
+def of_module(make_cluster: Callable[..., TestCluster]) -> TestCluster:
     roles = ["control-plane", "worker"]
     cluster = make_cluster("t-etcd-members", nodes=[{"name": n, "host": "lab", "roles": roles} for n in NODES])
     cluster.up()
-    cluster.wait(
-        "all are members", lambda: member_phases(cluster) == dict.fromkeys(NODES, "Member"), seconds=CHANGE_SECONDS
-    )
     return cluster
+
+
+@pytest.fixture
+def cluster(of_module: TestCluster) -> TestCluster:
+    all_members = dict.fromkeys(NODES, "Member")
+    of_module.wait("all are members", lambda: member_phases(of_module) == all_members, seconds=CHANGE_SECONDS)
+    return of_module
 
 
 def phase(cluster: TestCluster, node: str) -> str:
@@ -97,6 +102,24 @@ def test_a_member_leaves_and_joins_anew_though_its_agent_is_killed_in_between(cl
     nothing_failed(reports[0])
 
 
+def test_a_mistake_in_etcds_arguments_meets_one_member_which_is_put_back(cluster: TestCluster) -> None:
+    before = {name: static_etcd(cluster, name) for name in NODES}
+    first = next(name for name in NODES if name != etcd_leader(cluster))
+    bad = TestCluster(cluster.name, {**cluster.spec, "extraArgs": {"etcd": {"nonsense": "1"}}})
+    with cluster.probed() as reports:
+        refused = bad.up(check=False)
+    assert refused.status == 2
+    assert f"node {first}: its member of etcd is not well with --nonsense=1" in refused.stderr
+    assert "flag provided but not defined" in refused.stderr
+    assert "mend spec.extraArgs.etcd" in refused.stderr
+    assert {name: static_etcd(cluster, name) for name in NODES} == before
+    assert etcd_members(cluster, first) == set(NODES)
+    nothing_failed(reports[0])
+    cluster.up()
+    assert {name: static_etcd(cluster, name) for name in NODES} == before
+
+
+@pytest.mark.chain("joined later")
 def test_the_leader_hands_over_before_it_leaves(cluster: TestCluster) -> None:
     """etcd drops what is proposed while the leadership moves: a write that is under way just then gets no answer in
     time. Nothing else fails, and nothing that was acknowledged is lost."""
@@ -116,6 +139,7 @@ def _only_a_write_that_was_under_way_failed(report: Mapping[str, Any]) -> None:
     assert {failure["kind"] for failure in report["failures"]} <= {"timeout", "http-status"}, report
 
 
+@pytest.mark.chain("joined later")
 def test_up_leaves_members_alone_that_joined_later(cluster: TestCluster) -> None:
     before = {name: static_etcd(cluster, name) for name in NODES}
     cluster.up()
@@ -123,23 +147,7 @@ def test_up_leaves_members_alone_that_joined_later(cluster: TestCluster) -> None
     assert member_phases(cluster) == dict.fromkeys(NODES, "Member")
 
 
-def test_a_mistake_in_etcds_arguments_meets_one_member_which_is_put_back(cluster: TestCluster) -> None:
-    before = {name: static_etcd(cluster, name) for name in NODES}
-    first = next(name for name in NODES if name != etcd_leader(cluster))
-    bad = TestCluster(cluster.name, {**cluster.spec, "extraArgs": {"etcd": {"nonsense": "1"}}})
-    with cluster.probed() as reports:
-        refused = bad.up(check=False)
-    assert refused.status == 2
-    assert f"node {first}: its member of etcd is not well with --nonsense=1" in refused.stderr
-    assert "flag provided but not defined" in refused.stderr
-    assert "mend spec.extraArgs.etcd" in refused.stderr
-    assert {name: static_etcd(cluster, name) for name in NODES} == before
-    assert etcd_members(cluster, first) == set(NODES)
-    nothing_failed(reports[0])
-    cluster.up()
-    assert {name: static_etcd(cluster, name) for name in NODES} == before
-
-
+@pytest.mark.chain("joined later")
 def test_etcds_arguments_reach_one_member_after_the_other(cluster: TestCluster) -> None:
     """Those that a node agent has started, too. Where the leader ends, a write that is under way may get no answer."""
     cluster.spec = {**cluster.spec, "extraArgs": {"etcd": {"quota-backend-bytes": "4294967296"}}}

@@ -14,7 +14,7 @@ from random import Random
 import pytest
 from harness import Show, TestCluster, kill_at, one_node
 
-pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900, func_only=True)]
 
 ROUNDS = 10
 LATEST = 0.95

@@ -1,7 +1,7 @@
 """Scheduler and controller-manager on three control nodes: whoever leads, their pods get the lease back, and that
 costs neither a rollout nor a condition.
 
-The tests of this module build on each other, in order: each leaves three replicas and the cluster healthy.
+Each test begins with a cluster that is healthy, and leaves it so, with three replicas.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from rollouts import (
     template,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900, func_only=True)]
 
 LEVEL_3 = (CONTROLLER_MANAGER, SCHEDULER)
 
@@ -51,28 +51,27 @@ def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
 
 
 @pytest.mark.parametrize("replicas", [1, 5])
-def test_level_3_scaled_to_nothing_and_back_is_led_by_its_pods_and_every_standby_follows_them(
+def test_level_3_scaled_to_nothing_and_back_is_led_by_its_pods(cluster: TestCluster, show: Show, replicas: int) -> None:
+    """A standby on a node without a pod led for ever. Five replicas are more than there are nodes for."""
+    with _nothing_was_judged_and_nothing_failed(cluster) as unjudged:
+        show(f"scaled to {replicas}: {_scaled_to_nothing_and_back(cluster, replicas)}")
+        _scaled_to_three(cluster)
+        unjudged()
+
+
+@pytest.mark.parametrize("replicas", [1, 5])
+def test_after_level_3_was_scaled_to_nothing_and_back_it_rolls_out_and_every_standby_follows(
     cluster: TestCluster, show: Show, replicas: int
 ) -> None:
-    """A standby on a node without a pod led for ever, and each later rollout went back after 90 s. Five replicas are
-    more than there are nodes for."""
-    wait_until_healthy(cluster)
-    before = _judged(cluster)
-    with cluster.probed(1200, inside=WORKER) as reports:
-        _scaled_to_nothing(cluster)
-        # So that no pod comes to where the standby is; five pods come to every node.
-        with _no_pods_on(cluster, *({leader(cluster, one) for one in LEVEL_3} if replicas == 1 else ())):
-            show(f"scaled to {replicas}: {_scaled_so_that_pods_lead(cluster, replicas)}")
-            _no_standby_is_left(cluster)
+    """Each later rollout went back after 90 s, while a standby led. That of one replica comes while there is one."""
+    with _nothing_was_judged_and_nothing_failed(cluster) as unjudged:
+        show(f"scaled to {replicas}: {_scaled_to_nothing_and_back(cluster, replicas)}")
         if replicas > len(CONTROL):
             _scaled_to_three(cluster)
-        assert _judged(cluster) == before
+        unjudged()
         _rolls_out_and_every_standby_follows(cluster, f"--v={replicas}", CONTROL)
         _scaled_to_three(cluster)
-        assert _judged(cluster) == before
-    nothing_failed(reports[0])
-    assert etcd_leader(cluster) in CONTROL
-    assert etcd_members(cluster, "n1") == set(CONTROL)
+        unjudged()
 
 
 def test_a_standby_that_leads_on_a_node_that_a_label_made_gives_way_as_well(cluster: TestCluster, show: Show) -> None:
@@ -98,11 +97,37 @@ def test_a_standby_that_leads_on_a_node_that_a_label_made_gives_way_as_well(clus
     wait_until_healthy(cluster)
 
 
+@contextmanager
+def _nothing_was_judged_and_nothing_failed(cluster: TestCluster) -> Iterator[Callable[[], None]]:
+    """During the block, from a healthy cluster on; what is yielded says at any moment that no rollout was judged."""
+    wait_until_healthy(cluster)
+    before = _judged(cluster)
+
+    def unjudged() -> None:
+        assert _judged(cluster) == before
+
+    with cluster.probed(1200, inside=WORKER) as reports:
+        yield unjudged
+    nothing_failed(reports[0])
+    assert etcd_leader(cluster) in CONTROL
+    assert etcd_members(cluster, "n1") == set(CONTROL)
+
+
 def _judged(cluster: TestCluster) -> dict[str, Any]:
     """All that was ever said of rollouts that failed. The conditions with their times: nor did they come and go."""
     conditions = {kind: condition(cluster, kind) for kind in ("RolledBack", "RolloutFailed")}
     assert {one["status"] for one in conditions.values()} == {"False"}
     return {**conditions, **{workload: explanations(cluster, workload) for workload in LEVEL_3}}
+
+
+def _scaled_to_nothing_and_back(cluster: TestCluster, replicas: int) -> str:
+    """Led by standbys, then by pods, and by these for good. How long that took, in words."""
+    _scaled_to_nothing(cluster)
+    # So that no pod comes to where the standby is; five pods come to every node.
+    with _no_pods_on(cluster, *({leader(cluster, one) for one in LEVEL_3} if replicas == 1 else ())):
+        took = _scaled_so_that_pods_lead(cluster, replicas)
+        _no_standby_is_left(cluster)
+    return took
 
 
 def _scaled_to_nothing(cluster: TestCluster) -> None:

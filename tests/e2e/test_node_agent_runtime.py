@@ -1,7 +1,7 @@
 """The node agent and the container runtime: images that somebody removes, standbys that do not come to run,
 kubelets and agents that die while there is no API.
 
-The tests of this module build on each other, in order.
+Each test begins with a cluster that is settled, and leaves it so.
 """
 
 from __future__ import annotations
@@ -33,10 +33,25 @@ AGENTS = "[a]utarky.agents.node$"
 
 
 @pytest.fixture(scope="module")
-def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
+def of_module(make_cluster: Callable[..., TestCluster]) -> TestCluster:
     cluster = make_cluster("t-runtime", **one_node())
     cluster.up()
     return cluster
+
+
+@pytest.fixture
+def cluster(of_module: TestCluster) -> TestCluster:
+    of_module.wait("everything is settled", lambda: settled(of_module), seconds=150)
+    return of_module
+
+
+@pytest.fixture
+def who_hangs_is_ended_soon(cluster: TestCluster) -> None:
+    """Both agents know it: the parked one as a copy of the hosted one. Nothing to do where it was so before."""
+    cluster.kubectl(*SYSTEM, "set", "env", AGENT, f"AUTARKY_HANG_SECONDS={HANG_SECONDS}")
+    cluster.kubectl(*SYSTEM, "rollout", "status", AGENT, "--timeout=120s")
+    cluster.wait("the parked agent knows it", lambda: parked(cluster, "AUTARKY_HANG_SECONDS") == [True], seconds=240)
+    cluster.wait("there are no others", lambda: len(agents_that_run(cluster)) == 2)
 
 
 def image_of(cluster: TestCluster, component: str) -> str:
@@ -108,6 +123,7 @@ def hosted_acts(cluster: TestCluster) -> bool:
     )
 
 
+@pytest.mark.usefixtures("who_hangs_is_ended_soon")
 def test_an_agent_that_stands_still_is_ended_by_the_parked_one_with_no_api_and_no_kubelet(
     cluster: TestCluster,
 ) -> None:
@@ -129,6 +145,7 @@ def test_an_agent_that_stands_still_is_ended_by_the_parked_one_with_no_api_and_n
 
 
 @pytest.mark.rotation
+@pytest.mark.usefixtures("who_hangs_is_ended_soon")
 def test_an_agent_whose_loop_is_blocked_is_ended_by_the_parked_one(cluster: TestCluster) -> None:
     """In a system call: one of the files that it reads every round is a pipe that nobody writes into."""
     cluster.wait("the hosted agent acts", lambda: hosted_acts(cluster))
@@ -185,9 +202,9 @@ def test_bytes_that_mean_nothing_in_files_of_ours_end_no_agent(cluster: TestClus
     assert holder(cluster) == acting
 
 
-def parked(cluster: TestCluster) -> list[bool]:
+def parked(cluster: TestCluster, edit: str = "EDITED") -> list[bool]:
     """Of every parked agent in place, whether it has the edit."""
-    script = f"for m in {MANIFESTS}/node-agent-standby-*; do grep -c EDITED $m; done; true"
+    script = f"for m in {MANIFESTS}/node-agent-standby-*; do grep -c {edit} $m; done; true"
     return [count != "0" for count in cluster.shell("n1", script).split()]
 
 

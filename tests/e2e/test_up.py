@@ -1,6 +1,7 @@
 """The main path: from nothing to a self-hosted cluster, under load, across a power cut, and back to nothing.
 
-One control node and one worker on lab hosts. The tests of this module build on each other, in order.
+One control node and one worker on lab hosts. The tests of this module build on each other, in order; only that of the
+rotation brings its cluster up itself where none has.
 """
 
 from __future__ import annotations
@@ -242,11 +243,13 @@ def test_a_bad_flag_of_the_kubelet_is_taken_back_and_the_error_has_its_last_word
     assert {host: containers(cluster, host) for host in ("n1", "n2")} == running
 
 
-@pytest.mark.rotation
+@pytest.mark.rotation(alone=True)
+@pytest.mark.timeout(900, func_only=True)
 def test_a_bad_flag_whose_up_was_killed_before_the_verdict_is_taken_back_or_replaced_by_the_next(
     cluster: TestCluster,
 ) -> None:
     """Its kubelet ends again and again meanwhile, so that it is not active: it does not count as one that never ran."""
+    cluster.up()
     running = at_rest(cluster)
     on_disks = {host: on_disk(cluster, host) for host in ("n1", "n2")}
     bad = TestCluster(cluster.name, {**cluster.spec, "extraArgs": {"kubelet": {"max-pods": "64", "nonsense": "1"}}})
