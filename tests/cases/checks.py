@@ -17,14 +17,7 @@ from cases.tree import ROOT
 
 LONGEST_SECONDS = 600
 LONGEST_TIMEOUT = 900
-NOT_SHARDED_YET = {
-    "test_certificates",
-    "test_interruptions",
-    "test_labels",
-    "test_labels_at_once",
-    "test_leadership",
-    "test_power",
-}
+NOT_SHARDED_YET: frozenset[str] = frozenset()
 """Modules with cases that are longer, until these are cut into shorter ones."""
 
 

@@ -1,4 +1,4 @@
-"""Looking at a lab cluster's certificates, and putting one in place that is near its end."""
+"""Looking at a lab cluster's certificates, and putting such in place that are near their end, or past it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import base64
 import json
 import ssl
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
 from harness import TestCluster
+from reissue import end_of, good_until
 
+from autarky import places
 from autarky.model.files import CertSpec
 from autarky.pki.check import authority_of
-from autarky.pki.issue import Pair, alternative_names, issue_leaf
+from autarky.pki.issue import Authority, Pair, alternative_names, issue_leaf
+from autarky.render import leaves
 
 DIRECTORY = "/var/lib/autarky/leaves/kube-apiserver"
 KUBELET_PKI = "/var/lib/kubelet/pki"
@@ -53,9 +58,13 @@ def end_certificate_of_kubelet(cluster: TestCluster, node: str) -> None:
 
 
 def _issued(cluster: TestCluster, spec: CertSpec, life: timedelta) -> Pair:
-    pki, now = cluster.directory / "pki", datetime.now(UTC)
-    ca = Pair((pki / "ca.crt").read_bytes(), (pki / "ca.key").read_bytes())
-    return issue_leaf(spec, authority_of(ca, "ca.crt", "ca.key", now), "EC", now, life)
+    return issue_leaf(spec, _authority(cluster, spec.ca), "EC", datetime.now(UTC), life)
+
+
+def _authority(cluster: TestCluster, name: str) -> Authority:
+    certificate, key = (cluster.directory / "pki" / f"{name}.{end}" for end in ("crt", "key"))
+    pair = Pair(certificate.read_bytes(), key.read_bytes())
+    return authority_of(pair, str(certificate), str(key), datetime.now(UTC))
 
 
 def ends_on_disk(cluster: TestCluster, node: str, stem: str = "apiserver") -> datetime:
@@ -86,3 +95,64 @@ def restarts(cluster: TestCluster) -> dict[str, int]:
         pod["metadata"]["name"]: sum(one["restartCount"] for one in pod["status"].get("containerStatuses") or ())
         for pod in pods
     }
+
+
+# --- all certificates of a node ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OnDisk:
+    """Where a certificate is, maybe with its key in the same file, and the name of the CA that signs it."""
+
+    path: str
+    authority: str = "ca"
+
+
+KUBELET_CERTIFICATES = {
+    f"kubelet-{kind}": OnDisk(f"{KUBELET_PKI}/kubelet-{kind}-current.pem") for kind in ("client", "server")
+}
+"""By the names that agents give them."""
+
+
+def leaves_on(cluster: TestCluster, node: str) -> dict[str, OnDisk]:
+    """What the agent of a control node keeps, by the names that it gives them."""
+    plan = leaves.read(cluster.shell(node, f"cat {places.LEAVES_PLAN}"))
+    return {leaf.name_on(node): OnDisk(leaf.certificate, leaf.spec.ca) for leaf in leaves.leaves_of(node, plan)}
+
+
+def ends_of(cluster: TestCluster, node: str, certificates: Mapping[str, OnDisk]) -> dict[str, datetime]:
+    return {name: end_of(pem) for name, pem in _read(cluster, node, certificates).items()}
+
+
+def reissued(
+    cluster: TestCluster,
+    node: str,
+    certificates: Mapping[str, OnDisk],
+    ends: Mapping[str, datetime],
+    *,
+    begin: datetime | None = None,
+) -> str:
+    """The script that puts the same certificates in place, each with another end: in one rename, to its owner and its
+    readers, and with the key that is there. (It holds no key.)"""
+    pems = _read(cluster, node, certificates)
+    again = {
+        name: good_until(pem, _authority(cluster, certificates[name].authority), ends[name], begin=begin)
+        for name, pem in pems.items()
+    }
+    return "set -e; " + "; ".join(_put(certificates[name].path, pem) for name, pem in again.items())
+
+
+def _read(cluster: TestCluster, node: str, certificates: Mapping[str, OnDisk]) -> dict[str, bytes]:
+    """No key leaves the node."""
+    show = "; ".join(f"echo =; sed -n '/BEGIN CERT/,/END CERT/p' {one.path}" for one in certificates.values())
+    _, *pems = cluster.shell(node, show).split("=\n-----BEGIN CERT")
+    return dict(zip(certificates, (f"-----BEGIN CERT{pem}".encode() for pem in pems), strict=True))
+
+
+def _put(path: str, pem: bytes) -> str:
+    text = base64.b64encode(pem).decode()
+    return (
+        f"f=$(readlink -f {path}); cp -p $f $f.again"
+        f"; {{ echo {text} | base64 -d; sed -n '/BEGIN .*PRIVATE KEY/,$p' $f; }} > $f.again"
+        "; sync $f.again; mv $f.again $f; sync $(dirname $f)"
+    )
