@@ -129,24 +129,27 @@ def _roll_out(cluster: TestCluster, number: int) -> None:
 
 @dataclass(frozen=True)
 class Share:
-    """The writes of one part: which they are, by a regular expression for the begins of their names, and which one must
-    be among them."""
+    """The writes of one part: which they are, by a regular expression for the begins of their names, and of which kinds
+    one each must be among them."""
 
     writes: str
-    among_them: str
+    among_them: tuple[str, ...]
 
 
-def shares(patterns: Mapping[str, str], among_them: Mapping[str, str]) -> pytest.MarkDecorator:
-    """All parts of a loop. What must be among the writes of one is what its pattern says, unless another is named."""
+def shares(patterns: Mapping[str, str], among_them: Mapping[str, tuple[str, ...]]) -> pytest.MarkDecorator:
+    """All parts of a loop. What must be among the writes of one is what its pattern says, unless more is named."""
     found = writes_in_parts(patterns)
-    parts = {part: Share(writes, among_them.get(part) or patterns[part]) for part, writes in found.items()}
+    parts = {part: Share(writes, among_them.get(part) or (patterns[part],)) for part, writes in found.items()}
     return pytest.mark.parametrize("share", parts.values(), ids=parts.keys())
 
 
 BY_VERB = {"create": "create ", "chmod": "chmod ", "write": "write ", "fsync": "fsync "}
-OF_A_FILE = shares(BY_VERB, {REST: "rename "})
+OF_A_FILE = shares(BY_VERB, {REST: ("rename ",)})
 """What is written in one rename."""
-OF_AN_ACTIVATION = shares({"temporary": "(create|write|fsync) "}, {"temporary": "fsync ", REST: "unlink .*/standby-"})
+OF_AN_ACTIVATION = shares(
+    {"temporary": "(create|write|fsync) "},
+    {"temporary": ("create ", "write ", "fsync "), REST: ("rename ", "unlink .*/standby-")},
+)
 OF_A_REVISION = {
     "create": "create ",
     "write": "write ",
@@ -159,10 +162,10 @@ OF_A_REVISION = {
 }
 """A checkpoint takes a minute and more, so that a few cuts are a case."""
 IN_A_REVISION = {
-    "chmod-symlink": "symlink .*/",
-    "rename": "rename .*/current$",
-    "unlink": "unlink .*/pod.json$",
-    REST: "rmdir ",
+    "chmod-symlink": ("chmod ", "symlink "),
+    "rename": ("rename .*/current$",),
+    "unlink": ("unlink .*/pod.json$",),
+    REST: ("rmdir ",),
 }
 OF_A_PARKED_AGENT = {
     "manifest-create-chmod": "(create|chmod) .*/manifests/",
@@ -219,7 +222,7 @@ def test_a_power_cut_after_each_write_of_a_checkpoint_and_of_a_deletion(
     show(table("cut after a write of a checkpoint", ("answers", "settled", "write"), writes))
 
 
-@shares(OF_A_PARKED_AGENT, {**IN_A_REVISION, "manifest-others": "unlink .*/manifests/"})
+@shares(OF_A_PARKED_AGENT, {**IN_A_REVISION, "manifest-others": ("unlink .*/manifests/",)})
 def test_a_power_cut_after_each_write_of_the_agents_own_standby(cluster: TestCluster, show: Show, share: Share) -> None:
     """Its checkpoint and the manifest of the parked agent: as above, one edit is followed over all the cuts."""
 
@@ -315,8 +318,8 @@ def _cut_after_each_write(
 ) -> list[tuple[float, float, str]]:
     """Cut the power after the first write of this share that no cut has followed yet, again and again, until `over`
     with none: (seconds to the API, seconds until settled, the write). `prepare` goes before each time, with no write
-    looked for; `home`: whether it has settled, where that is not all hosted. Fails when the write that must be among
-    them was not."""
+    looked for; `home`: whether it has settled, where that is not all hosted. Fails when one that must be among them
+    was not."""
     cuts: list[tuple[float, float, str]] = []
     while True:
         known = {write for _, _, write in cuts}
@@ -325,7 +328,8 @@ def _cut_after_each_write(
             begin()
             cluster.wait("a write was made, or all is done", lambda: found or over(), seconds=STOP_SECONDS)
             if not found:
-                assert any(re.match(share.among_them, write) for write in known), cuts
+                missing = [one for one in share.among_them if not any(re.match(one, write) for write in known)]
+                assert not missing, (missing, cuts)
                 return cuts
             cut(cluster)
         back = comes_back(cluster, home)
