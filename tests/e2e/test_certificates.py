@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from ha import nothing_failed
@@ -28,6 +28,9 @@ RENEWALS = 3
 SHORT = ("apiserver", "front-proxy-client", "apiserver-etcd-client", "etcd/server", "etcd/peer", "etcd/client")
 EIGHTEEN_MINUTES = ("apiserver-kubelet-client", "controller-manager", "scheduler")
 OF_KUBELETS = ("kubelet-client", "kubelet-server")
+HEARD_WITHIN = timedelta(seconds=180)
+"""From when the machines start until the kubelets of control nodes are heard. The API may take a minute of it; one
+that nobody starts anew with its new certificate is heard after 5 minutes, or after 15."""
 SETTINGS = {"leafLifetime": f"{LEAF_MINUTES}m", "kubeletLifetime": f"{KUBELET_MINUTES}m"}
 LOG = logging.getLogger(__name__)
 Clusters = Mapping[str, TestCluster]
@@ -99,9 +102,19 @@ def test_clusters_that_were_off_for_longer_than_their_certificates_live_come_bac
     began = datetime.now(UTC)
     for called, cluster in clusters.items():
         cluster.autarky("lab", "start", "--lab", cluster.name, *NODES[called])
+    heard: dict[str, set[str]] = {called: set() for called in clusters}
+
+    def unheard() -> list[tuple[str, str]]:
+        for called, cluster in clusters.items():
+            heard[called] |= _heard_since(cluster, began)
+        return [(called, node) for called, nodes in CONTROL.items() for node in nodes if node not in heard[called]]
+
+    while missing := unheard():
+        assert datetime.now(UTC) < began + HEARD_WITHIN, f"their kubelets are not heard: {missing}"
+        time.sleep(1)
+    LOG.info("all control nodes are heard after %.0f s", (datetime.now(UTC) - began).total_seconds())
     for called, cluster in clusters.items():
         nodes = set(NODES[called])
-        cluster.wait("the API answers", lambda one=cluster: _ready_nodes(one) is not None, seconds=240)
         # Until they are, the API shows them as they were.
         cluster.wait(
             f"all kubelets of {called} are heard", lambda one=cluster, all_=nodes: _heard_since(one, began) == all_, 300
@@ -119,7 +132,7 @@ def _is_healthy(cluster: TestCluster) -> bool:
 
 
 def _heard_since(cluster: TestCluster, moment: datetime) -> set[str]:
-    """Whose kubelets have renewed their leases since then."""
+    """Whose kubelets have renewed their leases since then; nobody's while the API does not answer."""
     leases = cluster.kubectl(
         "get", "leases", "-n", "kube-node-lease", "-o", "json", "--request-timeout=5s", check=False
     )
@@ -129,12 +142,10 @@ def _heard_since(cluster: TestCluster, moment: datetime) -> set[str]:
     return {name for name, when in renewed.items() if when and datetime.fromisoformat(when) > moment}
 
 
-def _ready_nodes(cluster: TestCluster) -> set[str] | None:
+def _ready_nodes(cluster: TestCluster) -> set[str]:
     said = cluster.kubectl("get", "nodes", "-o", "json", "--request-timeout=5s", check=False)
-    if not said:
-        return None
     return {
         node["metadata"]["name"]
-        for node in json.loads(said)["items"]
+        for node in json.loads(said or '{"items": []}')["items"]
         if any(one["type"] == "Ready" and one["status"] == "True" for one in node["status"]["conditions"])
     }
