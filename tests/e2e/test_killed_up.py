@@ -9,14 +9,13 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from random import Random
 
 import pytest
-from harness import COMMAND, Show, TestCluster, environment, one_node
+from harness import COMMAND, Show, TestCluster, environment
 from power import settled
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.shares("one_node", up=False), pytest.mark.timeout(600)]
 
 PHASE = re.compile(r"\[(\d+)/(\d+)\] (.*)")
 LONGEST_INTO = 5.0
@@ -27,8 +26,9 @@ STATIC = {"etcd", "node-agent-standby", "node-load-balancer"}
 
 
 @pytest.fixture(scope="module")
-def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
-    return make_cluster("t-killed-up", **one_node())
+def cluster(one_node: TestCluster) -> TestCluster:
+    """Nothing of it is there. Those that share it go on with what comes of this."""
+    return one_node
 
 
 def test_up_killed_in_a_random_phase_converges_when_run_again(cluster: TestCluster, show: Show, seed: str) -> None:

@@ -8,12 +8,11 @@ settled, and leaves the control plane's version as it was.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from random import Random
 
 import pytest
 from ha import nothing_failed
-from harness import Show, TestCluster, one_node
+from harness import Show, TestCluster
 from power import Client, Writer, comes_back, cut, settled
 from rollouts import (
     API,
@@ -31,7 +30,7 @@ from rollouts import (
     version_wanted,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.shares("one_node"), pytest.mark.timeout(600)]
 
 NEXT = "v1.37.1"
 ROLLOUT_SECONDS = 30.0
@@ -40,17 +39,10 @@ WRITES = 10
 """More than so many are acknowledged before a cut, which else shows nothing."""
 
 
-@pytest.fixture(scope="module")
-def of_module(make_cluster: Callable[..., TestCluster]) -> TestCluster:
-    cluster = make_cluster("t-smokes", **one_node())
-    cluster.up()
-    return cluster
-
-
 @pytest.fixture
-def cluster(of_module: TestCluster) -> TestCluster:
-    quiet(of_module)
-    return of_module
+def cluster(one_node: TestCluster) -> TestCluster:
+    quiet(one_node)
+    return one_node
 
 
 @pytest.fixture

@@ -6,23 +6,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 
 import pytest
 from balancers import connecting, holds
-from ha import EVERYBODY, LONGEST_OUTAGE, WORKER, nothing_lost, three_and_one, wait_until_healthy
+from ha import EVERYBODY, LONGEST_OUTAGE, WORKER, nothing_lost, wait_until_healthy
 from harness import Show, TestCluster
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.shares("three_and_one"), pytest.mark.timeout(600)]
 
 HANGS = "n2"
 
 
 @pytest.fixture(scope="module")
-def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
-    cluster = make_cluster("t-smokes-ha", **three_and_one())
-    cluster.up()
-    return cluster
+def cluster(three_and_one: TestCluster) -> TestCluster:
+    return three_and_one
 
 
 def test_a_server_that_hangs_leaves_every_load_balancer_and_is_named(cluster: TestCluster, show: Show) -> None:
