@@ -39,8 +39,9 @@ class Need:
 class Case:
     """One test id, and what its markers say.
 
-    `place`: whose cluster it runs on, its module's own or one that modules share. `chain`: the name of the chain of
-    cases that only run together; None for a case that needs no other. `timeout` in seconds, 0 when it says none.
+    `place`: whose cluster it runs on, its module's own (or one of these) or one that modules share. `chain`: the name of
+    the chain of cases that only run together; None for a case that needs no other. `timeout` in seconds, 0 when it says
+    none.
     """
 
     id: str
@@ -52,8 +53,9 @@ class Case:
 
 
 def place_of(item: pytest.Item) -> str:
-    shares = item.get_closest_marker("shares")
-    return shares.args[0] if shares else item.path.stem
+    shares, apart = (item.get_closest_marker(name) for name in ("shares", "apart"))
+    own = f"{item.path.stem} {apart.args[0]}" if apart else item.path.stem
+    return shares.args[0] if shares else own
 
 
 def list_cases(root: Path = ROOT) -> list[Case]:

@@ -12,7 +12,7 @@ import ast
 import hashlib
 from collections.abc import Iterator
 
-_SCHEDULING = {"e2e", "rotation", "chain", "needs", "shares", "timeout"}
+_SCHEDULING = {"apart", "e2e", "rotation", "chain", "needs", "shares", "timeout"}
 Functions = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 

@@ -1,4 +1,4 @@
-"""Clusters for the scenarios: each module has its own lab, taken down before and after."""
+"""Clusters for the scenarios: each module has its own lab, taken down before and after, or shares one with others."""
 
 from __future__ import annotations
 
@@ -7,10 +7,29 @@ from typing import Any
 
 import pytest
 from harness import Show, TestCluster
+from shared import (
+    one_node,
+    pytest_collection_modifyitems,
+    pytest_runtest_makereport,
+    pytest_runtest_setup,
+    pytest_runtest_teardown,
+    pytest_sessionfinish,
+    three_and_one,
+)
 
 from cases.recording import pytest_addoption, pytest_configure
 
-__all__ = ["pytest_addoption", "pytest_configure"]  # hooks of pytest
+__all__ = [  # hooks of pytest, and fixtures
+    "one_node",
+    "pytest_addoption",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "pytest_runtest_makereport",
+    "pytest_runtest_setup",
+    "pytest_runtest_teardown",
+    "pytest_sessionfinish",
+    "three_and_one",
+]
 
 
 @pytest.fixture(scope="module")

@@ -306,9 +306,13 @@ def everything_else(names: Mapping[str, str], worker: str, bootstrap_data: Mappi
         ),
         Attempt("into an API server", "GET", f"{system}/pods/{names['api-server']}/exec?command=id&stdout=true"),
         Attempt("the end of an API server", "DELETE", f"{system}/pods/{names['api-server']}"),
+        *on_node(worker, "more than is looked through", {"annotations": {str(number): "" for number in range(1001)}}),
         Attempt("a pod", "POST", f"{system}/pods", _pod("intruder", worker)),
         Attempt("a mirror pod elsewhere", "POST", f"{system}/pods", _mirror("intruder-n1", "n1")),
         Attempt("a mirror pod with a Secret", "POST", f"{system}/pods", _mirror("intruder-s", worker, secret=True)),
+        Attempt(
+            "a mirror pod that keeps others away", "POST", f"{system}/pods", _mirror("intruder-a", worker, alone=True)
+        ),
         *(
             Attempt(
                 f"a mirror pod that passes for {what}",
@@ -354,7 +358,9 @@ def _pod(name: str, node: str) -> dict[str, Any]:
     }
 
 
-def _mirror(name: str, node: str, *, labels: Mapping[str, str] | None = None, secret: bool = False) -> dict[str, Any]:
+def _mirror(
+    name: str, node: str, *, labels: Mapping[str, str] | None = None, secret: bool = False, alone: bool = False
+) -> dict[str, Any]:
     """As a kubelet makes it: nothing is wrong with it but what is said here."""
     pod = _pod(name, node)
     pod["metadata"]["labels"] = labels or {}
@@ -364,6 +370,9 @@ def _mirror(name: str, node: str, *, labels: Mapping[str, str] | None = None, se
     ]
     if secret:
         pod["spec"]["volumes"] = [{"name": "s", "secret": {"secretName": "x"}}]
+    if alone:
+        term = {"labelSelector": {}, "topologyKey": "kubernetes.io/os"}
+        pod["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     return pod
 
 

@@ -70,6 +70,18 @@ def set_rollback(cluster: TestCluster, **wanted: Any) -> None:
     patch_plane(cluster, rollback=wanted)
 
 
+@contextmanager
+def judged_after(cluster: TestCluster, seconds: int) -> Iterator[None]:
+    """What rolls out in the block has so long to be healthy, instead of what the cluster's file says."""
+    plane = json.loads(cluster.kubectl("get", "controlplane", "cluster", "-o", "json"))
+    before = plane["spec"].get("rollback", {}).get("limitSeconds")
+    set_rollback(cluster, limitSeconds=seconds)
+    try:
+        yield
+    finally:
+        set_rollback(cluster, limitSeconds=before)
+
+
 # --- looking -------------------------------------------------------------------------------------------
 
 

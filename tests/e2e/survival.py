@@ -45,11 +45,15 @@ def schedules(cluster: TestCluster, name: str, image: str) -> None:
     cluster.kubectl("wait", "--for=condition=Available", f"deploy/{name}", "--timeout=90s")
 
 
+def _is_a_checkpoint(current: str = "", previous: str = "") -> bool:
+    return current.startswith("checkpoint-") and bool(previous)
+
+
 def wait_for_checkpoint(cluster: TestCluster, component: str) -> None:
     """Until the standby is a copy of what runs, and the revision before it is kept."""
     links = f"cd /var/lib/autarky/standby/{component}; readlink current previous || true"
     cluster.wait(
         f"{component} has a checkpoint",
-        lambda: [name.startswith("checkpoint-") for name in cluster.shell("n1", links).split()] == [True, False],
+        lambda: _is_a_checkpoint(*cluster.shell("n1", links).split()),
         seconds=150,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -14,7 +13,6 @@ from ha import (
     DRAIN_GUARDS,
     WORKER,
     member_phases,
-    three_and_one,
     wait_until_healthy,
 )
 from harness import Show, TestCluster
@@ -46,14 +44,12 @@ from labels import (
 )
 from slots import SYSTEM, parked_agent_is_a_copy
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.shares("three_and_one"), pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
-    cluster = make_cluster("t-intruder", **three_and_one())
-    cluster.up()
-    return cluster
+def cluster(three_and_one: TestCluster) -> TestCluster:
+    return three_and_one
 
 
 def test_the_token_of_a_workers_pod_network_makes_no_control_node_of_it(cluster: TestCluster) -> None:

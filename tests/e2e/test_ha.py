@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -25,7 +24,6 @@ from ha import (
     nothing_failed,
     start,
     survived,
-    three_and_one,
     wait_until_healthy,
 )
 from harness import Show, TestCluster, kill_at
@@ -50,14 +48,12 @@ from rollouts import (
 )
 from slots import SYSTEM
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.shares("three_and_one"), pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
-    cluster = make_cluster("t-ha", **three_and_one())
-    cluster.up()
-    return cluster
+def cluster(three_and_one: TestCluster) -> TestCluster:
+    return three_and_one
 
 
 def test_one_run_brings_up_three_control_nodes_and_a_worker(cluster: TestCluster) -> None:
@@ -198,7 +194,7 @@ def _comes_back_with_its_own_credential_only(cluster: TestCluster, former: str) 
 
 
 def test_a_worker_is_reported_when_the_file_lacks_it_and_goes_when_it_is_asked_for(cluster: TestCluster) -> None:
-    smaller = TestCluster(cluster.name, {"nodes": [n for n in three_and_one()["nodes"] if n["name"] != WORKER]})
+    smaller = TestCluster(cluster.name, {"nodes": [n for n in cluster.spec["nodes"] if n["name"] != WORKER]})
     assert f"node {WORKER}: membership is kept" in smaller.up().stderr
     assert _uid(cluster, WORKER)
     smaller.autarky("node", "remove", "-f", str(smaller.file), WORKER, "--drain", "--yes", "-o", "plain")

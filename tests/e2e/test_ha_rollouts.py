@@ -6,6 +6,7 @@ The tests of this module build on each other, in order: each leaves the cluster 
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,7 +25,7 @@ from ha import (
     three_and_one,
     wait_until_healthy,
 )
-from harness import Show, TestCluster
+from harness import AGNHOST, Show, TestCluster
 from intruder import REFUSED, Attempt, Worker, orders
 from labels import standbys_that_serve
 from leases import everything_is_led
@@ -135,7 +136,7 @@ def _versions_met(report: Mapping[str, Any]) -> set[str]:
 @pytest.mark.chain("next-minor")
 @pytest.mark.needs("v1.37.1")
 def test_the_policies_hold_with_the_next_minors_api_servers(cluster: TestCluster) -> None:
-    """Heartbeats and addresses go on, and what a worker may not order it still may not."""
+    """Heartbeats and addresses go on, and what a worker may not order, or a tenant not take, is refused."""
     runs_version(cluster, API, NEXT, set(CONTROL))
     worker = Worker(cluster, WORKER)
     worker.collect()
@@ -145,15 +146,22 @@ def test_the_policies_hold_with_the_next_minors_api_servers(cluster: TestCluster
     report = Attempt("says", "PATCH", f"/api/v1/nodes/{WORKER}/status", {"metadata": {"annotations": {"x": "y"}}})
     assert worker.tries(worker.credential("kubelet-client"), [report])["says"].status == 200
     assert {node_ready(cluster, node) for node in EVERYBODY} == {"True"}
-    _a_tenant_takes_no_address(cluster)
+    _a_tenant_takes_nothing_of_the_control_plane(cluster)
 
 
-def _a_tenant_takes_no_address(cluster: TestCluster) -> None:
+def _a_tenant_takes_nothing_of_the_control_plane(cluster: TestCluster) -> None:
+    tenant = "--as=system:serviceaccount:default:tenant"
+    important = {"apiVersion": "v1", "spec": {"priorityClassName": "system-node-critical"}}
     cluster.kubectl("create", "rolebinding", "tenant", "--clusterrole=edit", "--serviceaccount=default:tenant")
     cluster.kubectl("create", "service", "clusterip", "tenants", "--tcp=6443")
     try:
-        patch = ("patch", "service", "tenants", "--as=system:serviceaccount:default:tenant", "-p")
+        patch = ("patch", "service", "tenants", tenant, "-p")
         cluster.kubectl(*patch, '{"metadata": {"labels": {"tenants": "own"}}}')
-        assert "externalIPs" in cluster.kubectl_error(*patch, '{"spec": {"externalIPs": ["10.0.0.9"]}}')
+        refused = cluster.kubectl_error(*patch, '{"spec": {"externalIPs": ["10.0.0.9"]}}')
+        assert "autarky-external-addresses" in refused
+        run = ("run", "tenants", tenant, f"--image={AGNHOST}", "--overrides")
+        refused = cluster.kubectl_error(*run, json.dumps(important))
+        assert "autarky-priorities" in refused
+        assert "autarky-api-service" in cluster.kubectl_error("delete", "service", "kubernetes", tenant)
     finally:
         cluster.kubectl("delete", "service/tenants", "rolebinding/tenant")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ from threading import Event, Thread
 import httpx2
 import pytest
 from ha import nothing_failed
-from harness import AGNHOST, TestCluster, one_node
+from harness import AGNHOST, TestCluster
 from labels import standbys_that_serve
 from leaves import end_certificate_of_kubelet, end_served, ends_on_disk, put_short_lived, restarts
 from slots import (
@@ -36,7 +36,7 @@ from slots import (
 
 from autarky.model import ports
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.shares("one_node"), pytest.mark.timeout(600)]
 
 AGENT = "ds/node-agent"
 LEVEL_3 = ("deploy/kube-controller-manager", "deploy/kube-scheduler")
@@ -46,10 +46,8 @@ AFTERWARDS_SECONDS = 60
 
 
 @pytest.fixture(scope="module")
-def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
-    cluster = make_cluster("t-agent", **one_node())
-    cluster.up()
-    return cluster
+def cluster(one_node: TestCluster) -> TestCluster:
+    return one_node
 
 
 @dataclass
@@ -91,13 +89,22 @@ def answers_to_anybody(cluster: TestCluster) -> Iterator[Answers]:
 
 
 def test_a_restart_of_the_only_api_server_fails_no_request(cluster: TestCluster) -> None:
+    activated, withdrawn = (events_by_name(cluster, reason) for reason in ("StandbyActivated", "StandbyWithdrawn"))
     with cluster.probed() as reports:
         cluster.kubectl(*SYSTEM, "rollout", "restart", API)
         cluster.kubectl(*SYSTEM, "rollout", "status", API, "--timeout=120s")
         cluster.wait("the standby is dormant again", lambda: settled(cluster), seconds=90)
     nothing_failed(reports[0], writes=100)
-    assert "kube-apiserver: the hosted slot is " in happened(cluster, "StandbyActivated")
-    cluster.wait("that it went is told", lambda: "kube-apiserver: " in happened(cluster, "StandbyWithdrawn"))
+    assert "kube-apiserver: the hosted slot is " in _told_since(cluster, "StandbyActivated", activated)
+    cluster.wait(
+        "that it went is told", lambda: "kube-apiserver: " in _told_since(cluster, "StandbyWithdrawn", withdrawn)
+    )
+
+
+def _told_since(cluster: TestCluster, reason: str, before: Mapping[str, str]) -> str:
+    """What the agents told by events of that reason that were not there before."""
+    told = events_by_name(cluster, reason)
+    return "\n".join(told[name] for name in told.keys() - before.keys())
 
 
 def test_a_guess_at_what_the_kubelet_asks_before_a_stop_does_nothing(cluster: TestCluster) -> None:
@@ -150,7 +157,7 @@ def test_an_api_server_that_may_run_nowhere_is_covered(cluster: TestCluster) -> 
 
 def test_after_a_year_without_power_the_cluster_comes_back_and_pivots_by_itself(cluster: TestCluster) -> None:
     """As far as its kubelet can tell: its certificate has ended, and there is no operator who might approve another."""
-    told_before = events_by_name(cluster, "StandbyWithdrawn").keys()
+    withdrawn, freed = (events_by_name(cluster, reason) for reason in ("StandbyWithdrawn", "LeaseFreed"))
     end_certificate_of_kubelet(cluster, "n1")
     cluster.autarky("lab", "cut", "--lab", cluster.name, "n1")
     with answers_to_anybody(cluster) as answers:
@@ -165,14 +172,14 @@ def test_after_a_year_without_power_the_cluster_comes_back_and_pivots_by_itself(
 
     def has_pivoted() -> bool:
         """Of what the kubelet's start puts in place, only the end is told."""
-        told = events_by_name(cluster, "StandbyWithdrawn")
-        return any(told[name].startswith("kube-apiserver: ") for name in told.keys() - told_before)
+        told = _told_since(cluster, "StandbyWithdrawn", withdrawn).splitlines()
+        return any(line.startswith("kube-apiserver: ") for line in told)
 
     cluster.wait("that the standby went is told", has_pivoted)
     marks = cluster.shell("n1", "ls -A /var/lib/kubelet/pki")
     assert "given" not in marks, "the kubelet would be started anew for ever"
     died = "it died with the last boot of this node"
-    cluster.wait("freed leases are told", lambda: died in happened(cluster, "LeaseFreed"))
+    cluster.wait("freed leases are told", lambda: died in _told_since(cluster, "LeaseFreed", freed))
 
 
 def test_a_deleted_api_server_is_covered_until_up_brings_it_back(cluster: TestCluster) -> None:

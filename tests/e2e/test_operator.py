@@ -6,10 +6,10 @@ The tests of this module build on each other, in order. More of them are in test
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import pytest
-from harness import TestCluster, one_node
+from harness import TestCluster
 from leases import lease_watched
 from rollouts import (
     API,
@@ -18,20 +18,20 @@ from rollouts import (
     adding_flag,
     edit,
     goes_back,
+    judged_after,
     quiet,
     set_image,
     undisturbed,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.chain, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.shares("one_node"), pytest.mark.chain, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
-def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
-    cluster = make_cluster("t-operator", **one_node(rollback={"limitSeconds": 20}))
-    cluster.up()
-    quiet(cluster)
-    return cluster
+def cluster(one_node: TestCluster) -> Iterator[TestCluster]:
+    quiet(one_node)
+    with judged_after(one_node, 20):
+        yield one_node
 
 
 def test_a_flag_with_which_the_only_api_server_is_never_ready_goes_back_and_fails_no_request(

@@ -6,17 +6,16 @@ The tests of this module build on each other, in order.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ha import nothing_failed
-from harness import TestCluster, one_node
+from harness import TestCluster
 from rollouts import API, CONTROLLER_MANAGER, SCHEDULER, condition, patch_plane
 from slots import SYSTEM, settled
 
-pytestmark = [pytest.mark.e2e, pytest.mark.chain, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.shares("one_node"), pytest.mark.chain, pytest.mark.timeout(600)]
 
 LEVEL_3 = (CONTROLLER_MANAGER, SCHEDULER)
 AGENT_METRICS = 10301
@@ -24,11 +23,9 @@ OPERATOR_METRICS = 10300
 
 
 @pytest.fixture(scope="module")
-def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
-    cluster = make_cluster("t-owner", **one_node())
-    cluster.up()
-    cluster.wait("the operator has looked", lambda: condition(cluster, "Drifted").get("status") == "False")
-    return cluster
+def cluster(one_node: TestCluster) -> TestCluster:
+    one_node.wait("the operator has looked", lambda: condition(one_node, "Drifted").get("status") == "False")
+    return one_node
 
 
 def command(cluster: TestCluster, workload: str) -> list[str]:

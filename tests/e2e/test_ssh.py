@@ -22,7 +22,7 @@ from autarky.agents.node.agent import LEVELS
 from autarky.render.agent import COMPONENT as AGENT
 from autarky.render.agent import STANDBY_POD
 from autarky.render.checkpoint import is_checkpoint
-from autarky.render.node import KUBELET_CONFIG
+from autarky.render.node import GIVEN_UNIT, KUBELET_CONFIG
 from autarky.render.pods import REVISION
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chain, pytest.mark.timeout(600)]
@@ -197,7 +197,8 @@ def test_down_leaves_the_machine_clean_but_keeps_data_and_keys(machines: Machine
     assert machines.shell("n1", "ls -A /var/lib/autarky; ls /run | grep autarky || true").strip() == ""
     kept = machines.shell("n1", "ls -d /var/lib/etcd/kept.*/member /etc/kubernetes/pki.*/ca.key")
     assert len(kept.split()) == 2
-    assert machines.shell("n1", "systemctl is-active kubelet containerd || true").split() == ["inactive", "inactive"]
+    units = ("kubelet", "containerd", f"{GIVEN_UNIT}.path")
+    assert machines.shell("n1", f"systemctl is-active {' '.join(units)} || true").split() == ["inactive"] * len(units)
 
 
 # --- what can go wrong on the way ------------------------------------------------------------------

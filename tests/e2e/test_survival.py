@@ -5,11 +5,9 @@ The tests of this module build on each other, in order. Nothing in here runs `up
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from ha import longest_outage, nothing_failed, nothing_lost
-from harness import AGNHOST, TestCluster, one_node
+from harness import AGNHOST, TestCluster
 from slots import API, SYSTEM, settled, standbys
 from survival import (
     AGENT,
@@ -22,7 +20,7 @@ from survival import (
     wait_for_checkpoint,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.shares("one_node"), pytest.mark.timeout(600)]
 
 HOSTED_API = ("-l", "k8s-app=kube-apiserver,autarky.dev/slot=hosted")
 MANIFESTS = "/etc/kubernetes/manifests"
@@ -31,10 +29,8 @@ LONGEST_OUTAGE = 30.0
 
 
 @pytest.fixture(scope="module")
-def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
-    cluster = make_cluster("t-surv", **one_node())
-    cluster.up()
-    return cluster
+def cluster(one_node: TestCluster) -> TestCluster:
+    return one_node
 
 
 def test_the_api_server_goes_while_the_acting_agent_is_killed_and_no_request_fails(cluster: TestCluster) -> None:

@@ -8,8 +8,11 @@ of a host that is off nothing else is said, and of an API without etcd not that 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+
+from autarky.decide.refused import ANTI_AFFINITY, NOT_ASKED, PRIORITIES, Refused
 
 LOW_DISK_BYTES = 512 * 1024 * 1024
 """etcd and the agents write little, but what they write must not fail."""
@@ -17,6 +20,8 @@ SLOW_FSYNC_SECONDS = 0.1
 """etcd's documentation asks for 99 of 100 below 10 ms; with ten times that on average its leader is at risk."""
 CLOCK_SECONDS = 2.0
 """As preflight's warning: far less than what withdraws a server, and far more than a round trip."""
+MOST_NAMED = 20
+"""Workloads of one namespace in a sentence: tenants make as many as they like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,8 @@ class ClusterEvidence:
     """A sentence for each certificate on a control node's disk that has ended, while there is no API to tell of it."""
     admin: str = ""
     """Why the administrator's certificate is to be renewed, a sentence; empty while it is good for long enough."""
+    refused: Sequence[Refused] = ()
+    """By policy and namespace: workloads that get no new pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,8 @@ def diagnose(cluster: ClusterEvidence) -> list[Finding]:
     servers = list(_servers(cluster))
     api = list(_api(cluster, explained=bool(hosts or etcd or servers or cluster.ended)))
     inside = [] if cluster.api else list(_inside(cluster, cut_off))
-    return [*hosts, *between, *etcd, *servers, *api, *inside, *_covered(cluster), *_told_by_the_operator(cluster)]
+    covered = [*_covered(cluster), *_told_by_the_operator(cluster)]
+    return [*hosts, *between, *etcd, *servers, *api, *inside, *covered, *_refused(cluster)]
 
 
 def _host(node: NodeEvidence) -> Iterator[Finding]:
@@ -280,3 +288,24 @@ def _told_by_the_operator(cluster: ClusterEvidence) -> Iterator[Finding]:
         if condition in cluster.conditions:
             go_on = "autarky kubectl describe controlplane cluster"
             yield Finding("control plane", what, cluster.conditions[condition], go_on)
+
+
+# --- what is none of the control plane's ----------------------------------------------------------------
+
+_INSTEAD = {
+    PRIORITIES: "choose another priority class",
+    ANTI_AFFINITY: "leave out namespaces and namespaceSelector",
+}
+
+
+def _refused(cluster: ClusterEvidence) -> Iterator[Finding]:
+    """One for each policy and namespace: they are excepted by namespace, and whoever makes many hides no other's."""
+    for (policy, namespace), group in groupby(cluster.refused, key=lambda one: (one.policy, one.namespace)):
+        found = [f"{one.workload} has {one.why}" for one in group]
+        more = [f"and {len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
+        what = f"the policy {policy} would refuse new pods; those that run stay until they end"
+        go_on = (
+            f"{_INSTEAD[policy]} in the template, move it to {NOT_ASKED}, or except the namespace (docs/security.md):"
+            f" autarky kubectl edit validatingadmissionpolicybinding {policy}"
+        )
+        yield Finding(f"namespace {namespace}", what, "; ".join([*found[:MOST_NAMED], *more]), go_on)

@@ -23,6 +23,7 @@ from autarky.phases.expiry import ADMINISTRATOR
 from autarky.phases.hosts import observe
 from autarky.phases.labelled import find_labelled
 from autarky.phases.pivot import LEVELS
+from autarky.phases.refused import find_refused
 from autarky.phases.status import gather
 from autarky.ports import Host
 from autarky.render import controllers, nllb, standby
@@ -80,7 +81,7 @@ async def evidence(context: Context) -> ClusterEvidence:
         return ClusterEvidence(nodes, api=status.api, hosted=hosted, ended=ended)
     try:
         idle_leases, withdrawn = await _idle_leases(context, nodes), await _withdrawn(context)
-        conditions = await _conditions(context)
+        conditions, refused = await _conditions(context), await find_refused(context)
     except AutarkyError as error:  # it has gone since: what it does not say any more is unknown, not down
         return ClusterEvidence(nodes, api=str(error), hosted=hosted)
     unready = [row for row in status.rows if row.health not in {"ready", "dormant"}]
@@ -97,6 +98,7 @@ async def evidence(context: Context) -> ClusterEvidence:
         withdrawn=withdrawn,
         conditions=conditions,
         admin=next((one for one in status.overdue if ADMINISTRATOR in one), ""),
+        refused=refused,
     )
 
 

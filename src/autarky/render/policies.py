@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autarky.decide.refused import NAMESPACE_LABEL
 from autarky.render.crds import CONTROL_PLANE, GROUP
 from autarky.render.operator import COMPONENT as OPERATOR
 from autarky.render.values import SYSTEM, Object, metadata
@@ -19,9 +20,7 @@ ANTI_AFFINITY_TERMS = (
     "object.?spec.?affinity.?podAntiAffinity.?requiredDuringSchedulingIgnoredDuringExecution.orValue([])"
 )
 """Of a pod: whom it does not want beside it. The scheduler heeds it also for pods that come later."""
-_API = "admissionregistration.k8s.io/v1"
-_NAMESPACE = "kubernetes.io/metadata.name"
-"""A label that the API server gives, which nobody can take away."""
+API = "admissionregistration.k8s.io/v1"
 
 Parameter = tuple[Object, Object]
 """(kind, reference)."""
@@ -42,9 +41,9 @@ def policy(
     `namespace`: the only one that it is about; `outside`: the only one that it is not about."""
     constraints: Object = {"resourceRules": rules}
     if namespace is not None:
-        constraints["namespaceSelector"] = {"matchLabels": {_NAMESPACE: namespace}}
+        constraints["namespaceSelector"] = {"matchLabels": {NAMESPACE_LABEL: namespace}}
     if outside is not None:
-        others = {"key": _NAMESPACE, "operator": "NotIn", "values": [outside]}
+        others = {"key": NAMESPACE_LABEL, "operator": "NotIn", "values": [outside]}
         constraints["namespaceSelector"] = {"matchExpressions": [others]}
     spec: Object = {
         "failurePolicy": failure,
@@ -59,8 +58,8 @@ def policy(
         spec["paramKind"] = parameter[0]
         bound["paramRef"] = {**parameter[1], "parameterNotFoundAction": "Allow"}
     return [
-        {"apiVersion": _API, "kind": POLICY, "metadata": metadata(name), "spec": spec},
-        {"apiVersion": _API, "kind": BINDING, "metadata": metadata(name), "spec": bound},
+        {"apiVersion": API, "kind": POLICY, "metadata": metadata(name), "spec": spec},
+        {"apiVersion": API, "kind": BINDING, "metadata": metadata(name), "spec": bound},
     ]
 
 

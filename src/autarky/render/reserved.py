@@ -7,6 +7,7 @@ create ConfigMaps in kube-system could put something there under such a name, be
 
 The controller-manager's publisher writes in each namespace which CA pods believe. With another CA operator, flannel and
 cluster DNS trust no API server; and where somebody has made that immutable as well, the publisher cannot put it right.
+Deleting it is not asked about: that only delays pods which begin meanwhile, since the publisher makes it anew.
 
 Contract: nobody is exempt but by right: who may update the ControlPlane, and the operator; and the publisher, for what
 it publishes. kube-system's other accounts are not: a worker holds the tokens of those whose pods it runs. Whoever may

@@ -22,6 +22,9 @@ that leads nothing anywhere, and who may have such a pod may listen as well. Who
 trusted with their priority and anti-affinity: those of the control plane are there. The API server makes
 default/kubernetes, as a member of system:masters, who may do all.
 
+What `doctor` says beforehand of the priority and the anti-affinity in templates is judged by `decide/refused`: the two
+change together.
+
 All fail closed: with Ignore, whoever makes a list so long that judging it costs too much would be let through. On what
 the API admits the expressions cannot fail otherwise: whatever may be absent is read by optional selection. They need
 nobody but the API server itself, and no pod of ours has a `hostPort`, or is outside kube-system.
@@ -32,18 +35,15 @@ Kubernetes' own (not `edit`, not `admin`): who gives a load balancer's controlle
 
 from __future__ import annotations
 
+from autarky.decide.refused import ANTI_AFFINITY, MOST_IMPORTANT, NOT_ASKED, PRIORITIES
 from autarky.model import ports
 from autarky.render.policies import ANTI_AFFINITY_TERMS, MAY, changes, policy
-from autarky.render.values import SYSTEM, Object
+from autarky.render.values import Object
 
 EXTERNAL = "autarky-external-addresses"
 HOST_PORTS = "autarky-host-ports"
-PRIORITIES = "autarky-priorities"
-ANTI_AFFINITY = "autarky-anti-affinity"
 API_SERVICE = "autarky-api-service"
 
-MOST_IMPORTANT = 1_000_000_000
-"""The highest priority of a class that somebody makes. Above it are Kubernetes' own two, which our pods have."""
 _NEW_PODS: Object = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
 
 
@@ -95,7 +95,7 @@ def _priorities() -> list[Object]:
         [_NEW_PODS],
         conditions={"as-important-as-the-control-plane": important},
         validations=[(MAY, message)],
-        outside=SYSTEM,
+        outside=NOT_ASKED,
     )
 
 
@@ -112,7 +112,7 @@ def _anti_affinity() -> list[Object]:
         [_NEW_PODS],
         conditions={"keeps-others-away": reaches},
         validations=[(MAY, message)],
-        outside=SYSTEM,
+        outside=NOT_ASKED,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from autarky.decide import refused
 from autarky.errors import ApiError
 from autarky.kube import KubeClient
 from autarky.model import ports
@@ -83,8 +84,8 @@ def _refused(actors: Actors) -> dict[str, Callable[[], Awaitable[Any]]]:
     return {
         tenants.EXTERNAL: lambda: actors.services.create(_service(externalIPs=[_NODES])),
         tenants.HOST_PORTS: lambda: edit.create(_pod({"hostPort": ports.NLLB_API})),
-        tenants.PRIORITIES: lambda: edit.create(_pod(priorityClassName=NODE_CRITICAL)),
-        tenants.ANTI_AFFINITY: lambda: edit.create(_pod(**_away([{**ALL, "namespaceSelector": {}}]))),
+        refused.PRIORITIES: lambda: edit.create(_pod(priorityClassName=NODE_CRITICAL)),
+        refused.ANTI_AFFINITY: lambda: edit.create(_pod(**_away([{**ALL, "namespaceSelector": {}}]))),
         tenants.API_SERVICE: lambda: edit.patch(
             "v1", "Service", "kubernetes", {"metadata": numbered}, namespace="default"
         ),
@@ -266,8 +267,8 @@ async def test_an_administrator_excepts_a_namespace_and_up_leaves_it_at_that(act
     await actors.admin.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}, manager="test")
     expression = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["add-on"]}
     excepted = {"spec": {"matchResources": {"namespaceSelector": {"matchExpressions": [expression]}}}}
-    binding = next(obj for obj in tenants.objects() if obj["kind"] == BINDING and _name(obj) == tenants.PRIORITIES)
-    await actors.admin.patch(binding["apiVersion"], BINDING, tenants.PRIORITIES, excepted)
+    binding = next(obj for obj in tenants.objects() if obj["kind"] == BINDING and _name(obj) == refused.PRIORITIES)
+    await actors.admin.patch(binding["apiVersion"], BINDING, refused.PRIORITIES, excepted)
     await actors.admin.apply(binding, manager="test")
 
     async def is_made() -> bool:

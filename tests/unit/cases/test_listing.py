@@ -11,7 +11,7 @@ from cases.listing import Case, Need, list_cases
 CONFIG = """\
 [tool.pytest.ini_options]
 addopts = "--strict-markers"
-markers = ["rotation", "chain", "needs", "shares", "timeout"]
+markers = ["rotation", "chain", "needs", "shares", "apart", "timeout"]
 """
 MODULE = """
 import pytest
@@ -38,6 +38,14 @@ def test_three(where): ...
 @pytest.mark.needs(machine=True)
 @pytest.mark.shares("three")
 def test_four(): ...
+
+
+@pytest.fixture(params=[pytest.param("a", marks=pytest.mark.apart("cluster-a")), "b"])
+def cluster(request): ...
+
+
+@pytest.mark.chain("own")
+def test_five(cluster): ...
 """
 
 
@@ -64,6 +72,8 @@ def test_every_case_has_what_its_markers_say(root: Path) -> None:
         Case(f"{of}three[n1]", "test_m", rotation=True, timeout=1800),
         Case(f"{of}three[deploy/x]", "test_m", rotation=True, timeout=1800),
         Case(f"{of}four", "three", chain="power", needs=(Need(machine=True),), timeout=900),
+        Case(f"{of}five[a]", "test_m cluster-a", chain="own", timeout=900),
+        Case(f"{of}five[b]", "test_m", chain="own", timeout=900),
     ]
 
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autarky.decide.diagnosis import LOW_DISK_BYTES, ClusterEvidence, NodeEvidence, PodEvidence, diagnose
+from autarky.decide.diagnosis import LOW_DISK_BYTES, MOST_NAMED, ClusterEvidence, NodeEvidence, PodEvidence, diagnose
+from autarky.decide.refused import ANTI_AFFINITY, PRIORITIES, Refused
 
 WELL = NodeEvidence("n1", units={"containerd": True, "kubelet": True}, free={"/": 2**40}, balanced={"n1-hosted": True})
 
@@ -217,3 +218,56 @@ def test_what_the_operator_says_is_wrong_is_told():
     (finding,) = diagnose(told)
     assert finding.evidence == "kube-apiserver on n1: restart it"
     assert finding.next == "autarky kubectl describe controlplane cluster"
+
+
+# --- workloads that a policy refuses the pods of ------------------------------------------------------------
+
+
+def test_workloads_without_new_pods_are_named_by_policy_and_namespace_with_the_way_out():
+    cluster = ClusterEvidence(
+        (WELL,),
+        refused=(
+            Refused(PRIORITIES, "net", "DaemonSet agent", "priorityClassName system-node-critical (2000001000)"),
+            Refused(PRIORITIES, "storage", "DaemonSet csi", "priorityClassName system-node-critical (2000001000)"),
+            Refused(PRIORITIES, "storage", "Deployment csi", "priorityClassName system-cluster-critical (2000000000)"),
+            Refused(ANTI_AFFINITY, "storage", "Deployment csi", "required podAntiAffinity with a namespaceSelector"),
+        ),
+    )
+    net, storage, apart = diagnose(cluster)
+    assert [one.subject for one in (net, storage, apart)] == ["namespace net", "namespace storage", "namespace storage"]
+    assert storage.what == f"the policy {PRIORITIES} would refuse new pods; those that run stay until they end"
+    assert storage.evidence == (
+        "DaemonSet csi has priorityClassName system-node-critical (2000001000);"
+        " Deployment csi has priorityClassName system-cluster-critical (2000000000)"
+    )
+    assert ANTI_AFFINITY in apart.what
+    for finding, policy, instead in (
+        (storage, PRIORITIES, "another priority class"),
+        (apart, ANTI_AFFINITY, "leave out"),
+    ):
+        assert instead in finding.next
+        assert "kube-system" in finding.next
+        assert finding.next.endswith(f"autarky kubectl edit validatingadmissionpolicybinding {policy}")
+
+
+@given(made=st.integers(1, 3 * MOST_NAMED))
+def test_whoever_makes_many_workloads_hides_no_others(made: int):
+    flood = [Refused(PRIORITIES, "flood", f"Job j{number}", "a class") for number in range(made)]
+    quiet = Refused(PRIORITIES, "quiet", "DaemonSet csi", "a class")
+    first, second = diagnose(ClusterEvidence((WELL,), refused=(*flood, quiet)))
+    told = first.evidence.split("; ")
+    assert told[:MOST_NAMED] == [f"{one.workload} has a class" for one in flood[:MOST_NAMED]]
+    assert told[MOST_NAMED:] == ([f"and {made - MOST_NAMED} more"] if made > MOST_NAMED else [])
+    assert second.evidence == "DaemonSet csi has a class"
+
+
+def test_what_tenants_do_comes_after_what_is_wrong_with_the_cluster():
+    evidence = ClusterEvidence(
+        (replace(WELL, missing_standby=frozenset({"kube-apiserver"})),),
+        unready_nodes={"n2": "no heartbeat"},
+        conditions={"RolloutFailed": "it failed"},
+        admin="it ends tomorrow",
+        refused=(Refused(PRIORITIES, "storage", "DaemonSet csi", "a class"),),
+    )
+    subjects = [finding.subject for finding in diagnose(evidence)]
+    assert (len(subjects), subjects[-1]) == (5, "namespace storage")

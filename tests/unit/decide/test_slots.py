@@ -29,7 +29,8 @@ GOES, FOR_GOOD = "the standby goes", "the standby comes for good"
 class Node(RuleBasedStateMachine):
     """One component on one node: what is true, what the agent remembers, and what it does.
 
-    unbroken_since: since when every look has found the hosted slot serving, by the test's own book-keeping.
+    unbroken_since: since when every look has found the hosted slot serving while it was wanted, by the test's own
+    book-keeping.
     """
 
     ways: ClassVar[Counter[str]] = Counter()
@@ -78,6 +79,12 @@ class Node(RuleBasedStateMachine):
     def etcd_is_down_for_one_look(self, seconds: float) -> None:
         self.carry_out(self.observe(replace(self.view(), etcd_up=False), seconds))
 
+    @rule(seconds=LOOKS)
+    def the_standby_is_wanted_for_good_for_one_look(self, seconds: float) -> None:
+        wanted, self.wanted = self.wanted, Slot.STANDBY
+        self.the_agent_looks_and_acts(seconds)
+        self.wanted = wanted
+
     @rule()
     def the_agent_is_killed(self) -> None:
         self.memory, self.unbroken_since = Memory(), None
@@ -125,7 +132,7 @@ class Node(RuleBasedStateMachine):
         self.memory = decision.memory
         answers = seen.hosted is Health.READY and (seen.balanced is True or not seen.balancer_applies)
         unknown = seen.hosted is Health.UNKNOWN or seen.standby_active is None
-        if not seen.etcd_up or (not unknown and not answers):
+        if not seen.etcd_up or (not unknown and (not answers or self.wanted is Slot.STANDBY)):
             self.unbroken_since = None
         elif not unknown and self.unbroken_since is None:
             self.unbroken_since = self.now
@@ -233,7 +240,7 @@ def test_a_standby_that_is_wanted_for_good_is_activated_and_never_withdrawn():
         decision = decide(Slot.STANDBY, seen, LONG_AGO, NOW)
         assert Action.WITHDRAW_STANDBY not in decision.actions
         if seen.etcd_up and seen.hosted is not Health.UNKNOWN and seen.standby_active is False:
-            assert decision.actions == (Action.ACTIVATE_STANDBY,)
+            assert (decision.actions, decision.memory) == ((Action.ACTIVATE_STANDBY,), Memory())
 
 
 def test_the_standby_is_not_withdrawn_before_the_hosted_slot_answers_through_the_balancer():

@@ -12,10 +12,12 @@ from click.testing import CliRunner
 from autarky.cli.status import status as status_command
 from autarky.decide import certificates
 from autarky.decide.diagnosis import ClusterEvidence, diagnose
+from autarky.decide.refused import ANTI_AFFINITY, PRIORITIES
 from autarky.phases.doctor import evidence
 from autarky.phases.status import Status, gather
-from autarky.render import controllers
+from autarky.render import controllers, tenants
 from autarky.render.crds import API_VERSION, CONTROL_PLANE, control_plane_crd
+from autarky.render.policies import BINDING
 from autarky.render.values import SYSTEM, WITHDRAWN
 from fakes.kube import FakeKube
 from unit.phases.seen import (
@@ -187,7 +189,7 @@ async def test_what_the_hosts_say_is_told_without_what_the_api_does_not_say_any_
     ahead = {"n2": 93.0}
     kube = a_kube(THREE)
     await evidence(a_context(make_context, THREE, kube, ahead))
-    kube = a_kube(THREE, answers=kube.asked - 1)  # who is withdrawn is asked last
+    kube = a_kube(THREE, answers=kube.asked - 1)  # what workloads there are is asked last
     seen = await evidence(a_context(make_context, THREE, kube, ahead))
     assert seen.withdrawn == {}
     assert whats(seen) == ["n2: its clock is +93 s off the others'", "API: it does not answer"]
@@ -202,6 +204,63 @@ async def test_of_the_conditions_those_are_told_that_say_that_something_is_wrong
     kube.put({"apiVersion": API_VERSION, "kind": "ControlPlane", "metadata": {"name": CONTROL_PLANE}, "status": status})
     found = await evidence(a_context(make_context, WITH_A_WORKER, kube))
     assert found.conditions == {"StandbysCurrent": "StandbysCurrent says"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "api_version"),
+    [
+        ("Deployment", "apps/v1"),
+        ("DaemonSet", "apps/v1"),
+        ("StatefulSet", "apps/v1"),
+        ("ReplicaSet", "apps/v1"),
+        ("ReplicationController", "v1"),
+        ("CronJob", "batch/v1"),
+        ("Job", "batch/v1"),
+    ],
+)
+async def test_a_workload_whose_new_pods_a_policy_refuses_is_named_until_its_namespace_is_excepted(
+    make_context: MakeContext, kind: str, api_version: str
+):
+    kube = a_kube(WITH_A_WORKER)
+    classes = "scheduling.k8s.io/v1"
+    metadata = {"name": "system-node-critical"}
+    kube.put({"apiVersion": classes, "kind": "PriorityClass", "metadata": metadata, "value": 2000001000})
+    labels = {"kubernetes.io/metadata.name": "storage"}
+    kube.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "storage", "labels": labels}})
+    [binding] = [obj for obj in tenants.objects() if obj["kind"] == BINDING and obj["metadata"]["name"] == PRIORITIES]
+    kube.put(binding)
+    template = {"template": {"spec": {"priorityClassName": "system-node-critical"}}}
+    spec = {"jobTemplate": {"spec": template}} if kind == "CronJob" else template
+    metadata = {"name": "csi", "namespace": "storage"}
+    kube.put({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec})
+    seen = await evidence(a_context(make_context, WITH_A_WORKER, kube))
+    [found] = diagnose(seen)
+    assert found.subject == "namespace storage"
+    assert found.evidence == f"{kind} csi has priorityClassName system-node-critical (2000001000)"
+    expression = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["storage"]}
+    excepted = {"spec": {"matchResources": {"namespaceSelector": {"matchExpressions": [expression]}}}}
+    await kube.patch(binding["apiVersion"], BINDING, PRIORITIES, excepted)
+    assert whats(await evidence(a_context(make_context, WITH_A_WORKER, kube))) == []
+
+
+async def test_an_exception_by_a_label_of_the_namespace_is_heeded(make_context: MakeContext):
+    kube = a_kube(WITH_A_WORKER)
+    trusted = {"tier": "trusted"}
+    kube.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "storage", "labels": trusted}})
+    [binding] = [
+        obj for obj in tenants.objects() if obj["kind"] == BINDING and obj["metadata"]["name"] == ANTI_AFFINITY
+    ]
+    expression = {"key": "tier", "operator": "DoesNotExist"}
+    matched = {"namespaceSelector": {"matchExpressions": [expression]}}
+    kube.put({**binding, "spec": {**binding["spec"], "matchResources": matched}})
+    terms = [{"topologyKey": "kubernetes.io/hostname", "namespaceSelector": {}}]
+    anti = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    spec = {"template": {"spec": {"affinity": {"podAntiAffinity": anti}}}}
+    for namespace in ("storage", "default"):
+        metadata = {"name": "csi", "namespace": namespace}
+        kube.put({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
+    found = diagnose(await evidence(a_context(make_context, WITH_A_WORKER, kube)))
+    assert [finding.subject for finding in found] == ["namespace default"]
 
 
 # --- clocks -------------------------------------------------------------------------------------------

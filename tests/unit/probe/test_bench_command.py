@@ -21,7 +21,7 @@ import pytest
 
 from autarky.cli.bench import Duration
 from autarky.cli.main import main
-from autarky.probe import Kind, Stream
+from autarky.probe import Kind, Rates, Stream
 from fakes.web import certificates
 from unit.probe.misbehaving import ALWAYS, ApiServer, new_reads
 
@@ -176,11 +176,18 @@ def test_reading_only_creates_nothing(probe: Run, api: ApiServer) -> None:
     assert {incoming.method for incoming in api.requests} == {"GET"}
 
 
-def test_the_rate_is_that_of_all_streams_together(probe: Run) -> None:
-    _, out, _ = probe("--rate", "200", "--duration", "200ms", "-o", "json")
-    report = json.loads(out)
-    left_out = sum(stream["left_out"] for stream in report["streams"].values())
-    assert 30 <= report["requests"] + left_out <= 50
+def test_the_rate_is_that_of_all_streams_together(probe: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many requests come of it is no matter of this test: a busy machine has no time for all of them."""
+    asked = []
+    shared = Rates.shared
+
+    def noted(total: float, *, writes: bool = True) -> Rates:
+        asked.append(total)
+        return shared(total, writes=writes)
+
+    monkeypatch.setattr(Rates, "shared", noted)
+    probe("--rate", "50", "--duration", "100ms")
+    assert asked == [50]
 
 
 def test_every_field_of_the_report_is_documented(probe: Run, api: ApiServer) -> None:

@@ -267,7 +267,7 @@ def test_the_host_starts_the_kubelet_anew_at_the_mark_that_its_agent_can_leave()
     path, service = (files[f"/etc/systemd/system/autarky-kubelet-certificate.{kind}"] for kind in ("path", "service"))
     assert "autarky-kubelet-certificate.path" in files[render_node.KUBELET_UNIT]
     assert f"PathExists={render_node.GIVEN}\n" in path
-    assert f"try-restart kubelet; rm -f {render_node.GIVEN}'" in service
+    assert f"\nExecStart=/bin/sh -c 'systemctl try-restart kubelet; rm -f {render_node.GIVEN}'\n" in service
     for pod in (agent.static_pod(inputs, inputs.cluster.nodes[0])["spec"], hosted_agent(inputs)):
         mounts = {mount["mountPath"]: mount for mount in pod["containers"][0]["volumeMounts"]}
         assert not mounts[str(PurePosixPath(render_node.GIVEN).parent)].get("readOnly")
