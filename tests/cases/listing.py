@@ -39,9 +39,9 @@ class Need:
 class Case:
     """One test id, and what its markers say.
 
-    `place`: whose cluster it runs on, its module's own (or one of these) or one that modules share. `chain`: the name of
-    the chain of cases that only run together; None for a case that needs no other. `timeout` in seconds, 0 when it says
-    none.
+    `place`: whose cluster it runs on, its module's own (or one of these) or one that modules share. `chain`: the name
+    of the chain of cases that only run together; None for a case that needs no other. `timeout` in seconds, 0 when it
+    says none.
     """
 
     id: str
