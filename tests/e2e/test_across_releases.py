@@ -78,8 +78,11 @@ def test_up_of_this_tree_takes_the_cluster_over_and_no_request_fails(found: Foun
 def test_nobody_was_started_anew_but_those_of_whom_the_release_says_so(found: Found) -> None:
     now = running(found.cluster, found.hosts)
     assert "of-a-user" in found.running
-    anew = {name for name in found.running.keys() | now.keys() if found.running.get(name) != now.get(name)}
-    assert anew == set(found.release.anew), {name: (found.running.get(name), now.get(name)) for name in anew}
+    there = found.running.keys() | now.keys()
+    anew = {name for name in there if found.running.get(name) != now.get(name)}
+    # A single node lacks some components; where there are several nodes, all are there.
+    expected = set(found.release.anew) & there if len(found.control) == 1 else set(found.release.anew)
+    assert anew == expected, {name: (found.running.get(name), now.get(name)) for name in anew}
 
 
 def test_etcd_has_the_members_that_it_had(found: Found) -> None:
