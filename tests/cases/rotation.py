@@ -1,9 +1,8 @@
 """The rotation: which of the long cases a run takes in the time that it has. Pure.
 
-In this order, as long as the next one fits: what the change touches; what has never passed, in a run that records; what
-has waited longest, by the number of the run that recorded it, and of these last what has passed on this very tree. In a
-run that records nothing, which is one of CI, what has never passed goes last: it would be tried by each of them until
-somebody has recorded a pass. Among those that have
+In this order, as long as the next one fits: what the change touches; what has never passed; what has waited longest, by
+the number of the run that recorded it, and of these last what has passed on this very tree. A run that records nothing,
+which is one of CI, takes nothing that has never passed: a first pass is by hand. Among those that have
 waited equally long the tree decides, so that each change gets others, and a repeated run of one tree the same.
 """
 
@@ -31,8 +30,8 @@ SHARE_SECONDS = 15 * 60
 class Candidate:
     """A piece as the rotation sees it.
 
-    `waits_since`: the run that recorded it last, of its cases the one that has waited longest. `unproven`: the change
-    touches it, and it has never passed as it is now. `builds`: what has to be built for it first, by name.
+    `waits_since`: the run that recorded it last, of its cases the one that has waited longest. `unproven`: it has
+    passed, but not as it is now. `builds`: what has to be built for it first, by name.
     """
 
     piece: Piece
@@ -60,22 +59,22 @@ def seconds_left(started: float, now: float) -> float:
 def pick(
     candidates: Iterable[Candidate], left: float, build_seconds: Mapping[str, float], tree: str, *, records: bool = True
 ) -> Pick:
-    """As many as fit into `left` seconds. A long one that does not fit holds up no shorter one behind it."""
+    """As many as fit into `left` seconds. A long one that does not fit holds up no shorter one behind it. `records`:
+    whether passes will be recorded."""
     taken: list[Candidate] = []
     too_long: list[Candidate] = []
-    for candidate in in_turn(candidates, tree, records=records):
+    for candidate in in_turn((one for one in candidates if records or not one.never_passed), tree):
         fits = cost([*taken, candidate], build_seconds) <= left
         (taken if fits else too_long).append(candidate)
     return Pick(tuple(taken), tuple(too_long))
 
 
-def in_turn(candidates: Iterable[Candidate], tree: str, *, records: bool = True) -> list[Candidate]:
-    """Who is looked at, first to last. `records`: whether passes will be recorded."""
+def in_turn(candidates: Iterable[Candidate], tree: str) -> list[Candidate]:
+    """Who is looked at, first to last."""
 
     def order(one: Candidate) -> tuple[bool, bool, bool, bool, int, str]:
         drawn = hashlib.sha256(f"{tree} {' '.join(one.piece.ids)}".encode()).hexdigest()
-        late = one.never_passed != records
-        return not one.unproven, not one.touched, late, one.passed_here, one.waits_since, drawn
+        return not one.unproven, not one.touched, not one.never_passed, one.passed_here, one.waits_since, drawn
 
     return sorted(candidates, key=order)
 
@@ -109,13 +108,12 @@ def as_candidate(
     """
     its = {case.id: records.get(case.id, Record()) for case in piece.cases if case.rotation}
     other = {case for case, record in its.items() if record.passed and record.scenario != scenarios[case]}
-    not_as_now = other | {case for case, record in its.items() if not record.passed}
     touched = other | (changed & its.keys())
     return Candidate(
         piece,
         waits_since=min(record.run for record in its.values()),
         touched=bool(touched),
-        unproven=bool(touched & not_as_now),
+        unproven=bool(other),
         never_passed=any(not record.passed for record in its.values()),
         passed_here=all(record.tree == tree for record in its.values()),
         builds=frozenset(builds),

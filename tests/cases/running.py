@@ -89,6 +89,8 @@ def rotate(situation: Situation, left: Callable[[], float], runner: Runner) -> i
             break
         runner.run(group)
         waiting = [piece for piece in waiting if piece not in group]
+    if runner.record is None and (first := sum(candidate.never_passed for candidate in candidates)):
+        say(f"{first} groups have never passed, and wait for somebody who runs them by hand: ./run test-all")
     if picked.too_long:
         say(f"{minutes(max(0, left()))} are left, which is too short for any other: {len(picked.too_long)} wait")
     lacking = [candidate for candidate in picked.too_long if candidate.unproven]
