@@ -1,4 +1,6 @@
-"""Binaries from Go modules: one `go build` per recipe (`go test -c` for one that is tests), in Go's own caches, resumable because those are.
+"""Binaries from Go modules: one `go build` per recipe, or `go test -c`.
+
+In Go's own caches, and resumable because those are.
 
 What decides the result is set here, not taken from the user's environment: target, flags, no workspace,
 no other toolchain. Modules are checked against the go.sum of the recipe, always.
@@ -68,9 +70,7 @@ async def _go_build(
     await _run_go(go, component, argv, counter, scratch)
 
 
-async def _go_test(
-    go: str, component: Component, output: str, package: str, counter: _Counter, scratch: Path
-) -> None:
+async def _go_test(go: str, component: Component, output: str, package: str, counter: _Counter, scratch: Path) -> None:
     """`go test` does not tell what it compiles: `go build`, which does, compiles what the tests import before.
 
     It would also vet all of that, which takes longer than building it, and is not ours to mend.

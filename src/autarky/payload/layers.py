@@ -29,9 +29,7 @@ def loose_layer(path: Path) -> Layer:
     return Layer(path, file_digest(path), path.stat().st_size)
 
 
-def binary_layer(
-    target: Path, binaries: Sequence[tuple[str, Path]], links: Sequence[tuple[str, str]] = ()
-) -> Layer:
+def binary_layer(target: Path, binaries: Sequence[tuple[str, Path]], links: Sequence[tuple[str, str]] = ()) -> Layer:
     """Programs under /usr/local/bin, and links: path → where it leads to."""
     programs = [Entry(f"usr/local/bin/{name}", 0o755, source=path) for name, path in binaries]
     write_layer(target, [*programs, *(Entry(path, 0o777, link=leads_to) for path, leads_to in links)])

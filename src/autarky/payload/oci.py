@@ -31,7 +31,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing in a layer: a file from disk, literal content, a link to another path, or a directory (none of them)."""
+    """One thing in a layer: a file from disk, literal content, a link to another path, or a directory (none)."""
 
     name: str
     mode: int

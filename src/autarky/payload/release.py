@@ -61,9 +61,9 @@ class Component:
 class ImageSpec:
     """What an image is made of: the layers of its base, then its binaries in /usr/local/bin and its links.
 
-    `base`: a Debian layer of the release, or "agent". `links`: path → where it leads to. `upstream_digest` is null until
-    a command that can reach the registry has seen it. `comment` says where it differs from the upstream image of that
-    name.
+    `base`: a Debian layer of the release, or "agent". `links`: path → where it leads to. `upstream_digest` is null
+    until a command that can reach the registry has seen it. `comment` says where it differs from the upstream image of
+    that name.
     """
 
     name: str
