@@ -96,7 +96,7 @@ class Run:
         while self.ended() < specs:
             assert self.goes_on(), f"it ended after {self.ended()} specs:\n{self._last_words}"
             assert time.monotonic() < deadline, f"{self.ended()} specs have ended after {SECONDS:.0f} s"
-            time.sleep(0.2)
+            time.sleep(0.5)
 
     def outcomes(self) -> list[Outcome]:
         """Of all specs, when it has ended."""

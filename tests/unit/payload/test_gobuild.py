@@ -68,7 +68,11 @@ async def test_tests_become_a_program_when_what_they_import_is_built_and_nothing
 
 
 async def test_tests_and_programs_of_one_recipe_are_built_each_in_its_way(build):
-    assert [call.partition(" ")[0] for call in await build(TESTS, SERVER)] == ["list", "build", "build", "test"]
+    """Also when the package has the name that they are to have."""
+    _, server, imports, tests = await build(replace(TESTS, name="e2e"), SERVER)
+    assert server.endswith(" LINKED -o example.org/cmd/server")
+    assert imports.endswith(" -tags tools .")
+    assert tests.endswith(" LINKED -o example.org/test/e2e")
 
 
 async def test_a_recipes_own_tags_count_for_both(build):
