@@ -34,8 +34,8 @@ def _versions(texts: Sequence[str]) -> list[Version]:
     "--group",
     "groups",
     multiple=True,
-    type=click.Choice(["cluster", "test", "bench"]),
-    help="What for: cluster (what `up` needs), test, bench. Default: cluster and test.",
+    type=click.Choice(["cluster", "test", "bench", "conformance"]),
+    help="What for: cluster (what `up` needs), test, bench, conformance. Default: cluster and test.",
 )
 @output_option
 def get(versions: Sequence[str], groups: Sequence[str], output: str) -> None:
@@ -76,14 +76,14 @@ def _rows(version: Version) -> list[dict[str, object]]:
 
 def _table(version: Version, groups: Sequence[str] = ()) -> str:
     """Of those groups, or of all."""
-    lines = [f"{'RELEASE':9}{'KIND':8}{'NAME':25}{'VERSION':20}{'GROUP':9}{'SIZE':>9}  SHA256"]
+    lines = [f"{'RELEASE':9}{'KIND':8}{'NAME':25}{'VERSION':20}{'GROUP':12}{'SIZE':>9}  SHA256"]
     for row in _rows(version):
         if groups and row["group"] not in groups:
             continue
         size = f"{int(str(row['size'])) / 1e6:.1f} MB" if row["sha256"] else "-"
         digest = str(row["sha256"] or "not in the store")[:16]
         lines.append(
-            f"{row['release']:9}{row['kind']:8}{row['name']:25}{row['version']:20}{row['group']:9}{size:>9}  {digest}"
+            f"{row['release']:9}{row['kind']:8}{row['name']:25}{row['version']:20}{row['group']:12}{size:>9}  {digest}"
         )
     return "\n".join(lines)
 

@@ -141,6 +141,8 @@ def image_key(store: Store, release: Release, image: ImageSpec) -> str | None:
             return None
         recipe.append(binary.sha256)
     recipe += [debian_key(release, release.layer(name)) for name in image_layers(release, image)]
+    if image.links:
+        recipe.append(image.links)
     if image.base == "agent":
         recipe += [agent.dependencies_key(release), sources_key(package_sources())]
     return f"image-{image.name}-{hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:24]}"

@@ -1,4 +1,6 @@
-"""Binaries from Go modules: one `go build` per recipe, in Go's own caches, resumable because those are.
+"""Binaries from Go modules: one `go build` per recipe, or `go test -c`.
+
+In Go's own caches, and resumable because those are.
 
 What decides the result is set here, not taken from the user's environment: target, flags, no workspace,
 no other toolchain. Modules are checked against the go.sum of the recipe, always.
@@ -33,7 +35,7 @@ _ENVIRONMENT = {
     "GOTOOLCHAIN": "local",
     "GOWORK": "off",
 }
-_FLAGS = ("-trimpath", "-mod=readonly", "-v")
+_FLAGS = ("-trimpath", "-mod=readonly")
 _PACKAGE = re.compile(r"[\w.~/-]+")
 
 
@@ -43,14 +45,16 @@ async def build_binaries(
     """Build some binaries of one recipe and record them. The store's lock is held."""
     title = f"{component.name} {component.version}"
     counter = _Counter(title, await _count_packages(go, component, binaries), progress)
-    together = [b for b in binaries if _go_name(b.package) == b.name]
+    together = [b for b in binaries if not b.test and _go_name(b.package) == b.name]
     with store.scratch(f"build-{component.recipe}") as scratch:
         output = scratch / "out"
         output.mkdir()
         if together:
             await _go_build(go, component, f"{output}/", [b.package for b in together], counter, scratch)
         for binary in binaries:
-            if binary not in together:
+            if binary.test:
+                await _go_test(go, component, str(output / binary.name), binary.package, counter, scratch)
+            elif binary not in together:
                 await _go_build(go, component, str(output / binary.name), [binary.package], counter, scratch)
         for binary in binaries:
             digest, size = await in_thread(store.add, output / binary.name)
@@ -62,10 +66,32 @@ async def build_binaries(
 async def _go_build(
     go: str, component: Component, output: str, packages: Sequence[str], counter: _Counter, scratch: Path
 ) -> None:
-    argv = [go, "build", *_FLAGS, "-ldflags", " ".join(_quoted(component.ldflags))]
-    argv += ["-tags", component.tags] if component.tags else []
+    argv = ["build", "-v", *_linked(component), *_tagged(component.tags), "-o", output, *packages]
+    await _run_go(go, component, argv, counter, scratch)
+
+
+async def _go_test(go: str, component: Component, output: str, package: str, counter: _Counter, scratch: Path) -> None:
+    """`go test` does not tell what it compiles: `go build`, which does, compiles what the tests import before.
+
+    It would also vet all of that, which takes longer than building it, and is not ours to mend.
+    """
+    await _run_go(go, component, ["build", "-v", *_tagged(f"{component.tags} tools"), "."], counter, scratch)
+    argv = ["test", "-c", "-vet=off", *_linked(component), *_tagged(component.tags), "-o", output, package]
+    await _run_go(go, component, argv, counter, scratch)
+
+
+async def _run_go(go: str, component: Component, argv: Sequence[str], counter: _Counter, scratch: Path) -> None:
     environment = {**_environment(component), "GOTMPDIR": str(scratch)}  # gone with it when go is killed
-    await run_tool([*argv, "-o", output, *packages], cwd=component.directory, env=environment, on_line=counter.line)
+    command, *options = argv
+    await run_tool([go, command, *_FLAGS, *options], cwd=component.directory, env=environment, on_line=counter.line)
+
+
+def _linked(component: Component) -> list[str]:
+    return ["-ldflags", " ".join(_quoted(component.ldflags))]
+
+
+def _tagged(tags: str) -> list[str]:
+    return ["-tags", tags.strip()] if tags else []
 
 
 def _environment(component: Component) -> dict[str, str]:
@@ -93,7 +119,8 @@ class _Counter:
 
 async def _count_packages(go: str, component: Component, binaries: Sequence[BinarySpec]) -> int:
     """How many packages there are at most; downloads the modules on the way."""
-    argv = [go, "list", "-deps", "-mod=readonly", "-f", "x", *(b.package for b in binaries)]
+    tests = ["-test"] if any(b.test for b in binaries) else []
+    argv = [go, "list", "-deps", *tests, "-mod=readonly", "-f", "x", *(b.package for b in binaries)]
     count = 0
 
     def line(text: str) -> bool:

@@ -57,10 +57,10 @@ async def _build_image(store: Store, release: Release, image: ImageSpec, progres
         if image.base == "agent":
             parts.append(await agent.dependencies_layer(store, release, progress))
             parts.append(await agent.autarky_layer(store, release, scratch, progress))
-        if binaries:
+        if binaries or image.links:
             files = [(name, binary.path) for name, binary in binaries if binary is not None]
-            parts.append(await in_thread(binary_layer, scratch / "binaries.tar", files))
-        entrypoint = image.entrypoint or (f"/usr/local/bin/{image.binaries[0]}",)
+            parts.append(await in_thread(binary_layer, scratch / "binaries.tar", files, image.links))
+        entrypoint = image.entrypoint or tuple(f"/usr/local/bin/{name}" for name in image.binaries[:1])
         archive = scratch / "image.tar"
         config = ImageConfig(image.reference, entrypoint, image.command)
         manifest = await in_thread(write_archive, archive, config, parts)

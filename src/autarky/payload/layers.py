@@ -1,4 +1,4 @@
-"""Layers in the store, and the layer that holds nothing but binaries."""
+"""Layers in the store, and the layer that holds nothing but binaries and links."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def loose_layer(path: Path) -> Layer:
     return Layer(path, file_digest(path), path.stat().st_size)
 
 
-def binary_layer(target: Path, binaries: Sequence[tuple[str, Path]]) -> Layer:
-    """Programs under /usr/local/bin."""
-    write_layer(target, [Entry(f"usr/local/bin/{name}", 0o755, source=path) for name, path in binaries])
+def binary_layer(target: Path, binaries: Sequence[tuple[str, Path]], links: Sequence[tuple[str, str]] = ()) -> Layer:
+    """Programs under /usr/local/bin, and links: path → where it leads to."""
+    programs = [Entry(f"usr/local/bin/{name}", 0o755, source=path) for name, path in binaries]
+    write_layer(target, [*programs, *(Entry(path, 0o777, link=leads_to) for path, leads_to in links)])
     return loose_layer(target)

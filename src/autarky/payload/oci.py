@@ -31,12 +31,13 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing in a layer: a file from disk, literal content, or a directory (neither)."""
+    """One thing in a layer: a file from disk, literal content, a link to another path, or a directory (none)."""
 
     name: str
     mode: int
     source: Path | None = None
     content: bytes | None = None
+    link: str | None = None
 
 
 def write_layer(target: Path, entries: Iterable[Entry]) -> None:
@@ -61,6 +62,9 @@ def _add_entry(archive: tarfile.TarFile, name: str, entry: Entry) -> None:
     elif entry.content is not None:
         info.size = len(entry.content)
         archive.addfile(info, io.BytesIO(entry.content))
+    elif entry.link is not None:
+        info.type, info.linkname = tarfile.SYMTYPE, entry.link
+        archive.addfile(info)
     else:
         info.type = tarfile.DIRTYPE
         archive.addfile(info)

@@ -23,20 +23,26 @@ from autarky.model import defaults
 from autarky.model.versions import Version
 from autarky.payload.agent_content import agent_tag
 
-GROUPS = ("cluster", "test", "bench")
+GROUPS = ("cluster", "test", "bench", "conformance")
 _PACKAGE = resources.files("autarky.payload")
 
 
 @dataclass(frozen=True, slots=True)
 class BinarySpec:
+    """A program of a recipe. `test`: not the package's main function but its tests, as a program (`go test -c`)."""
+
     name: str
     package: str
     group: str
+    test: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One Go recipe: a directory with go.mod, and the binaries built in it."""
+    """One Go recipe: a directory with go.mod, and the binaries built in it.
+
+    For a binary of tests, its tools.go (build tag `tools`) imports what those tests import.
+    """
 
     name: str
     version: str
@@ -53,10 +59,11 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class ImageSpec:
-    """What an image is made of: the layers of its base, then its binaries in /usr/local/bin.
+    """What an image is made of: the layers of its base, then its binaries in /usr/local/bin and its links.
 
-    `base`: a Debian layer of the release, or "agent". `upstream_digest` is null until a command that can
-    reach the registry has seen it. `comment` says where it differs from the upstream image of that name.
+    `base`: a Debian layer of the release, or "agent". `links`: path → where it leads to. `upstream_digest` is null
+    until a command that can reach the registry has seen it. `comment` says where it differs from the upstream image of
+    that name.
     """
 
     name: str
@@ -66,6 +73,7 @@ class ImageSpec:
     group: str
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
     upstream_digest: str | None = None
     comment: str = ""
 
@@ -141,12 +149,13 @@ def _parse(data: dict[str, Any]) -> Release:
     images = tuple(
         ImageSpec(
             name=i["name"],
-            reference=i["reference"].replace("@AUTARKY@", agent_tag(json.dumps(data["debian"]))),
+            reference=i["reference"].replace("@AUTARKY@", agent_tag(_below_agents(data["debian"]))),
             base=i["base"],
             binaries=tuple(i["binaries"]),
             group=i["group"],
             entrypoint=tuple(i.get("entrypoint", ())),
             command=tuple(i.get("command", ())),
+            links=tuple(sorted(i.get("links", {}).items())),
             upstream_digest=i["upstreamDigest"],
             comment=i.get("comment", ""),
         )
@@ -157,6 +166,12 @@ def _parse(data: dict[str, Any]) -> Release:
         for name, layer in data["debian"]["layers"].items()
     )
     return Release(Version.parse(data["kubernetes"]), components, images, data["debian"]["suite"], layers)
+
+
+def _below_agents(debian: dict[str, Any]) -> str:
+    """The recipe of the agent image's Debian layers. Other layers give the image no other tag."""
+    names = [*debian["layers"]["python"]["below"], "python"]
+    return json.dumps([debian["suite"], [debian["layers"][name] for name in names]])
 
 
 def image_reference(release: Release, component: str) -> str:
@@ -178,7 +193,9 @@ def recipe_hash(component: Component) -> str:
 
 
 def wanted_binaries(release: Release, groups: Collection[str]) -> list[tuple[Component, BinarySpec]]:
-    return [(c, b) for c in release.components for b in c.binaries if b.group in groups]
+    """Those of the groups, and those that are in images of the groups."""
+    in_images = {name for image in wanted_images(release, groups) for name in image.binaries}
+    return [(c, b) for c in release.components for b in c.binaries if b.group in groups or b.name in in_images]
 
 
 def wanted_images(release: Release, groups: Collection[str]) -> list[ImageSpec]:

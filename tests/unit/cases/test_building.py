@@ -30,6 +30,24 @@ def test_another_version_costs_the_build_of_its_components() -> None:
     assert len(found) == len(load_release(known_versions()[-1]).components)
 
 
+def test_upstreams_tests_cost_their_build_where_they_are_needed_and_only_there() -> None:
+    cluster, tests = missing_builds([Need("v1.36.4")]), missing_builds([Need("v1.36.4", "conformance")])
+    assert tests == cluster | {"kubernetes-tests v1.36.4": 420}
+    assert "kubernetes-tests v1.36.4" not in cluster | missing_builds([Need("v1.36.4", "test")])
+
+
+def test_what_is_needed_is_built_with_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[list[str]] = []
+    monkeypatch.setattr("subprocess.run", lambda argv, **_options: calls.append(argv[3:]))
+    building.build(
+        [Need("v1.36.4", "conformance"), Need("v1.37.1"), Need(machine=True), Need("v1.36.4", "conformance")]
+    )
+    assert calls == [
+        ["payload", "get", "v1.36.4", "--group=cluster", "--group=conformance"],
+        ["payload", "get", "v1.37.1", "--group=cluster"],
+    ]
+
+
 def test_what_is_in_the_store_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         building, "stored_binary", lambda _store, component, _binary: None if component.name == "etcd" else "there"

@@ -50,6 +50,16 @@ def test_a_layer_has_the_directories_above_its_files_and_belongs_to_root(layer):
     assert {(member.uid, member.gid, member.mtime) for member in found.values()} == {(0, 0, 0)}
 
 
+def test_a_link_in_a_layer_leads_where_it_was_told(tmp_path):
+    write_layer(tmp_path / "layer.tar", [Entry("bin/sh", 0o777, link="busybox"), Entry("agnhost", 0o777, link="a/b")])
+    found = members(tmp_path / "layer.tar")
+    assert {name: member.linkname for name, member in found.items() if member.issym()} == {
+        "bin/sh": "busybox",
+        "agnhost": "a/b",
+    }
+    assert found["bin"].isdir()
+
+
 def test_an_archive_is_the_same_bytes_and_a_changed_layer_changes_its_digest(tmp_path, layer):
     first = write_archive(tmp_path / "first.tar", CONFIG, [layer])
     assert write_archive(tmp_path / "second.tar", CONFIG, [layer]) == first

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import copy
+import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from autarky.errors import UserError
 from autarky.model.versions import Version
 from autarky.payload import GROUPS, default_version, image_reference, known_versions, load_release
+from autarky.payload import release as release_module
+from autarky.payload.artefacts import image_key
 from autarky.payload.release import recipe_hash, wanted_binaries, wanted_images
 from autarky.phases.context import IMAGE_COMPONENTS
 from autarky.render import node
@@ -50,10 +55,38 @@ def test_every_image_is_made_of_something_that_the_release_knows(release):
     layers = {layer.name: layer for layer in release.layers}
     for image in release.images:
         assert image.base in {"static", "agent", *layers}
-        assert image.binaries or image.entrypoint
+        assert image.binaries or image.entrypoint or image.command
     for layer in layers.values():
         assert set(layer.below) <= set(layers)
         assert layer.packages
+
+
+def test_other_links_are_another_image(own_store):
+    release = load_release(default_version())
+    image = release.image("e2e-busybox")
+    keys = {image_key(own_store, release, one) for one in (image, replace(image, links=image.links[1:]))}
+    assert len(keys) == 2
+    assert None not in keys
+
+
+def test_what_is_in_an_image_of_a_group_is_wanted_with_the_group():
+    release = load_release(default_version())
+    assert {binary.name for _, binary in wanted_binaries(release, ("conformance",))} == {"e2e.test", "agnhost"}
+    assert "e2e.test" not in {binary.name for _, binary in wanted_binaries(release, ("cluster", "test", "bench"))}
+
+
+def test_a_layer_that_the_agent_image_has_not_leaves_its_tag_alone(monkeypatch):
+    described = json.loads((release_module._PACKAGE / "releases" / f"{default_version()}.json").read_text())
+
+    def tag_with(layer, packages):
+        changed = copy.deepcopy(described)
+        changed["debian"]["layers"][layer]["packages"] = packages
+        return image_reference(release_module._parse(changed), "agent")
+
+    tag = image_reference(load_release(default_version()), "agent")
+    assert tag_with("busybox", ["busybox"]) == tag
+    assert tag_with("network", ["iproute2"]) != tag  # below the agent's own
+    assert tag_with("python", ["python3"]) != tag
 
 
 @every_release
