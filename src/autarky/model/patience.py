@@ -1,7 +1,7 @@
 """How long anybody waits for anybody else, in one table, and the rules that bind these numbers to each other.
 
 Contract: whoever waits for an answer takes the number from here. Seconds. A rule says in words what must be less than
-what, and names both; `tests/unit/model/test_patience.py` holds the table to all of them. docs/timeouts.md is for people.
+what, and names both; `tests/unit/model/test_patience.py` holds the table to all of them. For people: docs/timeouts.md.
 
 What binds everything: refused, reset or unreachable is down at once; only what is slow gets patience. A machine may be
 twenty times slower than usual (an emulated one, a starved one) and everything still goes on: then whoever gives up

@@ -10,9 +10,8 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from socket import socket as Socket  # noqa: N812
 
-from fakes.web import answer, certificates
-
 from autarky.net.tls import load_identity
+from fakes.web import answer, certificates
 
 _OK = answer(200, "ok")
 
