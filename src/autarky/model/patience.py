@@ -64,7 +64,8 @@ SECURE: Final = 10.0
 connection makes it wait."""
 REQUEST: Final = 30.0
 """For one request with all its attempts."""
-HEALTH: Final = 12.0
+HANDSHAKES: Final = CONNECT + SECURE
+HEALTH: Final = 15.0
 """For an API to say that it is ready, handshakes and hold included."""
 HEAD_START: Final = 1.5
 """For the server that the kubeconfig names to say that it is there, before the others are asked as well."""
@@ -102,7 +103,7 @@ MEMBER_LOOK: Final = 3.0
 """For a list or the status of a member of etcd."""
 MEMBER_CHANGE: Final = 15.0
 """For a change of membership: it waits for a majority of the disks."""
-CONTROL_NODE: Final = 5.0
+CONTROL_NODE: Final = 6.0
 """For an API server on another node to say that it serves, while a control node is about to go."""
 
 # --- kubelets' probes ----------------------------------------------------------------------------------------------
@@ -169,7 +170,7 @@ RULES: Final = (
     Rule("API servers wait for etcd longer than the hold", "HOLD_FOR_ETCD", "GRPC_CONNECT"),
     Rule("a client is still there when a server is declared dead, and comes elsewhere", "DEAD", "SECURE"),
     Rule("the next server is tried long before a slow one is given up", "CONNECT", "SECURE"),
-    Rule("a question for health outlasts the handshake of a connection that is held", "SECURE", "HEALTH"),
+    Rule("a question for health outlasts the handshake of a connection that is held", "HANDSHAKES", "HEALTH"),
     Rule("a request has time for its handshakes, and then for its answer", "HEALTH", "REQUEST"),
     Rule("a session with a host that is gone ends before its clients' requests do", "UNACKNOWLEDGED", "REQUEST"),
     Rule("the sessions of a dead server are cut before who asks by them gives up", "DEAD", "REQUEST"),

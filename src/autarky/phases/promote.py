@@ -13,6 +13,7 @@ from autarky.decide.pods import is_ready
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
 from autarky.errors import ApiError
+from autarky.model import patience
 from autarky.model.cluster import Level, Node
 from autarky.phases.context import Context, for_each
 from autarky.phases.pivot import hosted_pods
@@ -23,7 +24,7 @@ from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
 
 ETCD_MEMBER = "EtcdMember"
 WISH_MANAGER = "autarky-control-nodes"
-PROMOTION_TIMEOUT = 240.0
+PROMOTION_TIMEOUT = patience.PROMOTION
 
 
 @dataclass(frozen=True, slots=True)

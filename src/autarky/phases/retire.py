@@ -16,6 +16,7 @@ from autarky.decide.slots import Health
 from autarky.duties import hosting
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
+from autarky.model import patience
 from autarky.model.cluster import Node
 from autarky.phases.context import Context
 from autarky.phases.pivot import LEVELS, hosted_pods, is_balanced
@@ -23,8 +24,8 @@ from autarky.ports import Progress
 from autarky.render import api_server, standby
 from autarky.render.values import SYSTEM
 
-SERVE_SECONDS = 120.0
-END_SECONDS = 180.0
+SERVE_SECONDS = patience.STANDBY_SERVES
+END_SECONDS = patience.HOSTED_ENDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from autarky import places
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
+from autarky.model import patience
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.phases.context import Context, for_each
@@ -30,7 +31,7 @@ from autarky.render import etcd, standby
 from autarky.render import node as render_node
 from autarky.render.kubeconfig import embeds_certificate
 
-API_TIMEOUT = 180.0
+API_TIMEOUT = patience.API_STARTS
 """Seconds from the kubelet's start to a ready API; 5 s were measured, a loaded machine takes longer."""
 
 
