@@ -195,7 +195,7 @@ class Endpoints:
         query = f"?{urlencode(request.parameters)}" if request.parameters else ""
         # Both handshakes end before the request's own time is up: cancelled within a TLS handshake, the
         # library leaves the socket open until it is garbage.
-        limits = {"connect": _secure(read_timeout), "read": read_timeout, "write": read_timeout, "pool": read_timeout}
+        limits = {"connect": secures(read_timeout), "read": read_timeout, "write": read_timeout, "pool": read_timeout}
         extensions: dict[str, object] = {"timeout": limits}
         if self._server_name is not None:
             extensions["sni_hostname"] = self._server_name
@@ -219,7 +219,7 @@ def connects(timeout: float) -> float:
     return min(CONNECT, 0.45 * timeout)
 
 
-def _secure(timeout: float) -> float:
+def secures(timeout: float) -> float:
     """For its TLS handshake."""
     return min(SECURE, 0.9 * timeout - connects(timeout))
 

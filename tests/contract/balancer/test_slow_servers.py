@@ -19,7 +19,7 @@ from autarky.agents.node.ports_seen import plain_status
 from autarky.model import patience, ports
 from autarky.model.balancer import ApiNode, Balancer
 from contract.balancer.haproxy import BALANCER, SELF, Running, balancing
-from contract.balancer.slow import SlowServer, nobody_answers
+from fakes.slow import SlowServer, nobody_answers
 
 pytestmark = pytest.mark.contract
 
