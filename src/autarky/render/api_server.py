@@ -11,6 +11,7 @@ import hmac
 import json
 
 from autarky.model import ports
+from autarky.model.patience import STARTS
 from autarky.render import leaves, pods
 from autarky.render.values import (
     CONTROL_PLANE_FACT,
@@ -132,9 +133,9 @@ def _container(inputs: Inputs, *, port: int, drain: int, secrets: str, config: s
         command,
         env=[{"name": "HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}],
         resources=pods.requests("200m", "512Mi"),
-        startupProbe=pods.https_probe(LIVE_PATH, port, period=1, failures=180),
-        livenessProbe=pods.https_probe(LIVE_PATH, port, period=10, failures=8, timeout=15),
-        readinessProbe=pods.https_probe(READY_PATH, port, period=1, failures=3, timeout=15),
+        startupProbe=pods.https_probe(LIVE_PATH, port, period=1, failures=STARTS),
+        livenessProbe=pods.https_probe(LIVE_PATH, port, period=10, failures=8),
+        readinessProbe=pods.https_probe(READY_PATH, port, period=1, failures=3),
         securityContext=pods.restricted_container(),
     )
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autarky.model import ports
+from autarky.model.patience import STARTS
 from autarky.render import leaves, pods
 from autarky.render.kubeconfig import file_kubeconfig
 from autarky.render.values import CONTROL_PLANE_FACT, Inputs, Object, flags, immutable_secret, with_given
@@ -139,8 +140,8 @@ def _container(inputs: Inputs, controller: Controller, *, port: int, hosted: boo
         controller.name,
         inputs.image(controller.name),
         command,
-        startupProbe=pods.https_probe(controller.live_path, port, period=1, failures=120),
-        livenessProbe=pods.https_probe(controller.live_path, port, period=10, failures=8, timeout=15),
+        startupProbe=pods.https_probe(controller.live_path, port, period=1, failures=STARTS),
+        livenessProbe=pods.https_probe(controller.live_path, port, period=10, failures=8),
         readinessProbe=pods.https_probe(controller.ready_path, port, period=1, failures=5),
         volumeMounts=[pods.mount("files", FILES), pods.mount(leaves.VOLUME, leaves.directory_of(controller.name))],
         securityContext=pods.restricted_container(),

@@ -357,8 +357,9 @@ def pod(inputs: Inputs, node: Node) -> Object:
         inputs.image(COMPONENT),
         ["haproxy", "-W", "-db", "-S", f"{_MOUNTED_RUN}/master.sock,mode,600", "-f", f"{_MOUNTED}/haproxy.cfg"],
         resources=pods.requests("20m", "32Mi"),
-        livenessProbe=pods.http_probe("/", ports.NLLB_HEALTH, period=10, failures=3),
-        readinessProbe=pods.http_probe("/", ports.NLLB_HEALTH, period=2, failures=3),
+        # As they were: what changes in a static pod starts it anew, and with it all of the node's connections.
+        livenessProbe=pods.http_probe("/", ports.NLLB_HEALTH, period=10, failures=3, timeout=patience.ADDON_PROBE),
+        readinessProbe=pods.http_probe("/", ports.NLLB_HEALTH, period=2, failures=3, timeout=patience.ADDON_PROBE),
         volumeMounts=[pods.mount("config", _MOUNTED), pods.mount("run", _MOUNTED_RUN, read_only=False)],
         securityContext=pods.restricted_container(user=0),
     )

@@ -72,9 +72,7 @@ async def test_whoever_breaks_off_is_unknown_and_after_a_few_rounds_not_ready(lo
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("said", [HANG, OK[:-1] + HANG])
-async def test_silence_is_unknown_and_not_ready_when_it_lasts_too_long(
-    look: OwnPorts, said: bytes
-) -> None:
+async def test_silence_is_unknown_and_not_ready_when_it_lasts_too_long(look: OwnPorts, said: bytes) -> None:
     async with Web([said]) as web:
         look.port = web.port
         seen = [await look.hosted_api_server() for _ in range(2)]
