@@ -13,6 +13,7 @@ to the decision that they are part of.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -137,6 +138,11 @@ PROMOTION: Final = 240.0
 WORKLOADS: Final = 240.0
 STANDBY_SERVES: Final = 120.0
 HOSTED_ENDS: Final = 180.0
+JOINS: Final = 120.0
+"""For a node that joins to be known, and again for its certificate."""
+WRITTEN: Final = 60.0
+"""For what is written again and again until an API that starts takes it."""
+EXTERNAL_ETCD: Final = 15.0
 ROUNDS_OFF: Final = 60.0
 """What a phase has beyond its longest wait."""
 
@@ -182,12 +188,13 @@ RULES: Final = (
     Rule("an API server of another node has longer than its slowest answer", "SLOWEST_ANSWER", "CONTROL_NODE"),
     Rule("a probe has longer than a server's slowest answer", "SLOWEST_ANSWER", "PROBE"),
     Rule("an agent beats often before it counts as hung", "BEAT", "HANG"),
+    Rule("a wait in which something happens goes on for longer than a handshake takes", "SECURE", "STILL"),
+    Rule("what is written again and again is tried more than once", "REQUEST", "WRITTEN"),
     Rule("a command's wait is not given up between two attempts of a client", "REQUEST", "API_STARTS"),
 )
 """Each strict."""
 
 
-def broken(table: dict[str, object] | None = None) -> list[str]:
-    """The words of the rules that these numbers do not keep; of the table's own when none are given."""
-    numbers = globals() if table is None else table
-    return [rule.words for rule in RULES if not float(numbers[rule.lesser]) < float(numbers[rule.greater])]
+def broken(numbers: Mapping[str, float]) -> list[str]:
+    """The words of the rules that a table with these numbers does not keep."""
+    return [rule.words for rule in RULES if not numbers[rule.lesser] < numbers[rule.greater]]

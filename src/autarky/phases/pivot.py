@@ -42,7 +42,7 @@ POLL_SECONDS = 0.5
 class Pivot:
     name: str = "pivot"
     title: str = "Pivot to the hosted control plane"
-    timeout: float = 300
+    timeout: float = patience.most(PIVOT_TIMEOUT)
 
     async def plan(self, context: Context) -> Sequence[Change]:
         if not await context.api_answers():
@@ -60,6 +60,7 @@ class Pivot:
             "the control plane runs in its wanted slots",
             Driver(context, progress).step,
             timeout=PIVOT_TIMEOUT,
+            still=patience.STILL,
             progress=progress,
             clock=context.clock,
             interval=POLL_SECONDS,

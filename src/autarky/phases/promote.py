@@ -31,7 +31,7 @@ PROMOTION_TIMEOUT = patience.PROMOTION
 class MakeControlNodes:
     name: str = "make-control-nodes"
     title: str = "Make control nodes of those that joined later"
-    timeout: float = 300
+    timeout: float = patience.most(PROMOTION_TIMEOUT)
 
     async def plan(self, context: Context) -> Sequence[Change]:
         nodes = _later(context)
@@ -64,7 +64,12 @@ async def _make(context: Context, node: Node, progress: Progress) -> None:
         return promotion.missing(node.name, await look(context, node))
 
     await poll_until(
-        f"{node.name} is a control node", made, timeout=PROMOTION_TIMEOUT, progress=progress, clock=context.clock
+        f"{node.name} is a control node",
+        made,
+        timeout=PROMOTION_TIMEOUT,
+        still=patience.STILL,
+        progress=progress,
+        clock=context.clock,
     )
     progress.note(f"{node.name} is a control node")
 

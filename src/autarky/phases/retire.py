@@ -32,7 +32,7 @@ END_SECONDS = patience.HOSTED_ENDS
 class RetireHosted:
     name: str = "retire-hosted"
     title: str = "Take away what is hosted no more"
-    timeout: float = 400
+    timeout: float = patience.most(SERVE_SECONDS, END_SECONDS)
 
     async def plan(self, context: Context) -> Sequence[Change]:
         if not await context.api_answers():
@@ -71,7 +71,7 @@ async def _until_standbys_serve(context: Context, component: str, progress: Prog
         return None if decision.step is levels.Step.RETIRE else decision.sentence
 
     what = f"the standby of {component} serves on every control node"
-    await poll_until(what, serve, timeout=SERVE_SECONDS, progress=progress, clock=context.clock)
+    await poll_until(what, serve, timeout=SERVE_SECONDS, still=patience.STILL, progress=progress, clock=context.clock)
 
 
 async def _serves(context: Context, node: Node, component: str) -> bool:
@@ -89,4 +89,4 @@ async def _until_hosted_pods_ended(context: Context, component: str, progress: P
         return f"still there: {', '.join(pod['metadata']['name'] for pod in pods)}" if pods else None
 
     what = f"the hosted pods of {component} have ended"
-    await poll_until(what, ended, timeout=END_SECONDS, progress=progress, clock=context.clock)
+    await poll_until(what, ended, timeout=END_SECONDS, still=patience.STILL, progress=progress, clock=context.clock)

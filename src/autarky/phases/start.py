@@ -39,7 +39,7 @@ API_TIMEOUT = patience.API_STARTS
 class StartControlPlane:
     name: str = "start-control-plane"
     title: str = "Start the temporary control plane"
-    timeout: float = 240
+    timeout: float = patience.most(API_TIMEOUT)
 
     async def plan(self, context: Context) -> Sequence[Change]:
         if not context.addresses_known or not context.pki.complete():
@@ -131,6 +131,7 @@ async def wait_for_api(context: Context, progress: Progress) -> None:
         "the API answers through the load balancer",
         lambda: kube.healthy("/readyz"),
         timeout=API_TIMEOUT,
+        still=patience.STILL,
         progress=progress,
         clock=context.clock,
     )
