@@ -43,6 +43,8 @@ HOLD: Final = 8.0
 """A new connection waits for the first API server since the load balancer began."""
 SECOND_BEST: Final = DEAD
 """When one has lived for so long and none is ready, it is as good as it gets: nobody waits for better any more."""
+PASSED_OVER: Final = 2 * PREFERRED_CHECK
+"""Until all load balancers have seen that a server is not ready."""
 MEMBER_ANSWER: Final = 2.0
 """Of a live member of etcd to the same: it asks the quorum."""
 LOOKS_BEFORE_DEAD_MEMBER: Final = 5
@@ -76,6 +78,8 @@ LEASE: Final = 15
 RENEW_DEADLINE: Final = 10.0
 LEASE_RETRY: Final = 2.0
 """client-go's LeaseDuration, RenewDeadline and RetryPeriod."""
+LEVEL_3_RETRY: Final = 0.8
+"""client-go waits up to 2.2 times this before it tries for a lease again: 2 s would mean gaps of 4.4 s."""
 WATCH: Final = 80
 """For which a watch of ours asks to go on: its end is a sign of life. API servers send bookmarks once a minute, but
 only about what has changed."""
@@ -117,6 +121,21 @@ KUBEADM_PROBE: Final = 15
 """Others' number."""
 STARTS: Final = 240
 """For a control plane component to answer after its start, when it refuses connections until then: kubeadm's."""
+
+# --- a server that goes --------------------------------------------------------------------------------------------
+
+HAND_OVER: Final = 45.0
+"""The preStop hook of a hosted API server waits for the standby to serve."""
+HOSTED_DRAIN: Final = 15
+"""A hosted server serves on for this long after SIGTERM while saying not-ready: three times what the standby needs to
+start (5 s), so that a bare `kubectl set image` on one node loses nothing."""
+STANDBY_DRAIN: Final = 3
+"""The standby goes only when the hosted one answers, so this covers no more than the load balancers' checks."""
+REQUESTS_END: Final = 60
+"""What a server has after its drain for the requests that it has."""
+GOING: Final = HAND_OVER + HOSTED_DRAIN
+GRACE: Final = HOSTED_DRAIN + REQUESTS_END
+"""The kubelet kills it after that; the hook counts."""
 
 # --- the node agent's lock -----------------------------------------------------------------------------------------
 
@@ -186,6 +205,10 @@ RULES: Final = (
     Rule("a watch ends by itself before it counts as dead", "WATCH", "WATCH_IDLE"),
     Rule("the node's own port is judged dead no sooner than it could answer", "OWN_PORT", "DEAD"),
     Rule("an API server of another node has longer than its slowest answer", "SLOWEST_ANSWER", "CONTROL_NODE"),
+    Rule("a server drains for longer than it takes to be passed over", "PASSED_OVER", "STANDBY_DRAIN"),
+    Rule("so does a hosted one, whose standby begins meanwhile", "STANDBY_DRAIN", "HOSTED_DRAIN"),
+    Rule("a server is not killed before it has handed over and drained", "GOING", "GRACE"),
+    Rule("who leads level 3 tries often before its lease is lost", "LEVEL_3_RETRY", "RENEW_DEADLINE"),
     Rule("a probe has longer than a server's slowest answer", "SLOWEST_ANSWER", "PROBE"),
     Rule("an agent beats often before it counts as hung", "BEAT", "HANG"),
     Rule("a wait in which something happens goes on for longer than a handshake takes", "SECURE", "STILL"),

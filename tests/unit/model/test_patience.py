@@ -115,9 +115,9 @@ DOCUMENT = Path(__file__).parents[3] / "docs/timeouts.md"
 
 def test_the_document_has_every_number_and_every_rule() -> None:
     text = DOCUMENT.read_text()
-    told = {name: float(value) for name, value in re.findall(r"^\| `([A-Z_]+)` \| ([\d.]+) \|", text, re.MULTILINE)}
+    told = {name: float(value) for name, value in re.findall(r"^\| `([A-Z_0-9]+)` \| ([\d.]+) \|", text, re.MULTILINE)}
     assert told == TABLE
-    rules = re.findall(r"^- (.+): `([A-Z_]+)` < `([A-Z_]+)`$", text, re.MULTILINE)
+    rules = re.findall(r"^- (.+): `([A-Z_0-9]+)` < `([A-Z_0-9]+)`$", text, re.MULTILINE)
     assert [patience.Rule(*rule) for rule in rules] == list(patience.RULES)
 
 
