@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ class SlowServer:
     answers: Mapping[str, float] = field(default_factory=dict)
     host: str = "127.0.0.1"
     port: int = 0
+    answered: Counter[str] = field(default_factory=Counter)
+    """By path, how often."""
     _listener: Socket | None = None
     _accepting: asyncio.Task[None] | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -66,8 +69,10 @@ class SlowServer:
             reader, transport = await _by_tls(connection)
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                await asyncio.sleep(self.answers.get(head.split()[1], 0.0))
+                path = head.split()[1]
+                await asyncio.sleep(self.answers.get(path, 0.0))
                 transport.write(_OK)
+                self.answered[path] += 1
         except (OSError, EOFError):
             return
         finally:

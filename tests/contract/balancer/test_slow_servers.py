@@ -52,6 +52,13 @@ async def comes(balancer: Running, path: str, most: float) -> None:
             await asyncio.sleep(0.05)
 
 
+async def answers_a_look(server: SlowServer, path: str) -> None:
+    before = server.answered[path]
+    async with asyncio.timeout(2 * patience.SLOWEST_ANSWER + BUSY):
+        while server.answered[path] == before:  # noqa: ASYNC110 # nor does the load balancer when it looks
+            await asyncio.sleep(0.02)
+
+
 async def leaves(balancer: Running, path: str, most: float) -> float:
     """Seconds until it is not held for healthy."""
     began = time.monotonic()
@@ -109,9 +116,10 @@ async def test_a_server_that_is_silent_for_longer_goes_and_its_sessions_are_cut(
 async def test_a_server_that_refuses_goes_at_once(haproxy_root: Path, tmp_path: Path) -> None:
     async with SlowServer().running() as server, led_to(haproxy_root, tmp_path, server) as balancer:
         session = await asyncio.to_thread(a_session, balancer)
+        await answers_a_look(server, ALIVE)  # the next one is the latest that there can be
         await server.refuse()
-        most = patience.PREFERRED_CHECK + patience.REFUSED + BUSY
-        assert most < patience.DEAD, "or this shows nothing"
+        most = patience.PREFERRED_CHECK + patience.REFUSED + 1
+        assert most < patience.SLOWEST_ANSWER, "or this shows nothing"
         await leaves(balancer, "alive/n1-hosted", most)
         assert await asyncio.to_thread(has_ended, session)
         session.close()
