@@ -33,6 +33,8 @@ LOOK_AGAIN: Final = 0.3
 LOOKS_BEFORE_DEAD: Final = 2
 DEAD: Final = LOOKS_BEFORE_DEAD * SLOWEST_ANSWER + (LOOKS_BEFORE_DEAD - 1) * LOOK_AGAIN
 """Without any answer: then a server that accepts connections is dead, and its sessions are cut."""
+CUT: Final = SLOWEST_ANSWER + DEAD
+"""That at the latest, since the first of these looks may only just have been answered."""
 REFUSED: Final = 1.2
 """For so long an API server has refused connections, or is said to be out of reach, when it is dead: two looks. Its
 process is gone, or its host; a link of one's own that is away for a moment is borne with."""
@@ -193,12 +195,12 @@ RULES: Final = (
     Rule("our clients wait longer than the hold", "HOLD", "SECURE"),
     Rule("kubelets and controllers wait longer than the hold", "HOLD", "CLIENT_GO_SECURE"),
     Rule("API servers wait for etcd longer than the hold", "HOLD_FOR_ETCD", "GRPC_CONNECT"),
-    Rule("a client is still there when a server is declared dead, and comes elsewhere", "DEAD", "SECURE"),
+    Rule("a client is still there when a server is declared dead, and comes elsewhere", "CUT", "SECURE"),
     Rule("the next server is tried long before a slow one is given up", "CONNECT", "SECURE"),
     Rule("a question for health outlasts the handshake of a connection that is held", "HANDSHAKES", "HEALTH"),
     Rule("a request has time for its handshakes, and then for its answer", "HEALTH", "REQUEST"),
     Rule("a session with a host that is gone ends before its clients' requests do", "UNACKNOWLEDGED", "REQUEST"),
-    Rule("the sessions of a dead server are cut before who asks by them gives up", "DEAD", "REQUEST"),
+    Rule("the sessions of a dead server are cut before who asks by them gives up", "CUT", "REQUEST"),
     Rule("who leads tries twice before it has lost its lease", "RENEWAL", "RENEW_DEADLINE"),
     Rule("who leads knows that its lease is lost before another one takes it", "RENEW_DEADLINE", "LEASE"),
     Rule("a lease is tried for again before it is lost", "LEASE_RETRY", "RENEWAL"),
@@ -210,6 +212,7 @@ RULES: Final = (
     Rule("a server is not killed before it has handed over and drained", "GOING", "GRACE"),
     Rule("who leads level 3 tries often before its lease is lost", "LEVEL_3_RETRY", "RENEW_DEADLINE"),
     Rule("a probe has longer than a server's slowest answer", "SLOWEST_ANSWER", "PROBE"),
+    Rule("so has one of an add-on", "SLOWEST_ANSWER", "ADDON_PROBE"),
     Rule("an agent beats often before it counts as hung", "BEAT", "HANG"),
     Rule("a wait in which something happens goes on for longer than a handshake takes", "SECURE", "STILL"),
     Rule("what is written again and again is tried more than once", "REQUEST", "WRITTEN"),
