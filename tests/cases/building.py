@@ -61,8 +61,8 @@ def _machine_is_there() -> bool:
 
 
 def build(needs: Iterable[Need]) -> None:
-    """Have the components in the store, and the programs for the virtual machine; nothing to do when they are there. The
-    tests make that machine themselves. CalledProcessError where something cannot be had."""
+    """Have the components in the store, and the programs for the virtual machine; nothing to do when they are there.
+    The tests make that machine themselves. CalledProcessError where something cannot be had."""
     needs = list(needs)
     if any(need.machine for need in needs):
         subprocess.run([ROOT / "run", "need-vm"], stdin=subprocess.DEVNULL, check=True)
