@@ -2,6 +2,8 @@
 
 The test hosts of all other scenarios share this machine's kernel, clock and boot. Where no KVM works it is emulated,
 and twenty times as slow: what has a deadline that no other machine would reach, reaches it here.
+
+`up` belongs to the setup, so that each case fits into what a run of CI has left; each finds the cluster settled.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import json
 import platform
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 from harness import Show
@@ -23,7 +26,6 @@ from autarky.render.node import GIVEN_UNIT
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.rotation,
-    pytest.mark.chain,
     pytest.mark.needs(machine=True),
     pytest.mark.timeout(900, func_only=True),
 ]
@@ -51,18 +53,34 @@ def machine() -> Iterator[VirtualMachine]:
         made.remove()
 
 
-@pytest.fixture(scope="module")
-def cluster(machine: VirtualMachine) -> Iterator[ClusterOnMachine]:
-    made = cluster_on(machine, "t-vm")
-    made.down()
-    yield made
-    made.down()
+@dataclass(frozen=True)
+class Up:
+    """A cluster that `up` has brought up, and in how many seconds."""
+
+    cluster: ClusterOnMachine
+    seconds: float
 
 
 @pytest.fixture(scope="module")
-def writer(cluster: ClusterOnMachine) -> Writer:
+def up(machine: VirtualMachine) -> Iterator[Up]:
+    cluster = cluster_on(machine, "t-vm")
+    cluster.down()
+    began = time.monotonic()
+    cluster.up()
+    yield Up(cluster, time.monotonic() - began)
+    cluster.down()
+
+
+@pytest.fixture
+def cluster(up: Up) -> ClusterOnMachine:
+    settles(up.cluster)
+    return up.cluster
+
+
+@pytest.fixture(scope="module")
+def writer(up: Up) -> Writer:
     """One for all: what was acknowledged in an earlier test is not lost in a later one."""
-    return Writer(client(cluster))
+    return Writer(client(up.cluster))
 
 
 def client(cluster: ClusterOnMachine) -> Client:
@@ -122,19 +140,12 @@ def test_the_machine_is_debian_13_with_a_kernel_and_a_clock_of_its_own(machine: 
     show(f"Linux {said[1]}, {'emulated' if machine.emulated else 'KVM'}; its network is {machine.network.subnet}")
 
 
-def test_up_brings_a_cluster_up(cluster: ClusterOnMachine, show: Show) -> None:
+def test_up_brings_a_cluster_up_and_again_it_changes_nothing(up: Up, show: Show) -> None:
+    show(f"up took {up.seconds:.0f} s, and {settles(up.cluster):.0f} s more until all was settled")
+    runs_pods(up.cluster, "of-a-user")
     began = time.monotonic()
-    cluster.up()
-    up = time.monotonic() - began
-    show(f"up took {up:.0f} s, and {settles(cluster):.0f} s more until all was settled")
-
-
-def test_again_it_changes_nothing(cluster: ClusterOnMachine) -> None:
-    assert "up: unchanged" in cluster.up().stderr
-
-
-def test_pods_run(cluster: ClusterOnMachine) -> None:
-    runs_pods(cluster, "of-a-user")
+    assert "up: unchanged" in up.cluster.up().stderr
+    show(f"up took {time.monotonic() - began:.0f} s to find that nothing is to be done")
 
 
 def test_after_a_reboot_it_is_back_without_help(machine: VirtualMachine, cluster: ClusterOnMachine, show: Show) -> None:
@@ -205,7 +216,9 @@ def containers(machine: VirtualMachine) -> set[str]:
 # --- the end ---------------------------------------------------------------------------------------------
 
 
-def test_down_leaves_nothing_but_data_and_keys(machine: VirtualMachine, cluster: ClusterOnMachine) -> None:
+def test_down_leaves_nothing_but_data_and_keys_also_after_a_reboot(
+    machine: VirtualMachine, cluster: ClusterOnMachine
+) -> None:
     cluster.autarky("down", "-f", str(cluster.file), "--yes", "-o", "plain")
     left = machine.shell(
         f"ls -A {places.HOST_ROOT} {places.MANIFESTS} /var/lib/kubelet /var/lib/cni 2>/dev/null; ls /run | grep autarky"
@@ -217,9 +230,6 @@ def test_down_leaves_nothing_but_data_and_keys(machine: VirtualMachine, cluster:
     assert len(kept) == 2
     units = ("kubelet", "containerd", f"{GIVEN_UNIT}.path")
     assert machine.try_shell(f"systemctl is-active {' '.join(units)}").stdout.split() == ["inactive"] * len(units)
-
-
-def test_after_down_the_machine_reboots_with_nothing_of_it(machine: VirtualMachine) -> None:
     machine.reboot()
     assert machine.shell(f"pgrep -l 'kube|etcd|containerd'; ls -A {places.HOST_ROOT} 2>/dev/null; true") == ""
     assert machine.shell("cat /proc/sys/kernel/hostname").strip() == HOST
