@@ -182,15 +182,15 @@ class TestCluster:
 
     # --- looking ---
 
-    def wait(self, what: str, condition: Any, seconds: float = 60) -> None:
-        """Until `condition()` is true; fails with its last value."""
+    def wait(self, what: str, condition: Any, seconds: float = 60, *, pause: float = 0.3) -> None:
+        """Until `condition()` is true; fails with its last value. pause: seconds between two looks."""
         deadline = time.monotonic() + seconds
         last = None
         while time.monotonic() < deadline:
             last = condition()
             if last:
                 return
-            time.sleep(0.3)
+            time.sleep(pause)
         raise AssertionError(f"waited {seconds:.0f} s until {what}; last seen: {last!r}")
 
     def api_answers(self) -> bool:

@@ -40,7 +40,9 @@ STEP = 600.0
 their end: one that was renewed by a clock further ahead would be good for nobody once that is set right."""
 STILL_TRUE = 30.0
 """Within which two clocks count as the same: what an answer of an emulated machine takes."""
-PAUSE = "registry.k8s.io/pause:3.10.2"
+PAUSE = 3.0
+"""Seconds between two looks, each of which costs an emulated machine some of its time."""
+IDLE_IMAGE = "registry.k8s.io/pause:3.10.2"
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +95,8 @@ def client(cluster: ClusterOnMachine) -> Client:
 def settles(cluster: ClusterOnMachine) -> float:
     """Seconds until the API answers and everything is hosted and healthy, with nobody's help."""
     began = time.monotonic()
-    cluster.wait("the API answers", client(cluster).answers, RETURN_SECONDS)
-    cluster.wait("everything is hosted and healthy", lambda: is_settled(cluster), RETURN_SECONDS)
+    cluster.wait("the API answers", client(cluster).answers, RETURN_SECONDS, pause=PAUSE)
+    cluster.wait("everything is hosted and healthy", lambda: is_settled(cluster), RETURN_SECONDS, pause=PAUSE)
     return time.monotonic() - began
 
 
@@ -104,7 +106,7 @@ def is_settled(cluster: ClusterOnMachine) -> bool:
 
 def runs_pods(cluster: ClusterOnMachine, name: str) -> None:
     """Admission, controllers, scheduler and kubelet work together: a new Deployment has a Ready pod."""
-    cluster.kubectl("create", "deployment", name, f"--image={PAUSE}")
+    cluster.kubectl("create", "deployment", name, f"--image={IDLE_IMAGE}")
     seconds = cluster.kubectl_seconds
     cluster.kubectl("rollout", "status", f"deployment/{name}", f"--timeout={seconds - 20:.0f}s")
     cluster.kubectl("delete", "deployment", name)
