@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from harness import STATE, TestCluster
 from vm_root import vm_root
@@ -302,6 +302,6 @@ class ClusterOnMachine(TestCluster):
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def cluster_on(machine: VirtualMachine, name: str) -> ClusterOnMachine:
+def cluster_on(machine: VirtualMachine, name: str, **spec: Any) -> ClusterOnMachine:
     nodes = [{"name": HOST, "host": f"ssh://{HOST}"}]
-    return ClusterOnMachine(name, {"nodes": nodes, "sshConfig": str(machine.ssh_config)}, machine=machine)
+    return ClusterOnMachine(name, {"nodes": nodes, "sshConfig": str(machine.ssh_config), **spec}, machine=machine)
