@@ -142,6 +142,27 @@ def test_the_machine_is_debian_13_with_a_kernel_and_a_clock_of_its_own(machine: 
     show(f"Linux {said[1]}, {'emulated' if machine.emulated else 'KVM'}; its network is {machine.network.subnet}")
 
 
+def test_its_power_cut_takes_what_was_not_synced_and_a_reboot_takes_nothing(
+    machine: VirtualMachine, show: Show
+) -> None:
+    """Before a cluster is there: later this is believed."""
+    machine.shell("echo kept >/root/synced; sync; echo lost >/root/not-synced")
+    machine.power_cut()
+    assert machine.try_shell("true").returncode != 0
+    began = time.monotonic()
+    machine.power_on(ahead=STEP)
+    show(f"{time.monotonic() - began:.0f} s from power on until it had booted")
+    assert machine.shell("cat /root/synced") == "kept\n"
+    assert machine.shell("cat /root/not-synced 2>/dev/null || true") != "lost\n"
+    assert abs(machine.clock_ahead() - STEP) < STILL_TRUE
+    machine.step_clock(-STEP)
+    before = machine.boot_id()
+    machine.shell("echo kept >/root/not-synced")
+    machine.reboot()
+    assert machine.boot_id() != before
+    assert machine.shell("cat /root/not-synced") == "kept\n"
+
+
 def test_up_brings_a_cluster_up_and_again_it_changes_nothing(up: Up, show: Show) -> None:
     show(f"up took {up.seconds:.0f} s, and {settles(up.cluster):.0f} s more until all was settled")
     runs_pods(up.cluster, "of-a-user")
