@@ -289,7 +289,7 @@ def _run(*argv: str) -> None:
 class ClusterOnMachine(TestCluster):
     """`up` is told of the machine by ssh, as its only node. An emulated machine is twenty times as slow as this one."""
 
-    up_seconds: ClassVar[float] = 880
+    up_seconds: ClassVar[float] = 1500
     kubectl_seconds: ClassVar[float] = 300
     machine: VirtualMachine = field(kw_only=True)
 
