@@ -9,7 +9,7 @@ import pytest
 from autarky import places
 from autarky.payload import known_versions, load_release
 from cases import building
-from cases.building import missing_builds
+from cases.building import build, missing_builds
 from cases.listing import Need
 
 
@@ -56,9 +56,36 @@ def test_what_is_in_the_store_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_virtual_machine_costs_its_making_until_it_is_there(cache: Path) -> None:
-    assert missing_builds([Need(machine=True)]) == {"virtual machine": 180}
+    assert missing_builds([Need(machine=True)]) == {"virtual machine": 120}
     (cache / "vm-root/0123abcd").mkdir(parents=True)
     assert missing_builds([Need(machine=True)]) == {}
+
+
+def test_a_virtual_machine_whose_making_was_cut_is_not_there(cache: Path) -> None:
+    (cache / "vm-root/.making-17").mkdir(parents=True)
+    (cache / "vm-root/.lock").touch()
+    assert missing_builds([Need(machine=True)]) == {"virtual machine": 120}
+
+
+@pytest.mark.parametrize(
+    ("needs", "calls"),
+    [
+        ([], []),
+        ([Need(machine=True), Need(machine=True)], ["need-vm"]),
+        ([Need("v1.37.1"), Need(machine=True)], ["need-vm", "v1.37.1"]),
+    ],
+)
+def test_who_needs_the_virtual_machine_is_given_its_programs(
+    monkeypatch: pytest.MonkeyPatch, needs: list[Need], calls: list[str]
+) -> None:
+    ran: list[str] = []
+
+    def run(argv: list[str], **_: object) -> None:
+        ran.append(next(word for word in map(str, argv) if word in {"need-vm", "v1.37.1"}))
+
+    monkeypatch.setattr("subprocess.run", run)
+    build(iter(needs))
+    assert ran == calls
 
 
 def test_every_component_of_a_release_has_a_cost() -> None:
