@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from cases import records
+from cases import changes, records
 from cases.changes import UnknownBase
 from cases.checks import former_names, is_certain, problems
 from cases.pieces import seconds_of
@@ -25,6 +25,7 @@ def check(_: argparse.Namespace) -> int:
     found = problems(situation.cases, situation.records, situation.scenarios)
     for problem in found:
         say(problem)
+    say(f"what is touched is seen by comparing with {changes.base() or 'nothing: no other commit is here'}")
     _tell_turn(situation)
     return 1 if found else 0
 

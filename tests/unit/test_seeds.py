@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import pytest
 from hypothesis import core, settings
 
 
 def test_hypothesis_goes_by_the_seed_that_the_run_has_printed(seed):
+    assert seed.isdecimal()
     assert str(core.global_force_seed) == seed
+
+
+@pytest.fixture
+def choose(request):
+    """What chooses this run's seed: the seed that it gives to another run, which has that one on its command line."""
+    [plugin] = [one for one in request.config.pluginmanager.get_plugins() if hasattr(one, "_choose_a_seed")]
+
+    def chosen(given=None):
+        config = SimpleNamespace(option=SimpleNamespace(hypothesis_seed=given))
+        plugin._choose_a_seed(config)
+        return config.option.hypothesis_seed
+
+    return chosen
+
+
+def test_each_run_has_a_fresh_seed_unless_it_is_given_one(choose, monkeypatch):
+    monkeypatch.delenv("AUTARKY_SEED", raising=False)
+    assert len({choose() for _ in range(5)}) > 1
+    assert choose(given="3") == "3"
+    monkeypatch.setenv("AUTARKY_SEED", "7")
+    assert choose() == "7"
 
 
 def test_no_profile_of_a_machine_makes_every_run_the_same():

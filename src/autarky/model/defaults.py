@@ -110,6 +110,6 @@ def with_edition(kept: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def edition_in(kept: Mapping[str, Any]) -> Any:
-    """The number in a file as it was kept: whatever its host says, if it is a record."""
+    """The number in a file as it was kept, or in a ControlPlane: whatever is said there. FIRST where nothing is."""
     spec = kept.get("spec")
     return spec.get("defaults", FIRST) if isinstance(spec, Mapping) else FIRST

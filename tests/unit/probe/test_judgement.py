@@ -16,6 +16,7 @@ from e2e.judgement import (
     LONGEST_OUTAGE,
     LONGEST_OUTAGE_OF_WRITES,
     PROMISES,
+    WORST_SHARE,
     longest_outage,
     nothing_failed,
     nothing_lost,
@@ -26,6 +27,10 @@ from e2e.judgement import (
 SECONDS = 60
 A_SECOND = {Stream.NEW: 40, Stream.KEPT: 130, Stream.WRITES: 20, Stream.KEPT_WRITES: 10}
 JUDGES = [nothing_failed, nothing_lost, survived]
+
+
+def test_the_bounds_are_those_of_the_documents():
+    assert (LONGEST_OUTAGE, LONGEST_OUTAGE_OF_WRITES, WORST_SHARE) == (3.0, 12.0, 0.25)
 
 
 def probed(*bad, written=1000, fails=lambda _stream, _began: False, **counts):

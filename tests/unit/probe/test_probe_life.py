@@ -23,6 +23,7 @@ async def test_a_healthy_server_gives_exactly_0_failed(server, make_probe, until
         await until(done(probe, Stream.WRITES, 25))
     report = probe.report()
     assert (report.ok, report.failed, report.failures, report.outage) == (True, 0, (), None)
+    assert report.writes_wanted, "it would be well without a single one"
     assert report.requests == sum(stream.requests for stream in report.streams.values())
     assert min(report.streams[stream].requests for stream in (Stream.NEW, Stream.KEPT, Stream.KEPT_WRITES)) > 3
     assert (report.worst, report.streams[Stream.WRITES].outage, report.watch_down) == (None, None, 0)

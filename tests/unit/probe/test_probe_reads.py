@@ -151,6 +151,20 @@ async def test_the_idle_close_race_is_no_failure(server, make_probe, until, what
 
 
 @pytest.mark.usefixtures("slow_machine")
+@pytest.mark.parametrize(("what", "kind"), [("close", Kind.CLOSED), ("shut down", Kind.STATUS)])
+async def test_the_first_request_of_a_kept_connection_has_no_excuse(server, make_probe, until, what, kind):
+    """A server that has answered nothing on it did not end it while it was idle."""
+    probe = make_probe(server, rates=Rates(0, 20, 0, 0))
+    async with probe:
+        await until(done(probe, Stream.KEPT))
+        await until(happened(server.misbehave("close after", when=kept_reads)))
+        await until(happened(server.misbehave(what, when=new_reads)))
+        await until(done(probe, Stream.KEPT))
+    kept = probe.report().streams[Stream.KEPT]
+    assert (kept.failures, kept.races, kept.turned_away) == ({kind: 1}, 0, 0)
+
+
+@pytest.mark.usefixtures("slow_machine")
 async def test_a_race_whose_retry_fails_is_one_failure_and_no_race(server, make_probe, until):
     probe = make_probe(server, rates=KEPT_ONLY)
     async with probe:

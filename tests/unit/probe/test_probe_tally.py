@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from autarky.probe.outages import BAD_SHARE, PerSecond, Stretch, longest_outage, worst_stretch
 from autarky.probe.outcome import Failure, Kind, Stream
 from autarky.probe.report import explained, report
-from autarky.probe.tally import MAX_FAILURES, MAX_SLOW, SLOW, WITH_OUTAGES, Latencies, Stall, Tally
+from autarky.probe.tally import MAX_FAILURES, MAX_SLOW, WITH_OUTAGES, Latencies, Stall, Tally
 
 PROPERTY = settings(deadline=None, max_examples=50, derandomize=True)
 
@@ -123,12 +123,12 @@ def _failures(times, stream=Stream.NEW):
 
 def test_what_was_slow_is_told_one_by_one_and_is_no_failure():
     tally = Tally()
-    tally.answered(Stream.KEPT, "https://a", 10.0, SLOW)
-    tally.answered(Stream.WRITES, "https://a", 20.0, SLOW + 0.1)
-    tally.shown(30.0, SLOW + 0.2)  # of the watch
+    tally.answered(Stream.KEPT, "https://a", 10.0, 1.0)
+    tally.answered(Stream.WRITES, "https://a", 20.0, 1.1)
+    tally.shown(30.0, 1.2)  # of the watch
     found = report(tally, started=0.0, ended=60.0, endpoints=["https://a"])
     told = [(slow.time, slow.stream, slow.seconds) for slow in found.slow]
-    assert told == [(20.0, Stream.WRITES, SLOW + 0.1), (30.0, Stream.WATCH, SLOW + 0.2)]
+    assert told == [(20.0, Stream.WRITES, 1.1), (30.0, Stream.WATCH, 1.2)]
     assert [found.streams[stream].slow for stream in Stream] == [0, 0, 1, 0, 1]
     assert (found.ok, found.failed, found.slow_left_out) == (True, 0, 0)
     assert "2 slower than 1 s," in found.verdict

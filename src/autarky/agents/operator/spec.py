@@ -23,7 +23,7 @@ from autarky.decide.node_slots import standby_serves
 from autarky.decide.plane_status import Unapplied
 from autarky.decide.pods import is_ready
 from autarky.duties import hosting
-from autarky.model.defaults import FIRST
+from autarky.model.defaults import edition_in
 from autarky.ports import Clock, Kube, Object
 from autarky.render import api_server
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
@@ -100,8 +100,8 @@ class Spec(Duty):
 
     def _judge_defaults(self, plane: Object) -> None:
         """They are filled in where the file is read."""
-        record, asked = applied.record_of(plane), plane["spec"].get("defaults", FIRST)
-        if record is not None and record["spec"].get("defaults", FIRST) != asked:
+        record, asked = applied.record_of(plane), edition_in(plane)
+        if record is not None and edition_in(record) != asked:
             sentence = (
                 f"the defaults of edition {asked} come from the cluster file: set them there and run `autarky up`"
             )

@@ -30,7 +30,7 @@ from autarky.decide import applied, certificates, defaults, level_3_told, node_s
 from autarky.decide.field_owners import edits
 from autarky.decide.pods import is_ready, is_what_it_says
 from autarky.decide.rollback import Verdict
-from autarky.model.defaults import FIRST
+from autarky.model.defaults import edition_in
 from autarky.ports import Clock, Kube, Object
 from autarky.render.values import CONTROL_PLANE_FACT
 
@@ -193,8 +193,7 @@ def _certificates(view: View, now: datetime) -> plane_status.Certificates | None
 
 def _old_defaults(plane: Object) -> str:
     """By the edition that was applied last, whatever an edit asks for since; "" where the cluster has the newest."""
-    spec = (applied.record_of(plane) or plane)["spec"]
-    number = int(spec.get("defaults", FIRST))
+    number = int(edition_in(applied.record_of(plane) or plane))
     lacking = defaults.missed(number)
     return defaults.sentence(number, lacking) if lacking else ""
 

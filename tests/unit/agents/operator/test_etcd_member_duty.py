@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -73,6 +73,14 @@ async def member(world: World, name: str) -> Object:
 
 async def says(world: World, name: str, phase: str) -> None:
     world.kube.put({**await member(world, name), "status": {"phase": phase}})
+
+
+async def all_vote(world: World, duty: EtcdMembers, names: Iterable[str]) -> None:
+    """Their members have joined, and the duty has seen it."""
+    await rounds(duty)
+    for name in names:
+        await says(world, name, "Member")
+    await rounds(duty)
 
 
 async def guard(world: World) -> tuple[Any, Any]:
@@ -242,9 +250,7 @@ async def test_members_that_vote_are_guarded_with_the_taints_of_their_nodes(worl
     async with duty_of(world) as duty:
         await rounds(duty)
         assert await guard(world) == (None, None)
-        for name in names:
-            await says(world, name, "Member")
-        await rounds(duty)
+        await all_vote(world, duty, names)
         assert await guard(world) == (["n1", "n2", "n3"], 1)
         live = await world.kube.get("apps/v1", "Deployment", GUARD, SYSTEM)
         assert live is not None
@@ -261,10 +267,7 @@ async def test_a_guard_whose_budget_was_deleted_is_whole_again(world: World) -> 
     for name in ("n1", "n2", "n3"):
         control(world, name)
     async with duty_of(world) as duty:
-        await rounds(duty)
-        for name in ("n1", "n2", "n3"):
-            await says(world, name, "Member")
-        await rounds(duty)
+        await all_vote(world, duty, ("n1", "n2", "n3"))
         await world.kube.delete("policy/v1", "PodDisruptionBudget", GUARD, SYSTEM)
         await rounds(duty)
         assert await guard(world) == (["n1", "n2", "n3"], 1)
@@ -275,10 +278,7 @@ async def test_a_guard_of_an_earlier_release_is_rendered_anew(world: World) -> N
     for name in ("n1", "n2", "n3"):
         control(world, name)
     async with duty_of(world) as duty:
-        await rounds(duty)
-        for name in ("n1", "n2", "n3"):
-            await says(world, name, "Member")
-        await rounds(duty)
+        await all_vote(world, duty, ("n1", "n2", "n3"))
         live = await world.kube.get("apps/v1", "Deployment", GUARD, SYSTEM)
         assert live is not None
         before = deepcopy(live)
