@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from autarky.payload import known_versions, load_release
 from cases import building
 from cases.building import build, missing_builds
 from cases.listing import Need
+from cases.tree import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -38,14 +40,19 @@ def test_upstreams_tests_cost_their_build_where_they_are_needed_and_only_there()
 
 def test_what_is_needed_is_built_with_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[list[str]] = []
-    monkeypatch.setattr("subprocess.run", lambda argv, **_options: calls.append(argv[3:]))
+    monkeypatch.setattr("subprocess.run", lambda argv, **_options: calls.append([str(word) for word in argv]))
     building.build(
         [Need("v1.36.4", "conformance"), Need("v1.37.1"), Need(machine=True), Need("v1.36.4", "conformance")]
     )
+    autarky = [sys.executable, "-m", "autarky"]
     assert calls == [
-        ["payload", "get", "v1.36.4", "--group=cluster", "--group=conformance"],
-        ["payload", "get", "v1.37.1", "--group=cluster"],
+        [str(ROOT / "run"), "need-vm"],
+        [*autarky, "payload", "get", "v1.36.4", "--group=cluster", "--group=conformance"],
+        [*autarky, "payload", "get", "v1.37.1", "--group=cluster"],
     ]
+    calls.clear()
+    building.build([Need("v1.37.1")])
+    assert len(calls) == 1, "the programs for the virtual machine are not installed for who needs none"
 
 
 def test_what_is_in_the_store_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
