@@ -170,13 +170,16 @@ async def test_doctor_passes_over_a_line_that_it_does_not_understand(make_contex
     diagnose(seen)
 
 
-WORDS = st.sampled_from([*{word for line in LINES for word in line.split()}, "200", "-", "active", "n1-hosted", "7443"])
+OTHERS = ["200", "-", "active", "n1-hosted", "x-hosted", "/var", "1", "7443"]
+WORDS = st.sampled_from([*{word for line in LINES for word in line.split()}, *OTHERS])
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.text() | st.lists(st.lists(WORDS).map(" ".join)).map("\n".join))
 def test_whatever_doctors_script_prints_it_is_read(text):
-    doctor.read_said(text)
+    said = doctor.read_said(text, ["n1-hosted"])
+    assert said.servers.keys() | said.alive.keys() <= {"n1-hosted"}
+    assert said.free.keys() <= {"/", places.ETCD_DATA}
 
 
 @pytest.mark.parametrize("clock", ["nan", "inf", "-inf", "1e400", "noon", ""])
