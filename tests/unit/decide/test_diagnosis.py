@@ -236,7 +236,7 @@ def test_no_worker_moves_what_a_control_nodes_clock_is_compared_with(clocks: lis
 
 
 def test_where_no_control_node_says_a_time_workers_are_compared_with_each_other():
-    clocks = zip(("w1", "w2", "w3"), (0.0, 93.0, 0.0), strict=True)
+    clocks = zip(("w1", "w2", "w3"), (1000.0, 1093.0, 1000.0), strict=True)
     workers = tuple(replace(WELL, name=n, control_plane=False, has_etcd=False, clock=clock) for n, clock in clocks)
     silent = replace(WELL, clock=None)
     [finding] = diagnose(ClusterEvidence((silent, *workers)))
