@@ -339,6 +339,28 @@ async def test_a_guard_of_an_earlier_release_is_rendered_anew(world: World) -> N
         assert (after["spec"], after["metadata"]["annotations"]) == (before["spec"], before["metadata"]["annotations"])
 
 
+async def test_a_budget_that_another_release_renders_in_another_way_is_rendered_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the same number in it, and beside a Deployment that is the same."""
+    for name in ("n1", "n2", "n3"):
+        control(world, name)
+    render = etcd_members.guard_budget
+
+    def otherwise(unavailable: int) -> Object:
+        found = render(unavailable)
+        return {**found, "spec": {**found["spec"], "unhealthyPodEvictionPolicy": "IfHealthyBudget"}}
+
+    async with duty_of(world) as duty:
+        with monkeypatch.context() as other_release:
+            other_release.setattr(etcd_members, "guard_budget", otherwise)
+            await all_vote(world, duty, ("n1", "n2", "n3"))
+        await rounds(duty)
+        found = await budget(world)
+        assert found is not None
+        assert found["spec"] == render(1)["spec"]
+
+
 async def test_what_moves_and_an_even_count_are_seen(world: World) -> None:
     control(world, "n1")
     control(world, "n2")
