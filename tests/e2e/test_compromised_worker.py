@@ -18,6 +18,7 @@ from ha import (
 from harness import Show, TestCluster
 from intruder import (
     CONTROL_KEYS,
+    CREATED,
     FACT,
     LEAVES,
     PUBLIC_IP,
@@ -32,6 +33,7 @@ from intruder import (
     foreign,
     on_node,
     orders,
+    plain_mirror,
     requests_named,
     static_pod,
     told_as_it_runs,
@@ -219,6 +221,10 @@ def _its_word_on_itself_changes_nothing(cluster: TestCluster, worker: Worker) ->
     ]
     answers = worker.tries(worker.credential("kubelet-client"), attempts)
     assert {name: one.status for name, one in answers.items()} == {"says": 200, "lies": 200}, answers
+    plain = plain_mirror(WORKER)
+    shown = worker.tries(worker.credential("kubelet-client"), [plain])[plain.name]
+    assert shown.status == CREATED, f"the others' refusals show nothing: {shown}"
+    cluster.kubectl(*SYSTEM, "delete", "pod", "intruder-plain", "--ignore-not-found", "--force", "--grace-period=0")
     static = "/etc/kubernetes/manifests/intruder.json"
     cluster.shell(WORKER, f"echo {shlex.quote(json.dumps(static_pod()))} > {static}")
     try:

@@ -1,4 +1,4 @@
-"""A second edition of defaults, as a later release may have it."""
+"""A second edition of defaults, as a later release may have it: it has other flags for each component of the first."""
 
 from __future__ import annotations
 
@@ -14,13 +14,20 @@ SECOND = replace(
     FIRST,
     kubernetes=Version(1, 37, 1),
     file={**FIRST.file, "certificates.leafDays": 90, "certificates.kubeletLifetime": "43200m"},
-    arguments={**FIRST.arguments, "kube-apiserver": {}, "kube-scheduler": {"profiling": "true"}},
+    arguments={
+        "etcd": {"snapshot-count": "20000"},
+        "kube-apiserver": {},
+        "kube-controller-manager": {**FIRST.arguments["kube-controller-manager"], "kube-api-qps": "150"},
+        "kube-scheduler": {"profiling": "true"},
+    },
 )
 TOLD = (
     "the cluster keeps the defaults of edition 1; new ones have those of edition 2:"
     " kubernetesVersion 1.37.1 (here 1.36.4; it stays until the file names another),"
     " certificates.leafDays 90 (here 365),"
     " certificates.kubeletLifetime 43200m (here not set),"
+    " etcd --snapshot-count 20000 (here 10000),"
+    " kube-controller-manager --kube-api-qps 150 (here 100),"
     " kube-scheduler --profiling true (here false),"
     " kube-apiserver --profiling not set (here false)"
     " (`defaults: 2` in the spec of its file takes them)"

@@ -31,6 +31,7 @@ from autarky.render import standby
 from fakes.clusters import FACTS
 from fakes.disk import CannotBe, Disk
 
+UNITS = "/etc/systemd/system"
 _POD = b'{\n  "kind": "Pod"\n}\n'
 
 
@@ -73,6 +74,10 @@ class FakeHost:
     """The locks that are held, by their files."""
     directories: set[str] = field(default_factory=set)
     """Those that were made, and may be empty."""
+    restarting: set[str] = field(default_factory=set)
+    """Services that have ended and that systemd is about to start again."""
+    units_read: dict[str, bytes] = field(default_factory=dict)
+    """Unit files as systemd has read them last, all at once: a host reads those that it needs."""
 
     @property
     def disk(self) -> Disk:
@@ -202,6 +207,8 @@ class FakeHost:
             case ["is-active", unit]:
                 is_active = unit in self.active_units
                 return _said("active") if is_active else _failed(3, "", "inactive")
+            case ["show", "--property=ActiveState", "--property=NeedDaemonReload", *units]:
+                return _said("\n\n".join(map(self._shown, units)))
             case ["stop", unit] if unit.endswith(".timer"):
                 if self.timers.pop(unit.removesuffix(".timer"), None) is None:
                     return _failed(5, f"Failed to stop {unit}: Unit {unit} not loaded.")
@@ -215,10 +222,27 @@ class FakeHost:
                 self._change_units(verb, units)
         return _said("")
 
+    def _shown(self, unit: str) -> str:
+        name, path = unit.removesuffix(".service"), f"{UNITS}/{unit}"
+        state = (
+            "active" if {unit, name} & self.active_units else "activating" if name in self.restarting else "inactive"
+        )
+        now = self.disk.file(path)
+        is_old = now is not None and self.units_read.get(path, now[0]) != now[0]
+        return f"ActiveState={state}\nNeedDaemonReload={'yes' if is_old else 'no'}"
+
+    def _wants(self, name: str) -> list[str]:
+        unit = self.disk.file(f"{UNITS}/{name}.service")
+        lines = [] if unit is None else unit[0].decode().splitlines()
+        words = [word for line in lines if line.startswith("Wants=") for word in line.removeprefix("Wants=").split()]
+        return [word.removesuffix(".service") for word in words]
+
     def _change_units(self, verb: str, units: Sequence[str]) -> None:
+        if verb == "daemon-reload":
+            self.units_read = {path: file[0] for path, file in self.files.items() if path.startswith(f"{UNITS}/")}
         names = {unit for unit in units if not unit.startswith("-")}
         if verb in ("start", "restart") or (verb == "enable" and "--now" in units):
-            self.active_units |= names
+            self.active_units |= names | {wanted for name in names for wanted in self._wants(name)}
         elif verb == "stop" or (verb == "disable" and "--now" in units):
             self.active_units -= names
 

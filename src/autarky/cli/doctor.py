@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from autarky.decide.diagnosis import Finding
 
 
+LONGEST = 2_000
+"""Letters of one line, for reading. JSON has more."""
+
+
 @click.command()
 @cluster_options
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
@@ -47,12 +51,13 @@ async def _examine(file: Path | None, name: str | None) -> list[Finding]:
 
 
 def as_text(findings: list[Finding]) -> str:
-    from autarky.ui.text import one_line
+    from autarky.ui.text import cut, one_line
 
     if not findings:
         return "nothing is wrong"
     lines = []
     for number, one in enumerate(findings, 1):
-        what, evidence, then = map(one_line, (f"{one.subject}: {one.what}", one.evidence, one.next))
+        said = (f"{one.subject}: {one.what}", one.evidence, one.next)
+        what, evidence, then = (cut(one_line(words), LONGEST) for words in said)
         lines += [f"{number}. {what}", f"   seen: {evidence}", f"   next: {then}"]
     return "\n".join(lines)

@@ -103,13 +103,21 @@ def kubeconfig(file: Path | None, cluster: str | None, only_path: bool) -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def kubectl(cluster: str | None, arguments: tuple[str, ...]) -> None:
     """Run the payload's kubectl on the cluster: `autarky kubectl get pods -A`."""
-    from autarky.cli.wiring import founded
-    from autarky.payload import default_version, find_binary, load_release
-
     path = answering_kubeconfig(None, cluster)
-    there = founded(path.parent.name)
-    version = default_version() if there is None else there.version
-    program = find_binary(load_release(version), "kubectl")
-    if program is None:
-        raise UserError("kubectl is not in the store", fix=f"run `autarky payload get {version}`")
-    os.execve(program.path, ["kubectl", *arguments], {**os.environ, "KUBECONFIG": str(path)})  # noqa: S606 # no shell
+    program = kubectl_for(path.parent.name)
+    os.execve(program, ["kubectl", *arguments], {**os.environ, "KUBECONFIG": str(path)})  # noqa: S606 # no shell
+
+
+def kubectl_for(cluster: str) -> Path:
+    """That of the cluster's version, where this release knows it and the store has it; else that of the default."""
+    from autarky.cli.wiring import founded
+    from autarky.payload import default_version, find_binary, known_versions, load_release
+
+    there = founded(cluster)
+    wanted = [default_version()] if there is None else [there.version, default_version()]
+    versions = [version for version in wanted if version in known_versions()]
+    for version in versions:
+        program = find_binary(load_release(version), "kubectl")
+        if program is not None:
+            return program.path
+    raise UserError("kubectl is not in the store", fix=f"run `autarky payload get {versions[0]}`")

@@ -5,7 +5,6 @@ Imports of adapters are inside the functions, so that `autarky --help` stays fas
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -188,13 +187,13 @@ def load_cluster(file: Path | None, name: str | None) -> Cluster:
 
 
 def founded(name: str) -> Had | None:
-    """What the cluster of that name has, where its file says nothing; None where this machine knows no such cluster."""
+    """What the cluster of that name has, where its file says nothing; None where this machine knows no such cluster. A
+    file that was kept and not applied, since its `up` did not end well, has given the cluster nothing."""
     from autarky.model.defaults import had
+    from autarky.phases import kept_file
 
-    try:
-        return had(json.loads((places.cluster_dir(name) / "cluster.json").read_bytes()))
-    except (OSError, ValueError, RecursionError):
-        return None
+    found = map(had, kept_file.applied(places.cluster_dir(name)))
+    return next((one for one in found if one is not None), None)
 
 
 def cluster_directory(name: str | None) -> Path:

@@ -1,8 +1,9 @@
 """What a file leaves out, by the edition of defaults of the cluster that it is about.
 
-Contract: the edition is that which the file names; else that of the cluster, where it is there; else the newest. What
-the file says is never changed, and what is odd in it is left for the schema to tell. The schema's own defaults are for
-those who read it: the newest edition's. None of them is used where an edition has a value.
+Contract: the edition is that which the file names; else that of the cluster, where it is there; else the newest. A
+cluster has what an `up` that ended well gave it last: a number that was kept and not applied is forgotten with its
+line. What the file says is never changed, and what is odd in it is left for the schema to tell. The schema's own
+defaults are for those who read it: the newest edition's. None of them is used where an edition has a value.
 """
 
 from __future__ import annotations

@@ -3,16 +3,19 @@
 Contract: pure. A finding says what was seen and which command goes on; what could not be looked at is a
 finding of its own and never taken for down (rule 2). What is explained by a cause is not repeated below it:
 of a host that is off nothing else is said, and of an API without etcd not that it is not ready.
+
+Danger: a worker may be in somebody else's hands. What its host says is told of itself, and is never what another node
+is judged by: who reaches whom, and which time it is, is as control nodes see it.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from autarky.decide.refused import ANTI_AFFINITY, NOT_ASKED, PRIORITIES, Refused
+from autarky.decide.refused import INSTEAD, NOT_ASKED, Refused
 
 LOW_DISK_BYTES = 512 * 1024 * 1024
 """etcd and the agents write little, but what they write must not fail."""
@@ -22,6 +25,8 @@ CLOCK_SECONDS = 2.0
 """As preflight's warning: far less than what withdraws a server, and far more than a round trip."""
 MOST_NAMED = 20
 """Workloads of one namespace in a sentence: tenants make as many as they like."""
+LONGEST_EVIDENCE = 8_000
+"""Letters: nodes and tenants say as much as the API takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,8 @@ class ClusterEvidence:
     """Why the administrator's certificate is to be renewed, a sentence; empty while it is good for long enough."""
     refused: Sequence[Refused] = ()
     """By policy and namespace: workloads that get no new pods."""
+    unseen: str = ""
+    """Why workloads could not be looked at, or ""."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +127,14 @@ def diagnose(cluster: ClusterEvidence) -> list[Finding]:
     api = list(_api(cluster, explained=bool(hosts or etcd or servers or cluster.ended)))
     inside = [] if cluster.api else list(_inside(cluster, cut_off))
     covered = [*_covered(cluster), *_told_by_the_operator(cluster)]
-    return [*hosts, *between, *etcd, *servers, *api, *inside, *covered, *_refused(cluster)]
+    tenants = [*_refused(cluster), *_unseen(cluster)]
+    return list(map(_bounded, [*hosts, *between, *etcd, *servers, *api, *inside, *covered, *tenants]))
+
+
+def _bounded(finding: Finding) -> Finding:
+    if len(finding.evidence) <= LONGEST_EVIDENCE:
+        return finding
+    return replace(finding, evidence=f"{finding.evidence[: LONGEST_EVIDENCE - 1]}…")
 
 
 def _host(node: NodeEvidence) -> Iterator[Finding]:
@@ -152,11 +166,12 @@ def _ended(cluster: ClusterEvidence) -> Iterator[Finding]:
 
 def _clocks(cluster: ClusterEvidence) -> Iterator[Finding]:
     clocks = {node.name: node.clock for node in cluster.nodes if node.clock is not None}
-    middle = statistics.median_low(clocks.values()) if clocks else 0.0
+    controls = [clocks[node.name] for node in cluster.nodes if node.control_plane and node.name in clocks]
+    middle = statistics.median_low(controls or clocks.values()) if clocks else 0.0
     for name, clock in clocks.items():
         withdrawn = cluster.withdrawn.get(name, "")
         if abs(clock - middle) > CLOCK_SECONDS:
-            seen = "it was compared with those of the other nodes"
+            seen = f"it was compared with those of the {'control' if controls else 'other'} nodes"
             if withdrawn:
                 seen += "; its API servers get no new connections"
             what = f"its clock is {clock - middle:+.0f} s off the others'"
@@ -167,11 +182,11 @@ def _clocks(cluster: ClusterEvidence) -> Iterator[Finding]:
 
 
 def _is_cut_off(node: NodeEvidence, cluster: ClusterEvidence) -> bool:
-    """Others see live servers, and none of this node's; it sees none but its own, if any: one that could not start
-    for lack of its etcd neighbours is no sign that the network is well."""
+    """Other control nodes see live servers, and none of this node's; it sees none but its own, if any: one that could
+    not start for lack of its etcd neighbours is no sign that the network is well."""
     if node.balanced is None or not node.alive:
         return False
-    others = [other for other in cluster.nodes if other is not node and other.balanced is not None]
+    others = [one for one in cluster.nodes if one is not node and one.control_plane and one.balanced is not None]
     seen_by_others = {server for other in others for server, alive in other.alive.items() if alive}
     seen_here = {server for server, alive in node.alive.items() if alive}
     return bool(seen_by_others) and not _of(node.name, seen_by_others) and seen_here == _of(node.name, seen_here)
@@ -219,8 +234,8 @@ def _etcd(cluster: ClusterEvidence, cut_off: list[str]) -> Iterator[Finding]:
 
 
 def _servers(cluster: ClusterEvidence) -> Iterator[Finding]:
-    """One that accepts and does not answer, as every load balancer sees it that answers."""
-    balancers = [node for node in cluster.nodes if node.balanced is not None]
+    """One that accepts and does not answer, as every load balancer of a control node sees it that answers."""
+    balancers = [node for node in cluster.nodes if node.control_plane and node.balanced is not None]
     for node in cluster.nodes:
         for server in sorted(node.accepting):
             alive = [other.alive[server] for other in balancers if server in other.alive]
@@ -292,11 +307,6 @@ def _told_by_the_operator(cluster: ClusterEvidence) -> Iterator[Finding]:
 
 # --- what is none of the control plane's ----------------------------------------------------------------
 
-_INSTEAD = {
-    PRIORITIES: "choose another priority class",
-    ANTI_AFFINITY: "leave out namespaces and namespaceSelector",
-}
-
 
 def _refused(cluster: ClusterEvidence) -> Iterator[Finding]:
     """One for each policy and namespace: they are excepted by namespace, and whoever makes many hides no other's."""
@@ -305,7 +315,13 @@ def _refused(cluster: ClusterEvidence) -> Iterator[Finding]:
         more = [f"and {len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
         what = f"the policy {policy} would refuse new pods; those that run stay until they end"
         go_on = (
-            f"{_INSTEAD[policy]} in the template, move it to {NOT_ASKED}, or except the namespace (docs/security.md):"
+            f"{INSTEAD[policy]} in the template, move it to {NOT_ASKED}, or except the namespace (docs/security.md):"
             f" autarky kubectl edit validatingadmissionpolicybinding {policy}"
         )
         yield Finding(f"namespace {namespace}", what, "; ".join([*found[:MOST_NAMED], *more]), go_on)
+
+
+def _unseen(cluster: ClusterEvidence) -> Iterator[Finding]:
+    """Of tenants' objects there may be more than the API gives in time: that says nothing of the API."""
+    if cluster.unseen:
+        yield Finding("workloads", "they could not be looked at", cluster.unseen, "autarky doctor")

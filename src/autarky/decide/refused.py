@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 Object = dict[str, Any]
@@ -27,6 +28,14 @@ NOT_ASKED = "kube-system"
 """The namespace that these two policies are not about."""
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 """The API server gives it to every namespace, and nobody can take it away."""
+INSTEAD = {
+    PRIORITIES: "choose another priority class",
+    ANTI_AFFINITY: "leave out namespaces and namespaceSelector",
+}
+MOST_OTHERS = 3
+"""Names in a reason: a template has as many as its object may be long."""
+MOST_OF_A_NAMESPACE, MOST_NAMESPACES = 3, 20
+"""What `told_beforehand` names of each policy."""
 KINDS = {
     "Deployment": "apps/v1",
     "DaemonSet": "apps/v1",
@@ -129,8 +138,36 @@ def _reaches_others(pod: Object, namespace: str) -> str:
         if term.get("namespaceSelector") is not None:
             return "required podAntiAffinity with a namespaceSelector"
         if others:
-            return f"required podAntiAffinity with pods of namespace {', '.join(others)}"
+            return f"required podAntiAffinity with pods of namespace {_first(MOST_OTHERS, others)}"
     return ""
+
+
+def _first(most: int, names: list[str], between: str = ", ") -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return between.join(names[:most]) + more
+
+
+# --- what is told of policies that come -----------------------------------------------------------------
+
+
+def told_beforehand(found: Iterable[Refused], new: Collection[str]) -> list[str]:
+    """A sentence for each of the policies that are new to a cluster and would refuse something in it. found: in the
+    order of `refused`."""
+    about_new = [one for one in found if one.policy in new]
+    return [_beforehand(policy, list(group)) for policy, group in groupby(about_new, key=lambda one: one.policy)]
+
+
+def _beforehand(policy: str, found: list[Refused]) -> str:
+    """By namespace, so that whoever makes many workloads hides no other's."""
+    places = []
+    for namespace, group in groupby(found, key=lambda one: one.namespace):
+        workloads = _first(MOST_OF_A_NAMESPACE, [f"{one.workload} has {one.why}" for one in group], "; ")
+        places.append(f"[namespace {namespace}] {workloads}")
+    return (
+        f"the policy {policy} is new to this cluster, and refuses new pods of workloads that are there; those that run"
+        f" stay until they end: {_first(MOST_NAMESPACES, places, ', ')}. Before they end, {INSTEAD[policy]} in the"
+        f" template, move it to {NOT_ASKED}, or except the namespace (docs/security.md)"
+    )
 
 
 # --- exceptions ---------------------------------------------------------------------------------------

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from autarky import places
 from autarky.decide.diagnosis import CONDITIONS, ClusterEvidence, NodeEvidence, PodEvidence
+from autarky.decide.refused import Refused
 from autarky.errors import ApiError, AutarkyError
 from autarky.model import ports
 from autarky.model.cluster import Node
@@ -28,9 +29,10 @@ from autarky.phases.status import gather
 from autarky.ports import Host
 from autarky.render import controllers, nllb, standby
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
-from autarky.render.values import SYSTEM, WITHDRAWN
+from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, WITHDRAWN
 
 UNITS = ("containerd", "kubelet")
+_DISKS = ("/", places.ETCD_DATA)
 SYNC_SECONDS = 3
 """How long etcd's disk is looked at: a cluster at rest writes its leases several times meanwhile."""
 _SERVERS = {str(port): slot for slot, port in nllb.API_PORTS}
@@ -42,7 +44,7 @@ ask() {{
   set -- $line; echo "${{2:--}}"
 }}
 for unit in {" ".join(UNITS)}; do echo "unit $unit $(systemctl is-active "$unit")"; done
-for path in / {places.ETCD_DATA}; do
+for path in {" ".join(_DISKS)}; do
   echo "free $path $(df --output=avail -B1 "$path" 2>/dev/null | tail -n 1 | tr -d ' ')"
 done
 echo "etcd $(ask {ports.ETCD_HEALTH} /readyz)"
@@ -81,9 +83,10 @@ async def evidence(context: Context) -> ClusterEvidence:
         return ClusterEvidence(nodes, api=status.api, hosted=hosted, ended=ended)
     try:
         idle_leases, withdrawn = await _idle_leases(context, nodes), await _withdrawn(context)
-        conditions, refused = await _conditions(context), await find_refused(context)
+        conditions = await _conditions(context)
     except AutarkyError as error:  # it has gone since: what it does not say any more is unknown, not down
         return ClusterEvidence(nodes, api=str(error), hosted=hosted)
+    refused, unseen = await _refused(context)
     unready = [row for row in status.rows if row.health not in {"ready", "dormant"}]
     pods = tuple(PodEvidence(r.component, r.component, r.node, r.slot, r.detail) for r in unready if r.level > 0)
     return ClusterEvidence(
@@ -99,6 +102,7 @@ async def evidence(context: Context) -> ClusterEvidence:
         conditions=conditions,
         admin=next((one for one in status.overdue if ADMINISTRATOR in one), ""),
         refused=refused,
+        unseen=unseen,
     )
 
 
@@ -110,8 +114,18 @@ async def _find_labelled(context: Context) -> None:
         await find_labelled(context, api=False)
 
 
+async def _refused(context: Context) -> tuple[list[Refused], str]:
+    """And why workloads could not be looked at, or "": tenants make them as many and as long as they like, and what
+    the API does not give of them hides nothing of what it says of the cluster."""
+    try:
+        return await find_refused(context), ""
+    except AutarkyError as error:
+        return [], str(error) or type(error).__name__
+
+
 async def _withdrawn(context: Context) -> dict[str, str]:
-    nodes = await context.kube().list("v1", "Node")
+    """Of control nodes: from a worker it would be its own word, and nobody heeds it."""
+    nodes = await context.kube().list("v1", "Node", labels=CONTROL_PLANE_FACT)
     said = {node["metadata"]["name"]: (node["metadata"].get("annotations") or {}).get(WITHDRAWN) for node in nodes}
     return {name: why for name, why in said.items() if why}
 
@@ -174,14 +188,15 @@ class SaidByScript:
     fsync: float | None = None
 
 
-def read_said(text: str) -> SaidByScript:
-    """Never raises: a host says what it wants, and a line that is not understood is passed over."""
+def read_said(text: str, asked: Collection[str]) -> SaidByScript:
+    """Never raises: a host says what it wants, and a line that is not understood is passed over. So is a server that it
+    was not asked for."""
     said = SaidByScript()
     for line in text.splitlines():
         match line.split():
             case ["unit", unit, state]:
                 said.units[unit] = state == "active"
-            case ["free", path, size] if (number := _number(size)) is not None:
+            case ["free", path, size] if path in _DISKS and (number := _number(size)) is not None:
                 said.free[path] = number
             case ["member", "-"]:
                 said.has_member = True
@@ -189,9 +204,9 @@ def read_said(text: str) -> SaidByScript:
                 said.etcd = _number(status)
             case ["balancer", status]:
                 said.balancer = status != "-"
-            case ["server", server, status]:
+            case ["server", server, status] if server in asked:
                 said.servers[server] = status == "200"
-            case ["alive", server, status]:
+            case ["alive", server, status] if server in asked:
                 said.alive[server] = status == "200"
             case ["stale", answer]:
                 said.stale = answer == "yes"
@@ -220,7 +235,7 @@ async def _looked_at(context: Context, node: Node, host: Host) -> NodeEvidence:
     servers = [f"{n.name}-{slot}" for n in context.control_nodes for slot in nllb.SLOTS]
     clock = await _clock(context, host)
     text = (await host.run(["bash", "-c", _SCRIPT, "bash", *servers], timeout=60)).text
-    said = read_said(text)
+    said = read_said(text, servers)
     is_control = node in context.control_nodes
     listing = await host.run([standby.SCRIPT_PATH, "list"], check=False) if is_control else None
     standbys = standby.parse_list(listing.text) if listing is not None and listing.status == 0 else {}

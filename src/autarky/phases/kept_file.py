@@ -5,7 +5,7 @@ hosts that exist could be asked. A file that was refused would mislead every lat
 
 Another machine may apply another file. A command that works by the kept one is told so (`records.refuse_old_file`).
 What was kept here before, back to the last `up` that ended well, is remembered for that: while a command was stopped on
-its way the cluster may have either.
+its way the cluster may have either. Where a file says nothing, what that `up` applied counts before what is kept.
 """
 
 from __future__ import annotations
@@ -63,6 +63,10 @@ def settle(directory: Path) -> None:
     (directory / _BEFORE).unlink(missing_ok=True)
 
 
+def is_settled(directory: Path) -> bool:
+    return not (directory / _BEFORE).exists()
+
+
 def known(context: Context) -> list[dict[str, Any]]:
     """The files that this machine knows the cluster by: the one to be applied, the one that is kept, those before."""
     applied = [] if context.document is None else [portable(context.document)]
@@ -74,6 +78,12 @@ def kept(directory: Path) -> list[dict[str, Any]]:
     found = _file(directory)
     before = [with_edition(document) for document in _before(directory) if isinstance(document, dict)]
     return [*([] if found is None else [portable(found)]), *before]
+
+
+def applied(directory: Path) -> list[Any]:
+    """What the cluster has as far as this machine knows, the likeliest first: what the last `up` that ended well has
+    applied, and what is kept. Each may be anything."""
+    return [*_before(directory)[:1], _read(directory / NAME)]
 
 
 def _there(context: Context) -> bytes | None:
@@ -96,5 +106,5 @@ def _before(directory: Path) -> list[Any]:
 def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None

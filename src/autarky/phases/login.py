@@ -187,8 +187,10 @@ class KeepFile:
 
     async def plan(self, context: Context) -> Sequence[Change]:
         path = context.directory / kept_file.NAME
-        return [] if path.exists() and path.read_bytes() == context.file_content else [Change(f"write {path}")]
+        is_kept = path.exists() and path.read_bytes() == context.file_content
+        return [] if is_kept and kept_file.is_settled(context.directory) else [Change(f"write {path}")]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        write_private(context.directory / kept_file.NAME, context.file_content)
+        """What was known before goes first: it would count for more than this file (`kept_file.applied`)."""
         kept_file.settle(context.directory)
+        write_private(context.directory / kept_file.NAME, context.file_content)

@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autarky.engine.deadline import poll_until
-from autarky.engine.phase import Change, Kept
+from autarky.engine.phase import Change, Kept, Warn
 from autarky.errors import ApiError
 from autarky.model import patience
 from autarky.phases import ownership, renewals
 from autarky.phases.admit import judging
 from autarky.phases.context import Context
 from autarky.phases.ownership import Look
+from autarky.phases.refused import warnings_of_new_policies
 from autarky.ports import Object, Progress
 from autarky.render import access
 from autarky.render.objects import Part, parts
@@ -30,9 +31,9 @@ class ApplyObjects:
     title: str = "Apply the hosted components"
     timeout: float = 180
 
-    async def plan(self, context: Context) -> Sequence[Change | Kept]:
+    async def plan(self, context: Context) -> Sequence[Change | Kept | Warn]:
         former = [Change(f"delete {name}, which an earlier release made") for name in await _former(context)]
-        return [*await _all(context).plan(context), *former]
+        return [*await _all(context).plan(context), *former, *await warnings_of_new_policies(context)]
 
     async def run(self, context: Context, progress: Progress) -> None:
         await renewals.refuse_former(context, progress)

@@ -44,9 +44,12 @@ class NodeWork:
     images: list[Image] = field(default_factory=list)
     revisions: list[standby.Revision] = field(default_factory=list)
     start_runtime: bool = False
+    watch: bool = False
+    """Whether what watches for certificates that are given to the kubelet is to begin, or begin anew."""
 
     def __bool__(self) -> bool:
-        return bool(self.binaries or self.files or self.leaves or self.images or self.revisions or self.start_runtime)
+        services = self.start_runtime or self.watch
+        return bool(self.binaries or self.files or self.leaves or self.images or self.revisions or services)
 
     def sentences(self, node: Node) -> list[str]:
         result = []
@@ -54,6 +57,8 @@ class NodeWork:
             result.append(f"install {len(self.binaries)} binaries on {node.name}")
         result += [f"write {file.path} on {node.name}" for file in self.files]
         result += [f"write {file.path} on {node.name}" for file in self.leaves]
+        if self.watch:
+            result.append(f"watch for certificates that the kubelet on {node.name} is given")
         if self.start_runtime:
             result.append(f"start containerd on {node.name}")
         if self.images:
@@ -109,6 +114,7 @@ async def look(context: Context, node: Node) -> NodeWork:
     work.files = await changed_files(host, await balancer.without_kept(host, context.cluster, files))
     work.leaves = await missing_leaves(context, host, node)
     work.revisions = await missing_revisions(host, revisions)
+    work.watch = await lacks_watch(host, work.files)
     runtime = await host.run(["systemctl", "is-active", "containerd"], check=False)
     work.start_runtime = runtime.text != "active" or any(f.path in _RUNTIME_FILES for f in work.files)
     wanted = [payload.images[name] for name in render_node.images()]
@@ -139,7 +145,8 @@ async def carry_out(host: Host, work: NodeWork, progress: Progress) -> None:
     await host.write_files([file for file in work.files if file.path != places.NODE_MARKER])
     await write_leaves(host, work.leaves)
     await balancer.reload_after(host, work.files)
-    await watch_for_given_certificates(host, work.files)
+    if work.watch:
+        await _watch_for_given_certificates(host)
     if work.start_runtime:
         await _start_runtime(host)
     if work.start_runtime or work.images:
@@ -273,11 +280,27 @@ async def point_links(host: Host, targets: Mapping[str, str]) -> None:
 # --- container runtime and images ------------------------------------------------------------------
 
 
-async def watch_for_given_certificates(host: Host, written: Sequence[File]) -> None:
-    """Where its units are among them and a kubelet runs: the start of a kubelet would bring them in."""
-    if any(file.path in render_node.GIVEN_UNITS for file in written) and await kubelets.kubelet_runs(host):
-        await host.run(["systemctl", "daemon-reload"])
-        await host.run(["systemctl", "restart", f"{render_node.GIVEN_UNIT}.path"])
+_KUBELET_AND_WATCH = ("kubelet.service", *(PurePosixPath(path).name for path in render_node.GIVEN_UNITS))
+
+
+async def lacks_watch(host: Host, written: Sequence[File]) -> bool:
+    """Whether a kubelet runs, or is about to again, with no watch for given certificates beside it, or with that of
+    units of before; the start of a kubelet brings it in. It is looked at and not gone by what this run writes: the run
+    that wrote the units may have been killed before it began the watch."""
+    said = await host.run(
+        ["systemctl", "show", "--property=ActiveState", "--property=NeedDaemonReload", *_KUBELET_AND_WATCH], check=False
+    )
+    kubelet, *watch = (block.splitlines() for block in said.text.split("\n\n"))
+    if not {"ActiveState=active", "ActiveState=activating"} & set(kubelet):
+        return False
+    watches = any("ActiveState=active" in unit for unit in watch[:1])
+    is_old = any("NeedDaemonReload=yes" in unit for unit in watch)
+    return not watches or is_old or any(file.path in render_node.GIVEN_UNITS for file in written)
+
+
+async def _watch_for_given_certificates(host: Host) -> None:
+    await host.run(["systemctl", "daemon-reload"])
+    await host.run(["systemctl", "restart", f"{render_node.GIVEN_UNIT}.path"])
 
 
 async def _start_runtime(host: Host) -> None:

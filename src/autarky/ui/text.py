@@ -33,13 +33,13 @@ def one_line(text: str) -> str:
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """A line for each row, its cells aligned. Whatever is in a cell, it stays there."""
-    shown = [[_cut(one_line(cell)) for cell in row] for row in rows]
+    shown = [[cut(one_line(cell), LONGEST_CELL) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown]
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 1]}…"
+def cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def count(number: int, noun: str) -> str:

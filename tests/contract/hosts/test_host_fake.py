@@ -223,6 +223,27 @@ async def test_a_unit_is_active_from_its_start_to_its_stop(host):
     await host.remove([f"/etc/systemd/system/{UNIT}"])
 
 
+async def test_a_unit_whose_file_has_changed_is_to_be_read_again(host):
+    path = f"/etc/systemd/system/{UNIT}"
+    asked = ["systemctl", "show", "--property=ActiveState", "--property=NeedDaemonReload", UNIT, "contract-none.path"]
+
+    async def said() -> list[set[str]]:
+        return [set(block.splitlines()) for block in (await host.run(asked)).text.split("\n\n")]
+
+    none = {"ActiveState=inactive", "NeedDaemonReload=no"}
+    assert await said() == [none, none]
+    await host.write_files([File(path, _UNIT_TEXT)])
+    await host.run(["systemctl", "daemon-reload"])
+    await host.run(["systemctl", "start", UNIT])
+    assert await said() == [{"ActiveState=active", "NeedDaemonReload=no"}, none]
+    await host.write_files([File(path, _UNIT_TEXT + b"# changed\n")])
+    assert await said() == [{"ActiveState=active", "NeedDaemonReload=yes"}, none]
+    await host.run(["systemctl", "daemon-reload"])
+    assert await said() == [{"ActiveState=active", "NeedDaemonReload=no"}, none]
+    await host.run(["systemctl", "stop", UNIT])
+    await host.remove([path])
+
+
 async def test_what_is_done_later_is_begun_once_under_one_name_until_it_is_called_off(host):
     later = ["systemd-run", "--quiet", "--collect", "--unit=contract-later", "--on-active=600", "true"]
     assert await status(host, "systemctl", "stop", "contract-later.timer") == 5

@@ -507,6 +507,32 @@ def test_a_kubelet_that_got_a_certificate_of_its_own_meanwhile_is_not_started_an
     assert sorted(path.name for path in own.parent.iterdir()) == [Path(CURRENT).name, "of-its-own.pem"]
 
 
+def test_what_an_agent_of_an_earlier_release_has_given_and_not_told_is_told(scene: Scene) -> None:
+    """Its mark says nothing: whose certificate is there now cannot be seen, and one restart too many hurts no pod."""
+    ended(scene)
+    scene.round_after(0)
+    mark = scene.root / GIVEN.lstrip("/")
+    mark.unlink()
+    untold = mark.with_name(f".{mark.name}")
+    untold.write_bytes(b"")
+    scene.begin()
+    scene.round_after(0)
+    assert mark.exists()
+    assert not untold.exists()
+
+
+def test_a_certificate_that_is_no_link_is_none_that_was_given(scene: Scene) -> None:
+    """Somebody has put it there in place of what an agent had given the kubelet."""
+    scene.write(CURRENT, (scene.root / "var/lib/autarky/nllb/etcd-client.pem").read_bytes())
+    mark = scene.root / GIVEN.lstrip("/")
+    untold = mark.with_name(f".{mark.name}")
+    untold.write_bytes(b"kubelet-client-2027-03-01-12-00-00.pem")
+    scene.round_after(0)
+    assert not scene.keeping.trouble
+    assert not untold.exists()
+    assert not mark.exists()
+
+
 def test_without_the_cas_key_the_host_is_told_nothing(scene: Scene) -> None:
     ended(scene)
     (scene.root / "etc/kubernetes/pki/ca.key").unlink()

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autarky import cli
-from autarky.cli.doctor import as_text
+from autarky.cli.doctor import LONGEST, as_text
 from autarky.cli.main import main
 from autarky.cli.say import say
 from autarky.cli.status import table
@@ -65,6 +65,16 @@ def test_what_the_doctor_says_has_three_lines_for_each_finding() -> None:
     assert not dangerous(text)
     assert [line[:9] for line in text.split("\n")][1:3] == ["   seen: ", "   next: "]
     assert len(text.split("\n")) == 6
+
+
+def test_what_the_doctor_says_has_lines_that_can_be_read() -> None:
+    """A node's message is as long as the API takes it, and so is what tenants' workloads are called."""
+    long = "word " * 100_000
+    text = as_text([Finding("n1", "is down", long, long), Finding("n2", "is down", "short", "wait")])
+    lines = text.split("\n")
+    assert max(map(len, lines)) == len("   seen: ") + LONGEST
+    assert [line[-1] for line in lines[1:3]] == ["…", "…"]
+    assert lines[3:] == ["2. n2: is down", "   seen: short", "   next: wait"]
 
 
 def test_what_is_said_keeps_its_lines_and_nothing_else_that_is_not_seen(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,14 +1,21 @@
-"""The kubeconfig is turned to a server that answers: kubectl takes one, and any control node is as good."""
+"""The kubeconfig is turned to a server that answers: kubectl takes one, and any control node is as good. Whose kubectl
+it is."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from autarky.cli.kube import turn_to_a_server_that_answers
+from autarky import payload, places
+from autarky.cli.kube import kubectl_for, turn_to_a_server_that_answers
+from autarky.errors import UserError
 from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.model.patience import HEAD_START
+from autarky.model.versions import Version
+from autarky.payload import Binary, Release, default_version, known_versions
+from autarky.phases import kept_file
 from autarky.render.kubeconfig import EXTENSION, client_kubeconfig
 from autarky.render.values import Credentials, Inputs
 from fakes.clusters import a_cluster
@@ -68,3 +75,53 @@ async def test_a_kubeconfig_with_one_server_is_not_looked_at(tmp_path):
     before = path.read_bytes()
     await turn_to_a_server_that_answers(path)
     assert path.read_bytes() == before
+
+
+# --- the payload's kubectl ---------------------------------------------------------------------------------------
+
+
+THIS, OTHER, UNKNOWN = default_version(), known_versions()[-1], Version(1, 36, 3)
+
+
+@pytest.fixture
+def stored(tmp_path, monkeypatch):
+    """The versions whose kubectl is in the store."""
+    found: set[Version] = set()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    def find(release: Release, name: str) -> Binary | None:
+        path = Path(f"{release.kubernetes}/{name}")
+        return Binary(name, path, "", 1) if release.kubernetes in found else None
+
+    monkeypatch.setattr(payload, "find_binary", find)
+    return found
+
+
+def the_cluster_has(version: Version) -> None:
+    file = {"spec": {"kubernetesVersion": str(version).removeprefix("v")}}
+    kept_file.write(places.cluster_dir("demo"), json.dumps(file).encode())
+
+
+@pytest.mark.parametrize(
+    ("has", "there", "takes"),
+    [
+        (None, {THIS, OTHER}, THIS),
+        (OTHER, {THIS, OTHER}, OTHER),
+        (OTHER, {THIS}, THIS),
+        (UNKNOWN, {THIS}, THIS),
+    ],
+)
+def test_kubectl_is_of_the_clusters_version_where_it_can_be_had_else_of_the_default(stored, has, there, takes):
+    stored |= there
+    if has is not None:
+        the_cluster_has(has)
+    assert kubectl_for("demo") == Path(f"{takes}/kubectl")
+
+
+@pytest.mark.parametrize(("has", "gets"), [(None, THIS), (OTHER, OTHER), (UNKNOWN, THIS)])
+def test_where_there_is_none_the_user_is_told_which_can_be_had(stored, has, gets):
+    if has is not None:
+        the_cluster_has(has)
+    with pytest.raises(UserError, match="kubectl is not in the store") as no:
+        kubectl_for("demo")
+    assert f"`autarky payload get {gets}`" in str(no.value.fix)

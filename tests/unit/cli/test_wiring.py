@@ -10,6 +10,10 @@ import pytest
 from autarky.cli.wiring import founded, load_cluster, refuse_unfit_machine
 from autarky.errors import UserError
 from autarky.model.cluster import HostRef
+from autarky.model.defaults import Had
+from autarky.model.versions import Version
+from autarky.phases import kept_file
+from autarky.render.values import pretty_json
 from fakes.clusters import a_cluster
 from fakes.editions import a_later_release
 
@@ -67,6 +71,29 @@ def test_a_file_that_names_no_version_is_of_the_version_of_the_cluster_whatever_
     keep(tmp_path, json.dumps(KEPT).encode())
     there = named_in_a_file(tmp_path)
     assert (str(there.kubernetes_version), there.defaults) == ("v1.36.4", 1)
+
+
+def test_a_file_that_was_kept_and_never_applied_has_given_the_cluster_nothing(tmp_path, monkeypatch):
+    """Its `up` was stopped, and its lines are gone: it counts what the cluster has."""
+    a_later_release(monkeypatch)
+    directory = tmp_path / "autarky/clusters/demo"
+    kept_file.write(directory, pretty_json({"spec": {"kubernetesVersion": "1.36.4", "defaults": 1}}))
+    kept_file.settle(directory)
+    for number in (1, 2):  # a file that is in between changes nothing about it
+        refused = {"kubernetesVersion": "1.37.1", "defaults": 2, "selfHosted": f"{number}-4"}
+        kept_file.write(directory, pretty_json({"spec": refused}))
+    there = named_in_a_file(tmp_path)
+    assert (str(there.kubernetes_version), there.defaults) == ("v1.36.4", 1)
+    kept_file.settle(directory)
+    applied = named_in_a_file(tmp_path)
+    assert (str(applied.kubernetes_version), applied.defaults) == ("v1.37.1", 2)
+
+
+@pytest.mark.parametrize("before", [b"", b"[]", b"[7]", b"{}", b'[{"spec": 7}]', b"[" * 100_000])
+def test_what_was_kept_before_and_cannot_be_read_leaves_what_is_kept(tmp_path, before):
+    keep(tmp_path, json.dumps(KEPT).encode())
+    (tmp_path / "autarky/clusters/demo/cluster.before.json").write_bytes(before)
+    assert founded("demo") == Had(1, Version(1, 36, 4))
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"spec": 7}', b"[" * 100_000])

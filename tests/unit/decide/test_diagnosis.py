@@ -7,8 +7,16 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autarky.decide.diagnosis import LOW_DISK_BYTES, MOST_NAMED, ClusterEvidence, NodeEvidence, PodEvidence, diagnose
-from autarky.decide.refused import ANTI_AFFINITY, PRIORITIES, Refused
+from autarky.decide.diagnosis import (
+    LONGEST_EVIDENCE,
+    LOW_DISK_BYTES,
+    MOST_NAMED,
+    ClusterEvidence,
+    NodeEvidence,
+    PodEvidence,
+    diagnose,
+)
+from autarky.decide.refused import ANTI_AFFINITY, PRIORITIES, Refused, Rules, refused
 
 WELL = NodeEvidence("n1", units={"containerd": True, "kubelet": True}, free={"/": 2**40}, balanced={"n1-hosted": True})
 
@@ -146,6 +154,12 @@ def test_a_server_that_one_load_balancer_reaches_does_not_hang():
     assert whats(_seeing(_three(), {name: {"n2-hosted": False} for name in ("n1", "n3")})) == []
 
 
+def test_a_worker_does_not_hide_that_a_server_hangs():
+    hung = _seeing(_three(), {name: {"n2-hosted": False} for name in ("n1", "n2", "n3")})
+    liar = replace(WELL, name="w", control_plane=False, has_etcd=False, alive={"n1-hosted": True, "n2-hosted": True})
+    assert whats(replace(hung, nodes=(*hung.nodes, liar))) == ["n2: an API server hangs"]
+
+
 def test_a_server_that_is_not_there_does_not_hang():
     gone = _seeing(_three(), {name: {"n2-hosted": False} for name in ("n1", "n2", "n3")})
     nodes = tuple(replace(node, accepting=frozenset()) for node in gone.nodes)
@@ -167,6 +181,14 @@ def test_a_node_that_is_cut_off_is_named_though_its_own_server_could_not_start()
     cut = _seeing(_three(), {"n1": {"n3-hosted": False}, "n2": {"n3-hosted": False}, "n3": none})
     nodes = tuple(replace(node, accepting=frozenset()) if node.name == "n3" else node for node in cut.nodes)
     assert whats(replace(cut, nodes=nodes)) == ["n3: it and the other nodes do not reach each other"]
+
+
+def test_a_worker_is_no_witness_against_a_control_node():
+    """What it says that it sees hides neither etcd nor the node."""
+    control = replace(WELL, alive={"n1-hosted": True}, etcd=503)
+    liar = replace(WELL, name="w", control_plane=False, has_etcd=False, alive={"n1-hosted": False, "n2-hosted": True})
+    found = whats(ClusterEvidence((control, liar), unready_nodes={"n1": "no heartbeat"}))
+    assert found == ["n1: etcd is not healthy", "n1: the node is not Ready"]
 
 
 def test_a_node_whose_own_servers_are_down_is_not_cut_off_while_it_sees_others():
@@ -200,6 +222,25 @@ def test_a_clock_that_differs_is_named_with_what_follows_from_it():
     [finding] = diagnose(ahead)
     assert (finding.subject, finding.what) == ("n2", "its clock is +93 s off the others'")
     assert "no new connections" in finding.evidence
+
+
+@given(clocks=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=4), lies=st.lists(st.floats(-1e6, 1e6), max_size=6))
+def test_no_worker_moves_what_a_control_nodes_clock_is_compared_with(clocks: list[float], lies: list[float]):
+    controls = tuple(replace(WELL, name=f"n{number}", clock=clock) for number, clock in enumerate(clocks))
+    workers = tuple(
+        replace(WELL, name=f"w{number}", control_plane=False, has_etcd=False, clock=clock)
+        for number, clock in enumerate(lies)
+    )
+    told = whats(ClusterEvidence((*controls, *workers)))
+    assert [one for one in told if one.startswith("n")] == whats(ClusterEvidence(controls))
+
+
+def test_where_no_control_node_says_a_time_workers_are_compared_with_each_other():
+    clocks = zip(("w1", "w2", "w3"), (1000.0, 1093.0, 1000.0), strict=True)
+    workers = tuple(replace(WELL, name=n, control_plane=False, has_etcd=False, clock=clock) for n, clock in clocks)
+    silent = replace(WELL, clock=None)
+    [finding] = diagnose(ClusterEvidence((silent, *workers)))
+    assert (finding.subject, finding.evidence) == ("w2", "it was compared with those of the other nodes")
 
 
 def test_servers_that_are_withdrawn_though_the_clock_is_right_again_are_named_with_the_reason():
@@ -259,6 +300,38 @@ def test_whoever_makes_many_workloads_hides_no_others(made: int):
     assert told[:MOST_NAMED] == [f"{one.workload} has a class" for one in flood[:MOST_NAMED]]
     assert told[MOST_NAMED:] == ([f"and {made - MOST_NAMED} more"] if made > MOST_NAMED else [])
     assert second.evidence == "DaemonSet csi has a class"
+
+
+def test_that_workloads_could_not_be_looked_at_is_all_that_follows_from_it():
+    [finding] = diagnose(ClusterEvidence((WELL,), unseen="503: too much"))
+    assert (finding.subject, finding.what) == ("workloads", "they could not be looked at")
+    assert finding.evidence == "503: too much"
+
+
+@given(letters=st.integers(0, 3 * LONGEST_EVIDENCE))
+def test_what_others_say_without_end_is_cut(letters: int):
+    said = "x" * letters
+    cluster = ClusterEvidence((WELL,), unready_nodes={"n2": said}, withdrawn={"n1": said}, unseen=said)
+    for finding in diagnose(replace(cluster, nodes=(replace(WELL, clock=0.0),))):
+        kept = said if letters <= LONGEST_EVIDENCE else said[: LONGEST_EVIDENCE - 1] + "…"
+        assert finding.evidence == kept
+
+
+def test_a_template_with_a_hundred_thousand_names_is_told_in_a_few_and_hides_no_other_namespace():
+    term = {"topologyKey": "x", "namespaces": [f"name-{number}" for number in range(100_000)]}
+    away = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+    def a_deployment(namespace: str, name: str) -> dict:
+        metadata = {"name": name, "namespace": namespace}
+        return {"kind": "Deployment", "metadata": metadata, "spec": {"template": {"spec": away}}}
+
+    flood = [a_deployment("flood", f"d{number}") for number in range(MOST_NAMED)]
+    found = refused([*flood, a_deployment("quiet", "mine")], Rules([], [], []))
+    first, second = diagnose(ClusterEvidence((WELL,), refused=found))
+    assert "d0 has required podAntiAffinity with pods of namespace name-0, name-1, name-2 and 99997 " in first.evidence
+    assert [f"Deployment d{number} has" in first.evidence for number in range(MOST_NAMED)] == [True] * MOST_NAMED
+    assert len(first.evidence) < 3_000
+    assert second.subject == "namespace quiet"
 
 
 def test_what_tenants_do_comes_after_what_is_wrong_with_the_cluster():

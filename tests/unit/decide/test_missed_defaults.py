@@ -54,5 +54,7 @@ def test_what_is_the_users_own_in_the_file_is_not_told(monkeypatch):
     own["certificates"] = {**own["certificates"], "leafDays": 30}
     assert [one.what for one in missed_by({**whole, "spec": own}, 1)] == [
         "certificates.kubeletLifetime",
+        "etcd --snapshot-count",
+        "kube-controller-manager --kube-api-qps",
         "kube-apiserver --profiling",
     ]

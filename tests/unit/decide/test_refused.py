@@ -8,7 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autarky.decide.refused import ANTI_AFFINITY, KINDS, MOST_IMPORTANT, NAMESPACE_LABEL, PRIORITIES, Rules, refused
+from autarky.decide.refused import (
+    ANTI_AFFINITY,
+    INSTEAD,
+    KINDS,
+    MOST_IMPORTANT,
+    MOST_NAMESPACES,
+    MOST_OF_A_NAMESPACE,
+    MOST_OTHERS,
+    NAMESPACE_LABEL,
+    PRIORITIES,
+    Refused,
+    Rules,
+    refused,
+    told_beforehand,
+)
 from autarky.render import tenants
 from autarky.render.policies import BINDING, POLICY
 from contract.kube.test_tenants import KEEPS_AWAY
@@ -135,6 +149,14 @@ def test_it_is_said_what_in_the_template_is_refused():
         "required podAntiAffinity with a namespaceSelector",
         "required podAntiAffinity with pods of namespace a, b",
     ]
+
+
+@given(others=st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8, unique=True))
+def test_of_many_namespaces_that_it_reaches_the_first_are_named_and_the_others_counted(others: list[str]):
+    found = refused([a_workload(away([{"namespaces": [HERE, *others]}]))], Rules(CLASSES, [], []))
+    rest = len(others) - MOST_OTHERS
+    named = ", ".join(others[:MOST_OTHERS]) + (f" and {rest} more" if rest > 0 else "")
+    assert [one.why for one in found] == [f"required podAntiAffinity with pods of namespace {named}"]
 
 
 # --- by the workload ----------------------------------------------------------------------------------
@@ -292,3 +314,36 @@ def test_they_come_by_policy_namespace_and_name(order: list[int]):
         for policy, numbers in ((PRIORITIES, (0, 4, 2)), (ANTI_AFFINITY, (1, 5, 3)))
         for where in zip("aab", (f"w{number}" for number in numbers), strict=True)
     ]
+
+
+# --- of policies that come ------------------------------------------------------------------------------
+
+
+def lost(policy: str, namespace: str, name: str) -> Refused:
+    return Refused(policy, namespace, f"DaemonSet {name}", "a reason")
+
+
+@given(new=st.sets(st.sampled_from([PRIORITIES, ANTI_AFFINITY])))
+def test_beforehand_only_what_a_new_policy_refuses_is_told_with_the_way_out(new: set[str]):
+    found = [lost(PRIORITIES, "storage", "csi"), lost(PRIORITIES, "storage", "x"), lost(ANTI_AFFINITY, "web", "lonely")]
+    policies = [policy for policy in (PRIORITIES, ANTI_AFFINITY) if policy in new]
+    names = {
+        PRIORITIES: "[namespace storage] DaemonSet csi has a reason; DaemonSet x has a reason.",
+        ANTI_AFFINITY: "[namespace web] DaemonSet lonely has a reason.",
+    }
+    for policy, sentence in zip(policies, told_beforehand(found, new), strict=True):
+        assert f"the policy {policy} is new" in sentence
+        assert names[policy] in sentence
+        assert INSTEAD[policy] in sentence
+
+
+@given(namespaces=st.integers(1, 2 * MOST_NAMESPACES), made=st.integers(1, 3 * MOST_OF_A_NAMESPACE))
+def test_beforehand_whoever_has_many_workloads_hides_no_other_namespace(namespaces: int, made: int):
+    spaces = [f"n{number:03}" for number in range(namespaces)]
+    found = [lost(PRIORITIES, space, f"d{number}") for space in spaces for number in range(made)]
+    [told] = told_beforehand(found, {PRIORITIES})
+    named = spaces[:MOST_NAMESPACES]
+    assert [space for space in spaces if f"[namespace {space}]" in told] == named
+    assert told.count("DaemonSet ") == len(named) * min(made, MOST_OF_A_NAMESPACE)
+    assert told.count(f" and {made - MOST_OF_A_NAMESPACE} more") >= (len(named) if made > MOST_OF_A_NAMESPACE else 0)
+    assert (f" and {namespaces - MOST_NAMESPACES} more. Before" in told) == (namespaces > MOST_NAMESPACES)

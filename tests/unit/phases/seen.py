@@ -48,6 +48,8 @@ class SeenHost(FakeHost):
     """Well in all that doctor asks for. ahead: seconds by which its clock is before this machine's; None: no `date`."""
 
     ahead: float | None = 0.0
+    says: Sequence[str] = ()
+    """What doctor's script prints, in place of what is well."""
 
     async def run(
         self, argv: Sequence[str], *, stdin: bytes | None = None, timeout: float = 30.0, check: bool = True
@@ -57,7 +59,7 @@ class SeenHost(FakeHost):
                 return await self._date()
             case ["bash", "-c", _, "bash", *servers]:
                 await asyncio.sleep(SCRIPT)
-                return Completed(0, "\n".join(_nothing_wrong(servers)).encode(), "")
+                return Completed(0, "\n".join(self.says or _nothing_wrong(servers)).encode(), "")
         return await super().run(argv, stdin=stdin, timeout=timeout, check=check)
 
     async def _date(self) -> Completed:
@@ -86,15 +88,24 @@ def a_context(
     return make_context(cluster, kube=kube, hosts=hosts)
 
 
-def a_kube(cluster: Cluster, *, answers: int | None = None, labelled: str = "") -> LeavingKube:
+def a_kube(
+    cluster: Cluster, *, answers: int | None = None, labelled: str = "", kube: LeavingKube | None = None
+) -> LeavingKube:
     """All its nodes are ready."""
-    kube = LeavingKube(answers=answers)
+    kube = kube or LeavingKube(answers=answers)
     for node in cluster.nodes:
         labels = {CONTROL_PLANE_FACT: ""} if node.control_plane or node.name == labelled else {}
         meta = {"name": node.name, "labels": labels}
         ready = {"conditions": [{"type": "Ready", "status": "True"}]}
         kube.put({"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": ready})
     return kube
+
+
+def says(context: Context, name: str, *lines: str) -> None:
+    """What doctor's script prints on this host."""
+    host = context.host(context.cluster.node(name))
+    assert isinstance(host, SeenHost)
+    host.says = lines
 
 
 async def noted_on_its_disk(context: Context, name: str) -> None:

@@ -41,7 +41,7 @@ class KubeletHost(FakeHost):
     def boot(self) -> None:
         """The machine is switched off and on, or the kubelet ends and systemd starts it anew."""
         self.started_with = self.files[render_node.KUBELET_UNIT][0]
-        self.active_units.add("kubelet")
+        self._change_units("start", ["kubelet"])
 
     @property
     def well(self) -> bool:
@@ -58,7 +58,7 @@ class KubeletHost(FakeHost):
             case ["systemctl", "enable", "--now", "kubelet"]:
                 if "kubelet" not in self.active_units:
                     self.boot()
-            case ["systemctl", "show", *_]:
+            case ["systemctl", "show", "kubelet", *_]:
                 self.restarts += 0 if self.well else 1
                 state = "active" if self.well else "activating"
                 return Completed(0, f"ActiveState={state}\nNRestarts={self.restarts}\n".encode(), "")

@@ -17,7 +17,7 @@ from autarky.engine.phase import Change, Warn
 from autarky.errors import Conflict, Problems, Unreachable, UserError
 from autarky.model.cluster import Level
 from autarky.payload import default_version, known_versions
-from autarky.phases import login, renewals
+from autarky.phases import kept_file, login, renewals
 from autarky.phases.check_file import CheckFile, CheckFileAgain
 from autarky.phases.finish import WriteKubeconfig
 from autarky.phases.hosts import CheckHosts
@@ -264,6 +264,28 @@ async def test_a_file_that_was_kept_here_before_another_machine_applied_one_is_r
         await CheckHosts().plan(first)
     first.known = None
     await CheckHosts().plan(first)
+
+
+async def test_after_a_login_only_the_file_that_it_has_fetched_is_known_wherever_it_was_stopped(
+    first, notes, monkeypatch
+):
+    """What an `up` had kept before counts no more, also where it had kept that very file."""
+    first.file_content = pretty_json(first.document)
+    earlier = pretty_json({**first.document, "spec": {**first.document["spec"], "selfHosted": "4"}})
+    kept_file.write(first.directory, earlier)
+    kept_file.write(first.directory, first.file_content)
+    assert await login.KeepFile().plan(first)
+
+    def stops(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(login, "write_private", stops)
+        with pytest.raises(KeyboardInterrupt):
+            await login.KeepFile().run(first, notes)
+    assert kept_file.applied(first.directory) == [first.document]
+    await login.KeepFile().run(first, notes)
+    assert await login.KeepFile().plan(first) == []
 
 
 async def test_a_control_node_without_a_record_is_answered_for_by_the_api(first):

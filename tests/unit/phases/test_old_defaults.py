@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from autarky import places
+from autarky.cli import render_files
 from autarky.config import dump
 from autarky.decide import applied
 from autarky.engine.phase import Change, Warn
@@ -15,9 +16,11 @@ from autarky.errors import Conflict
 from autarky.phases import kept_file
 from autarky.phases.check_file import CheckFile, CheckFileAgain
 from autarky.phases.hosts import FOUNDED, CheckHosts
-from autarky.phases.objects import ApplyObjects
+from autarky.phases.objects import ApplyObjects, ApplyParts
 from autarky.render import cluster_record
+from autarky.render import node as render_node
 from autarky.render.crds import API_VERSION
+from autarky.render.objects import agent_parts
 from autarky.render.values import SYSTEM, pretty_json
 from fakes.clusters import a_cluster
 from fakes.editions import TOLD, a_later_release
@@ -35,8 +38,18 @@ def with_file(context, cluster):
     return context
 
 
+AGENTS = ApplyParts(agent_parts)
+"""What is applied last: the template of etcd's members is among it."""
+
+
 async def planned(context) -> list[str]:
-    return [change.sentence for change in await ApplyObjects().plan(context) if isinstance(change, Change)]
+    found = [*await ApplyObjects().plan(context), *await AGENTS.plan(context)]
+    return [change.sentence for change in found if isinstance(change, Change)]
+
+
+async def apply_all(context, notes) -> None:
+    await ApplyObjects().run(context, notes)
+    await AGENTS.run(context, notes)
 
 
 # --- what reaches the cluster ----------------------------------------------------------------------------------
@@ -44,31 +57,58 @@ async def planned(context) -> list[str]:
 
 async def test_a_later_release_changes_nothing_of_a_cluster_that_keeps_its_defaults(make_context, notes, monkeypatch):
     kube = FakeKube()
-    await ApplyObjects().run(with_file(make_context(OLD, kube=kube), OLD), notes)
+    await apply_all(with_file(make_context(OLD, kube=kube), OLD), notes)
     a_later_release(monkeypatch)
     assert await planned(with_file(make_context(OLD, kube=kube), OLD)) == []
 
 
 async def test_a_file_that_takes_them_changes_what_they_are_about_and_nothing_else(make_context, notes, monkeypatch):
     kube = FakeKube()
-    await ApplyObjects().run(make_context(OLD, kube=kube), notes)
+    await apply_all(make_context(OLD, kube=kube), notes)
     a_later_release(monkeypatch)
     assert await planned(make_context(replace(OLD, defaults=2), kube=kube)) == [
         "apply ControlPlane cluster",
         "apply DaemonSet kube-system/kube-apiserver",
+        "apply Deployment kube-system/kube-controller-manager",
         "apply Deployment kube-system/kube-scheduler",
+        "apply ConfigMap kube-system/etcd-member-template",
     ]
+
+
+def on_the_host(context, directory) -> dict[str, bytes]:
+    """Each file that a control node has, but for its leaf certificates: each rendering issues others."""
+    node = context.cluster.nodes[0]
+    leaves = {*render_node.leaf_paths(context.cluster, node), render_node.FIRST_CERTIFICATE} - {places.LEAVES_PLAN}
+    render_files.write_all(context.inputs(), directory)
+    root = directory / "hosts" / node.name
+    found = {f"/{path.relative_to(root)}": path for path in root.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in found.items() if name not in leaves}
+
+
+def test_nor_does_it_change_a_file_of_its_hosts(make_context, monkeypatch, tmp_path):
+    before = on_the_host(make_context(OLD), tmp_path / "before")
+    a_later_release(monkeypatch)
+    assert on_the_host(make_context(OLD), tmp_path / "after") == before
+
+
+def test_files_of_hosts_have_the_flags_of_the_edition_that_is_taken(make_context, monkeypatch, tmp_path):
+    a_later_release(monkeypatch)
+    found = on_the_host(make_context(replace(OLD, defaults=2)), tmp_path / "second")
+    [static_etcd] = [content for name, content in found.items() if "/manifests/etcd-" in name]
+    assert b"--snapshot-count=20000" in static_etcd
+    controllers = b"".join(content for name, content in found.items() if "/standby/kube-controller-manager/" in name)
+    assert b"--kube-api-qps=150" in controllers
 
 
 async def test_a_cluster_of_a_release_without_editions_gets_the_number_of_the_first_and_nothing_else(
     make_context, notes
 ):
     kube = FakeKube()
-    await ApplyObjects().run(with_file(make_context(OLD, kube=kube), OLD), notes)
+    await apply_all(with_file(make_context(OLD, kube=kube), OLD), notes)
     await forget_editions(kube)
     context = with_file(make_context(OLD, kube=kube), OLD)
     assert await planned(context) == ["apply ControlPlane cluster", "apply ConfigMap kube-system/autarky-cluster"]
-    await ApplyObjects().run(context, notes)
+    await apply_all(context, notes)
     assert await planned(context) == []
 
 

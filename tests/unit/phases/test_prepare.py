@@ -5,14 +5,17 @@ from dataclasses import replace
 import pytest
 
 from autarky.errors import Unreachable
-from autarky.phases.prepare import PrepareHosts, look
+from autarky.phases.prepare import PrepareHosts, lacks_watch, look
 from autarky.pki.issue import Pair, read_pair
 from autarky.places import NODE_MARKER
+from autarky.ports import Completed
 from autarky.render import node as render_node
 from autarky.render import standby
 from fakes.clusters import a_cluster
+from fakes.host import FakeHost
 
 PHASE = PrepareHosts()
+WATCH = f"{render_node.GIVEN_UNIT}.path"
 
 
 async def prepared(context, notes):
@@ -121,12 +124,41 @@ async def test_what_watches_for_given_certificates_does_so_at_once_beside_a_kube
 ):
     context = make_context()
     host = await prepared(context, notes)
-    host.active_units |= {"kubelet"} if runs else set()
+    host.active_units |= {"kubelet", WATCH} if runs else set()
     del host.files[path]
     host.log.clear()
     await PHASE.run(context, notes)
-    watched = ["daemon-reload", "restart autarky-kubelet-certificate.path"]
-    assert host.log == [f"write {path}"] + watched * runs
+    assert host.log == [f"write {path}"] + ["daemon-reload", f"restart {WATCH}"] * runs
+
+
+@pytest.mark.parametrize("kubelet", ["active_units", "restarting"])
+@pytest.mark.parametrize("path", [None, *render_node.GIVEN_UNITS])
+async def test_a_run_that_was_killed_before_it_had_anything_watch_is_made_good_by_the_next(
+    make_context, notes, path, kubelet
+):
+    """path: of a unit that this run has only changed, beside a watch that goes on with the one before; None: there was
+    no watch yet."""
+    context = make_context()
+    host = await prepared(context, notes)
+    getattr(host, kubelet).add("kubelet")
+    if path is not None:
+        host.active_units.add(WATCH)
+        host.units_read[path] = b"of before"
+    host.log.clear()
+    assert [change.sentence for change in await PHASE.plan(context)] == [
+        "watch for certificates that the kubelet on n1 is given"
+    ]
+    await PHASE.run(context, notes)
+    assert host.log == ["daemon-reload", f"restart {WATCH}"]
+    assert await PHASE.plan(context) == []
+
+
+@pytest.mark.parametrize("said", ["", "\n\n\n\n", "ActiveState=odd\n\nActiveState=active", "Failed to connect to bus"])
+async def test_a_host_that_does_not_say_what_it_runs_stops_nobody_there(make_context, notes, monkeypatch, said):
+    context = make_context()
+    host = await prepared(context, notes)
+    monkeypatch.setattr(FakeHost, "_systemd", lambda *_: Completed(0, said.encode(), ""))
+    assert not await lacks_watch(host, [])
 
 
 async def test_a_mode_that_was_opened_is_closed_again(make_context, notes):

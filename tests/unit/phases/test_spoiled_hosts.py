@@ -176,7 +176,13 @@ WORDS = st.sampled_from([*{word for line in LINES for word in line.split()}, "20
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.text() | st.lists(st.lists(WORDS).map(" ".join)).map("\n".join))
 def test_whatever_doctors_script_prints_it_is_read(text):
-    doctor.read_said(text)
+    doctor.read_said(text, ["n1-hosted"])
+
+
+def test_of_what_doctors_script_prints_only_what_it_was_asked_for_is_read():
+    lines = [f"{word} {server} 200" for word in ("server", "alive") for server in ("n1-hosted", "x-hosted")]
+    said = doctor.read_said("\n".join([*lines, "free / 9", "free /x 0"]), ["n1-hosted"])
+    assert (said.servers, said.alive, said.free) == ({"n1-hosted": True}, {"n1-hosted": True}, {"/": 9})
 
 
 @pytest.mark.parametrize("clock", ["nan", "inf", "-inf", "1e400", "noon", ""])

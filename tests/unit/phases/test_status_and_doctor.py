@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -12,7 +14,9 @@ from click.testing import CliRunner
 from autarky.cli.status import status as status_command
 from autarky.decide import certificates
 from autarky.decide.diagnosis import ClusterEvidence, diagnose
-from autarky.decide.refused import ANTI_AFFINITY, PRIORITIES
+from autarky.decide.refused import ANTI_AFFINITY, KINDS, PRIORITIES
+from autarky.errors import ApiError, AutarkyError, Unreachable
+from autarky.kube.listing import Listing
 from autarky.phases.doctor import evidence
 from autarky.phases.status import Status, gather
 from autarky.render import controllers, tenants
@@ -161,6 +165,10 @@ def test_a_node_that_writes_what_it_wants_neither_breaks_nor_forges_the_status(
         assert kubelet.split("  ")[-1] == "x [2J 9 y"
 
 
+OF_WORKLOADS = 3 + len(KINDS)
+"""Questions, the last ones: of what there is, and of what it is judged by."""
+
+
 async def an_examination(make_context: MakeContext, kube: FakeKube) -> ClusterEvidence:
     """n2 is a control node by its label, in the API and on its disk."""
     context = a_context(make_context, WITH_A_WORKER, kube)
@@ -174,8 +182,12 @@ async def test_after_whichever_answer_the_api_goes_away_doctor_says_that_and_wha
     undisturbed = a_kube(WITH_A_WORKER, labelled="n2")
     all_seen = await an_examination(make_context, undisturbed)
     assert (all_seen.api, whats(all_seen)) == ("", [])
-    assert undisturbed.asked > 8
-    for answers in range(undisturbed.asked):
+    of_the_cluster = undisturbed.asked - OF_WORKLOADS
+    assert of_the_cluster > 8
+    for answers in range(of_the_cluster, undisturbed.asked):
+        seen = await an_examination(make_context, a_kube(WITH_A_WORKER, labelled="n2", answers=answers))
+        assert (seen.api, seen.unseen, whats(seen)) == ("", GONE, ["workloads: they could not be looked at"]), answers
+    for answers in range(of_the_cluster):
         seen = await an_examination(make_context, a_kube(WITH_A_WORKER, labelled="n2", answers=answers))
         assert seen.api == GONE, answers
         assert [(node.name, node.problem, node.control_plane) for node in seen.nodes] == [
@@ -189,10 +201,35 @@ async def test_what_the_hosts_say_is_told_without_what_the_api_does_not_say_any_
     ahead = {"n2": 93.0}
     kube = a_kube(THREE)
     await evidence(a_context(make_context, THREE, kube, ahead))
-    kube = a_kube(THREE, answers=kube.asked - 1)  # what workloads there are is asked last
+    kube = a_kube(THREE, answers=kube.asked - OF_WORKLOADS - 1)
     seen = await evidence(a_context(make_context, THREE, kube, ahead))
     assert seen.withdrawn == {}
     assert whats(seen) == ["n2: its clock is +93 s off the others'", "API: it does not answer"]
+
+
+@dataclass
+class WithoutJobs(LeavingKube):
+    """A tenant has made so many that the API does not list them."""
+
+    error: AutarkyError = field(default_factory=lambda: Unreachable(GONE))
+
+    async def list_at(self, api_version: str, kind: str, **more: Any) -> Listing:
+        if kind == "Job":
+            raise self.error
+        return await super().list_at(api_version, kind, **more)
+
+
+@pytest.mark.parametrize("error", [Unreachable("no answer within 30 s"), ApiError(503, "Timeout", "too much")], ids=str)
+async def test_where_the_api_does_not_list_workloads_all_else_that_it_says_is_told(
+    make_context: MakeContext, error: AutarkyError
+):
+    kube = a_kube(WITH_A_WORKER, kube=WithoutJobs(error=error))
+    unready = {"status": {"conditions": [{"type": "Ready", "status": "False", "message": "no heartbeat"}]}}
+    await kube.patch("v1", "Node", "n2", unready, subresource="status")
+    seen = await evidence(a_context(make_context, WITH_A_WORKER, kube))
+    assert seen.api == ""
+    assert whats(seen) == ["n2: the node is not Ready", "workloads: they could not be looked at"]
+    assert diagnose(seen)[-1].evidence == str(error)
 
 
 async def test_of_the_conditions_those_are_told_that_say_that_something_is_wrong(make_context: MakeContext):

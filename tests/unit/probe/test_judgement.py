@@ -140,8 +140,17 @@ def test_a_short_probe_may_have_as_many_failures_as_an_outage_makes():
 @pytest.mark.parametrize("judge", [nothing_failed, survived])
 def test_each_server_may_turn_each_worker_away_once(judge):
     judge(probed(workers=3, turned_away=3))
-    with pytest.raises(AssertionError, match="kept-alive 4, not 3"):
+    with pytest.raises(AssertionError, match="kept-alive 4 were turned away, not 3"):
         judge(probed(workers=3, turned_away=4))
+
+
+@pytest.mark.parametrize("judge", [nothing_failed, survived])
+def test_connections_end_in_mid_request_no_oftener_than_servers_and_load_balancers_are_started_anew(judge):
+    judge(probed(workers=3, turned_away=3, races=3))
+    judge(probed(workers=3, races=6))
+    for turned_away, races in ((3, 4), (0, 7)):
+        with pytest.raises(AssertionError, match=f"kept-alive {races} were races, not 6"):
+            judge(probed(workers=3, turned_away=turned_away, races=races))
 
 
 def test_what_was_slow_is_told_unless_a_cut_was_announced(caplog):

@@ -174,7 +174,8 @@ class LeafKeeping:
 
         The host starts it anew when GIVEN is there. A mark that names what is yet to be told of comes before the
         certificate, so that an agent that ends between the two is followed by one that tells. Where the kubelet has got
-        another one meanwhile there is nothing to tell."""
+        another one meanwhile there is nothing to tell. A mark of an earlier release names none: it is told, since one
+        restart too many hurts no pod."""
         try:
             now, given = self._now(), self._at(GIVEN)
             untold = given.with_name(f".{given.name}")
@@ -187,8 +188,8 @@ class LeafKeeping:
             self._fails(KUBELET_CLIENT, error)
 
     def _tell_the_host(self, untold: Path, given: Path) -> None:
-        current = self._at(KUBELET_PKI) / CURRENT
-        if current.is_symlink() and current.readlink().name.encode() == untold.read_bytes():
+        current, named = self._at(KUBELET_PKI) / CURRENT, untold.read_bytes()
+        if not named or (current.is_symlink() and current.readlink().name.encode() == named):
             untold.replace(given)
         else:
             untold.unlink()

@@ -60,12 +60,11 @@ class EtcdMembers(Duty):
         if found.refused:
             self.tell(found.refused, "spec.etcd.members")
         await self._bind({*(node.name for node in nodes), *(obj["metadata"]["name"] for obj in objects)})
-        for write in found.writes:
-            await self._write(write)
+        created = [obj for write in found.writes if (obj := await self._write(write)) is not None]
         for name in found.forget:
             await self.kube.delete(API_VERSION, KIND, name)
             self.tell("its member has left and its node is no control node: the EtcdMember goes", name)
-        await self._guard(objects)
+        await self._guard([*objects, *created])
 
     def _is_hosted(self, plane: Object) -> bool:
         """A level that is refused moves nothing: then it is as it was before."""
@@ -81,54 +80,62 @@ class EtcdMembers(Duty):
             await self.kube.apply(binding, manager=MANAGER)
         self._bound = wanted
 
-    async def _write(self, write: Write) -> None:
+    async def _write(self, write: Write) -> Object | None:
+        """The object, where it was not there before."""
         if write.create:
             inventory = self.view.known_addresses
             if write.address not in inventory.get(write.name, frozenset()):
                 self.tell(f"no member of etcd: the join inventory does not have {write.address} for it", write.name)
-                return
+                return None
+            member = etcd_members.member(write.name, write.address, present=write.idea)
             try:
-                await self.kube.create(etcd_members.member(write.name, write.address, present=write.idea))
+                await self.kube.create(member)
             except Conflict:
                 self.tell(
                     "an EtcdMember of this name is there that cannot be understood: correct or delete it", write.name
                 )
-                return
+                return None
             self.tell(_IDEAS[write.idea], write.name)
-            return
+            return member
         patch: Object = {"metadata": {"annotations": {IDEA: etcd_members.state(present=write.idea)}}}
         if write.present is not None:
             patch["spec"] = {"state": etcd_members.state(present=write.present)}
             self.tell(_IDEAS[write.present], write.name)
         await self.kube.patch(API_VERSION, KIND, write.name, patch)
+        return None
 
     # --- the quorum guard ---
 
     async def _guard(self, objects: list[Object]) -> None:
-        """Beside every member that votes. A member that is not well keeps its guard, which then is not Ready."""
-        if not current([self.view.deployments, self.view.pods, self.view.etcd_guards]):
+        """Beside every member that votes. A member that is not well keeps its guard, which then is not Ready.
+
+        Objects that were deleted take no guard away: etcd has the members that it had. While one of those that were
+        written anew says nothing yet, what is there stays."""
+        if not current([self.view.deployments, self.view.pods, self.view.etcd_guards]) or not objects:
             return
         voting = sorted(obj["metadata"]["name"] for obj in objects if _guarded(obj))
         live = self.view.deployments.items.get((SYSTEM, GUARD))
+        if live is not None and not all(_has_said(obj) for obj in objects):
+            return
         if len(voting) < 2:
             if live is not None:
                 await self._unguard()
             return
-        taints, unavailable = self._taints(voting), etcd_wanted.guard_budget(len(voting))
+        taints, budget = self._taints(voting), etcd_members.guard_budget(etcd_wanted.guard_budget(len(voting)))
         # As it is rendered, image aside: a later release may render it in another way.
-        mark = content_hash([etcd_members.guard("", voting, taints), unavailable])
+        mark = content_hash([etcd_members.guard("", voting, taints), budget])
         there = (SYSTEM, GUARD) in self.view.etcd_guards.items
         if live is None or not there or (live["metadata"].get("annotations") or {}).get(GUARDED) != mark:
-            await self._put_guard(voting, taints, unavailable, mark)
+            await self._put_guard(voting, taints, budget, mark)
 
-    async def _put_guard(self, voting: list[str], taints: list[str], unavailable: int, mark: str) -> None:
+    async def _put_guard(self, voting: list[str], taints: list[str], budget: Object, mark: str) -> None:
         template = await self.kube.get("v1", "ConfigMap", etcd.TEMPLATE, SYSTEM)
         if template is None:
             self.tell(f"no quorum guard: ConfigMap {SYSTEM}/{etcd.TEMPLATE} is not there: run `autarky up`", "guard")
             return
         deployment = etcd_members.guard(template["data"][etcd.GUARD_IMAGE_KEY], voting, taints)
         deployment["metadata"]["annotations"] = {GUARDED: mark}
-        await self.kube.apply(etcd_members.guard_budget(unavailable), manager=MANAGER)
+        await self.kube.apply(budget, manager=MANAGER)
         await self.kube.apply(deployment, manager=MANAGER)
         self.tell(f"the quorum of {', '.join(voting)} is guarded against drains", "guard")
 
@@ -182,6 +189,11 @@ def _wanted(obj: Object) -> bool:
 def _guarded(obj: Object) -> bool:
     """It votes, as far as its status says, and is not about to leave."""
     return _wanted(obj) and (obj.get("status") or {}).get("phase") == Phase.MEMBER.value
+
+
+def _has_said(obj: Object) -> bool:
+    """Whether its node's agents have looked at it, if it is to be a member."""
+    return not _wanted(obj) or "phase" in (obj.get("status") or {})
 
 
 def _settled(objects: list[Object], found: etcd_wanted.Wanted, odd: Mapping[str, str]) -> Settled:

@@ -273,6 +273,51 @@ async def test_a_guard_whose_budget_was_deleted_is_whole_again(world: World) -> 
         assert await guard(world) == (["n1", "n2", "n3"], 1)
 
 
+async def budget(world: World) -> Object | None:
+    found = await world.kube.get("policy/v1", "PodDisruptionBudget", GUARD, SYSTEM)
+    return (
+        None
+        if found is None
+        else {key: deepcopy(found[key]) for key in ("apiVersion", "kind", "spec")}
+        | {"metadata": {"name": GUARD, "namespace": SYSTEM}}
+    )
+
+
+@pytest.mark.parametrize("gone", [("n1", "n2", "n3"), ("n2", "n3")])
+async def test_rule_10_etcdmembers_that_are_deleted_take_no_guard_away_before_their_agents_have_said_anything(
+    world: World, gone: tuple[str, ...]
+) -> None:
+    names = ("n1", "n2", "n3")
+    for name in names:
+        control(world, name)
+    async with duty_of(world) as duty:
+        await all_vote(world, duty, names)
+        for name in gone:
+            await world.kube.delete(API_VERSION, KIND, name)
+        for _ in range(4):
+            await rounds(duty, 1)
+            assert await guard(world) == (["n1", "n2", "n3"], 1)
+        for name in gone:
+            await says(world, name, "Removed" if name == "n3" else "Member")
+        await rounds(duty)
+        assert await guard(world) == (["n1", "n2"], 0), "what is said counts"
+
+
+async def test_rule_10_a_guard_stays_where_nobody_is_seen_to_have_a_member(world: World) -> None:
+    names = ("n1", "n2", "n3")
+    for name in names:
+        control(world, name)
+    async with duty_of(world) as duty:
+        await all_vote(world, duty, names)
+        for name in names:
+            await world.kube.delete("v1", "Node", name)
+            await world.kube.delete(API_VERSION, KIND, name)
+        await asyncio.sleep(1)
+        await rounds(duty)
+        assert await world.kube.list(API_VERSION, KIND) == []
+        assert await guard(world) == (["n1", "n2", "n3"], 1)
+
+
 async def test_a_guard_of_an_earlier_release_is_rendered_anew(world: World) -> None:
     """Whatever it was rendered from: the marks of earlier releases were of that only."""
     for name in ("n1", "n2", "n3"):
@@ -281,14 +326,39 @@ async def test_a_guard_of_an_earlier_release_is_rendered_anew(world: World) -> N
         await all_vote(world, duty, ("n1", "n2", "n3"))
         live = await world.kube.get("apps/v1", "Deployment", GUARD, SYSTEM)
         assert live is not None
-        before = deepcopy(live)
+        before, whole = deepcopy(live), await budget(world)
+        assert whole is not None
+        world.kube.put({**whole, "spec": {"maxUnavailable": 1}})
         live["metadata"]["annotations"] = {GUARDED: content_hash([["n1", "n2", "n3"], [], 1])}
         del live["spec"]["template"]["spec"]["affinity"]
         world.kube.put(live)
         await rounds(duty)
+        assert await budget(world) == whole
         after = await world.kube.get("apps/v1", "Deployment", GUARD, SYSTEM)
         assert after is not None
         assert (after["spec"], after["metadata"]["annotations"]) == (before["spec"], before["metadata"]["annotations"])
+
+
+async def test_a_budget_that_another_release_renders_in_another_way_is_rendered_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the same number in it, and beside a Deployment that is the same."""
+    for name in ("n1", "n2", "n3"):
+        control(world, name)
+    render = etcd_members.guard_budget
+
+    def otherwise(unavailable: int) -> Object:
+        found = render(unavailable)
+        return {**found, "spec": {**found["spec"], "unhealthyPodEvictionPolicy": "IfHealthyBudget"}}
+
+    async with duty_of(world) as duty:
+        with monkeypatch.context() as other_release:
+            other_release.setattr(etcd_members, "guard_budget", otherwise)
+            await all_vote(world, duty, ("n1", "n2", "n3"))
+        await rounds(duty)
+        found = await budget(world)
+        assert found is not None
+        assert found["spec"] == render(1)["spec"]
 
 
 async def test_what_moves_and_an_even_count_are_seen(world: World) -> None:
