@@ -8,14 +8,20 @@ from typing import Any, ClassVar
 
 import pytest
 
+from autarky.agents.node import etcd_on_disk
 from autarky.agents.node.api_seen import ApiView
+from autarky.agents.node.etcd_membership import EtcdMembership
+from autarky.agents.node.load_balancer import LoadBalancer
+from autarky.agents.node.told import Told
 from autarky.agents.operator.view import View, current
 from autarky.agents.shield import FIRST_PAUSE, LONGEST_PAUSE, follow
 from autarky.kube import Listing, Reflector
 from autarky.ports import Object
 from autarky.render import crds, etcd_members
+from autarky.render.crds import API_VERSION
 from autarky.render.values import SYSTEM
 from fakes.clock import LoopClock
+from fakes.cri import FakeCri
 from fakes.kube import FakeKube
 
 pytestmark = pytest.mark.looptime
@@ -81,6 +87,36 @@ async def test_a_copy_of_the_node_agent_that_fails_ends_no_other() -> None:
     await asyncio.sleep(LONGEST_PAUSE)
     assert api.pods_readable
     running.cancel()
+
+
+async def test_the_load_balancer_and_the_member_of_etcd_go_on_without_their_copies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, heard, rounds = LoopClock(), Heard(), list[str]()
+
+    async def round_of(duty: object) -> bool:
+        rounds.append(type(duty).__name__)
+        return True
+
+    for duty in (LoadBalancer, EtcdMembership):
+        monkeypatch.setattr(duty, "round", round_of)
+    monkeypatch.setattr(etcd_on_disk, "has_certificates", lambda: True)
+    slices, members = OddKube(odd="EndpointSlice"), OddKube(odd="EtcdMember")
+    copy = Reflector(members, clock, API_VERSION, "EtcdMember")
+    told = Told(lambda sentence, component: heard.tell(component, sentence))
+    duties = (
+        LoadBalancer("n1", slices, clock, heard.tell),  # type: ignore[arg-type]
+        EtcdMembership("n1", members, copy, FakeCri(), clock, told, lambda: 1, asyncio.Event(), lambda: None),
+    )
+    running = [asyncio.create_task(duty.run()) for duty in duties]
+    await asyncio.sleep(20)
+    assert not any(task.done() for task in running)
+    assert set(rounds[-10:]) == {"LoadBalancer", "EtcdMembership"}
+    assert len(slices.tries) > 1
+    assert len(members.tries) > 1
+    assert {subject.split()[1] for subject, _ in heard.said} == {"EndpointSlice", "EtcdMember"}
+    for task in running:
+        task.cancel()
 
 
 async def test_the_pauses_between_its_tries_grow() -> None:

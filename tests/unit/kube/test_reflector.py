@@ -282,7 +282,8 @@ async def test_what_nobody_has_foreseen_is_raised_and_all_is_listed_anew_by_the_
     assert reflector.error == "RecursionError: maximum recursion depth exceeded"
     assert set(reflector.items) == {("default", "a")}
     with pytest.raises(RecursionError):
-        await reflector.run()
+        async with asyncio.timeout(60):
+            await reflector.run()
     assert reflector.error is not None, "the list has begun, and is not whole"
     odd = False
     runs.tasks.append(asyncio.create_task(reflector.run()))
