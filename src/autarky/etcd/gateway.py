@@ -20,6 +20,7 @@ from typing import Any
 from autarky.errors import ApiError, AutarkyError, Unreachable
 from autarky.net.http import REQUEST_TIMEOUT, Answer, Endpoints, Request
 from autarky.net.tls import client_context
+from autarky.parsing import parsed
 
 _CODES = (
     "OK",
@@ -220,7 +221,7 @@ class EtcdClient:
 
 def _json(answer: Answer) -> dict[str, Any]:
     try:
-        found = json.loads(answer.body)
+        found = parsed(answer.body)
     except ValueError:
         found = None
     if isinstance(found, dict):
