@@ -104,8 +104,9 @@ class KubeClient:
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
+        page: int | None = None,
     ) -> list[Object]:
-        listing = await self.list_at(api_version, kind, namespace=namespace, labels=labels, fields=fields)
+        listing = await self.list_at(api_version, kind, namespace=namespace, labels=labels, fields=fields, page=page)
         return listing.items
 
     async def list_at(
@@ -116,10 +117,11 @@ class KubeClient:
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
+        page: int | None = None,
     ) -> Listing:
         """A list with the version that it shows, from which a watch goes on."""
         resource = await self._resources.find(api_version, kind)
-        request = _reading(resource.collection(namespace), {"limit": str(PAGE)} | _selectors(labels, fields))
+        request = _reading(resource.collection(namespace), {"limit": str(page or PAGE)} | _selectors(labels, fields))
         try:
             return await self._pages(request, resource)
         except ApiError as error:

@@ -224,6 +224,12 @@ async def test_a_list_that_was_forgotten_between_its_pages_is_begun_again_in_one
     ]
 
 
+async def test_a_list_of_long_objects_is_asked_for_in_smaller_pages(connect: Connect) -> None:
+    async with Web([page("a", more="t"), page("b")]) as web:
+        await connect(web).list("v1", "Node", page=50)
+    assert web.lines == ["GET /api/v1/nodes?limit=50", "GET /api/v1/nodes?limit=50&continue=t"]
+
+
 async def test_kinds_are_discovered_once_and_again_when_they_may_have_changed(connect: Connect) -> None:
     resources = [
         {"name": "gadgets/status", "kind": "Gadget", "namespaced": False},
