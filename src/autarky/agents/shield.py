@@ -1,4 +1,5 @@
-"""What keeps one duty's failure from ending the others: it is told, and tried again after a growing pause.
+"""What keeps one duty's failure from ending the others: it is told, and tried again after a growing pause. The same of
+live copies: what nobody has foreseen in one of them ends no other.
 
 Contract: only what nobody has foreseen comes here; what is foreseen a duty handles itself. A cancellation passes.
 """
@@ -12,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from autarky.errors import AutarkyError
+from autarky.kube import Reflector
 from autarky.ports import Clock
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
 """Seconds between two attempts at what has failed."""
 Run = Callable[[], Awaitable[Any]]
+Tell = Callable[[str, str], None]
+"""(subject, sentence): says a thing once."""
 
 
 @dataclass(slots=True)
@@ -26,7 +30,7 @@ class Shield:
 
     name: str
     clock: Clock
-    tell: Callable[[str, str], None]
+    tell: Tell
     _pause: float = 0.0
     _not_before: float = 0.0
 
@@ -58,6 +62,12 @@ class Shield:
 
     def _say(self, sentence: str) -> None:
         self.tell(f"{self.name} failed", sentence)
+
+
+async def follow(source: Reflector, tell: Tell) -> None:
+    """Run a live copy, whatever becomes of it."""
+    what = " ".join(word for word in ("watching", source.kind, source.namespace, source.fields) if word)
+    await Shield(what, source.clock, tell).keep(source.run)
 
 
 def unforeseen(error: Exception) -> str:

@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 from autarky.decide.drift import Comparison, compare
+from autarky.parsing import parsed
 
 Object = dict[str, Any]
 ANNOTATION = "autarky.dev/applied"
@@ -29,8 +30,8 @@ def record_of(live: Object) -> Object | None:
     """What the live object says was applied last; None where it says nothing that can be understood."""
     text = (live["metadata"].get("annotations") or {}).get(ANNOTATION)
     try:
-        found: Object = json.loads(text) if text else {}
-    except (ValueError, RecursionError):
+        found: Object = parsed(text) if text else {}
+    except ValueError:
         return None
     return found if isinstance(found, dict) and isinstance(found.get("spec"), dict) else None
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from autarky.decide import applied
 from autarky.decide.drift import join_flags, split_flags
+from autarky.parsing import parsed
 
 Object = dict[str, Any]
 ANNOTATION = "autarky.dev/arguments"
@@ -37,7 +38,7 @@ def given_to(obj: Object) -> Given:
     """What is recorded on the workload; nothing, where that cannot be understood."""
     text = (obj["metadata"].get("annotations") or {}).get(ANNOTATION)
     try:
-        found = json.loads(text) if text else {}
+        found = parsed(text) if text else {}
         return Given(dict(found.get("given", {})), dict(found.get("own", {})))
     except (ValueError, TypeError, AttributeError):
         return Given()

@@ -5,12 +5,12 @@ The API knows owners of what is there; of what was taken away nobody is the owne
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from autarky.decide.drift import FLAG, Difference, Object, Path, Step, text_of
+from autarky.parsing import parsed
 
 OURS = "autarky-"
 """How our own field managers of server-side apply begin."""
@@ -79,5 +79,8 @@ def _names(name: str, step: Step) -> bool:
         return name == f"f:{step.name}"
     if not name.startswith("k:"):
         return False
-    key: Any = json.loads(name[2:])
+    try:
+        key: Any = parsed(name[2:])
+    except ValueError:  # whoever writes an object may write this
+        return False
     return isinstance(key, dict) and key.get(step.key) == step.name

@@ -19,6 +19,7 @@ from typing import Any
 
 from autarky.duties.own_objects import write
 from autarky.errors import Conflict
+from autarky.parsing import parsed
 from autarky.ports import Kube, Object
 from autarky.render import api_server, standby
 from autarky.render.operator import retired_name
@@ -86,7 +87,7 @@ async def _kept(kube: Kube, component: str) -> list[Object]:
     if live is None or not is_ours(live):
         return []
     try:
-        found = json.loads((live.get("data") or {}).get("objects.json", "[]"))
+        found = parsed((live.get("data") or {}).get("objects.json", "[]"))
     except ValueError:
         return []
     return [obj for obj in found if _is_of(component, obj)] if isinstance(found, list) else []

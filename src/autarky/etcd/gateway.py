@@ -21,6 +21,7 @@ from autarky.errors import ApiError, AutarkyError, Unreachable
 from autarky.model.patience import REQUEST
 from autarky.net.http import Answer, Endpoints, Request
 from autarky.net.tls import client_context
+from autarky.parsing import parsed
 
 _CODES = (
     "OK",
@@ -221,7 +222,7 @@ class EtcdClient:
 
 def _json(answer: Answer) -> dict[str, Any]:
     try:
-        found = json.loads(answer.body)
+        found = parsed(answer.body)
     except ValueError:
         found = None
     if isinstance(found, dict):

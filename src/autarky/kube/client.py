@@ -4,7 +4,8 @@ Contract: absent objects are None; 409 is Conflict; other error statuses are Api
 is the kind or the namespace that is absent); no answer is Unreachable. Sent again after a lost connection is
 only what may be done twice: reading, and server-side apply (net/http.py).
 
-Items of lists carry apiVersion and kind, which the API leaves out, so that they can be written back.
+Items of lists carry apiVersion and kind, which the API leaves out, so that they can be written back. What is nested too
+deeply in an object is null (parsing.py), so that it blinds nobody who lists it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from autarky.kube.resources import Resource, Resources
 from autarky.model.patience import HEALTH, REQUEST, WATCH_IDLE
 from autarky.net.http import Answer, Endpoints, Request
 from autarky.net.tls import client_context
+from autarky.parsing import parsed
 from autarky.ports import Object, WatchEvent
 
 PAGE = 500
@@ -100,8 +102,9 @@ class KubeClient:
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
+        page: int | None = None,
     ) -> list[Object]:
-        listing = await self.list_at(api_version, kind, namespace=namespace, labels=labels, fields=fields)
+        listing = await self.list_at(api_version, kind, namespace=namespace, labels=labels, fields=fields, page=page)
         return listing.items
 
     async def list_at(
@@ -112,10 +115,11 @@ class KubeClient:
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
+        page: int | None = None,
     ) -> Listing:
         """A list with the version that it shows, from which a watch goes on."""
         resource = await self._resources.find(api_version, kind)
-        request = _reading(resource.collection(namespace), {"limit": str(PAGE)} | _selectors(labels, fields))
+        request = _reading(resource.collection(namespace), {"limit": str(page or PAGE)} | _selectors(labels, fields))
         try:
             return await self._pages(request, resource)
         except ApiError as error:
@@ -280,7 +284,7 @@ def _json(answer: Answer) -> Object:
     if answer.status >= 300:
         raise error_of(answer.status, answer.body)
     try:
-        found: Object = json.loads(answer.body)
+        found: Object = parsed(answer.body)
     except ValueError as error:
         # A captive portal or a load balancer's page: whoever answered, it was not the API.
         raise Unreachable(f"the answer is not JSON: {answer.body[:100]!r}") from error
@@ -316,9 +320,9 @@ def _bookmark(resource: Resource, resource_version: str) -> Object:
 
 def _event(line: bytes, request: Request) -> WatchEvent:
     try:
-        event: dict[str, Any] = json.loads(line)
+        event: dict[str, Any] = parsed(line)
         kind, obj = event["type"], event["object"]
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise Unreachable(f"the answer to {request} broke off within an event") from error
     if kind == "ERROR":
         raise error_of_status(obj) or ApiError(500, "Unknown", "the watch ended with an error that says nothing")

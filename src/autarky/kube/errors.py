@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from http import HTTPStatus
 from typing import Any
 
 from autarky.errors import ApiError, AutarkyError, Conflict
+from autarky.parsing import parsed
 from autarky.ports import Object
 
 
@@ -32,7 +32,7 @@ def is_about(body: bytes, name: str) -> bool:
 
 def status_object(body: bytes) -> Object | None:
     try:
-        found: Any = json.loads(body)
+        found: Any = parsed(body)
     except ValueError:
         return None
     return found if isinstance(found, dict) and found.get("kind") == "Status" else None

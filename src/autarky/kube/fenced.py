@@ -38,8 +38,9 @@ class Fenced:
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
+        page: int | None = None,
     ) -> list[Object]:
-        return await self.inner.list(api_version, kind, namespace=namespace, labels=labels, fields=fields)
+        return await self.inner.list(api_version, kind, namespace=namespace, labels=labels, fields=fields, page=page)
 
     def watch(
         self,

@@ -1,8 +1,10 @@
 """A live copy of one collection: list, then watch, for ever, through every outage.
 
 Contract:
-- `run` never ends by itself and never raises but when it is cancelled: whatever the API does, it is tried
-  again, after a jittered pause that grows from FIRST_PAUSE to LONGEST_PAUSE.
+- `run` never ends by itself: whatever the API does, it is tried again, after a jittered pause that grows from
+  FIRST_PAUSE to LONGEST_PAUSE. It raises only what nobody has foreseen, and cancellation. Whoever runs it keeps the
+  former from ending others, and runs it again: then all is listed anew, since an event may have been lost; until that
+  is done, `error` says that the copy is not current.
 - A watch that ended goes on where it was, so nothing is missed; when the server has forgotten that version
   (410), everything is listed anew. Either way `on_change` is called after each change of the copy.
 - An outage leaves the copy as it was. How old it is is for the reader to judge: `age` counts from the last
@@ -118,6 +120,9 @@ class Reflector:
                 await self._follow()
             except AutarkyError as error:
                 self._fail(error)
+            except Exception as error:  # see the contract
+                self.error, self._version = f"{type(error).__name__}: {error}", None
+                raise
             if self._failures:
                 await self.clock.sleep(self._pause())
 

@@ -15,7 +15,6 @@ new one is written; whatever ends that wait, a static pod is written.
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -31,6 +30,7 @@ from autarky.errors import Refused, TimedOut, UserError
 from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.model.files import File
+from autarky.parsing import parsed
 from autarky.phases import start
 from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_listed import members_of
@@ -242,7 +242,7 @@ def _names(words: Sequence[str]) -> set[str]:
 
 
 def _command(manifest: bytes) -> list[str]:
-    return list(map(str, json.loads(manifest)["spec"]["containers"][0]["command"]))
+    return list(map(str, parsed(manifest)["spec"]["containers"][0]["command"]))
 
 
 # --- looking --------------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ def _logs(host: Host, manifest: File) -> str:
 
 def _metadata(manifest: bytes) -> Object:
     try:
-        return dict(json.loads(manifest)["metadata"])
+        return dict(parsed(manifest)["metadata"])
     except (ValueError, KeyError, TypeError):
         return {}
 

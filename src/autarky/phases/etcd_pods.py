@@ -6,12 +6,12 @@ that.
 
 from __future__ import annotations
 
-import json
 import re
 
 from autarky import places
 from autarky.model.cluster import Node
 from autarky.model.files import File
+from autarky.parsing import parsed
 from autarky.phases.context import Context
 from autarky.ports import Host
 from autarky.render import etcd
@@ -29,7 +29,7 @@ async def static_pods(host: Host) -> dict[str, bytes]:
 def manifest_of(content: bytes | None) -> File | None:
     """The member's static pod with this very content; None where it is none."""
     try:
-        found = json.loads(content or b"")
+        found = parsed(content or b"")
         return File(render_node.manifest(found).path, content or b"", 0o600) if etcd.founding_of(found) else None
     except (ValueError, KeyError, TypeError):
         return None
@@ -37,6 +37,6 @@ def manifest_of(content: bytes | None) -> File | None:
 
 def wanted_member(context: Context, node: Node, there: File) -> File:
     """The node's member as it should be. `there`: as it is."""
-    found = json.loads(there.content)
+    found = parsed(there.content)
     pod = etcd.member_pod(context.inputs(), node, etcd.founding_of(found))
     return render_node.manifest(etcd.written_as(pod, found))

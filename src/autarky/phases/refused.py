@@ -19,6 +19,10 @@ LOOK_SECONDS = 20.0
 """For `warnings_of_new_policies`: tenants make as much as they like, and hold up no `up`."""
 
 
+PAGE = 50
+"""Workloads per answer: an object may have more than a megabyte."""
+
+
 async def find_refused(context: Context) -> list[Refused]:
     """Raises what the API raises. One list after the other: together they could be more than an API server can hold."""
     kube = context.kube()
@@ -27,7 +31,7 @@ async def find_refused(context: Context) -> list[Refused]:
         namespaces=await kube.list("v1", "Namespace"),
         bindings=await kube.list(API, BINDING),
     )
-    everybodys = [one for kind, api_version in KINDS.items() for one in await kube.list(api_version, kind)]
+    everybodys = [one for kind, api_version in KINDS.items() for one in await kube.list(api_version, kind, page=PAGE)]
     return refused(everybodys, rules)
 
 

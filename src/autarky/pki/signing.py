@@ -17,6 +17,7 @@ from cryptography import x509
 
 from autarky.errors import UserError
 from autarky.model.files import CertSpec
+from autarky.parsing import parsed
 from autarky.pki.check import authority_of, is_due, is_signed_by
 from autarky.pki.issue import Pair, read_pair, request_for, sign_leaf
 from autarky.pki.keys import Algorithm, PrivateKey, new_key
@@ -45,7 +46,7 @@ def question(requests: Sequence[Request], life: timedelta) -> bytes:
 def answer(asked: bytes, directory: Path, now: datetime) -> bytes:
     """Sign with the CAs in the directory. Raises UserError for what is no question, and for a CA that is not there."""
     try:
-        content = json.loads(asked)
+        content = parsed(asked)
         life = timedelta(seconds=float(content["life"]))
         wanted = [(_spec(one["spec"]), str(one["request"]).encode()) for one in content["requests"]]
     except (ValueError, KeyError, TypeError) as error:
@@ -57,7 +58,7 @@ def answer(asked: bytes, directory: Path, now: datetime) -> bytes:
 def answered(content: bytes, requests: Sequence[Request]) -> list[bytes]:
     """The certificates, in the order of the requests. Raises UserError for what is no answer to them."""
     try:
-        certificates = [str(each).encode() for each in json.loads(content)["certificates"]]
+        certificates = [str(each).encode() for each in parsed(content)["certificates"]]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"what the signer says cannot be understood: {error!r}") from error
     if len(certificates) != len(requests):

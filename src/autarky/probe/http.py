@@ -16,7 +16,6 @@ the probe talks to the address it was given and to nothing else.
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import os
 import socket
@@ -27,6 +26,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from autarky.parsing import parsed
 from autarky.probe.endpoint import Endpoint
 from autarky.probe.outcome import Fault, Kind
 
@@ -79,7 +79,7 @@ class Answer:
     def object(self) -> dict[str, Any]:
         """The body as a JSON object; empty when it is none."""
         try:
-            found = json.loads(self.body)
+            found = parsed(self.body)
         except ValueError:
             return {}
         return found if isinstance(found, dict) else {}

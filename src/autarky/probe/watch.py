@@ -11,12 +11,12 @@ connection is taken for dead and the watch is resumed on a new one.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from typing import Any
 
 from autarky.errors import ApiError, Unreachable
+from autarky.parsing import parsed
 from autarky.probe import objects
 from autarky.probe.continuity import Continuity, Finding
 from autarky.probe.endpoint import Endpoint
@@ -170,7 +170,7 @@ class Follower:
 
 def _parsed(line: bytes, endpoint: Endpoint) -> dict[str, Any]:
     try:
-        event = json.loads(line)
+        event = parsed(line)
         event["type"], event["object"]["metadata"]
     except (ValueError, KeyError, TypeError) as error:
         raise Fault(Kind.MALFORMED, str(endpoint), f"no watch event: {error!r}", begun=True) from error

@@ -22,6 +22,7 @@ from autarky import places
 from autarky.decide.records import Record, numbered
 from autarky.model.defaults import with_edition
 from autarky.model.files import CertSpec, File
+from autarky.parsing import parsed
 from autarky.render.certificates import ADMINISTRATORS
 from autarky.render.values import SYSTEM, Credentials, Inputs, Object, metadata, pretty_json
 
@@ -96,6 +97,6 @@ def _keys(credentials: Credentials, specs: Sequence[CertSpec]) -> dict[str, str]
 def read_keys(content: bytes | None) -> dict[str, bytes]:
     """File name → content; empty where nothing is kept, or it cannot be read."""
     try:
-        return {str(name): str(text).encode() for name, text in json.loads(content or b"").items()}
+        return {str(name): str(text).encode() for name, text in parsed(content or b"").items()}
     except (ValueError, AttributeError):
         return {}

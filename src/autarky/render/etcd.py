@@ -16,6 +16,7 @@ from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.model.patience import ADDON_PROBE
+from autarky.parsing import parsed
 from autarky.render import pods
 from autarky.render.values import SYSTEM, Inputs, Object, flags, metadata
 
@@ -212,7 +213,7 @@ def external_unit_files(inputs: Inputs, node: Node) -> list[File]:
 def read_template(config_map: Object) -> Object:
     """The spec from `template_object`, which users may have edited; UserError where it is none."""
     try:
-        found = json.loads(config_map["data"][TEMPLATE_KEY])
+        found = parsed(config_map["data"][TEMPLATE_KEY])
     except (KeyError, TypeError, ValueError):
         found = None
     if not isinstance(found, dict):

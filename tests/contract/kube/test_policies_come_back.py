@@ -48,7 +48,7 @@ def _names(objects: list[Object], kind: str) -> set[str]:
 
 async def test_the_operator_makes_every_policy_and_binding_anew(admin: KubeClient, as_operator: KubeClient) -> None:
     wanted = [*guards.objects(), *reserved.objects(), *tenants.objects()]
-    view = View(as_operator, SystemClock(), lambda: None)
+    view = View(as_operator, SystemClock(), lambda: None, print)
     said: list[str] = []
     duty = Guards(lambda sentence, **_: said.append(sentence), view, as_operator)
 
@@ -90,7 +90,7 @@ async def test_the_operator_may_list_and_watch_every_one_of_its_sources(
 ) -> None:
     for definition in (crds.control_plane_crd(), etcd_members.crd()):
         await admin.apply(definition, manager="test")
-    view = View(as_operator, SystemClock(), lambda: None)
+    view = View(as_operator, SystemClock(), lambda: None, print)
     watching = asyncio.create_task(view.run())
 
     async def all_are_current() -> bool:

@@ -222,7 +222,7 @@ class Operator:
 @pytest.fixture
 async def operator(nodes: Nodes) -> AsyncIterator[Operator]:
     said = list[str]()
-    view = View(nodes.kube, SystemClock(), lambda: None)
+    view = View(nodes.kube, SystemClock(), lambda: None, print)
     duty = Stepping(lambda sentence, **_: said.append(sentence), view, nodes.kube, FastClock())
     watching = asyncio.create_task(view.run(), name="view")
     with _meanwhile(watching):

@@ -82,7 +82,7 @@ class Scene:
         self.kube.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
         told = Told(lambda sentence, **_: self.said.append(sentence))
         self.images = ImageKeeping(FakeKeptImages({"image", *IMAGES.values()}), self.clock, told.tell)
-        self.api = ApiView(self.kube, self.clock, NODE, self.heard)  # type: ignore[arg-type]
+        self.api = ApiView(self.kube, self.clock, NODE, self.heard, print)  # type: ignore[arg-type]
         self.agent = NodeAgent(
             NODE,
             self.kube,  # type: ignore[arg-type]

@@ -122,7 +122,7 @@ class Scene:
         for image in IMAGES.values():
             self.cri.put_image(image)
         clock = LoopClock()
-        self.view = View(self.kube, clock, lambda: None)
+        self.view = View(self.kube, clock, lambda: None, print)
         self.operator_clock = LongRounds()
         self.control_nodes = ControlNodes(
             self.say, self.view, self.kube, self.operator_clock, lambda: self.phases, self.ask

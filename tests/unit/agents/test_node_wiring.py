@@ -106,7 +106,7 @@ async def test_a_member_of_etcd_that_means_nothing_is_absent_for_the_node_agent(
     kube.put(etcd_members.member("n1", "192.0.2.11", present=True))
     odd = etcd_members.member("n2", "192.0.2.12", present=True)
     kube.put({**odd, "status": {"memberID": "banana"}})
-    api = ApiView(kube, LoopClock(), NODE, lambda: None)  # type: ignore[arg-type]
+    api = ApiView(kube, LoopClock(), NODE, lambda: None, print)  # type: ignore[arg-type]
     duty = wiring._etcd_membership(NODE, kube, FakeCri(), Told(print), api)  # type: ignore[arg-type]
     watching = asyncio.create_task(duty.objects.run())
     await asyncio.sleep(1)

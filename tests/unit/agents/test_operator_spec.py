@@ -41,7 +41,7 @@ class Scene:
                 if applied.is_recorded(obj):
                     self.kube.put(applied.with_record(obj, obj))
         self.node(level=2)
-        self.view = View(self.kube, LoopClock(), lambda: None)
+        self.view = View(self.kube, LoopClock(), lambda: None, print)
         self.rollouts = Rollouts(ignored, self.view, self.kube, LoopClock(), lambda: True, ignored)
         self.spec = Spec(ignored, self.view, self.kube, LoopClock(), self.rollouts)
 

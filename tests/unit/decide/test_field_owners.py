@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from autarky.decide.drift import compare
 from autarky.decide.field_owners import edits
 
@@ -54,6 +56,13 @@ def test_the_last_of_several_counts_and_others_count_before_ourselves():
 def test_who_took_a_field_away_or_writes_status_is_not_known():
     writers = found(live(entry("kubelet", "2026-11-21T10:00:00Z", IMAGE, subresource="status")))
     assert set(writers.values()) == {("", "")}
+
+
+@pytest.mark.parametrize("name", ["k:", "k:banana", "k:[]", "k:" + "[" * 100_000, "k:" + '{"name":' * 100_000])
+def test_a_key_that_nobody_understands_is_that_of_no_item(name):
+    odd = entry("odd", "2026-11-21T12:00:00Z", {"f:containers": {name: {"f:image": {}}}})
+    writers = found(live(odd, entry("kubectl-set", "2026-11-21T10:00:00Z", IMAGE)))
+    assert writers["spec.containers[main].image"] == ("kubectl-set", "2026-11-21T10:00:00Z")
 
 
 def test_an_edit_is_a_sentence():

@@ -130,6 +130,67 @@ async def test_health_says_what_is_not_ok(connect: Connect, code: int, body: str
         assert said in str(await connect(web).healthy())
 
 
+# --- what is nested without end ---------------------------------------------------------------------------
+
+
+def deep(name: str, levels: int = 1500) -> bytes:
+    """A Node as its kubelet may write it: with fields of fields without end, which nobody reads."""
+    fields = '{"f:a":' * levels + "{}" + "}" * levels
+    entry = f'{{"manager": "x", "fieldsV1": {fields}}}'
+    meta = f'{{"name": "{name}", "resourceVersion": "8", "managedFields": [{entry}], "labels": {{"after": "it"}}}}'
+    return f'{{"metadata": {meta}, "status": {{"phase": "[[{{"}}}}'.encode()
+
+
+def whole(node: Object) -> bool:
+    """But for what lies too deep."""
+    meta, fields = node["metadata"], node["metadata"]["managedFields"][0]["fieldsV1"]
+    for _ in range(50):
+        fields = fields["f:a"]
+    return meta["labels"] == {"after": "it"} and node["status"] == {"phase": "[[{"}
+
+
+async def test_an_object_that_is_nested_without_end_hides_no_other_of_its_list(connect: Connect) -> None:
+    body = b'{"metadata": {"resourceVersion": "7"}, "items": [%s, {"metadata": {"name": "b"}}]}' % deep("a")
+    async with Web([answer(200, body.decode())]) as web:
+        first, second = await connect(web).list("v1", "Node")
+    assert (first["metadata"]["name"], second["metadata"]["name"]) == ("a", "b")
+    assert whole(first)
+
+
+async def test_an_object_that_is_nested_without_end_is_read_alone(connect: Connect) -> None:
+    async with Web([answer(200, deep("a").decode())]) as web:
+        found = await connect(web).get("v1", "Node", "a")
+    assert found is not None
+    assert whole(found)
+
+
+async def test_an_object_that_is_nested_without_end_ends_no_watch(connect: Connect) -> None:
+    line = b'{"type": "MODIFIED", "object": %s}\n' % deep("a")
+    async with Web([chunked(line, added("b"))]) as web, aclosing(connect(web).watch("v1", "Node")) as stream:
+        first, second = [found.object async for found in stream]
+    assert (first["metadata"]["name"], second["metadata"]["name"]) == ("a", "b")
+    assert whole(first)
+
+
+@pytest.mark.parametrize("body", ["[" * 100_000, '{"a":' * 100_000])
+async def test_nesting_without_end_that_is_no_json_is_an_answer_of_nobody(connect: Connect, body: str) -> None:
+    async with Web([answer(200, body), answer(500, body), chunked(body.encode() + b"\n")]) as web:
+        client = connect(web)
+        with pytest.raises(Unreachable, match="not JSON"):
+            await client.get("v1", "Node", "a")
+        with pytest.raises(ApiError, match="500"):
+            await client.get("v1", "Node", "a")
+        with pytest.raises(Unreachable, match="within an event"):
+            await watched(client)
+
+
+@pytest.mark.parametrize("line", [b"[]\n", b"7\n", b'"type"\n'])
+async def test_what_is_no_event_breaks_the_watch_off(connect: Connect, line: bytes) -> None:
+    async with Web([chunked(line)]) as web:
+        with pytest.raises(Unreachable, match="within an event"):
+            await watched(connect(web))
+
+
 # --- requests --------------------------------------------------------------------------------------------
 
 
@@ -161,6 +222,12 @@ async def test_a_list_that_was_forgotten_between_its_pages_is_begun_again_in_one
         "GET /api/v1/nodes?limit=500&continue=t",
         "GET /api/v1/nodes",
     ]
+
+
+async def test_a_list_of_long_objects_is_asked_for_in_smaller_pages(connect: Connect) -> None:
+    async with Web([page("a", more="t"), page("b")]) as web:
+        await connect(web).list("v1", "Node", page=50)
+    assert web.lines == ["GET /api/v1/nodes?limit=50", "GET /api/v1/nodes?limit=50&continue=t"]
 
 
 async def test_kinds_are_discovered_once_and_again_when_they_may_have_changed(connect: Connect) -> None:

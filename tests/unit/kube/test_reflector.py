@@ -263,6 +263,35 @@ async def test_a_server_that_ends_each_watch_at_once_is_not_asked_in_a_storm(run
 # --- the end ---------------------------------------------------------------------------------------------
 
 
+async def test_what_nobody_has_foreseen_is_raised_and_all_is_listed_anew_by_the_next_run(runs: Runs) -> None:
+    """The event in which it came may have been lost."""
+    kube, odd = FakeKube(), True
+
+    def accepts(obj: Object) -> bool:
+        if odd and obj["metadata"]["name"] == "odd":
+            raise RecursionError("maximum recursion depth exceeded")
+        return True
+
+    reflector = runs.start(kube, accepts)
+    await kube.create(config_map("a"))
+    await asyncio.sleep(1)
+    await kube.create(config_map("odd"))
+    await asyncio.sleep(1)
+    with pytest.raises(RecursionError):
+        await runs.tasks[0]
+    assert reflector.error == "RecursionError: maximum recursion depth exceeded"
+    assert set(reflector.items) == {("default", "a")}
+    with pytest.raises(RecursionError):
+        async with asyncio.timeout(60):
+            await reflector.run()
+    assert reflector.error is not None, "the list has begun, and is not whole"
+    odd = False
+    runs.tasks.append(asyncio.create_task(reflector.run()))
+    await asyncio.sleep(1)
+    assert set(reflector.items) == {("default", "a"), ("default", "odd")}
+    assert reflector.error is None
+
+
 async def test_cancelling_ends_it(runs: Runs) -> None:
     runs.start(FakeKube())
     await asyncio.sleep(1)

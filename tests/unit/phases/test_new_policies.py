@@ -145,3 +145,16 @@ async def test_an_api_that_does_not_answer_is_asked_nothing(make_context):
         Change("apply all objects, once the API answers")
     ]
     assert kube.listed == []
+
+
+async def test_workloads_are_asked_for_in_small_pages(make_context):
+    """Each of them may be as long as the API takes it."""
+    pages: dict[str, int | None] = {}
+
+    class PagedKube(FakeKube):
+        async def list(self, api_version: str, kind: str, *, page: int | None = None, **more: Any) -> list[Any]:
+            pages[kind] = page
+            return await super().list(api_version, kind, **more)
+
+    await refused.find_refused(make_context(kube=PagedKube()))
+    assert {kind: pages[kind] for kind in KINDS} == dict.fromkeys(KINDS, refused.PAGE)

@@ -1,7 +1,8 @@
 """What the API says of this node: its pods, the two leases of level 3, the wanted level. Live copies.
 
 Contract: watches only what the node's identity may see (design §10). An outage leaves the copies as they
-were; `leases_readable` tells whether what they show is now.
+were; `leases_readable` tells whether what they show is now. A copy that fails in a way that nobody has foreseen ends no
+other.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from autarky.agents.shield import Tell, follow
 from autarky.decide import understood
 from autarky.decide.checkpoint_evidence import version_unstarted
 from autarky.decide.leadership import Lease, lease_of
@@ -30,8 +32,16 @@ class ApiView:
     """Run it as a task; read it at any time. control_node: whether all of it is watched, or the Node only."""
 
     def __init__(
-        self, kube: KubeClient, clock: Clock, node: str, on_change: Callable[[], None], *, control_node: bool = True
+        self,
+        kube: KubeClient,
+        clock: Clock,
+        node: str,
+        on_change: Callable[[], None],
+        tell: Tell,
+        *,
+        control_node: bool = True,
     ) -> None:
+        self._tell = tell
         self._node = node
         self._control_node = control_node
         of_node = f"spec.nodeName={node}"
@@ -57,10 +67,10 @@ class ApiView:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._node_object.run())
+            group.create_task(follow(self._node_object, self._tell))
             if self._control_node:
                 for reflector in (self._pods, self._plane, *self._leases.values()):
-                    group.create_task(reflector.run())
+                    group.create_task(follow(reflector, self._tell))
 
     @property
     def reachable(self) -> bool:

@@ -20,6 +20,7 @@ from autarky.agents.node import etcd_on_disk, etcd_seen
 from autarky.agents.node.etcd_seen import EtcdSeen, address_of
 from autarky.agents.node.rounds import bounded
 from autarky.agents.node.told import Told
+from autarky.agents.shield import follow
 from autarky.agents.waiting import changed_within
 from autarky.decide import etcd_leaving, etcd_local, etcd_members
 from autarky.decide.pods import is_ready
@@ -63,10 +64,10 @@ class EtcdMembership:
 
     async def run(self) -> NoReturn:
         async with asyncio.TaskGroup() as group:
-            watching: asyncio.Task[NoReturn] | None = None
+            watching: asyncio.Task[None] | None = None
             while True:
                 if watching is None and self._follows_objects():
-                    watching = group.create_task(self.objects.run())
+                    watching = group.create_task(follow(self.objects, self.told.tell))
                 busy = etcd_on_disk.has_certificates() and await self._safe_round()
                 await self._wait(WORK_SECONDS if busy else REST_SECONDS)
 

@@ -27,6 +27,7 @@ from autarky.model import ports
 from autarky.net.tls import client_context
 from autarky.ports import Object
 from autarky.render import api_server, nllb
+from autarky.store import NOT_UNDERSTOOD
 
 PATH = "/health?exclude=NOSPACE"
 HTTPS = 443
@@ -120,7 +121,7 @@ def _way_of_standby(standby: Path) -> Way | None:
         servers = tuple(_server(url) for url in flags["etcd-servers"].split(","))
         files = (_on_host(flags[f"etcd-{name}file"], container, spec) for name in ("ca", "cert", "key"))
         return _way(servers, *files)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration):
+    except (*NOT_UNDERSTOOD, StopIteration):
         return None
 
 

@@ -24,6 +24,7 @@ from typing import NoReturn
 from autarky import places
 from autarky.agents.node import haproxy, metrics
 from autarky.agents.node.rounds import bounded
+from autarky.agents.shield import follow
 from autarky.agents.waiting import changed_within
 from autarky.decide import balancer
 from autarky.kube import KubeClient, Reflector
@@ -91,7 +92,7 @@ class LoadBalancer:
 
     async def run(self) -> NoReturn:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._slice.run())
+            group.create_task(follow(self._slice, self.tell))
             while True:
                 self._changed.clear()
                 pause = REST_SECONDS if await self.round() else POLL_SECONDS

@@ -21,7 +21,7 @@ from autarky.agents.health import Hook, HookOf
 from autarky.model import ports
 from autarky.ports import Object
 from autarky.render.api_server import BEFORE_STOP, COMPONENT
-from autarky.store import write_private
+from autarky.store import NOT_UNDERSTOOD, write_private
 
 FILE = Path(places.HOST_STATE) / "stop-paths.json"
 
@@ -59,6 +59,6 @@ class StopPaths:
 def _kept() -> list[str]:
     try:
         found = json.loads(FILE.read_text())
-    except (OSError, ValueError):
+    except NOT_UNDERSTOOD:
         return []
     return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []

@@ -145,7 +145,7 @@ async def _act_on_worker(node: str, hold: Hold, say: Say) -> None:
     said = Told(say)
     clock, kube, cri = SystemClock(), _client(said), CriClient()
     changed = asyncio.Event()
-    api = ApiView(kube, clock, node, changed.set, control_node=False)
+    api = ApiView(kube, clock, node, changed.set, said.tell, control_node=False)
     balancer = _load_balancer(node, kube, said)
     duty = _control_node_duty(node, kube, cri, api, balancer, said, changed)
     telling = LeafKeeping(node, kube, clock, said.tell, lambda: None, lambda: api.own_node, lambda: False)
@@ -196,7 +196,7 @@ async def _act_on_control_node(
         changed.set()
         node_changed.set()
 
-    api = ApiView(kube, clock, node, heard)
+    api = ApiView(kube, clock, node, heard, said.tell)
     own_ports = OwnPorts(client_context(CA.read_bytes(), None, None))
     keeping, plan = _leaf_keeping(node, kube, said, api)
     # Before anything here uses one of them; nothing about them keeps this agent from acting.

@@ -22,6 +22,7 @@ from typing import Any
 from autarky.decide.failures import Failure, Record
 from autarky.duties.own_objects import write
 from autarky.errors import UserError
+from autarky.parsing import parsed
 from autarky.ports import Kube, Object
 from autarky.render.values import SYSTEM, is_ours, metadata
 
@@ -179,7 +180,7 @@ def _encoded(kept: LastGood) -> dict[str, str]:
 def _decoded(data: dict[str, str]) -> LastGood:
     if not data:
         return LastGood()
-    documents = {name: json.loads(base64.b64decode(content)) for name, content in data.items()}
+    documents = {name: parsed(base64.b64decode(content)) for name, content in data.items()}
     known = {one.name for one in fields(Failure)}  # an operator of a later release may have written more
     failures = tuple(
         Failure(**{name: value for name, value in failure.items() if name in known})

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from autarky.decide.control_nodes import Record, State
 from autarky.duties.own_objects import write
 from autarky.kube import Reflector
+from autarky.parsing import parsed
 from autarky.ports import Kube, Object
 from autarky.render.control_nodes import RECORD
 from autarky.render.values import SYSTEM, is_ours, metadata
@@ -54,7 +55,7 @@ def _data(live: Object | None) -> dict[str, str]:
 
 def _parsed(text: str) -> Object:
     try:
-        found = json.loads(text)
+        found = parsed(text)
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

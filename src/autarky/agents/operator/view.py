@@ -1,7 +1,8 @@
 """What the API says, as live copies: every source of the operator, each with its own age. Nothing is polled.
 
 Contract: reading is free; objects are shared and must not be changed. `changed` is called after each change
-but those of leases, which are renewed every 0.8 s and matter only while something else is looked at anyway.
+but those of leases, which are renewed every 0.8 s and matter only while something else is looked at anyway. A source
+that fails in a way that nobody has foreseen ends no other: it is told, tried again, and not current meanwhile.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import NoReturn
 
+from autarky.agents.shield import Tell, follow
 from autarky.decide import understood
 from autarky.duties.certificates import inventory_of, renewals_of
 from autarky.kube import Lister, Reflector
@@ -33,7 +35,9 @@ STALE_SECONDS = 120.0
 class View:
     """Run it as a task; read it at any time."""
 
-    def __init__(self, kube: Lister, clock: Clock, changed: Callable[[], None]) -> None:
+    def __init__(self, kube: Lister, clock: Clock, changed: Callable[[], None], tell: Tell) -> None:
+        self._tell = tell
+
         def live(api_version: str, kind: str, namespace: str | None = None, name: str | None = None) -> Reflector:
             fields = f"metadata.name={name}" if name is not None else None
             return Reflector(kube, clock, api_version, kind, namespace, fields=fields, on_change=changed)
@@ -88,7 +92,7 @@ class View:
     async def run(self) -> NoReturn:
         async with asyncio.TaskGroup() as group:
             for source in self.sources:
-                group.create_task(source.run(), name=f"watching {source.kind}")
+                group.create_task(follow(source, self._tell), name=f"watching {source.kind}")
         raise AssertionError("reflectors never end")
 
     @property

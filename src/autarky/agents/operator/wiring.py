@@ -116,7 +116,7 @@ class Operator:
 
     def __init__(self, kube: KubeClient, clock: Clock, say: Say, identity: str) -> None:
         self.loop = Loop([], clock, say)
-        self._view = View(kube, clock, self.loop.changed.set)
+        self._view = View(kube, clock, self.loop.changed.set, lambda source, said: say(said, source=source))
         self._elector = Elector(kube, clock, SYSTEM, COMPONENT, identity, say=say)
         fenced = Fenced(kube, lambda: self._elector.leads)
         self._rollouts = Rollouts(

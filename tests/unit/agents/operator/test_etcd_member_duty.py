@@ -40,7 +40,7 @@ def world() -> World:
 @asynccontextmanager
 async def duty_of(world: World, steps: dict[str, Step] | None = None) -> AsyncIterator[EtcdMembers]:
     """steps: what is decided for the nodes meanwhile, as the duty of control nodes says it."""
-    view = View(world.kube, LoopClock(), lambda: None)
+    view = View(world.kube, LoopClock(), lambda: None, print)
     watching = asyncio.create_task(view.run())
     await asyncio.sleep(1)
     try:

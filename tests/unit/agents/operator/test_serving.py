@@ -26,7 +26,7 @@ class Scene:
         self.kube.put(access.inventory(CLUSTER))
         self.kube.put(leaves.config_map(CLUSTER))
         self.node("n1", CONTROL_PLANE_WISH, CONTROL_PLANE_FACT)
-        self.view = View(self.kube, LoopClock(), lambda: None)
+        self.view = View(self.kube, LoopClock(), lambda: None, print)
         self.serving = Serving(lambda sentence, **_: self.said.append(sentence), self.view, self.kube)
 
     def node(self, name: str, *labels: str, address: str = "") -> None:

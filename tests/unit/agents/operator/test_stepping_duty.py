@@ -49,7 +49,7 @@ def half_rolled_out(world: World, component: str = API) -> list[Object]:
 @asynccontextmanager
 async def operator(world: World) -> AsyncIterator[Stepping]:
     clock = LoopClock()
-    view = View(world.kube, clock, lambda: None)
+    view = View(world.kube, clock, lambda: None, print)
     watching = asyncio.create_task(view.run())
     await asyncio.sleep(1)
     try:

@@ -40,7 +40,7 @@ def world() -> World:
 
 @asynccontextmanager
 async def duty_of(world: World, make: Callable[[View], Duty]) -> AsyncIterator[Duty]:
-    view = View(world.kube, LoopClock(), lambda: None)
+    view = View(world.kube, LoopClock(), lambda: None, print)
     watching = asyncio.create_task(view.run())
     await asyncio.sleep(1)
     try:

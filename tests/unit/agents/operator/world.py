@@ -207,7 +207,7 @@ class World:
     async def operator(self, kube: FakeKube | None = None) -> AsyncIterator[Rollouts]:
         """The duty of rollouts, in a process of its own: what it remembers goes with it."""
         clock = LoopClock()
-        view = View(self.kube, clock, lambda: None)
+        view = View(self.kube, clock, lambda: None, print)
         watching = asyncio.create_task(view.run())
         await asyncio.sleep(1)
         duty = Rollouts(self.say, view, kube or self.kube, clock, lambda: self.etcd_up, self.counted.append)

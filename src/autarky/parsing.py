@@ -1,0 +1,69 @@
+"""JSON that somebody else wrote, as objects that bear whatever is done with them.
+
+Contract: `parsed` is json.loads, but what lies deeper than DEPTH is null, and it never ends with a RecursionError:
+what is no JSON is a ValueError, nothing else is raised. (What is cut away need not be JSON.)
+
+Why: who may write an object of the API may write JSON of any form into its managedFields, up to 10,000 levels deep, and
+everybody lists it. Python's own depth is limited, to 1000 calls where nobody says otherwise: json.loads ends with a
+RecursionError there, which is no ValueError, and one such object would blind all who list it. What parses is not safe
+either: json.dumps, copies and comparisons of ours go down the same way from deeper in the stack, some with several
+calls a level.
+
+Danger: an object that was cut must not be written back as if it were whole; nothing that we write back is so deep.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+DEPTH = 100
+"""Levels of lists and objects that are kept, those of the page of a list or of the watch's event among them. A pod has
+some 15, what the API tells of its fields' writers some 20, the schema of a large definition some 50; of the 1000 calls
+that Python allows, comparisons of ours need up to 4 a level."""
+_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
+_BRACKET = re.compile(rf'(?:[^"\[\]{{}}]++|{_STRING})*+(?:([\[\]{{}}])|\Z)', re.DOTALL)
+"""Whatever comes before a bracket, and the bracket, or the end; brackets in strings are none. Nothing is looked at
+twice: it matches everywhere, and a string without an end goes to the end of the text."""
+
+
+def parsed(text: str | bytes) -> Any:
+    """Without what is nested too deeply. Raises ValueError for what is no JSON."""
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        return json.loads(cut(text))
+    return json.loads(cut(text)) if _is_deep(found) else found
+
+
+def cut(text: str | bytes) -> str:
+    """The text with null in place of every list and object that is deeper than DEPTH. Linear, and no call goes down."""
+    whole = text if isinstance(text, str) else text.decode(json.detect_encoding(text), "surrogatepass")
+    kept, begin, depth = [], 0, 0
+    for found in _BRACKET.finditer(whole):
+        if found[1] in ("[", "{"):
+            depth += 1
+            if depth == DEPTH + 1:
+                kept += [whole[begin : found.start(1)], "null"]
+                begin = len(whole)  # the text may break off in there
+        elif found[1]:
+            if depth == DEPTH + 1:
+                begin = found.end()
+            depth -= 1
+    return "".join((*kept, whole[begin:]))
+
+
+def _is_deep(found: Any) -> bool:
+    """Level by level: a fraction of what parsing costs."""
+    level = [found] if isinstance(found, dict | list) else []
+    for _ in range(DEPTH):
+        level = [
+            value
+            for one in level
+            for value in (one.values() if type(one) is dict else one)
+            if type(value) is dict or type(value) is list
+        ]
+        if not level:
+            return False
+    return True
