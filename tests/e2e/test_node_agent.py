@@ -35,6 +35,7 @@ from slots import (
 )
 
 from autarky.model import ports
+from autarky.render.node import CURRENT, SERVING
 
 pytestmark = [pytest.mark.e2e, pytest.mark.shares("one_node"), pytest.mark.timeout(600)]
 
@@ -180,6 +181,29 @@ def test_after_a_year_without_power_the_cluster_comes_back_and_pivots_by_itself(
     assert "given" not in marks, "the kubelet would be started anew for ever"
     died = "it died with the last boot of this node"
     cluster.wait("freed leases are told", lambda: died in _told_since(cluster, "LeaseFreed", freed))
+
+
+def test_a_kubelet_whose_files_were_lost_with_the_power_is_heard_again(cluster: TestCluster) -> None:
+    """It syncs none of them: those that it wrote last are empty then. With an empty certificate it does not start, and
+    without its kubeconfig neither."""
+    pki = "/var/lib/kubelet/pki"
+    lost = f"/etc/kubernetes/kubelet.conf {pki}/{CURRENT} {pki}/{SERVING}"
+    cluster.shell("n1", f"systemctl stop kubelet; for one in {lost}; do : > $one; sync -f $one; done")
+    cluster.autarky("lab", "cut", "--lab", cluster.name, "n1")
+    began = datetime.now(UTC)
+    cluster.autarky("lab", "start", "--lab", cluster.name, "n1", "-o", "plain")
+    cluster.wait("the kubelet is heard", lambda: _heard_last(cluster) > began, seconds=120)
+    cluster.wait("the standbys are dormant again", lambda: settled(cluster), seconds=120)
+    cluster.wait("all is healthy", lambda: cluster.status()["healthy"], seconds=60)
+    assert cluster.shell("n1", f"for one in {lost}; do [ -s $one ] || echo $one; done") == ""
+
+
+def _heard_last(cluster: TestCluster) -> datetime:
+    said = cluster.kubectl(
+        *("get", "lease", "n1", "-n", "kube-node-lease", "--request-timeout=5s", "-o", "jsonpath={.spec.renewTime}"),
+        check=False,
+    )
+    return datetime.fromisoformat(said) if said else datetime.fromtimestamp(0, UTC)
 
 
 def test_a_deleted_api_server_is_covered_until_up_brings_it_back(cluster: TestCluster) -> None:

@@ -22,6 +22,8 @@ KUBELET_KUBECONFIG = f"{places.KUBERNETES}/kubelet.conf"
 BOOTSTRAP_KUBECONFIG = f"{places.KUBERNETES}/bootstrap-kubelet.conf"
 CURRENT = "kubelet-client-current.pem"
 """The kubelet's link to its newest certificate and key."""
+SERVING = "kubelet-server-current.pem"
+"""The same of the one that it serves with."""
 FIRST_CERTIFICATE = f"{agent.KUBELET_PKI}/kubelet-client-first.pem"
 FIRST_LINK = {f"{agent.KUBELET_PKI}/{CURRENT}": FIRST_CERTIFICATE}
 GIVEN = f"{agent.KUBELET_PKI}/given"
@@ -113,7 +115,8 @@ WantedBy=multi-user.target
 # A kubelet whose certificate has expired asks for another one with its bootstrap kubeconfig, and waits for an operator
 # to approve it: it never looks at its files again. Where the CA's key is, the agent signs it one, with no operator, and
 # such a kubelet is started anew to take it up (`_GIVEN_PATH`). A label may change which of both a node is, so it is
-# seen at each start.
+# seen at each start. What a kubelet writes it does not sync: after a power cut a file may be empty. With an empty
+# certificate it does not start, ever; without one it asks for another.
 _KUBELET_UNIT = """\
 [Unit]
 Description=kubelet
@@ -123,6 +126,7 @@ StartLimitIntervalSec=0
 
 [Service]
 Environment=PATH={bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+ExecStartPre=-/bin/sh -c '{without_damaged}'
 ExecStartPre=-{standby} boot
 ExecStart=/bin/sh -c '{with_bootstrap}exec "$$0" "$$@"' {bin}/kubelet {arguments}
 ExecStartPost=-/bin/sh -c "{standby} boot-rest &"
@@ -354,10 +358,16 @@ def kubelet_config(inputs: Inputs, node: Node) -> Object:
 
 
 # Where the CA's key and an agent that signs with it are, the agent gives the kubelet another certificate when its own
-# has ended. A node that is about to become a control node, or was one, may have the key without the agent.
+# has ended. A node that is about to become a control node, or was one, may have the key without the agent. A kubelet
+# that is told how to ask writes its kubeconfig anew where that is damaged, so it is told on any node then.
 _WITH_BOOTSTRAP = (
     f"[ -e {places.PKI}/ca.key ] && ls {places.MANIFESTS} | grep -q ^node-agent-standby"
+    f" && grep -qs client-certificate {KUBELET_KUBECONFIG}"
     f' || set -- --bootstrap-kubeconfig={BOOTSTRAP_KUBECONFIG} "$$@"; '
+)
+_WITHOUT_DAMAGED = (
+    f"cd {agent.KUBELET_PKI} && for one in {CURRENT} {SERVING}; do"
+    " [ ! -L $$one ] || tail -n 1 $$one | grep -q -e -----END || rm $$one; done"
 )
 
 
@@ -373,6 +383,7 @@ def _kubelet_unit(inputs: Inputs, node: Node) -> str:
         bin=places.BIN,
         given=GIVEN_UNIT,
         standby=standby.SCRIPT_PATH,
+        without_damaged=_WITHOUT_DAMAGED,
         with_bootstrap=_WITH_BOOTSTRAP,
         arguments=arguments,
     )

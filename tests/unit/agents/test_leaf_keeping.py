@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import shutil
 import stat
 import time
 from dataclasses import dataclass, field
@@ -116,6 +118,7 @@ def scene(cas: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(leaves, "GROUP", os.getgid())
     scene = Scene(tmp_path, cas)
     scene.keeping.look()
+    shutil.rmtree((scene.root / CURRENT).parent)  # what its kubelet has, each test says
     return scene
 
 
@@ -540,10 +543,57 @@ def test_without_the_cas_key_the_host_is_told_nothing(scene: Scene) -> None:
     assert [path.name for path in (scene.root / CURRENT).parent.iterdir()] == [Path(CURRENT).name]
 
 
-def test_what_cannot_be_read_is_not_taken_for_expired(scene: Scene) -> None:
-    scene.write(CURRENT, b"garbage")
+@pytest.mark.parametrize("left", [b"", b"garbage", None, "a link to nothing"])
+@pytest.mark.parametrize("kubeconfig", [b"", None, "it names the certificate"])
+def test_a_kubelet_that_lost_its_files_with_the_power_gets_a_certificate(
+    scene: Scene, left: bytes | str | None, kubeconfig: bytes | str | None
+) -> None:
+    """It does not sync what it writes. Without one, it would wait for an operator that waits for it."""
+    current = scene.root / CURRENT
+    current.parent.mkdir(parents=True)
+    if isinstance(left, bytes):
+        current.write_bytes(left)
+    elif left is not None:
+        current.symlink_to("kubelet-client-lost.pem")
+    if kubeconfig is not None:
+        scene.write("etc/kubernetes/kubelet.conf", as_a_kubelet_writes_it() if kubeconfig else b"")
+    scene.round_after(0)
+    assert certificate(current.read_bytes()).not_valid_after_utc > scene.clock.now
+    assert (scene.root / GIVEN.lstrip("/")).exists()
+    assert "cannot be read" in "".join(scene.said)
+    assert not scene.keeping.trouble
+
+
+def as_a_kubelet_writes_it() -> bytes:
+    path = f"/{CURRENT}"
+    user = {"name": "default-auth", "user": {"client-certificate": path, "client-key": path}}
+    context = {"name": "default", "context": {"cluster": "default", "user": "default-auth"}}
+    cluster = {"name": "default", "cluster": {"server": "https://127.0.0.1:6443"}}
+    return json.dumps(
+        {"kind": "Config", "users": [user], "contexts": [context], "clusters": [cluster], "current-context": "default"}
+    ).encode()
+
+
+def test_a_certificate_that_stands_in_the_kubeconfig_is_the_kubelets_own_matter_until_it_ends(scene: Scene) -> None:
+    """As a release before this one made them."""
+    one = scene.all["var/lib/autarky/leaves/kube-apiserver/kubelet-client.crt"]
+    config = json.loads(as_a_kubelet_writes_it())
+    config["users"][0]["user"] = {
+        "client-certificate-data": base64.b64encode(one).decode(),
+        "client-key-data": base64.b64encode(b"a key").decode(),
+    }
+    scene.write("etc/kubernetes/kubelet.conf", json.dumps(config).encode())
+    scene.round_after(LONGEST - 60)
+    assert not (scene.root / CURRENT).exists()
+    scene.round_after(120)
+    assert certificate((scene.root / CURRENT).read_bytes()).not_valid_after_utc > scene.clock.now
+
+
+def test_a_disk_that_cannot_be_read_says_nothing_of_the_certificate(scene: Scene) -> None:
+    (scene.root / CURRENT).mkdir(parents=True)  # root reads everything else
     scene.round_after(LONGEST * 2)
-    assert (scene.root / CURRENT).read_bytes() == b"garbage"
+    assert list((scene.root / CURRENT).parent.iterdir()) == [scene.root / CURRENT]
+    assert "kubelet-client" in scene.keeping.trouble
 
 
 def test_a_fault_with_one_of_them_keeps_no_other_from_being_renewed(

@@ -191,9 +191,43 @@ def test_a_kubelet_asks_for_its_certificate_by_another_credential_where_no_agent
     assert started() == other, "it is about to become a control node, and has no agent that signs without an API"
     agent.parent.mkdir()
     agent.write_text("{}")
+    assert started() == other, "its kubeconfig was lost, and a kubelet that may ask writes it anew"
+    kubeconfig = tmp_path / "kubernetes/kubelet.conf"
+    kubeconfig.write_text("")
+    assert started() == other
+    kubeconfig.write_text("users: [{name: default-auth, user: {client-certificate: /there, client-key: /there}}]")
     assert started() == []
     ca_key.unlink()
     assert started() == other
+
+
+def test_before_a_kubelet_starts_what_the_power_took_of_its_certificates_is_removed(tmp_path):
+    """With an empty certificate it would not start, ever; without one it asks for another."""
+    pki = tmp_path / "kubelet/pki"
+    pki.mkdir(parents=True)
+    whole = "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n-----BEGIN EC PRIVATE KEY-----\nMHc\n"
+    whole += "-----END EC PRIVATE KEY-----\n"
+    contents = {"whole": whole, "torn": whole[:60], "empty": "", "zeros": "\0" * 800, "lost": None}
+    for name, content in contents.items():
+        if content is not None:
+            (pki / f"{name}.pem").write_text(content)
+    unit = unit_of(inputs_of(a_cluster()), "n1")
+    first = next(line for line in unit.splitlines() if line.startswith("ExecStartPre="))
+
+    def left(client, server):
+        links = {"kubelet-client-current.pem": client, "kubelet-server-current.pem": server}
+        for link, name in links.items():
+            (pki / link).unlink(missing_ok=True)
+            (pki / link).symlink_to(f"{name}.pem")
+        command = first.replace("ExecStartPre=-", "ExecStart=")
+        subprocess.run(command_of(command, tmp_path), check=False, capture_output=True)
+        return [name for link, name in links.items() if (pki / link).is_symlink()]
+
+    assert left("whole", "whole") == ["whole", "whole"]
+    for damage in contents.keys() - {"whole"}:
+        assert left("whole", damage) == left(damage, "whole") == ["whole"], damage
+    for name in contents.keys() - {"lost"}:
+        assert (pki / f"{name}.pem").exists()
 
 
 def test_the_users_kubelet_arguments_win():

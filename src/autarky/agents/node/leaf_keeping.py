@@ -11,8 +11,8 @@ certificate is valid. A leaf is valid from the beginning of its CA, so one that 
 good when it has come back.
 
 On every node the ends of all its certificates are told, the kubelet's included: on its Node, and as a metric. A kubelet
-renews its own; only one on a control node whose certificate has ended gets another one here, since its requests would
-be judged by an operator that does not run before it does.
+renews its own; only one on a control node whose certificate has ended, or was lost with the power, gets another one
+here, since its requests would be judged by an operator that does not run before it does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from autarky.agents.shield import unforeseen
 from autarky.agents.waiting import changed_within
 from autarky.decide import certificates
 from autarky.decide.pods import internal_address
-from autarky.errors import AutarkyError
+from autarky.errors import AutarkyError, UserError
 from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.model.files import CertSpec
 from autarky.pki.issue import issue_leaf
@@ -39,7 +39,7 @@ from autarky.pki.kept import Files, Wanted, end_of, end_of_pem, put_in_place, re
 from autarky.ports import Clock, Kube, Object
 from autarky.render import leaves
 from autarky.render.agent import KUBELET_PKI
-from autarky.render.node import CURRENT, GIVEN, KUBELET_KUBECONFIG
+from autarky.render.node import CURRENT, GIVEN, KUBELET_KUBECONFIG, SERVING
 from autarky.store import write_private
 
 REST_SECONDS, LOOK_SECONDS = 60.0, 10.0
@@ -93,7 +93,7 @@ class LeafKeeping:
         if self.keeps():
             pause = self._keep()
         self._look_after_kubelet()
-        for name, path in ((KUBELET_CLIENT, self._kubelet_file()), (KUBELET_SERVER, "kubelet-server-current.pem")):
+        for name, path in ((KUBELET_CLIENT, self._kubelet_file()), (KUBELET_SERVER, SERVING)):
             self._see(name, self._at(KUBELET_PKI) / path if path else None)
         metrics.certificates(self._ends)
         return LOOK_SECONDS if self._trouble else pause
@@ -169,8 +169,9 @@ class LeafKeeping:
         return CURRENT if (self._at(KUBELET_PKI) / CURRENT).exists() else ""
 
     def _look_after_kubelet(self) -> None:
-        """Only what has ended, by a certificate that can be read: it renews by itself what has not. Wherever the CA's
-        key is, which a node has some time before it is a control node and after: its kubelet asks nobody else.
+        """Only what has ended, or is none: it renews by itself what has not. Wherever the CA's key is, which a node has
+        some time before it is a control node and after: its kubelet asks nobody else. A kubelet does not sync what it
+        writes, so a power cut leaves an empty file, or none.
 
         The host starts it anew when GIVEN is there. A mark that names what is yet to be told of comes before the
         certificate, so that an agent that ends between the two is followed by one that tells. Where the kubelet has got
@@ -179,7 +180,7 @@ class LeafKeeping:
         try:
             now, given = self._now(), self._at(GIVEN)
             untold = given.with_name(f".{given.name}")
-            if (end := self._kubelet_end()) is not None and end <= now:
+            if (end := self._kubelet_end()) is None or end <= now:
                 self._give_kubelet(now, end, untold)
                 end = self._kubelet_end()
             if untold.exists() and end is not None and now < end:
@@ -195,22 +196,26 @@ class LeafKeeping:
             untold.unlink()
 
     def _kubelet_end(self) -> datetime | None:
-        """Of its rotated certificate; else of the first one, which is in its kubeconfig."""
+        """Of its rotated certificate; else of the first one, which is in its kubeconfig. None where neither is one.
+        OSError: that of a disk that cannot be read, which says nothing."""
         rotated = self._at(KUBELET_PKI) / CURRENT
         if rotated.exists():
-            return end_of(rotated)
-        kubeconfig = self._at(KUBELET_KUBECONFIG)
-        pem = read_kubeconfig(kubeconfig).client_cert_pem if kubeconfig.exists() else None
+            return end_of_pem(rotated.read_bytes())
+        try:
+            pem = read_kubeconfig(self._at(KUBELET_KUBECONFIG)).client_cert_pem
+        except UserError:  # it is not there, is empty, or names what is not there
+            return None
         return None if pem is None else end_of_pem(pem)
 
-    def _give_kubelet(self, now: datetime, end: datetime, untold: Path) -> None:
+    def _give_kubelet(self, now: datetime, end: datetime | None, untold: Path) -> None:
         """As the kubelet writes it: a file with the time in its name, and a link that is switched in one rename."""
         authority = read_authority(self._at(places.PKI), "ca", now)
         if authority is None:
             return
         name = f"kubelet-client-{now:%Y-%m-%d-%H-%M-%S}.pem"
         write_private(untold, name.encode())
-        self.tell("kubelet's certificate", f"that of the kubelet ended at {end}: it gets another one")
+        why = "cannot be read" if end is None else f"ended at {end}"
+        self.tell("kubelet's certificate", f"that of the kubelet {why}: it gets another one")
         spec = CertSpec(KUBELET_CLIENT, "ca", f"system:node:{self.node}", ("system:nodes",))
         pair = issue_leaf(spec, authority, "EC", now, timedelta(seconds=max(self._life(), 600)))
         directory = self._at(KUBELET_PKI)
