@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from autarky.model.facts import HostFacts
 from autarky.model.files import File
+from autarky.model.patience import HEALTH
 from autarky.model.runtime import (
     Container,
     ContainerEvent,
@@ -179,7 +180,7 @@ class Kube(Protocol):
         self, namespace: str, pod: str, *, container: str | None = None, previous: bool = False, tail: int | None = None
     ) -> str: ...
 
-    async def healthy(self, path: str = "/readyz", *, timeout: float = 2.0) -> str | None:
+    async def healthy(self, path: str = "/readyz", *, timeout: float = HEALTH) -> str | None:
         """None when the path answers 200, else a short sentence saying what was seen. Never raises."""
         ...
 

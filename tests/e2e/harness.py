@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 STATE = Path.home() / ".local/state/autarky-tests"
 COMMAND = [sys.executable, "-m", "autarky"]
-UP_SECONDS = 600
+UP_SECONDS = 600.0
+KUBECTL_SECONDS = 120.0
 AGNHOST = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
 Show = Callable[[str], None]
 
@@ -61,6 +62,9 @@ class TestCluster:
     """One cluster by its name; its file is written from a dict. tree: whose commands drive it, if not this one's."""
 
     __test__ = False
+    up_seconds: ClassVar[float] = UP_SECONDS
+    kubectl_seconds: ClassVar[float] = KUBECTL_SECONDS
+    """For each command. More where the machines are slow (`vm.ClusterOnMachine`)."""
     name: str
     spec: Mapping[str, Any]
     tree: Tree | None = None
@@ -89,13 +93,13 @@ class TestCluster:
     def command(self) -> list[str]:
         return COMMAND if self.tree is None else self.tree.command
 
-    def autarky(self, *argv: str, timeout: float = UP_SECONDS, check: bool = True) -> Ended:
+    def autarky(self, *argv: str, timeout: float | None = None, check: bool = True) -> Ended:
         done = subprocess.run(
             [*self.command, *argv],
             env=environment(self.tree),
             capture_output=True,
             text=True,
-            timeout=timeout,
+            timeout=timeout or self.up_seconds,
             check=False,
         )
         if check and done.returncode != 0:
@@ -110,7 +114,7 @@ class TestCluster:
     def down(self) -> None:
         """Take it down, and whatever a killed run left of its lab."""
         if (self.directory / "cluster.json").exists():
-            self.autarky("down", "-f", str(self.file), "--yes", "-o", "plain", timeout=120)
+            self.autarky("down", "-f", str(self.file), "--yes", "-o", "plain", timeout=self.kubectl_seconds)
         if (STATE / "autarky/labs" / self.name / "lab.json").exists():
             self.autarky("lab", "down", self.name, timeout=120)
 
@@ -124,7 +128,7 @@ class TestCluster:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=self.kubectl_seconds,
             check=False,
         )
         if check and done.returncode != 0:
@@ -139,7 +143,7 @@ class TestCluster:
             env=environment(self.tree),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=self.kubectl_seconds,
             check=False,
             stdin=subprocess.DEVNULL,
         )
@@ -178,15 +182,15 @@ class TestCluster:
 
     # --- looking ---
 
-    def wait(self, what: str, condition: Any, seconds: float = 60) -> None:
-        """Until `condition()` is true; fails with its last value."""
+    def wait(self, what: str, condition: Any, seconds: float = 60, *, pause: float = 0.3) -> None:
+        """Until `condition()` is true; fails with its last value. pause: seconds between two looks."""
         deadline = time.monotonic() + seconds
         last = None
         while time.monotonic() < deadline:
             last = condition()
             if last:
                 return
-            time.sleep(0.3)
+            time.sleep(pause)
         raise AssertionError(f"waited {seconds:.0f} s until {what}; last seen: {last!r}")
 
     def api_answers(self) -> bool:

@@ -98,12 +98,14 @@ def init_process(cluster: TestCluster) -> int:
 
 
 class Client:
-    """Each request has a connection of its own, so that a power cut leaves nothing to wait for."""
+    """Each request has a connection of its own, so that a power cut leaves nothing to wait for. It is given up after so
+    many seconds."""
 
-    def __init__(self, cluster: TestCluster) -> None:
+    def __init__(self, cluster: TestCluster, *, seconds: float = 3) -> None:
         found = read_kubeconfig(cluster.directory / "kubeconfig")
         self._server = found.server
         self._tls = client_context(found.ca_pem, found.client_cert_pem, found.client_key_pem)
+        self._seconds = seconds
 
     def answers(self) -> bool:
         return self.send("GET", "/readyz") == b"ok"
@@ -114,7 +116,7 @@ class Client:
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(self._server + path, body, headers, method=method)  # noqa: S310 # https
         try:
-            with urllib.request.urlopen(request, context=self._tls, timeout=3) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, context=self._tls, timeout=self._seconds) as answer:  # noqa: S310
                 return bytes(answer.read())
         except OSError:
             return None

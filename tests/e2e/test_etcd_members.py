@@ -126,6 +126,8 @@ def test_the_leader_hands_over_before_it_leaves(cluster: TestCluster) -> None:
     node = etcd_leader(cluster)
     with cluster.probed() as reports:
         leaves(cluster, node)
+        agents = cluster.kubectl(*SYSTEM, "logs", "-l", "k8s-app=node-agent", "--prefix", "--since=5m", "--tail=-1")
+        assert "gets the leadership first" in agents, "it was removed while it led, which costs an election"
         joins(cluster, node)
     _only_a_write_that_was_under_way_failed(reports[0])
 

@@ -23,6 +23,7 @@ from typing import Any
 from autarky.errors import ApiError, Conflict, Unreachable
 from autarky.kube import Listing
 from autarky.kube.resources import BUILT_IN, Resource
+from autarky.model.patience import HEALTH
 from autarky.ports import Object, WatchEvent
 from fakes.merging import merge_patch, server_side_apply
 from fakes.selecting import selects
@@ -155,7 +156,7 @@ class FakeKube:
         lines = self.pod_logs[(namespace, pod)].splitlines(keepends=True)
         return "".join(lines[-tail:] if tail is not None else lines)
 
-    async def healthy(self, path: str = "/readyz", *, timeout: float = 2.0) -> str | None:
+    async def healthy(self, path: str = "/readyz", *, timeout: float = HEALTH) -> str | None:
         return self.outage or self.unhealthy
 
     # --- writing ---

@@ -16,13 +16,10 @@ import click
 
 from autarky.cli.options import cluster_options
 from autarky.errors import UserError
+from autarky.model.patience import HEAD_START
 
 if TYPE_CHECKING:
     from autarky.kube.kubeconfig import Kubeconfig
-
-
-LOOK_SECONDS = 1.5
-"""For one server to say that it is there: of a dead one nothing comes at all."""
 
 
 def answering_kubeconfig(file: Path | None, cluster: str | None) -> Path:
@@ -40,13 +37,29 @@ async def turn_to_a_server_that_answers(path: Path) -> None:
     from autarky.store import write_private
 
     found = read_kubeconfig(path)
-    if not found.others or await _answers(found, found.server):
-        return
-    asked = await asyncio.gather(*(_answers(found, server) for server in found.others))
-    better = next((server for server, answers in zip(found.others, asked, strict=True) if answers), None)
-    if better is not None:
+    if found.others and (better := await _first_that_answers(found)) != found.server:
         old, new = (f'"server": {json.dumps(server)}'.encode() for server in (found.server, better))
         write_private(path, path.read_bytes().replace(old, new))
+
+
+async def _first_that_answers(found: Kubeconfig) -> str:
+    """The file's own has a head start, since it may be slow; it is also what stays where nobody answers."""
+    asked = {asyncio.create_task(_answers(found, found.server)): found.server}
+    try:
+        await asyncio.wait(asked, timeout=HEAD_START)
+        if not any(_said_yes(task) for task in asked):
+            asked |= {asyncio.create_task(_answers(found, server)): server for server in found.others}
+        while not any(_said_yes(task) for task in asked) and (left := [task for task in asked if not task.done()]):
+            await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+        return next((server for task, server in asked.items() if _said_yes(task)), found.server)
+    finally:
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+
+def _said_yes(task: asyncio.Task[bool]) -> bool:
+    return task.done() and task.result()
 
 
 async def _answers(found: Kubeconfig, server: str) -> bool:
@@ -59,7 +72,7 @@ async def _answers(found: Kubeconfig, server: str) -> bool:
         client_key_pem=found.client_key_pem,
     )
     try:
-        return await client.healthy("/readyz", timeout=LOOK_SECONDS) is None
+        return await client.healthy("/readyz") is None
     finally:
         await client.close()
 

@@ -20,6 +20,7 @@ from autarky import places
 from autarky.cri import runtime_pb2 as pb
 from autarky.cri.connection import Connection, Method
 from autarky.errors import ApiError
+from autarky.model import patience
 from autarky.model.runtime import (
     Container,
     ContainerEvent,
@@ -32,7 +33,7 @@ from autarky.model.runtime import (
     Sandbox,
 )
 
-CALL_TIMEOUT: Final = 5.0
+CALL_TIMEOUT: Final = patience.RUNTIME
 """Seconds for a call that only looks; a busy containerd answers in milliseconds."""
 _NOT_FOUND = "NotFound"
 _RUNTIME = "/runtime.v1.RuntimeService"

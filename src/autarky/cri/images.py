@@ -27,8 +27,9 @@ from autarky.cri import containerd_pb2 as pb
 from autarky.cri.connection import Connection, Method
 from autarky.cri.references import stored_name
 from autarky.errors import ApiError
+from autarky.model import patience
 
-CALL_TIMEOUT: Final = 5.0
+CALL_TIMEOUT: Final = patience.RUNTIME
 """Seconds for each call."""
 NAMESPACE: Final = "k8s.io"
 """Where containerd keeps what comes through CRI."""

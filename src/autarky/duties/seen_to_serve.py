@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from autarky.decide import seen_to_serve
 from autarky.decide.seen_to_serve import Sight
-from autarky.model import ports
+from autarky.model import patience, ports
 from autarky.ports import Clock
 
 API_PORTS = (ports.API_HOSTED, ports.API_STANDBY, ports.API_STANDBY_SPARE)
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = patience.CONTROL_NODE
 """A starved machine needs a second for a TLS handshake."""
 Ask = Callable[[str], Awaitable[str | None]]
 """Node → None where an API server of its own is ready, else what was seen."""

@@ -2,7 +2,8 @@
 
 Contract: every wait has a name (a clause that will be true: "the API answers on n1"), an overall deadline,
 and remembers what it saw last, which is shown while it waits and in the error when it gives up. A
-condition that hangs is cut off; it can never outlive the deadline by more than `LAST_CHECK` seconds.
+condition that hangs is cut off; it can never outlive the deadline by more than `LAST_CHECK` seconds. A deadline may
+look at progress: then it moves as long as something new is seen, up to a ceiling.
 
 Dangers: a condition is called many times and may be cancelled at any await, so it only looks, or acts
 idempotently. Unreachable and ApiError mean "not yet" here (an API server that starts answers both);
@@ -12,10 +13,12 @@ every other error ends the wait at once.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autarky.errors import ApiError, TimedOut, Unreachable
+from autarky.model.patience import CEILING
 from autarky.ports import Clock, Progress
 
 Condition = Callable[[], Awaitable[str | None]]
@@ -29,6 +32,7 @@ REPORT_INTERVAL = 1.0
 """A wait is reported at most once in so many seconds."""
 LAST_CHECK = 1.0
 """Seconds that a check gets at least, so that the one at the deadline is a fair one."""
+_COUNTED = re.compile(r"\d+(\.\d+)? ?(ms|s|m)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +66,13 @@ async def poll_until(
     progress: Progress,
     clock: Clock,
     interval: float = FIRST_INTERVAL,
+    still: float | None = None,
 ) -> None:
     """Check the condition until it holds. Exactly one of `timeout` (seconds) and `deadline` is given.
 
     `interval` is the first pause in seconds; it grows to `LONGEST_INTERVAL` (or stays, when it is longer).
+    `still`: only after so many seconds without anything new it gives up, `CEILING` times `timeout` at the most. New is
+    a sentence that was not seen before in this wait, but for the seconds that it counts.
     Raises TimedOut with the name, the time and the last thing seen; errors of the condition other than
     Unreachable and ApiError pass through.
     """
@@ -75,14 +82,19 @@ async def poll_until(
         deadline = Deadline.after(timeout, clock)
     elif timeout is not None:
         raise TypeError("a wait has a timeout or a deadline, not both")
+    if still is not None and timeout is None:
+        raise TypeError("a deadline that others share does not move")
     wait = _Wait(what, deadline, progress, clock, started=clock.monotonic())
+    ceiling = clock.monotonic() + CEILING * (timeout or 0.0)
     pause = interval
-    while (seen := await _check(condition, deadline, wait.last)) is not None:
+    while (seen := await _check(condition, wait.deadline, wait.last)) is not None:
         wait.last = seen
-        if deadline.expired:
+        if still is not None and wait.is_new(seen):
+            wait.moves_to(min(clock.monotonic() + still, ceiling))
+        if wait.deadline.expired:
             raise wait.gave_up()
         wait.report()
-        await clock.sleep(min(pause, deadline.left))
+        await clock.sleep(min(pause, wait.deadline.left))
         pause = max(pause, min(pause * GROWTH, LONGEST_INTERVAL))
     wait.ended()
 
@@ -111,6 +123,17 @@ class _Wait:
     started: float
     last: str = ""
     reported: float | None = None
+    known: set[str] = field(default_factory=set)
+
+    def is_new(self, seen: str) -> bool:
+        told = _COUNTED.sub("", seen)
+        is_new = told not in self.known
+        self.known.add(told)
+        return is_new
+
+    def moves_to(self, end: float) -> None:
+        """Never back."""
+        self.deadline = Deadline(self.clock, max(self.deadline.end, end))
 
     def report(self) -> None:
         now = self.clock.monotonic()

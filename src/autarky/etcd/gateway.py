@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autarky.errors import ApiError, AutarkyError, Unreachable
-from autarky.net.http import REQUEST_TIMEOUT, Answer, Endpoints, Request
+from autarky.model.patience import REQUEST
+from autarky.net.http import Answer, Endpoints, Request
 from autarky.net.tls import client_context
 from autarky.parsing import parsed
 
@@ -102,7 +103,7 @@ class EtcdClient:
         ca_pem: bytes,
         client_cert_pem: bytes,
         client_key_pem: bytes,
-        timeout: float = REQUEST_TIMEOUT,
+        timeout: float = REQUEST,
         change_timeout: float | None = None,
     ) -> None:
         self._http = Endpoints(endpoints, client_context(ca_pem, client_cert_pem, client_key_pem))

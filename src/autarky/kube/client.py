@@ -22,16 +22,14 @@ from autarky.kube.errors import error_of, error_of_status, failed_checks, is_abo
 from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.kube.listing import Listing
 from autarky.kube.resources import Resource, Resources
-from autarky.net.http import REQUEST_TIMEOUT, Answer, Endpoints, Request
+from autarky.model.patience import HEALTH, REQUEST, WATCH_IDLE
+from autarky.net.http import Answer, Endpoints, Request
 from autarky.net.tls import client_context
 from autarky.parsing import parsed
 from autarky.ports import Object, WatchEvent
 
 PAGE = 500
 """Objects per answer of a list, as kubectl does: no answer gets so big that it blocks others for long."""
-WATCH_IDLE = 90.0
-"""Seconds without a line before a watch counts as dead. API servers send bookmarks once a minute, but only
-where something new can be said: a watch of what may be quiet asks for a shorter time than this."""
 LOG_LIMIT = 64 * 1024
 """Bytes of a log that are fetched at most. It is the kubelet that is asked for no more, so that is not relied upon."""
 _APPLY = "application/apply-patch+yaml"
@@ -61,7 +59,7 @@ class KubeClient:
         client_key_pem: bytes | None = None,
         token: str | TokenSource | None = None,
         server_name: str | None = None,
-        timeout: float = REQUEST_TIMEOUT,
+        timeout: float = REQUEST,
         patience: float = 0.0,
         check_dates: bool = True,
     ) -> None:
@@ -175,7 +173,7 @@ class KubeClient:
             raise error_of(answer.status, answer.body)
         return answer.body.decode(errors="replace")
 
-    async def healthy(self, path: str = "/readyz", *, timeout: float = 2.0) -> str | None:
+    async def healthy(self, path: str = "/readyz", *, timeout: float = HEALTH) -> str | None:
         try:
             answer = await self._call(_reading(path), timeout, patience=0.0)
         except AutarkyError as error:

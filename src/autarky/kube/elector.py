@@ -26,9 +26,12 @@ from datetime import UTC, datetime
 from typing import NoReturn
 
 from autarky.errors import ApiError, AutarkyError, Conflict
+from autarky.model import patience
 from autarky.ports import Clock, Kube, Object
 
 LEASE = ("coordination.k8s.io/v1", "Lease")
+_ONE_ATTEMPT = patience.RENEWAL / patience.RENEW_DEADLINE
+"""Of the time that there is to renew: what hangs is tried again, by another connection, before the lease is lost."""
 
 
 def _nothing(sentence: str) -> None: ...
@@ -50,9 +53,9 @@ class Elector:
     namespace: str
     name: str
     identity: str
-    lease_seconds: int = 15
-    renew_seconds: float = 10.0
-    retry_seconds: float = 2.0
+    lease_seconds: int = patience.LEASE
+    renew_seconds: float = patience.RENEW_DEADLINE
+    retry_seconds: float = patience.LEASE_RETRY
     say: Callable[[str], None] = _nothing
     jitter: Callable[[], float] = lambda: random.uniform(1, 2.2)  # noqa: S311 # spreads load, guards nothing
     _until: float | None = None
@@ -120,13 +123,11 @@ class Elector:
         while self.leads:
             await self.clock.sleep(min(self.retry_seconds, self._left()))
             try:
-                async with asyncio.timeout(self._left()):
+                async with asyncio.timeout(min(self._left(), self.renew_seconds * _ONE_ATTEMPT)):
                     if not await self._attempt():
                         self._until = None
-            except TimeoutError:
-                break
-            except AutarkyError as error:
-                self._tell(f"the lease was not renewed: {error}")
+            except (AutarkyError, TimeoutError) as error:
+                self._tell(f"the lease was not renewed: {error or 'no answer'}")
         self._until = None
         self._tell("the lease is lost")
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
 from autarky.errors import Conflict
+from autarky.model.patience import HEALTH
 from autarky.ports import Kube, Object, WatchEvent
 
 
@@ -67,7 +68,7 @@ class Fenced:
     ) -> str:
         return await self.inner.logs(namespace, pod, container=container, previous=previous, tail=tail)
 
-    async def healthy(self, path: str = "/readyz", *, timeout: float = 2.0) -> str | None:
+    async def healthy(self, path: str = "/readyz", *, timeout: float = HEALTH) -> str | None:
         return await self.inner.healthy(path, timeout=timeout)
 
     async def close(self) -> None: ...

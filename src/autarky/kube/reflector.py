@@ -23,6 +23,7 @@ from typing import NoReturn
 
 from autarky.errors import ApiError, AutarkyError
 from autarky.kube.listing import Lister
+from autarky.model.patience import WATCH
 from autarky.ports import Clock, Object, WatchEvent
 
 FIRST_PAUSE = 0.2
@@ -32,7 +33,7 @@ QUICK_END = 1.0
 """A watch that ends with nothing said within so many seconds has failed, however politely: a server that
 shuts down does that, and would otherwise be asked again without any pause."""
 
-WATCH_SECONDS = 80
+WATCH_SECONDS = WATCH
 """Less than the silence after which the client gives a watch up: where nothing happens no bookmarks come
 either (none is sent that says nothing new, and for Events none at all), and such a watch shall end in peace."""
 

@@ -7,6 +7,8 @@ Contract:
   write that got no answer may have been carried out, and the error says so.
 - A server that answers «later» (429 or 503 with Retry-After) has not carried the request out; it is asked
   again when it said, for as long as there is time. A Kubernetes API server that shuts down does that.
+- A host that does not answer an attempt to connect is given up soon, and the next one tried; a TLS handshake has its
+  time, since who is slow, or held by a load balancer, is there.
 - With `patience`, a request that no server took is tried again for so long: a load balancer that holds no
   server for healthy accepts connections and drops them.
 - Every failure to get an answer is Unreachable; an answer, whatever its status, is returned.
@@ -22,19 +24,17 @@ import os
 import socket
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
+import httpcore2
 import httpx2
 
 from autarky.errors import Unreachable
+from autarky.model.patience import CONNECT, REQUEST, SECURE
 
-CONNECT_TIMEOUT = 2.0
-"""Seconds for the TCP handshake, and again for the TLS handshake."""
-REQUEST_TIMEOUT = 30.0
-"""Seconds for one request with all its attempts."""
 PARALLEL_REQUESTS = 16
 """More would only cost TLS handshakes. Streams do not count."""
 RETRY_PAUSE = 0.2
@@ -115,10 +115,9 @@ class Endpoints:
             ),
             socket_options=_KEEPALIVE_OPTIONS,
         )
+        self._transport._pool._network_backend = _Network()  # the library has one number for both handshakes
 
-    async def request(
-        self, request: Request, *, timeout: float = REQUEST_TIMEOUT, patience: float | None = None
-    ) -> Answer:
+    async def request(self, request: Request, *, timeout: float = REQUEST, patience: float | None = None) -> Answer:
         """The answer, whole. `timeout` in seconds bounds everything, waiting and failover included;
         `patience` in seconds takes the place of the client's own."""
         give_up = asyncio.get_running_loop().time() + (self._patience if patience is None else patience)
@@ -196,8 +195,7 @@ class Endpoints:
         query = f"?{urlencode(request.parameters)}" if request.parameters else ""
         # Both handshakes end before the request's own time is up: cancelled within a TLS handshake, the
         # library leaves the socket open until it is garbage.
-        connect = min(CONNECT_TIMEOUT, 0.45 * read_timeout)
-        limits = {"connect": connect, "read": read_timeout, "write": read_timeout, "pool": read_timeout}
+        limits = {"connect": secures(read_timeout), "read": read_timeout, "write": read_timeout, "pool": read_timeout}
         extensions: dict[str, object] = {"timeout": limits}
         if self._server_name is not None:
             extensions["sni_hostname"] = self._server_name
@@ -214,6 +212,31 @@ class Endpoints:
         if server != self._servers[0]:
             self._servers.remove(server)
             self._servers.insert(0, server)
+
+
+def connects(timeout: float) -> float:
+    """Seconds for the TCP handshake of a request that has so many."""
+    return min(CONNECT, 0.45 * timeout)
+
+
+def secures(timeout: float) -> float:
+    """For its TLS handshake."""
+    return min(SECURE, 0.9 * timeout - connects(timeout))
+
+
+class _Network(httpcore2.AnyIOBackend):
+    """What a TLS handshake may take is too long for TCP."""
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        soon = CONNECT if timeout is None else min(CONNECT, timeout)
+        return await super().connect_tcp(host, port, soon, local_address, socket_options)
 
 
 class _NotTaken(Unreachable):

@@ -18,6 +18,7 @@ from autarky.duties.certificates import CSR
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
 from autarky.errors import AutarkyError
+from autarky.model import patience
 from autarky.model.cluster import Node
 from autarky.phases.context import Context
 from autarky.ports import Kube, Object, Progress
@@ -73,7 +74,9 @@ async def admit(context: Context, node: Node, progress: Progress) -> None:
 async def _wait(
     context: Context, what: str, condition: Callable[[], Awaitable[str | None]], progress: Progress
 ) -> None:
-    await poll_until(what, condition, timeout=120, progress=progress, clock=context.clock)
+    await poll_until(
+        what, condition, timeout=patience.JOINS, still=patience.STILL, progress=progress, clock=context.clock
+    )
 
 
 # --- labels ------------------------------------------------------------------------------------------

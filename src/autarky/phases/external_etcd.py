@@ -11,6 +11,7 @@ from autarky import places
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
 from autarky.errors import AutarkyError, TimedOut, UserError
+from autarky.model import patience
 from autarky.phases.context import Context
 from autarky.phases.prepare import changed_files, install_binaries, missing_binaries
 from autarky.ports import Host, Progress
@@ -101,7 +102,13 @@ class CheckExternalEtcd:
 
         # A service that was just started may need a moment; one that is not there is told soon.
         try:
-            await poll_until("the external etcd answers", answers, timeout=15, progress=progress, clock=context.clock)
+            await poll_until(
+                "the external etcd answers",
+                answers,
+                timeout=patience.EXTERNAL_ETCD,
+                progress=progress,
+                clock=context.clock,
+            )
         except TimedOut as error:
             raise UserError(
                 f"the external etcd does not answer at {', '.join(external.endpoints)} from {host.name}: {error}",

@@ -9,6 +9,7 @@ from pathlib import Path
 from autarky.decide.pods import is_ready, pressure
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
+from autarky.model import patience
 from autarky.phases import members
 from autarky.phases.context import Context, memory_of
 from autarky.phases.pivot import withdrawn_pods
@@ -24,7 +25,7 @@ WORKLOADS = ("DaemonSet", "Deployment")
 class AwaitWorkloads:
     name: str = "await-workloads"
     title: str = "Wait until everything is available"
-    timeout: float = 300
+    timeout: float = patience.most(patience.WORKLOADS)
 
     async def plan(self, context: Context) -> Sequence[Change]:
         if not await context.api_answers():
@@ -36,7 +37,8 @@ class AwaitWorkloads:
         await poll_until(
             "all nodes are Ready and all workloads available",
             lambda: unavailable(context),
-            timeout=240,
+            timeout=patience.WORKLOADS,
+            still=patience.STILL,
             progress=progress,
             clock=context.clock,
         )

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from autarky.engine.phase import Change
+from autarky.model import patience
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.phases import members, renewals
@@ -58,7 +59,7 @@ class StartJoining:
 class JoinNodes:
     name: str = "join-nodes"
     title: str = "Join the nodes"
-    timeout: float = 300
+    timeout: float = patience.most(patience.JOINS, patience.JOINS)
 
     async def plan(self, context: Context) -> Sequence[Change]:
         nodes = _nodes(context)

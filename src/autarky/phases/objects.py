@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change, Kept, Warn
 from autarky.errors import ApiError
+from autarky.model import patience
 from autarky.phases import ownership, renewals
 from autarky.phases.admit import judging
 from autarky.phases.context import Context
@@ -116,7 +117,7 @@ async def _apply_when_possible(context: Context, found: Look, manager: str, prog
         return None
 
     what = f"{describe(found.wanted)} is applied"
-    await poll_until(what, attempt, timeout=60, progress=progress, clock=context.clock)
+    await poll_until(what, attempt, timeout=patience.WRITTEN, progress=progress, clock=context.clock)
 
 
 describe = ownership.subject_of

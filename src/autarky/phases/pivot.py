@@ -20,7 +20,7 @@ from autarky.decide.pods import is_mirror, is_ready, pod_health, said_to_run
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
 from autarky.errors import ApiError, CommandFailed, Unreachable
-from autarky.model import ports
+from autarky.model import patience, ports
 from autarky.model.cluster import Level, Node
 from autarky.phases.agents import cares_for_its_slots
 from autarky.phases.context import Context, for_each
@@ -31,7 +31,7 @@ from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
 
 LEVELS = dict.fromkeys(standby.COMPONENTS, Level.CONTROLLERS) | {api_server.COMPONENT: Level.API_SERVER}
 LEASE = ("coordination.k8s.io/v1", "Lease")
-PIVOT_TIMEOUT = 240.0
+PIVOT_TIMEOUT = patience.PIVOT
 AGENT_SECONDS = 20.0
 """For a node's agent to withdraw a standby of level 3 that could go as far as can be seen here."""
 POLL_SECONDS = 0.5
@@ -42,7 +42,7 @@ POLL_SECONDS = 0.5
 class Pivot:
     name: str = "pivot"
     title: str = "Pivot to the hosted control plane"
-    timeout: float = 300
+    timeout: float = patience.most(PIVOT_TIMEOUT)
 
     async def plan(self, context: Context) -> Sequence[Change]:
         if not await context.api_answers():
@@ -60,6 +60,7 @@ class Pivot:
             "the control plane runs in its wanted slots",
             Driver(context, progress).step,
             timeout=PIVOT_TIMEOUT,
+            still=patience.STILL,
             progress=progress,
             clock=context.clock,
             interval=POLL_SECONDS,

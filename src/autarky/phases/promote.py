@@ -13,6 +13,7 @@ from autarky.decide.pods import is_ready
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
 from autarky.errors import ApiError
+from autarky.model import patience
 from autarky.model.cluster import Level, Node
 from autarky.phases.context import Context, for_each
 from autarky.phases.pivot import hosted_pods
@@ -23,14 +24,14 @@ from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
 
 ETCD_MEMBER = "EtcdMember"
 WISH_MANAGER = "autarky-control-nodes"
-PROMOTION_TIMEOUT = 240.0
+PROMOTION_TIMEOUT = patience.PROMOTION
 
 
 @dataclass(frozen=True, slots=True)
 class MakeControlNodes:
     name: str = "make-control-nodes"
     title: str = "Make control nodes of those that joined later"
-    timeout: float = 300
+    timeout: float = patience.most(PROMOTION_TIMEOUT)
 
     async def plan(self, context: Context) -> Sequence[Change]:
         nodes = _later(context)
@@ -63,7 +64,12 @@ async def _make(context: Context, node: Node, progress: Progress) -> None:
         return promotion.missing(node.name, await look(context, node))
 
     await poll_until(
-        f"{node.name} is a control node", made, timeout=PROMOTION_TIMEOUT, progress=progress, clock=context.clock
+        f"{node.name} is a control node",
+        made,
+        timeout=PROMOTION_TIMEOUT,
+        still=patience.STILL,
+        progress=progress,
+        clock=context.clock,
     )
     progress.note(f"{node.name} is a control node")
 

@@ -17,6 +17,7 @@ from autarky.decide.approval import NO_CREDENTIAL
 from autarky.duties.certificates import read_renewals
 from autarky.engine.deadline import poll_until
 from autarky.errors import Conflict
+from autarky.model import patience
 from autarky.model.cluster import Node
 from autarky.model.fingerprint import fingerprint
 from autarky.phases import signing
@@ -41,7 +42,7 @@ async def refuse_former(context: Context, progress: Progress) -> None:
 
     # An API server that has just started has no namespaces yet.
     what = "what new nodes may come back with is noted"
-    await poll_until(what, attempt, timeout=60, progress=progress, clock=context.clock)
+    await poll_until(what, attempt, timeout=patience.WRITTEN, progress=progress, clock=context.clock)
 
 
 async def due(context: Context, node: Node) -> str | None:

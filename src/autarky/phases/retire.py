@@ -16,6 +16,7 @@ from autarky.decide.slots import Health
 from autarky.duties import hosting
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
+from autarky.model import patience
 from autarky.model.cluster import Node
 from autarky.phases.context import Context
 from autarky.phases.pivot import LEVELS, hosted_pods, is_balanced
@@ -23,15 +24,15 @@ from autarky.ports import Progress
 from autarky.render import api_server, standby
 from autarky.render.values import SYSTEM
 
-SERVE_SECONDS = 120.0
-END_SECONDS = 180.0
+SERVE_SECONDS = patience.STANDBY_SERVES
+END_SECONDS = patience.HOSTED_ENDS
 
 
 @dataclass(frozen=True, slots=True)
 class RetireHosted:
     name: str = "retire-hosted"
     title: str = "Take away what is hosted no more"
-    timeout: float = 400
+    timeout: float = patience.most(SERVE_SECONDS, END_SECONDS)
 
     async def plan(self, context: Context) -> Sequence[Change]:
         if not await context.api_answers():
@@ -70,7 +71,7 @@ async def _until_standbys_serve(context: Context, component: str, progress: Prog
         return None if decision.step is levels.Step.RETIRE else decision.sentence
 
     what = f"the standby of {component} serves on every control node"
-    await poll_until(what, serve, timeout=SERVE_SECONDS, progress=progress, clock=context.clock)
+    await poll_until(what, serve, timeout=SERVE_SECONDS, still=patience.STILL, progress=progress, clock=context.clock)
 
 
 async def _serves(context: Context, node: Node, component: str) -> bool:
@@ -88,4 +89,4 @@ async def _until_hosted_pods_ended(context: Context, component: str, progress: P
         return f"still there: {', '.join(pod['metadata']['name'] for pod in pods)}" if pods else None
 
     what = f"the hosted pods of {component} have ended"
-    await poll_until(what, ended, timeout=END_SECONDS, progress=progress, clock=context.clock)
+    await poll_until(what, ended, timeout=END_SECONDS, still=patience.STILL, progress=progress, clock=context.clock)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from autarky import places
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
+from autarky.model import patience
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.phases.context import Context, for_each
@@ -30,7 +31,7 @@ from autarky.render import etcd, standby
 from autarky.render import node as render_node
 from autarky.render.kubeconfig import embeds_certificate
 
-API_TIMEOUT = 180.0
+API_TIMEOUT = patience.API_STARTS
 """Seconds from the kubelet's start to a ready API; 5 s were measured, a loaded machine takes longer."""
 
 
@@ -38,7 +39,7 @@ API_TIMEOUT = 180.0
 class StartControlPlane:
     name: str = "start-control-plane"
     title: str = "Start the temporary control plane"
-    timeout: float = 240
+    timeout: float = patience.most(API_TIMEOUT)
 
     async def plan(self, context: Context) -> Sequence[Change]:
         if not context.addresses_known or not context.pki.complete():
@@ -130,6 +131,7 @@ async def wait_for_api(context: Context, progress: Progress) -> None:
         "the API answers through the load balancer",
         lambda: kube.healthy("/readyz"),
         timeout=API_TIMEOUT,
+        still=patience.STILL,
         progress=progress,
         clock=context.clock,
     )

@@ -11,6 +11,7 @@ import json
 
 from autarky.model import ports
 from autarky.model.cluster import Cluster
+from autarky.model.patience import ADDON_PROBE, STARTS
 from autarky.render import pods
 from autarky.render.kubeconfig import token_file_kubeconfig
 from autarky.render.values import CONTROL_PLANE_WISH, SYSTEM, Inputs, Object, immutable_config_map, metadata
@@ -64,8 +65,9 @@ def kube_proxy(inputs: Inputs) -> list[Object]:
         ["kube-proxy", "--config=/etc/kube-proxy/config.json", "--hostname-override=$(NODE_NAME)"],
         env=[NODE_NAME],
         resources=pods.requests("20m", "64Mi"),
-        livenessProbe=pods.http_probe("/livez", ports.PROXY_HEALTH, period=10, failures=3),
-        readinessProbe=pods.http_probe("/healthz", ports.PROXY_HEALTH, period=2, failures=3),
+        startupProbe=pods.http_probe("/livez", ports.PROXY_HEALTH, period=1, failures=STARTS, timeout=ADDON_PROBE),
+        livenessProbe=pods.http_probe("/livez", ports.PROXY_HEALTH, period=10, failures=3, timeout=ADDON_PROBE),
+        readinessProbe=pods.http_probe("/healthz", ports.PROXY_HEALTH, period=2, failures=3, timeout=ADDON_PROBE),
         volumeMounts=[pods.mount("config", "/etc/kube-proxy")],
         # It writes kernel settings under /proc/sys, which only a privileged container may.
         securityContext={"privileged": True},
@@ -129,8 +131,9 @@ def flannel(inputs: Inputs) -> list[Object]:
         ],
         env=[*LOCAL_API, NODE_NAME, {"name": "HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}],
         resources=pods.requests("50m", "50Mi"),
-        livenessProbe=pods.http_probe("/livez", ports.FLANNEL_HEALTH, period=10, failures=6),
-        readinessProbe=pods.http_probe("/healthz", ports.FLANNEL_HEALTH, period=1, failures=3),
+        startupProbe=pods.http_probe("/livez", ports.FLANNEL_HEALTH, period=1, failures=STARTS, timeout=ADDON_PROBE),
+        livenessProbe=pods.http_probe("/livez", ports.FLANNEL_HEALTH, period=10, failures=6, timeout=ADDON_PROBE),
+        readinessProbe=pods.http_probe("/healthz", ports.FLANNEL_HEALTH, period=1, failures=3, timeout=ADDON_PROBE),
         volumeMounts=[
             pods.mount("config", "/etc/kube-flannel"),
             pods.mount("run", "/run/flannel", read_only=False),
@@ -229,7 +232,7 @@ def _coredns_pod(inputs: Inputs, config_map: str) -> Object:
             "httpGet": {"path": path, "port": port},
             "periodSeconds": period,
             "failureThreshold": failures,
-            "timeoutSeconds": 5,
+            "timeoutSeconds": ADDON_PROBE,
         }
 
     container = pods.command_container(

@@ -84,7 +84,7 @@ def _spec(inputs: Inputs, slot: str) -> Object:
         # Answered by whichever agent of the node acts, so that these tell of the node and not of the container. Whoever
         # waits for the lock has a holder that hangs ended much sooner; this is for where nobody waits. Then the kubelet
         # ends all agents of the node: the one that hangs is among them.
-        livenessProbe=pods.http_probe("/healthz", ports.NODE_AGENT, period=10, failures=9, timeout=10),
+        livenessProbe=pods.http_probe("/healthz", ports.NODE_AGENT, period=10, failures=9),
         # Until it listens a slow machine may need minutes.
         startupProbe=pods.http_probe("/healthz", ports.NODE_AGENT, period=2, failures=150),
         readinessProbe=pods.http_probe("/healthz", ports.NODE_AGENT, period=2, failures=5),

@@ -11,6 +11,7 @@ import hmac
 import json
 
 from autarky.model import ports
+from autarky.model.patience import GRACE, HOSTED_DRAIN, REQUESTS_END, STANDBY_DRAIN, STARTS
 from autarky.render import leaves, pods
 from autarky.render.values import (
     CONTROL_PLANE_FACT,
@@ -27,12 +28,6 @@ LEAVES = leaves.directory_of(COMPONENT)
 """In the pod as on the host: the leaf certificates that the node's agent keeps, read again when they change."""
 SECRETS = "/etc/kubernetes/secrets"
 CONFIG = "/etc/kubernetes/config"
-HOSTED_DRAIN_SECONDS = 15
-"""A hosted server serves on for this long after SIGTERM while saying not-ready: three times what the
-standby needs to start (5 s), so that a bare `kubectl set image` on one node loses nothing."""
-STANDBY_DRAIN_SECONDS = 3
-"""The standby goes only when the hosted one answers, so this covers no more than the load balancers'
-check (1 s, with a handshake) with a wide margin."""
 BEFORE_STOP = "/before-stop/"
 """Of the node agent, and what follows is in the template only: it answers when the standby serves. Where nobody
 answers, the kubelet goes on."""
@@ -132,9 +127,9 @@ def _container(inputs: Inputs, *, port: int, drain: int, secrets: str, config: s
         command,
         env=[{"name": "HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}],
         resources=pods.requests("200m", "512Mi"),
-        startupProbe=pods.https_probe(LIVE_PATH, port, period=1, failures=180),
-        livenessProbe=pods.https_probe(LIVE_PATH, port, period=10, failures=8, timeout=15),
-        readinessProbe=pods.https_probe(READY_PATH, port, period=1, failures=3, timeout=15),
+        startupProbe=pods.https_probe(LIVE_PATH, port, period=1, failures=STARTS),
+        livenessProbe=pods.https_probe(LIVE_PATH, port, period=10, failures=8),
+        readinessProbe=pods.https_probe(READY_PATH, port, period=1, failures=3),
         securityContext=pods.restricted_container(),
     )
 
@@ -150,8 +145,8 @@ def hosted(inputs: Inputs) -> list[Object]:
     """Secret, ConfigMap and DaemonSet."""
     secret = immutable_secret(COMPONENT, secret_files(inputs))
     config = immutable_config_map(COMPONENT, config_files())
-    own = own_arguments(inputs, port=ports.API_HOSTED, drain=HOSTED_DRAIN_SECONDS, secrets=SECRETS, config=CONFIG)
-    container = _container(inputs, port=ports.API_HOSTED, drain=HOSTED_DRAIN_SECONDS, secrets=SECRETS, config=CONFIG)
+    own = own_arguments(inputs, port=ports.API_HOSTED, drain=HOSTED_DRAIN, secrets=SECRETS, config=CONFIG)
+    container = _container(inputs, port=ports.API_HOSTED, drain=HOSTED_DRAIN, secrets=SECRETS, config=CONFIG)
     places = {"secrets": SECRETS, "config": CONFIG, leaves.VOLUME: LEAVES}
     container["volumeMounts"] = [pods.mount(name, path) for name, path in places.items()]
     before_stop = {"host": "127.0.0.1", "port": ports.NODE_AGENT, "path": before_stop_path(inputs), "scheme": "HTTP"}
@@ -163,7 +158,7 @@ def hosted(inputs: Inputs) -> list[Object]:
         "tolerations": pods.TOLERATE_ALL,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": HOSTED_DRAIN_SECONDS + 60,
+        "terminationGracePeriodSeconds": GRACE,
         "securityContext": pods.nonroot_pod(),
         "containers": [container],
         "volumes": [
@@ -179,11 +174,11 @@ def hosted(inputs: Inputs) -> list[Object]:
 
 def standby_spec(inputs: Inputs, directory: str) -> Object:
     """The pod spec of the standby whose files lie in `directory` on the host (root only)."""
-    container = _container(inputs, port=ports.API_STANDBY, drain=STANDBY_DRAIN_SECONDS, secrets=SECRETS, config=SECRETS)
+    container = _container(inputs, port=ports.API_STANDBY, drain=STANDBY_DRAIN, secrets=SECRETS, config=SECRETS)
     container["volumeMounts"] = [pods.mount("files", SECRETS), pods.mount(leaves.VOLUME, LEAVES)]
     container["resources"] = pods.standby_share(COMPONENT)
     return {
-        "terminationGracePeriodSeconds": STANDBY_DRAIN_SECONDS + 60,
+        "terminationGracePeriodSeconds": STANDBY_DRAIN + REQUESTS_END,
         "containers": [container],
         "volumes": [
             pods.host_volume("files", directory, "Directory"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autarky.model import ports
+from autarky.model import patience, ports
 from autarky.render import leaves, pods
 from autarky.render.kubeconfig import file_kubeconfig
 from autarky.render.values import CONTROL_PLANE_FACT, Inputs, Object, flags, immutable_secret, with_given
@@ -22,10 +22,9 @@ MOST_REPLICAS = 3
 FILES = "/etc/kubernetes/secrets"
 LEASE = {
     "leader-elect": "true",
-    "leader-elect-lease-duration": "15s",
-    "leader-elect-renew-deadline": "10s",
-    # client-go waits up to 2.2 times this before it tries for a lease again: 2 s would mean gaps of 4.4 s.
-    "leader-elect-retry-period": "800ms",
+    "leader-elect-lease-duration": f"{patience.LEASE}s",
+    "leader-elect-renew-deadline": f"{patience.RENEW_DEADLINE:.0f}s",
+    "leader-elect-retry-period": f"{patience.LEVEL_3_RETRY * 1000:.0f}ms",
 }
 
 
@@ -139,8 +138,8 @@ def _container(inputs: Inputs, controller: Controller, *, port: int, hosted: boo
         controller.name,
         inputs.image(controller.name),
         command,
-        startupProbe=pods.https_probe(controller.live_path, port, period=1, failures=120),
-        livenessProbe=pods.https_probe(controller.live_path, port, period=10, failures=8, timeout=15),
+        startupProbe=pods.https_probe(controller.live_path, port, period=1, failures=patience.STARTS),
+        livenessProbe=pods.https_probe(controller.live_path, port, period=10, failures=8),
         readinessProbe=pods.https_probe(controller.ready_path, port, period=1, failures=5),
         volumeMounts=[pods.mount("files", FILES), pods.mount(leaves.VOLUME, leaves.directory_of(controller.name))],
         securityContext=pods.restricted_container(),

@@ -15,6 +15,7 @@ from autarky.errors import UserError
 from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.model.files import File
+from autarky.model.patience import ADDON_PROBE
 from autarky.parsing import parsed
 from autarky.render import pods
 from autarky.render.values import SYSTEM, Inputs, Object, flags, metadata
@@ -130,11 +131,12 @@ def template(inputs: Inputs) -> Object:
         inputs.image(COMPONENT),
         ["etcd", *arguments(inputs, NAME, ADDRESS, founding, PEER_CA)],
         resources=pods.requests("100m", "100Mi"),
-        # Not /readyz: a learner is never ready, and may need its time for a big database.
-        startupProbe=pods.http_probe("/livez", ports.ETCD_HEALTH, period=2, failures=90),
+        # Not /readyz: a learner is never ready, and may need its time for a big database. As it was, like all here:
+        # what changes in a static pod starts the member anew.
+        startupProbe=pods.http_probe("/livez", ports.ETCD_HEALTH, period=2, failures=90, timeout=ADDON_PROBE),
         # Generous: restarting a member that is merely slow makes a slow cluster a dead one.
-        livenessProbe=pods.http_probe("/livez", ports.ETCD_HEALTH, period=10, failures=12, timeout=15),
-        readinessProbe=pods.http_probe("/readyz", ports.ETCD_HEALTH, period=2, failures=3, timeout=15),
+        livenessProbe=pods.http_probe("/livez", ports.ETCD_HEALTH, period=10, failures=12),
+        readinessProbe=pods.http_probe("/readyz", ports.ETCD_HEALTH, period=2, failures=3),
         volumeMounts=[pods.mount("data", places.ETCD_DATA, read_only=False), pods.mount("pki", PKI)],
         securityContext=pods.restricted_container(user=0),
     )

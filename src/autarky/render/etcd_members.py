@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable
 
 from autarky.decide.understood import MEMBER_ID
 from autarky.model import ports
+from autarky.model.patience import ADDON_PROBE
 from autarky.render import etcd, pods
 from autarky.render.crds import API_VERSION, GROUP, NODE_NAME, VERSION
 from autarky.render.values import MANAGED_BY, SYSTEM, Inputs, Object, metadata
@@ -198,7 +199,7 @@ def guard(image: str, nodes: Collection[str], taint_keys: Collection[str]) -> Ob
         "imagePullPolicy": "IfNotPresent",
         "resources": pods.requests("5m", "4Mi"),
         # The kubelet asks its own loopback, where etcd says how it is.
-        "readinessProbe": pods.http_probe("/readyz", ports.ETCD_HEALTH, period=3, failures=3, timeout=5),
+        "readinessProbe": pods.http_probe("/readyz", ports.ETCD_HEALTH, period=3, failures=3, timeout=ADDON_PROBE),
         "securityContext": pods.restricted_container(),
     }
     pod: Object = {

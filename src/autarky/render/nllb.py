@@ -20,11 +20,12 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from autarky import places
-from autarky.model import ports
+from autarky.model import patience, ports
 from autarky.model.balancer import ApiNode, Balancer, EtcdNode
 from autarky.model.cluster import Cluster, Node
 from autarky.model.files import File
 from autarky.render import pods
+from autarky.render.nllb_script import script
 from autarky.render.values import Inputs, Object
 
 COMPONENT = "haproxy"
@@ -49,29 +50,29 @@ _MOUNTED_RUN = "/run/haproxy"
 _INPUTS = "# made from: "
 API_PORTS = (("hosted", ports.API_HOSTED), ("standby", ports.API_STANDBY), ("spare", ports.API_STANDBY_SPARE))
 SLOTS = tuple(slot for slot, _ in API_PORTS)
-ALIVE_FAILURES = 3
-"""A server that is not ready takes no new connections at once; one that is late with a check or two (all
-cores busy) is still better than none, and keeps the sessions that it has."""
-READY_INTERVALS = "inter 800ms fastinter 300ms downinter 300ms"
+
+
+def _span(seconds: float) -> str:
+    """As HAProxy has it."""
+    return f"{round(seconds * 1000)}ms"
+
+
+_AGAIN = _span(patience.LOOK_AGAIN)
+READY_INTERVALS = f"inter {_span(patience.PREFERRED_CHECK)} fastinter {_AGAIN} downinter {_AGAIN}"
 """A check's TCP and TLS handshake must end within its interval. 300 ms are too short for a starved machine;
 with 800 ms a server that hangs or is cut off leaves after 1.6 s at most. The node's own that is down is looked at more
 often, since somebody waits for it."""
-ALIVE_INTERVALS = "inter 2s fastinter 300ms downinter 1s"
-"""Decides about sessions, not about new connections, so it may take longer. A check costs the two sides 5 ms together
-(a TLS handshake each time), and every node checks every server."""
+ALIVE_INTERVALS = f"inter {_span(patience.SLOWEST_ANSWER)} fastinter {_AGAIN} downinter 1s"
+"""Decides about sessions, not about new connections, so it may take longer: no `timeout check` in this backend, so that
+all of a check has the interval. A check costs the two sides 5 ms together (a TLS handshake each time), and every node
+checks every server."""
 REMOTE = "downinter 1s"
 """Of servers on other nodes: all nodes look at one that starts, which takes longer for it."""
-MEMBER_INTERVALS = "inter 2s fastinter 300ms downinter 300ms"
-"""A check asks for the quorum, so it costs all members. At boot the API server waits for the first that succeeds."""
-MEMBER_FAILURES = 5
-"""A member's /readyz asks for the quorum: while a leader is elected, no member has one. To cut every session then would
-make a pause of a second an outage. Whoever does not accept at all is passed over at once, whatever the checks say."""
+MEMBER_INTERVALS = f"inter {_span(patience.MEMBER_ANSWER)} fastinter {_AGAIN} downinter {_AGAIN}"
+"""A check asks for the quorum, so it costs all members. At boot the API server waits for the first that succeeds.
+Whoever does not accept at all is passed over at once, whatever the checks say."""
 ONLY_MEMBER_RETRIES = 15
-"""One a second: less than the 20 s after which a gRPC client gives an attempt to connect up."""
-HELD_SECONDS, HELD_FOR_ETCD_SECONDS = 8, 15
-"""For so long a new connection waits for the first API server of a boot, and for the first member of etcd: Go's HTTP
-clients give a TLS handshake 10 s, its gRPC clients 20 s."""
-_LOOK_MILLISECONDS = 50
+"""One a second: less than gRPC gives an attempt to connect (`patience.GRPC_CONNECT`)."""
 MOST_RELOADS = 100
 """A worker of an older configuration stays for the connections that it has, and a kubelet's lasts for weeks. One that
 has seen so many reloads is ended: that bounds the number of workers (5.5 MB each; three were left after fifty reloads),
@@ -100,12 +101,12 @@ global
     log stdout format raw daemon notice
     mworker-max-reloads {MOST_RELOADS}
     lua-load {_MOUNTED}/servers.lua
+    tune.lua.session-timeout {_span(patience.LUA_RUN)}
 defaults
     mode tcp
     log global
     option dontlognull
-    timeout connect 2s
-    timeout check 1s
+    timeout connect {_span(patience.CONNECT)}
     timeout client 1h
     timeout server 1h
     retries 3
@@ -114,76 +115,10 @@ defaults
     option srvtcpka
 """
 
-# HAProxy takes a server for healthy until its first check has failed. That would be a second in which new connections
-# go to servers that were known to be down before a reload, or of which nothing is known: these begin as down. (An only
-# member of etcd is not checked: down, it would stay so.)
-#
-# While the API servers start after a power cut, each accepts before it is ready, and answers 403 until it knows its
-# roles; before them the members of etcd start, and look for each other. So as long as no server has been up, a
-# connection is held. Whoever were refused would ask again ever more seldom, API servers (which ask etcd) and kubelets
-# alike; and a kubelet that is served too early starts all its pods while the API servers want the processors. A server
-# that was up and is not any more may only be late with its checks: then there is nothing to wait for.
-#
-# A server of `ready` is out of use when it is not ready, but its sessions are to end well: it drains. They are to be
-# cut when it is not even alive, which HAProxy's own `on-marked-down` cannot know, as that is another check.
-_LUA = f"""\
-local paths = {{ ready = "", alive = "alive/", etcd = "etcd/" }}
-local was_up = {{}}
-
-local function is_down(server)
-  return server:get_stats().status:sub(1, 4) == "DOWN"
-end
-
-local function look(backend)
-  if was_up[backend] then return true end
-  for _, server in pairs(core.backends[backend].servers) do
-    was_up[backend] = was_up[backend] or not is_down(server)
-  end
-  return was_up[backend]
-end
-
-core.register_init(function()
-  local in_use = {{}}
-  local file = io.open("{IN_USE_PATH.replace(RUN, _MOUNTED_RUN)}", "r")
-  if file ~= nil then
-    for name in file:lines() do in_use[name] = true end
-    file:close()
-  end
-  for backend, path in pairs(paths) do
-    if core.backends[backend] ~= nil then
-      for name, server in pairs(core.backends[backend].servers) do
-        local checked = server:get_stats().status ~= "no check"
-        if checked and not in_use[path .. name] then server:check_force_down() end
-      end
-    end
-  end
-end)
-
-core.register_action("hold", {{ "tcp-req" }}, function(_, backend, seconds)
-  local looks_left = tonumber(seconds) * 1000 / {_LOOK_MILLISECONDS}
-  while not look(backend) and looks_left > 0 do
-    core.msleep({_LOOK_MILLISECONDS})
-    looks_left = looks_left - 1
-  end
-end, 2)
-
-core.register_task(function()
-  local down = {{}}
-  while true do
-    for name, server in pairs(core.backends["alive"].servers) do
-      local now = is_down(server)
-      if now and not down[name] then
-        core.backends["ready"].servers[name]:shut_sess()
-      end
-      down[name] = now
-    end
-    core.msleep(300)
-  end
-end)
-"""
+_LUA = script(in_use=IN_USE_PATH.replace(RUN, _MOUNTED_RUN), own=LOOPBACK)
 
 # For what checks do not see, being those of another worker: unanswered data ends a session with a host that is gone.
-_SERVER = "tcp-ut 15s"
+_SERVER = f"tcp-ut {_span(patience.UNACKNOWLEDGED)}"
 
 
 def of_cluster(cluster: Cluster, node: Node) -> Balancer:
@@ -268,21 +203,25 @@ def _api_frontend(name: str, address: str, most: int, before: str) -> str:
         f"    bind {address}:{ports.NLLB_API}\n"
         f"    maxconn {most}\n"
         f"{before}"
-        f"{_hold('ready', HELD_SECONDS)}"
+        f"{_hold('ready', patience.HOLD)}"
         "    use_backend ready if { nbsrv(ready) ge 1 }\n"
         "    use_backend alive if { nbsrv(alive) ge 1 }\n"
         "    default_backend accepting\n"
     )
 
 
-def _hold(backend: str, seconds: int) -> str:
-    return f"    tcp-request inspect-delay {seconds + 1}s\n    tcp-request content lua.hold {backend} {seconds}\n"
+def _hold(backend: str, seconds: float) -> str:
+    """HAProxy would end the wait a second later."""
+    return (
+        f"    tcp-request inspect-delay {_span(seconds + 1)}\n    tcp-request content lua.hold {backend} {seconds:g}\n"
+    )
 
 
 def _ready(balancer: Balancer) -> str:
     """Own node first, then the others; on each the hosted server before the standby. What is withdrawn is checked,
     and gets nothing new."""
     lines = _checked("ready", balancer, "/readyz", f"{READY_INTERVALS} fall 1 rise 1")
+    lines.insert(1, f"    timeout check {_span(patience.PREFERRED_ANSWER)}\n")
     for server, address, first, node in _api_servers(balancer):
         lines.append(_checked_server(server, address, first=first) + (" weight 0\n" if node.withdrawn else "\n"))
     return "".join(lines)
@@ -290,7 +229,7 @@ def _ready(balancer: Balancer) -> str:
 
 def _alive(balancer: Balancer) -> str:
     """For when no server is ready. What is withdrawn comes last, and is still better than nothing."""
-    how = f"{ALIVE_INTERVALS} fall {ALIVE_FAILURES} rise 1 on-marked-down shutdown-sessions"
+    how = f"{ALIVE_INTERVALS} fall {patience.LOOKS_BEFORE_DEAD} rise 1 on-marked-down shutdown-sessions"
     lines = _checked("alive", balancer, "/livez?exclude=etcd", how)
     servers = sorted(_api_servers(balancer), key=lambda found: found[3].withdrawn)
     for server, address, first, node in servers:
@@ -373,7 +312,7 @@ def _etcd(balancer: Balancer) -> str:
     """The node's own member first, where it has one; else they share the load."""
     lines = [
         f"frontend etcd\n    bind 127.0.0.1:{ports.NLLB_ETCD}\n",
-        f"{_hold('etcd', HELD_FOR_ETCD_SECONDS)}    default_backend etcd\nbackend etcd\n",
+        f"{_hold('etcd', patience.HOLD_FOR_ETCD)}    default_backend etcd\nbackend etcd\n",
     ]
     if len(balancer.etcd) == 1:
         # Nowhere else to go, so nothing to check and no session to cut. A refused connection is tried again every
@@ -383,7 +322,7 @@ def _etcd(balancer: Balancer) -> str:
         lines.append("    option httpchk GET /readyz\n    http-check expect status 200\n")
         lines.append(
             f"    default-server check check-ssl verify required ca-file {_mounted(ETCD_CA_PATH)}"
-            f" crt {_mounted(ETCD_CLIENT_PATH)} {MEMBER_INTERVALS} fall {MEMBER_FAILURES} rise 1"
+            f" crt {_mounted(ETCD_CLIENT_PATH)} {MEMBER_INTERVALS} fall {patience.LOOKS_BEFORE_DEAD_MEMBER} rise 1"
             " on-marked-down shutdown-sessions\n"
         )
     write = _server if len(balancer.etcd) == 1 else _checked_server
@@ -418,8 +357,9 @@ def pod(inputs: Inputs, node: Node) -> Object:
         inputs.image(COMPONENT),
         ["haproxy", "-W", "-db", "-S", f"{_MOUNTED_RUN}/master.sock,mode,600", "-f", f"{_MOUNTED}/haproxy.cfg"],
         resources=pods.requests("20m", "32Mi"),
-        livenessProbe=pods.http_probe("/", ports.NLLB_HEALTH, period=10, failures=3),
-        readinessProbe=pods.http_probe("/", ports.NLLB_HEALTH, period=2, failures=3),
+        # As they were: what changes in a static pod starts it anew, and with it all of the node's connections.
+        livenessProbe=pods.http_probe("/", ports.NLLB_HEALTH, period=10, failures=3, timeout=patience.ADDON_PROBE),
+        readinessProbe=pods.http_probe("/", ports.NLLB_HEALTH, period=2, failures=3, timeout=patience.ADDON_PROBE),
         volumeMounts=[pods.mount("config", _MOUNTED), pods.mount("run", _MOUNTED_RUN, read_only=False)],
         securityContext=pods.restricted_container(user=0),
     )

@@ -10,6 +10,7 @@ import base64
 
 from autarky.decide.approval import CLIENT_SIGNER, SERVING_SIGNER
 from autarky.model import ports
+from autarky.model.patience import STARTS
 from autarky.render import node, pods
 from autarky.render.access import INVENTORY, RENEWALS
 from autarky.render.addons import KUBE_PROXY
@@ -62,8 +63,8 @@ def _pod(inputs: Inputs, labels: dict[str, str]) -> Object:
         ["/usr/bin/python3", "-m", "autarky.agents.operator"],
         env=[{"name": "PYTHONUNBUFFERED", "value": "1"}],
         resources=pods.requests("20m", "64Mi"),
-        startupProbe=pods.http_probe("/healthz", ports.OPERATOR, period=1, failures=120),
-        livenessProbe=pods.http_probe("/healthz", ports.OPERATOR, period=10, failures=6, timeout=15),
+        startupProbe=pods.http_probe("/healthz", ports.OPERATOR, period=1, failures=STARTS),
+        livenessProbe=pods.http_probe("/healthz", ports.OPERATOR, period=10, failures=6),
         readinessProbe=pods.http_probe("/healthz", ports.OPERATOR, period=2, failures=5),
         securityContext=pods.restricted_container(),
     )

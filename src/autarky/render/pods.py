@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 
 from autarky.model.cluster import Node
+from autarky.model.patience import PROBE
 from autarky.render.values import MANAGED_BY, SYSTEM, Object, content_hash
 
 ACTIVATION = "@ACTIVATION@"
@@ -58,12 +59,12 @@ def nonroot_pod() -> Object:
     }
 
 
-def https_probe(path: str, port: int, *, period: int, failures: int, timeout: int = 5, delay: int = 0) -> Object:
+def https_probe(path: str, port: int, *, period: int, failures: int, timeout: int = PROBE, delay: int = 0) -> Object:
     """A probe of the process's own port on loopback; seconds. Numeric, since no port is declared."""
     return _http_probe("HTTPS", path, port, period=period, failures=failures, timeout=timeout, delay=delay)
 
 
-def http_probe(path: str, port: int, *, period: int, failures: int, timeout: int = 5, delay: int = 0) -> Object:
+def http_probe(path: str, port: int, *, period: int, failures: int, timeout: int = PROBE, delay: int = 0) -> Object:
     return _http_probe("HTTP", path, port, period=period, failures=failures, timeout=timeout, delay=delay)
 
 

@@ -105,12 +105,17 @@ def check(root: Path) -> str:
 
 @asynccontextmanager
 async def balancing(
-    image: Path, directory: Path, api: int, etcd: int = 9, change: Callable[[str], str] = str
+    image: Path,
+    directory: Path,
+    api: int,
+    etcd: int = 9,
+    change: Callable[[str], str] = str,
+    made_of: Balancer = BALANCER,
 ) -> AsyncIterator[Running]:
     """It runs, and leads to the servers at these ports. `change`: of the text of a file, before it is written."""
     servers = {ports.API_HOSTED: api, ports.ETCD_CLIENT: etcd}
     found = Running(the_root(image, directory), dict(zip(_PORTS, _free_ports(), strict=True)) | servers)
-    name = found.write(nllb.configuration_files(BALANCER), change)
+    name = found.write(nllb.configuration_files(made_of), change)
     log = directory / "log"
     process = await asyncio.to_thread(_started, directory, log)
     found.master = process.pid

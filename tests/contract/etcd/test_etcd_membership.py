@@ -15,7 +15,7 @@ import pytest
 from autarky.agents.node.etcd_quorum import EtcdQuorum, Way
 from autarky.errors import ApiError, AutarkyError
 from autarky.etcd import EtcdClient, MemberStatus, read_identity
-from autarky.net.http import REQUEST_TIMEOUT
+from autarky.model.patience import REQUEST
 from autarky.pki import PkiStore
 from contract.servers import Member, a_member, etcd_pki, running_member
 
@@ -61,7 +61,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 async def in_time(change: Callable[[], Awaitable[T]], *refusals: str) -> T:
     """What etcd refuses only for now: it counts a peer as connected after five seconds, learners get in sync, and
     a new id is made of the second in which it is made."""
-    deadline = asyncio.get_running_loop().time() + 2 * REQUEST_TIMEOUT
+    deadline = asyncio.get_running_loop().time() + 2 * REQUEST
     while True:
         try:
             return await change()

@@ -167,6 +167,25 @@ async def test_a_link_whose_target_has_gone_is_absent_to_whoever_reads(linked):
     assert await linked.digests([f"{HERE}/link"]) == {}
 
 
+async def test_no_link_takes_the_place_of_a_directory_nor_a_directory_that_of_a_file(linked):
+    with pytest.raises(CommandFailed, match="directory"):
+        await prepare.point_links(linked, {f"{HERE}/there": f"{HERE}/there/target"})
+    assert await linked.read(f"{HERE}/there/target") == b"target"
+    assert await status(linked, "install", "-d", "-m", "700", f"{HERE}/there/target") == 1
+    assert await linked.read(f"{HERE}/there/target") == b"target"
+
+
+async def test_links_that_lead_to_each_other_are_absent_to_whoever_reads(linked):
+    await linked.write_files([File(f"{HERE}/there/other", b"other")])
+    await prepare.point_links(linked, {f"{HERE}/there/back": f"{HERE}/there/other"})
+    await prepare.point_links(linked, {f"{HERE}/link": f"{HERE}/there/back"})
+    await prepare.point_links(linked, {f"{HERE}/there/back": f"{HERE}/link"})
+    assert await linked.read(f"{HERE}/link") is None
+    assert await linked.digests([f"{HERE}/link"]) == {}
+    await linked.remove([f"{HERE}/link"])
+    assert await linked.read(f"{HERE}/there/back") is None
+
+
 async def test_a_list_shows_files_links_and_directories_but_nothing_hidden(linked):
     await linked.write_files([File(f"{HERE}/.hidden", b""), File(f"{HERE}/plain", b"")])
     await linked.run(["install", "-d", "-m", "700", f"{HERE}/empty"])
@@ -194,7 +213,13 @@ async def test_a_unit_is_active_from_its_start_to_its_stop(host):
         await host.run(["systemctl", *starts, UNIT])
         assert (await host.run(["systemctl", "is-active", UNIT])).text == "active"
         await host.run(["systemctl", "stop", UNIT])
+    await host.run(["systemctl", "enable", UNIT])
+    assert await status(host, "systemctl", "is-active", UNIT) == 3, "enabled for the next boot only"
+    await host.run(["systemctl", "start", UNIT])
+    await host.run(["systemctl", "disable", UNIT])
+    assert (await host.run(["systemctl", "is-active", UNIT])).text == "active", "only the next boot is without it"
     await host.run(["systemctl", "disable", "--now", UNIT])
+    assert await status(host, "systemctl", "is-active", UNIT) == 3
     await host.remove([f"/etc/systemd/system/{UNIT}"])
 
 
@@ -242,6 +267,7 @@ async def test_of_two_holders_of_a_lock_the_second_is_told_who_the_first_is(host
     await host.run(["install", "-d", "-m", "700", HERE])
     async with host.hold(path, "it's me"):
         assert await host.read(path) == b"it's me\n"
+        assert (await host.digests([path]))[path][1] == 0o600, "no other user of the host may hold it instead"
         with pytest.raises(Held) as caught:
             async with host.hold(path, "you"):
                 raise AssertionError("two of them")

@@ -10,6 +10,8 @@ import pytest
 from autarky.agents.node import ports_seen
 from autarky.agents.node.ports_seen import SILENT_ROUNDS, OwnPorts
 from autarky.decide.slots import Health
+from autarky.render.api_server import READY_PATH
+from fakes.slow import SlowServer
 from fakes.web import CUT, HANG, Web, answer, trusting_context
 
 OK = answer(200, "ok")
@@ -18,6 +20,7 @@ OK = answer(200, "ok")
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports_seen, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(ports_seen, "DEAD_SECONDS", 0.15)
 
 
 @pytest.fixture
@@ -59,13 +62,27 @@ async def test_nobody_listening_is_absent(look: OwnPorts) -> None:
         assert await look.hosted_api_server() is Health.ABSENT
 
 
-@pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("said", [HANG, OK[:-1] + HANG, CUT, b"nonsense\r\n\r\n" + CUT, b"x" * 100_000 + CUT])
-async def test_silence_and_nonsense_are_unknown_and_not_ready_only_when_they_last(look: OwnPorts, said: bytes) -> None:
+@pytest.mark.parametrize("said", [CUT, b"nonsense\r\n\r\n" + CUT, b"x" * 100_000 + CUT])
+async def test_whoever_breaks_off_is_unknown_and_after_a_few_rounds_not_ready(look: OwnPorts, said: bytes) -> None:
     async with Web([said]) as web:
         look.port = web.port
         seen = [await look.hosted_api_server() for _ in range(SILENT_ROUNDS)]
     assert seen == [Health.UNKNOWN] * (SILENT_ROUNDS - 1) + [Health.NOT_READY]
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("said", [HANG, OK[:-1] + HANG])
+async def test_silence_is_unknown_and_not_ready_when_it_lasts_too_long(look: OwnPorts, said: bytes) -> None:
+    async with Web([said]) as web:
+        look.port = web.port
+        seen = [await look.hosted_api_server() for _ in range(2)]
+    assert seen == [Health.UNKNOWN, Health.NOT_READY]
+
+
+async def test_a_server_that_answers_as_late_as_a_live_one_may_is_ready(look: OwnPorts) -> None:
+    async with SlowServer(handshake=1.0, answers={READY_PATH: 1.7}).running() as server:
+        look.port = server.port
+        assert await look.hosted_api_server() is Health.READY
 
 
 async def test_one_answer_ends_the_silence(look: OwnPorts) -> None:

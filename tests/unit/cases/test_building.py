@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from autarky import places
 from autarky.payload import known_versions, load_release
 from cases import building
-from cases.building import missing_builds
+from cases.building import build, missing_builds
 from cases.listing import Need
+from cases.tree import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -38,14 +40,19 @@ def test_upstreams_tests_cost_their_build_where_they_are_needed_and_only_there()
 
 def test_what_is_needed_is_built_with_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[list[str]] = []
-    monkeypatch.setattr("subprocess.run", lambda argv, **_options: calls.append(argv[3:]))
+    monkeypatch.setattr("subprocess.run", lambda argv, **_options: calls.append([str(word) for word in argv]))
     building.build(
         [Need("v1.36.4", "conformance"), Need("v1.37.1"), Need(machine=True), Need("v1.36.4", "conformance")]
     )
+    autarky = [sys.executable, "-m", "autarky"]
     assert calls == [
-        ["payload", "get", "v1.36.4", "--group=cluster", "--group=conformance"],
-        ["payload", "get", "v1.37.1", "--group=cluster"],
+        [str(ROOT / "run"), "need-vm"],
+        [*autarky, "payload", "get", "v1.36.4", "--group=cluster", "--group=conformance"],
+        [*autarky, "payload", "get", "v1.37.1", "--group=cluster"],
     ]
+    calls.clear()
+    building.build([Need("v1.37.1")])
+    assert len(calls) == 1, "the programs for the virtual machine are not installed for who needs none"
 
 
 def test_what_is_in_the_store_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,9 +63,36 @@ def test_what_is_in_the_store_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_virtual_machine_costs_its_making_until_it_is_there(cache: Path) -> None:
-    assert missing_builds([Need(machine=True)]) == {"virtual machine": 180}
+    assert missing_builds([Need(machine=True)]) == {"virtual machine": 120}
     (cache / "vm-root/0123abcd").mkdir(parents=True)
     assert missing_builds([Need(machine=True)]) == {}
+
+
+def test_a_virtual_machine_whose_making_was_cut_is_not_there(cache: Path) -> None:
+    (cache / "vm-root/.making-17").mkdir(parents=True)
+    (cache / "vm-root/.lock").touch()
+    assert missing_builds([Need(machine=True)]) == {"virtual machine": 120}
+
+
+@pytest.mark.parametrize(
+    ("needs", "calls"),
+    [
+        ([], []),
+        ([Need(machine=True), Need(machine=True)], ["need-vm"]),
+        ([Need("v1.37.1"), Need(machine=True)], ["need-vm", "v1.37.1"]),
+    ],
+)
+def test_who_needs_the_virtual_machine_is_given_its_programs(
+    monkeypatch: pytest.MonkeyPatch, needs: list[Need], calls: list[str]
+) -> None:
+    ran: list[str] = []
+
+    def run(argv: list[str], **_: object) -> None:
+        ran.append(next(word for word in map(str, argv) if word in {"need-vm", "v1.37.1"}))
+
+    monkeypatch.setattr("subprocess.run", run)
+    build(iter(needs))
+    assert ran == calls
 
 
 def test_every_component_of_a_release_has_a_cost() -> None:

@@ -12,12 +12,14 @@ from autarky import payload, places
 from autarky.cli.kube import kubectl_for, turn_to_a_server_that_answers
 from autarky.errors import UserError
 from autarky.kube.kubeconfig import read_kubeconfig
+from autarky.model.patience import HEAD_START
 from autarky.model.versions import Version
 from autarky.payload import Binary, Release, default_version, known_versions
 from autarky.phases import kept_file
 from autarky.render.kubeconfig import EXTENSION, client_kubeconfig
 from autarky.render.values import Credentials, Inputs
 from fakes.clusters import a_cluster
+from fakes.slow import SlowServer
 from fakes.web import HANG, Web, answer, certificates
 
 NOBODY = "https://127.0.0.1:1"
@@ -49,6 +51,15 @@ async def test_a_server_that_is_not_ready_or_hangs_gives_way_to_one_that_answers
         found = read_kubeconfig(path)
         assert found.server == second.url
         assert set(found.others) == {first.url, NOBODY}
+
+
+async def test_a_server_that_is_slow_is_taken_where_nobody_else_answers(tmp_path):
+    """As one that is held by its load balancer, or on a slow machine."""
+    server = SlowServer(handshake=HEAD_START + 0.5)
+    async with server.running():
+        path = kubeconfig(tmp_path / "kubeconfig", NOBODY, f"https://127.0.0.1:{server.port}")
+        await turn_to_a_server_that_answers(path)
+        assert read_kubeconfig(path).server == f"https://127.0.0.1:{server.port}"
 
 
 async def test_when_nobody_answers_the_file_stays_as_it_is(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 
 from autarky.engine.deadline import Deadline, poll_until
 from autarky.errors import ApiError, CommandFailed, TimedOut, Unreachable
+from autarky.model.patience import CEILING
 
 pytestmark = pytest.mark.looptime
 
@@ -128,4 +129,61 @@ async def test_a_wait_without_a_bound_or_with_two_is_a_bug(clock, listener, true
     with pytest.raises(TypeError):
         await poll_until(
             WHAT, true_after(0, ""), timeout=1, deadline=Deadline.after(1, clock), progress=listener, clock=clock
+        )
+
+
+# --- a deadline that looks at progress -----------------------------------------------------------------------------
+
+
+async def test_a_wait_goes_on_while_something_new_is_seen(clock, listener):
+    async def condition() -> str | None:
+        return None if now() >= 40 else f"{now() // 4:.0f} of 10 nodes are Ready"
+
+    await poll_until(WHAT, condition, timeout=10, still=5, progress=listener, clock=clock)
+    assert 40 <= now() < 41
+
+
+async def test_without_looking_at_progress_it_ends_at_its_deadline(clock, listener):
+    async def condition() -> str | None:
+        return f"{now() // 4:.0f} of 10 nodes are Ready"
+
+    with pytest.raises(TimedOut, match="timed out after 10 s"):
+        await poll_until(WHAT, condition, timeout=10, progress=listener, clock=clock)
+
+
+@pytest.mark.parametrize("last", [3, 8])
+async def test_a_wait_in_which_nothing_happens_any_more_ends_at_its_deadline_or_a_while_after_the_last_news(
+    clock, listener, last
+):
+    async def condition() -> str | None:
+        return "a pod starts" if now() >= last else "an image is fetched"
+
+    with pytest.raises(TimedOut):
+        await poll_until(WHAT, condition, timeout=10, still=5, progress=listener, clock=clock)
+    assert now() == pytest.approx(max(10, last + 5), abs=0.6)
+
+
+@pytest.mark.parametrize("seen", [lambda: f"it serves since {now():.1f} s", lambda: ("up", "down")[int(now()) % 2]])
+async def test_seconds_that_are_counted_and_what_comes_and_goes_are_no_progress(clock, listener, seen):
+    async def condition() -> str | None:
+        return seen()
+
+    with pytest.raises(TimedOut):
+        await poll_until(WHAT, condition, timeout=10, still=5, progress=listener, clock=clock)
+    assert now() == 10
+
+
+async def test_what_is_always_new_has_a_ceiling(clock, listener):
+    async def condition() -> str | None:
+        return f"revision {now():.3f}"
+
+    with pytest.raises(TimedOut):
+        await poll_until(WHAT, condition, timeout=10, still=5, progress=listener, clock=clock)
+    assert now() == pytest.approx(10 * CEILING, abs=0.6)
+
+
+async def test_a_deadline_that_is_shared_does_not_move(clock, listener, true_after):
+    with pytest.raises(TypeError):
+        await poll_until(
+            WHAT, true_after(0, ""), deadline=Deadline.after(1, clock), still=1, progress=listener, clock=clock
         )

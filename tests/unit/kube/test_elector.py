@@ -189,6 +189,20 @@ async def test_a_request_that_hangs_does_not_keep_the_leader_acting(stage):
 
 
 @pytest.mark.looptime
+async def test_one_request_that_hangs_does_not_cost_the_lease(stage):
+    """As by a connection to a server that hangs: the next one is another connection."""
+    slow: list[float] = []
+    stage.enter("a", lambda: (slow.pop() if slow else 0.0, ""))
+    await asyncio.sleep(5)
+    stage.enter("b")
+    slow.append(3600.0)
+    await asyncio.sleep(60)
+    assert not slow
+    assert {name for _, name in stage.acted} == {"a"}
+    assert "the lease is lost" not in stage.said
+
+
+@pytest.mark.looptime
 async def test_the_one_who_lost_it_campaigns_again(stage):
     cut: list[str] = []
     stage.enter("a", lambda: (0.0, "lost" if cut else ""))

@@ -9,8 +9,8 @@ import pytest
 
 from autarky.errors import ApiError, AutarkyError, Unreachable
 from autarky.kube import Listing, Reflector
-from autarky.kube.client import WATCH_IDLE
 from autarky.kube.reflector import FIRST_PAUSE, LONGEST_PAUSE, WATCH_SECONDS
+from autarky.model.patience import WATCH_IDLE
 from autarky.ports import Object, WatchEvent
 from fakes.clock import LoopClock
 from fakes.kube import FakeKube

@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from autarky.errors import Unreachable
-from autarky.net.http import Endpoints, Request
+from autarky.model.patience import CONNECT, HEALTH, REQUEST, SECURE
+from autarky.net.http import Endpoints, Request, connects, secures
 from autarky.net.tls import client_context
+from fakes.slow import SlowServer, nobody_answers
 from fakes.web import CUT, HANG, Web, answer, certificates, chunked, trusting_context
 
 READ = Request("GET", "/x", resend=True)
@@ -114,6 +116,28 @@ async def test_where_no_connection_can_be_made_the_next_is_asked(
 ) -> None:
     async with Web([answer(200)]) as web:
         assert (await connect(dead, web).request(request_)).status == 200
+
+
+async def test_a_server_that_is_slow_at_tls_is_waited_for_and_a_host_that_does_not_answer_is_not(
+    connect: Connect,
+) -> None:
+    """The kernel answers attempts to connect, however slow the programs are; a load balancer's hold is in TLS."""
+    server = SlowServer(handshake=CONNECT + 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    async with server.running():
+        with nobody_answers("127.0.0.1", port):
+            began = time.monotonic()
+            client = connect(f"https://127.0.0.1:{port}", f"https://127.0.0.1:{server.port}")
+            assert (await client.request(WRITE)).status == 200
+            took = time.monotonic() - began
+    assert 2 * CONNECT < took < 2 * CONNECT + 3
+
+
+@pytest.mark.parametrize("timeout", [0.1, 2.0, HEALTH, REQUEST, 90.0])
+def test_both_handshakes_end_before_the_time_of_a_request_is_up(timeout: float) -> None:
+    assert connects(timeout) + secures(timeout) < timeout
+    assert (secures(timeout) == SECURE) == (timeout >= HEALTH)
 
 
 async def test_the_server_that_answered_last_is_asked_first(connect: Connect, dead: str) -> None:

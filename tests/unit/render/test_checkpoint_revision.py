@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autarky.errors import Refused
+from autarky.model import patience
 from autarky.render import agent, api_server, pods, standby
 from autarky.render.checkpoint import images, is_checkpoint, references, revision_from_pod
 from autarky.render.checkpoint.defaults import pruned, without_container_defaults, without_volume_defaults
@@ -259,8 +260,8 @@ def test_the_drain_of_the_api_servers_standby_is_its_own():
     [container] = pod["spec"]["containers"]
     container["command"] = [word for word in container["command"] if "shutdown-delay" not in word]
     spec = spec_in(revision_from_pod(api_server.COMPONENT, pod, *contents_of(objects)))
-    assert spec["terminationGracePeriodSeconds"] == api_server.STANDBY_DRAIN_SECONDS + 60
-    assert arguments(spec["containers"][0])["shutdown-delay-duration"] == f"{api_server.STANDBY_DRAIN_SECONDS}s"
+    assert spec["terminationGracePeriodSeconds"] == patience.STANDBY_DRAIN + patience.REQUESTS_END
+    assert arguments(spec["containers"][0])["shutdown-delay-duration"] == f"{patience.STANDBY_DRAIN}s"
 
 
 def test_another_components_grace_period_is_the_hosted_ones():

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autarky.model import patience
 from autarky.model.balancer import ApiNode, Balancer, EtcdNode
 from autarky.render import nllb
 from autarky.render import node as render_node
@@ -83,7 +84,7 @@ def test_at_boot_connections_wait_for_the_first_server_wherever_they_would_go_fi
     }
     for name, line in held.items():
         (delay,) = (one.split()[-1] for one in found[name] if one.startswith("tcp-request inspect-delay"))
-        assert int(delay.removesuffix("s")) > int(line.split()[4]), "HAProxy would end the wait first"
+        assert int(delay.removesuffix("ms")) > 1000 * float(line.split()[4]), "HAProxy would end the wait first"
 
 
 def test_a_control_node_prefers_its_own_servers_the_hosted_one_first():
@@ -150,7 +151,7 @@ def test_strangers_are_counted_by_source_and_must_speak_tls_and_the_node_itself_
     found = config("n1")
     outside, inside = found["frontend api-outside"], found["frontend api"]
     assert [line for line in inside if line.startswith("tcp-request content")] == [
-        f"tcp-request content lua.hold ready {nllb.HELD_SECONDS}"
+        f"tcp-request content lua.hold ready {patience.HOLD:g}"
     ]
     assert [line for line in outside if line not in inside and not line.startswith(("bind", "maxconn"))] == [
         f"stick-table type ip size {2 * nllb.MOST_OUTSIDE} expire 1m store conn_cur",
@@ -225,8 +226,20 @@ def test_sessions_of_a_server_are_cut_when_it_is_not_alive_and_not_when_it_is_no
     [alive] = [line for line in found["backend alive"] if line.startswith("default-server")]
     assert "shutdown-sessions" not in ready
     assert alive.endswith("on-marked-down shutdown-sessions")
-    assert f"fall {nllb.ALIVE_FAILURES} " in alive
+    assert f"fall {patience.LOOKS_BEFORE_DEAD} " in alive
     assert any(line.startswith("lua-load ") for line in found["global"])
+
+
+def test_a_check_of_what_lives_has_all_of_its_interval_and_one_of_what_is_ready_is_quick():
+    """With `timeout check`, HAProxy gives a handshake no longer than `timeout connect`: too little for a slow machine.
+    That one stays short, since whoever has lost its power does not answer it, and clients wait."""
+    found = config("n1", controls=3)
+    assert [name for name, lines in found.items() for line in lines if line.startswith("timeout check")] == [
+        "backend ready"
+    ]
+    assert "timeout connect 2000ms" in found["defaults"]
+    [alive] = [line for line in found["backend alive"] if line.startswith("default-server")]
+    assert f"inter {patience.SLOWEST_ANSWER * 1000:.0f}ms " in alive
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)

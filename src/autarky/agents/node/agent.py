@@ -30,6 +30,7 @@ from autarky.decide import leadership, node_slots, slots
 from autarky.decide.pods import pod_health
 from autarky.errors import AutarkyError
 from autarky.kube import KubeClient
+from autarky.model import patience
 from autarky.ports import Clock, Object
 from autarky.render import agent, api_server, controllers
 from autarky.render.values import SYSTEM
@@ -42,7 +43,7 @@ only its port is looked at meanwhile."""
 SETTLE_SECONDS = 10.0
 """How long a hosted API server must have served before its standby goes: one that crashes soon after its
 start is still covered."""
-ASK_SECONDS = 2.0
+ASK_SECONDS = patience.LEASE_LOOK
 LEVELS = {api_server.COMPONENT: 2, controllers.CONTROLLER_MANAGER: 3, controllers.SCHEDULER: 3}
 VERBS = {slots.Action.ACTIVATE_STANDBY: "activate", slots.Action.WITHDRAW_STANDBY: "withdraw"}
 REASONS = {slots.Action.ACTIVATE_STANDBY: "StandbyActivated", slots.Action.WITHDRAW_STANDBY: "StandbyWithdrawn"}

@@ -25,14 +25,14 @@ from typing import NoReturn, Protocol
 from autarky.agents.node.rounds import bounded
 from autarky.decide import clocks
 from autarky.errors import AutarkyError
-from autarky.model import ports
+from autarky.model import patience, ports
 from autarky.model.endpoint import Endpoint
 from autarky.net.tls import client_context
 from autarky.ports import Clock, Kube, Object
 from autarky.render.values import WITHDRAWN
 
 LOOK_SECONDS = 30.0
-ANSWER_SECONDS = 3.0
+ANSWER_SECONDS = patience.OTHER_CLOCK
 PATH = "/livez?exclude=etcd"
 """Anybody may ask for it, and it answers while etcd is away."""
 

@@ -16,14 +16,14 @@ from urllib.parse import urlsplit
 from autarky.errors import AutarkyError
 from autarky.etcd import EtcdClient, Membership, MemberStatus
 from autarky.etcd import Member as Listed
-from autarky.model import ports
+from autarky.model import patience, ports
 from autarky.model.etcd_members import Member
 from autarky.render.etcd import PKI
 
 LOCAL = "127.0.0.1"
-ANSWER_SECONDS = 3.0
+ANSWER_SECONDS = patience.MEMBER_LOOK
 """For a list or a status; a member that is merely slow answers within it, and nothing bad follows if not."""
-CHANGE_SECONDS = 15.0
+CHANGE_SECONDS = patience.MEMBER_CHANGE
 """A change of membership waits for a majority of the disks."""
 
 

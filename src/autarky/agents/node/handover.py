@@ -15,9 +15,10 @@ import threading
 from dataclasses import dataclass, field
 
 from autarky.decide.slots import Health
+from autarky.model.patience import HAND_OVER
 from autarky.ports import Clock
 
-LONGEST_SECONDS = 45.0
+LONGEST_SECONDS = HAND_OVER
 MOOT_SECONDS = 30.0
 """After the answer the kubelet tells the server to end at once; one that still serves then was not told."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from autarky.agents.node.ports_seen import ANSWER_SECONDS, plain_status
+from autarky.agents.node.ports_seen import PLAIN_SECONDS, plain_status
 from autarky.model import ports
 from autarky.render.nllb import CONFIGURATION_PATH, MASTER_SOCKET
 
@@ -21,7 +21,7 @@ async def running_configuration(port: int = ports.NLLB_HEALTH) -> str | None:
     """The hash of what runs; empty when it is of a release that does not say; None when HAProxy does not answer."""
     writer = None
     try:
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout(PLAIN_SECONDS):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(f"GET {CONFIGURATION_PATH} HTTP/1.0\r\n\r\n".encode())
             answer = await reader.read()
@@ -46,7 +46,7 @@ async def reload(socket: str = MASTER_SOCKET) -> str | None:
     """Ask for it; None, or why it cannot be asked. That it was done is shown by `running_configuration`."""
     writer = None
     try:
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout(PLAIN_SECONDS):
             reader, writer = await asyncio.open_unix_connection(socket)
             writer.write(b"reload\n")
             await writer.drain()

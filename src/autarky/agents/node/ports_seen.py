@@ -1,23 +1,25 @@
 """What the node's own ports say: the hosted API server, the load balancer. All on loopback.
 
 Contract: the hosted slot is judged by its own port, never by the shared one, and etcd is left out (rule 9).
-A refused connection is ABSENT; an answer other than 200 is NOT_READY; silence is UNKNOWN, and only after
-SILENT_ROUNDS of it NOT_READY, since a busy machine is late now and then and a hung server is late for ever.
+A refused connection is ABSENT; an answer other than 200 is NOT_READY; silence is UNKNOWN, and NOT_READY only when it
+lasts for longer than a live server's slowest answer, since a slow machine is late and a hung server is late for ever.
+Whoever breaks connections off is not slow: SILENT_ROUNDS of that are enough.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from autarky.decide.slots import Health
-from autarky.model import ports
+from autarky.model import patience, ports
 from autarky.render.api_server import READY_PATH
 
 SILENT_ROUNDS = 3
-ANSWER_SECONDS = 2.0
+ANSWER_SECONDS, PLAIN_SECONDS, DEAD_SECONDS = patience.OWN_PORT, patience.PLAIN_PORT, patience.DEAD
 _BROKEN = (OSError, EOFError, ValueError, IndexError, asyncio.LimitOverrunError)
 """What reading from a connection that ended, or an answer that is none, raises."""
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -74,23 +76,31 @@ class OwnPorts:
     tls: ssl.SSLContext
     port: int = ports.API_HOSTED
     _silent: int = 0
+    _silent_since: float | None = None
     _kept: KeptConnection | None = field(default=None, repr=False)
 
     async def hosted_api_server(self) -> Health:
         if self._kept is None:
             self._kept = KeptConnection(self.tls, self.port, READY_PATH)
+        asked = time.monotonic()
         status = await self._kept.status()
         if status is None:
-            return await self._unanswered()
-        self._silent = 0
+            return await self._unanswered(asked)
+        self._heard()
         return Health.READY if status == 200 else Health.NOT_READY
 
-    async def _unanswered(self) -> Health:
+    async def _unanswered(self, asked: float) -> Health:
         if not await listens(self.port):
-            self._silent = 0
+            self._heard()
             return Health.ABSENT
         self._silent += 1
-        return Health.NOT_READY if self._silent >= SILENT_ROUNDS else Health.UNKNOWN
+        if self._silent_since is None:
+            self._silent_since = asked
+        is_dead = time.monotonic() - self._silent_since >= DEAD_SECONDS
+        return Health.NOT_READY if is_dead or self._silent >= SILENT_ROUNDS else Health.UNKNOWN
+
+    def _heard(self) -> None:
+        self._silent, self._silent_since = 0, None
 
     async def close(self) -> None:
         if self._kept is not None:
@@ -101,7 +111,7 @@ class OwnPorts:
 async def listens(port: int) -> bool:
     """Whether anything accepts connections there."""
     try:
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout(PLAIN_SECONDS):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
     except ConnectionRefusedError:
         return False
@@ -114,7 +124,7 @@ async def listens(port: int) -> bool:
 async def plain_status(port: int, path: str) -> int | None:
     """The status of a plain HTTP answer on loopback, or None when there is none."""
     try:
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout(PLAIN_SECONDS):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             try:
                 writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())

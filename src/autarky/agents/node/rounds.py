@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-LONGEST_SECONDS = 180.0
+from autarky.model import patience
+
+LONGEST_SECONDS = patience.LONGEST_ROUND
 """Each request and each command gives up within 30 s, and a round makes a few of them."""
 GRACE_SECONDS = 30.0
 """For a round that is broken off to end."""

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from autarky.decide.pods import said_to_run
 from autarky.errors import AutarkyError
+from autarky.model import patience
 from autarky.ports import Clock, Cri, Object
 
-ASK_SECONDS = 2.0
+ASK_SECONDS = patience.RUNTIME_LOOK
 SILENT_SECONDS = 10.0
 """After which a runtime that did not answer is asked again."""
 

@@ -17,6 +17,7 @@ from prometheus_client import Counter, Histogram
 from autarky.agents.operator.duty import Duty, Say
 from autarky.agents.shield import unforeseen
 from autarky.agents.waiting import changed_within
+from autarky.model import patience
 from autarky.ports import Clock
 
 GATHER_SECONDS = 0.1
@@ -25,10 +26,10 @@ AGAIN_SECONDS = 2.0
 """After a round in which a duty failed."""
 LONGEST_QUIET = 60.0
 """Seconds after which everything is looked at without a change: it costs no request."""
-HUNG_SECONDS = 180.0
+HUNG_SECONDS = patience.LONGEST_ROUND
 """A round that takes so long hangs: each request gives up after 30 s."""
-BEAT_SECONDS = 5.0
-STILL_SECONDS = 60.0
+BEAT_SECONDS = patience.BEAT
+STILL_SECONDS = patience.HANG
 """An event loop that has not turned for so long is blocked, whether in a round or not."""
 
 ROUNDS = Histogram("autarky_operator_round_seconds", "Rounds of each duty, and how long they took", ["duty"])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from autarky.model import patience
 from autarky.render import api_server, standby
 from autarky.render.checkpoint.refusal import Rule, refused
 from autarky.render.values import Object
@@ -19,7 +20,7 @@ from autarky.render.values import Object
 _PORT = "secure-port"
 _SHARING = "permit-port-sharing"
 """Only the two hosted revisions of a rollout share a port; a standby has its own, for a while two of them."""
-_DRAIN = {api_server.COMPONENT: ("shutdown-delay-duration", f"{api_server.STANDBY_DRAIN_SECONDS}s")}
+_DRAIN = {api_server.COMPONENT: ("shutdown-delay-duration", f"{patience.STANDBY_DRAIN}s")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 
 from autarky import places
+from autarky.model import patience
 from autarky.model.files import File
 from autarky.render import api_server, pods
 from autarky.render.checkpoint.command import move_of
@@ -133,7 +134,7 @@ def _containers(component: str, spec: Object, around: Surroundings) -> Object:
 def _drain(component: str, spec: Object) -> Object:
     """The API server's standby goes when the hosted one answers: its drain is its own, not the hosted one's."""
     if component == api_server.COMPONENT:
-        return {"terminationGracePeriodSeconds": api_server.STANDBY_DRAIN_SECONDS + 60}
+        return {"terminationGracePeriodSeconds": patience.STANDBY_DRAIN + patience.REQUESTS_END}
     kept = spec.get("terminationGracePeriodSeconds")
     return {} if kept is None else {"terminationGracePeriodSeconds": kept}
 

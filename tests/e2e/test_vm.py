@@ -1,0 +1,266 @@
+"""A cluster on a machine with a kernel of its own: a virtual one with Debian 13, cgroup v2 and a clock that is set.
+
+The test hosts of all other scenarios share this machine's kernel, clock and boot. Where no KVM works it is emulated,
+and twenty times as slow: what has a deadline that no other machine would reach, reaches it here.
+
+`up` belongs to the setup, so that each case fits into what a run of CI has left; each finds the cluster settled.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from harness import Show
+from power import Client, Writer
+from slots import standbys
+from vm import ClusterOnMachine, VirtualMachine, cluster_on
+
+from autarky import places
+from autarky.render.node import CNI_BIN, CNI_CONF
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.rotation,
+    pytest.mark.needs(machine=True),
+    pytest.mark.timeout(900, func_only=True),
+]
+
+RETURN_SECONDS = 500.0
+"""From a booted machine until everything is where it belongs."""
+PATIENCE = 30.0
+"""Seconds for which a client waits for one answer: a handshake takes some of them."""
+WRITING_SECONDS = 20.0
+STEP = 600.0
+"""Seconds by which the clock is set. Kubelets renew the tokens of pods, which are good for an hour, 12 minutes before
+their end: one that was renewed by a clock further ahead would be good for nobody once that is set right."""
+STILL_TRUE = 30.0
+"""Within which two clocks count as the same: what an answer of an emulated machine takes."""
+PAUSE = 3.0
+"""Seconds between two looks, each of which costs an emulated machine some of its time."""
+IDLE_IMAGE = "registry.k8s.io/pause:3.10.2"
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[VirtualMachine]:
+    made = VirtualMachine("t-vm")
+    try:
+        made.make()
+        yield made
+    finally:
+        made.remove()
+
+
+@dataclass(frozen=True)
+class Up:
+    """A cluster that `up` has brought up, and in how many seconds."""
+
+    cluster: ClusterOnMachine
+    seconds: float
+
+
+@pytest.fixture(scope="module")
+def up(machine: VirtualMachine) -> Iterator[Up]:
+    cluster = cluster_on(machine, "t-vm")
+    cluster.down()
+    began = time.monotonic()
+    cluster.up()
+    yield Up(cluster, time.monotonic() - began)
+    cluster.down()
+
+
+@pytest.fixture
+def cluster(up: Up) -> ClusterOnMachine:
+    settles(up.cluster)
+    return up.cluster
+
+
+@pytest.fixture(scope="module")
+def writer(up: Up) -> Writer:
+    """One for all: what was acknowledged in an earlier test is not lost in a later one."""
+    return Writer(client(up.cluster))
+
+
+def client(cluster: ClusterOnMachine) -> Client:
+    return Client(cluster, seconds=PATIENCE)
+
+
+# --- what is expected of it ------------------------------------------------------------------------------
+
+
+def settles(cluster: ClusterOnMachine) -> float:
+    """Seconds until the API answers and everything is hosted and healthy, with nobody's help."""
+    began = time.monotonic()
+    cluster.wait("the API answers", client(cluster).answers, RETURN_SECONDS, pause=PAUSE)
+    cluster.wait("everything is hosted and healthy", lambda: is_settled(cluster), RETURN_SECONDS, pause=PAUSE)
+    return time.monotonic() - began
+
+
+def is_settled(cluster: ClusterOnMachine) -> bool:
+    return not standbys(cluster) and bool(cluster.status()["healthy"])
+
+
+def runs_pods(cluster: ClusterOnMachine, name: str) -> None:
+    """Admission, controllers, scheduler and kubelet work together: a new Deployment has a Ready pod."""
+    cluster.kubectl("create", "deployment", name, f"--image={IDLE_IMAGE}")
+    seconds = cluster.kubectl_seconds
+    cluster.kubectl("rollout", "status", f"deployment/{name}", f"--timeout={seconds - 20:.0f}s")
+    cluster.kubectl("delete", "deployment", name)
+
+
+def torn(machine: VirtualMachine) -> list[str]:
+    """What is not whole, of all that a link or a name says is complete: standbys and manifests."""
+    finished = f"{places.STANDBY}/*/current/ {places.STANDBY}/*/previous/ {places.MANIFESTS}/*.json"
+    empty = machine.shell(f"for one in {finished}; do [ ! -e $one ] || find $one -type f -size 0; done").split()
+    pods = machine.shell(f"for one in {places.MANIFESTS}/*.json; do tr -d '\\n' <$one; echo; done").splitlines()
+    return [*empty, *(pod for pod in pods if not is_a_pod(pod))]
+
+
+def is_a_pod(text: str) -> bool:
+    try:
+        return bool(json.loads(text)["kind"] == "Pod")
+    except (ValueError, KeyError):
+        return False
+
+
+# --- the life of a cluster -------------------------------------------------------------------------------
+
+
+def test_the_machine_is_debian_13_with_a_kernel_and_a_clock_of_its_own(machine: VirtualMachine, show: Show) -> None:
+    said = machine.shell(". /etc/os-release; echo $VERSION_ID; uname -r; stat -fc %T /sys/fs/cgroup; nproc").split()
+    assert said[0] == "13"
+    assert said[1] != platform.release()
+    assert said[2:] == ["cgroup2fs", "2"]
+    machine.step_clock(STEP)
+    assert abs(machine.clock_ahead() - STEP) < STILL_TRUE
+    machine.step_clock(-STEP)
+    assert abs(machine.clock_ahead()) < STILL_TRUE
+    show(f"Linux {said[1]}, {'emulated' if machine.emulated else 'KVM'}; its network is {machine.network.subnet}")
+
+
+def test_its_power_cut_takes_what_was_not_synced_and_a_reboot_takes_nothing(
+    machine: VirtualMachine, show: Show
+) -> None:
+    """Before a cluster is there: later this is believed."""
+    machine.shell("echo kept >/root/synced; sync; echo lost >/root/not-synced")
+    machine.power_cut()
+    assert machine.try_shell("true").returncode != 0
+    began = time.monotonic()
+    machine.power_on(ahead=STEP)
+    show(f"{time.monotonic() - began:.0f} s from power on until it had booted")
+    assert machine.shell("cat /root/synced") == "kept\n"
+    assert machine.shell("cat /root/not-synced 2>/dev/null || true") != "lost\n"
+    assert abs(machine.clock_ahead() - STEP) < STILL_TRUE
+    machine.step_clock(-STEP)
+    before = machine.boot_id()
+    machine.shell("echo kept >/root/not-synced")
+    machine.reboot()
+    assert machine.boot_id() != before
+    assert machine.shell("cat /root/not-synced") == "kept\n"
+
+
+def test_up_brings_a_cluster_up_and_again_it_changes_nothing(up: Up, show: Show) -> None:
+    show(f"up took {up.seconds:.0f} s, and {settles(up.cluster):.0f} s more until all was settled")
+    runs_pods(up.cluster, "of-a-user")
+    began = time.monotonic()
+    assert "up: unchanged" in up.cluster.up().stderr
+    show(f"up took {time.monotonic() - began:.0f} s to find that nothing is to be done")
+
+
+def test_after_a_reboot_it_is_back_without_help(machine: VirtualMachine, cluster: ClusterOnMachine, show: Show) -> None:
+    began = time.monotonic()
+    machine.reboot()
+    booted = time.monotonic() - began
+    show(f"reboot: {booted:.0f} s until it had booted, {settles(cluster):.0f} s more until all was settled")
+    runs_pods(cluster, "after-a-reboot")
+
+
+def test_a_power_cut_loses_nothing_that_was_acknowledged(
+    machine: VirtualMachine, cluster: ClusterOnMachine, writer: Writer, show: Show
+) -> None:
+    with writer.writing():
+        time.sleep(WRITING_SECONDS)
+        machine.power_cut()
+    assert writer.acknowledged, "nothing was written that could be lost"
+    began = time.monotonic()
+    machine.power_on()
+    booted = time.monotonic() - began
+    assert torn(machine) == []
+    back = settles(cluster)
+    assert writer.lost() == set()
+    written = len(writer.acknowledged)
+    show(f"power cut: {written} written; {booted:.0f} s until it had booted, {back:.0f} s more until all was settled")
+    runs_pods(cluster, "after-a-cut")
+
+
+# --- its clock -------------------------------------------------------------------------------------------
+
+
+def test_a_clock_that_is_set_while_everything_runs_costs_nothing(
+    machine: VirtualMachine, cluster: ClusterOnMachine, writer: Writer, show: Show
+) -> None:
+    """Ahead, and back: nothing is started anew for it, and what is begun at the wrong time works at the right one."""
+    before = containers(machine)
+    for number, step in enumerate((STEP, -STEP)):
+        with writer.writing():
+            machine.step_clock(step)
+            time.sleep(WRITING_SECONDS)
+        runs_pods(cluster, f"after-step-{number}")
+        settles(cluster)
+    assert writer.lost() == set()
+    assert containers(machine) == before
+    show(f"the clock was set by {STEP:.0f} s and back; {len(writer.acknowledged)} were written in all")
+
+
+def test_a_clock_that_is_ahead_at_power_on_and_set_right_later_costs_nothing(
+    machine: VirtualMachine, cluster: ClusterOnMachine, writer: Writer, show: Show
+) -> None:
+    machine.power_cut()
+    machine.power_on(ahead=STEP)
+    assert abs(machine.clock_ahead() - STEP) < STILL_TRUE
+    back = settles(cluster)
+    machine.step_clock(-STEP)
+    runs_pods(cluster, "at-the-right-time")
+    right = settles(cluster)
+    assert writer.lost() == set()
+    show(f"with a clock that was ahead it settled in {back:.0f} s; {right:.0f} s after the clock was set right")
+
+
+def containers(machine: VirtualMachine) -> set[str]:
+    """Of the control plane and what belongs to it: the ids of those that run."""
+    listed = machine.shell(f"{places.BIN}/ctr -n k8s.io tasks ls")
+    return {line.split()[0] for line in listed.splitlines()[1:] if line.split()[2] == "RUNNING"}
+
+
+# --- the end ---------------------------------------------------------------------------------------------
+
+
+def test_down_leaves_nothing_but_data_and_keys_also_after_a_reboot(
+    machine: VirtualMachine, cluster: ClusterOnMachine
+) -> None:
+    cluster.autarky("down", "-f", str(cluster.file), "--yes", "-o", "plain")
+    assert left_on(machine) == []
+    kept = machine.shell("ls -d /var/lib/etcd.*/member /etc/kubernetes/pki.*/ca.key").split()
+    assert len(kept) == 2
+    machine.reboot()
+    assert left_on(machine) == []
+    assert machine.shell("cat /proc/sys/net/ipv4/ip_forward").strip() == "0"
+
+
+LOOKS = (
+    f"ls -A {places.HOST_ROOT} {places.MANIFESTS} /var/lib/kubelet /var/lib/cni {CNI_BIN} {CNI_CONF} | grep -v :$",
+    "ls /run /etc/systemd/system /etc/systemd/system/*.wants | grep -E 'autarky|kubelet|containerd'",
+    "pgrep -l 'kube|etcd|containerd|haproxy|coredns|flannel|python'",
+    "ip -brief link | grep -E 'cni|flannel|veth'",
+    "iptables-save | grep -E 'KUBE|CNI'; nft list tables | grep -E 'kube|flannel'",
+    "awk '$2 ~ \"^(/var/lib/|/run/containerd|/run/netns)\"' /proc/mounts",
+)
+"""Directories and units, processes, interfaces, rules, mounts."""
+
+
+def left_on(machine: VirtualMachine) -> list[str]:
+    return [line for look in LOOKS for line in machine.shell(f"{look}; true").splitlines() if line]
