@@ -195,7 +195,8 @@ def test_a_kubelet_whose_files_were_lost_with_the_power_is_heard_again(cluster: 
     cluster.wait("the kubelet is heard", lambda: _heard_last(cluster) > began, seconds=120)
     cluster.wait("the standbys are dormant again", lambda: settled(cluster), seconds=120)
     cluster.wait("all is healthy", lambda: cluster.status()["healthy"], seconds=60)
-    assert cluster.shell("n1", f"for one in {lost}; do [ -s $one ] || echo $one; done") == ""
+    empty = f"for one in {lost}; do [ -s $one ] || echo $one; done"
+    cluster.wait("all of them are there", lambda: cluster.shell("n1", empty) == "", seconds=120)
 
 
 def _heard_last(cluster: TestCluster) -> datetime:
