@@ -30,7 +30,10 @@ PROMISES = (
     "watch-event-out-of-order",
     "watch-not-resumed",
 )
-"""What a client may rely on whatever fails: the kinds of failure that are no request's."""
+"""What a client may rely on whatever fails: the kinds of failure that are no request's, but for OVERTAKEN."""
+OVERTAKEN = "watch-event-overtaken"
+"""A watch that must begin again from a list shows no event of a write that the next one has covered. It must do so
+where the only server was killed, which knew the events; where another one serves, nobody begins again."""
 NEW, WRITES, KEPT_WRITES = "new-connections", "writes", "kept-writes"
 Report = Mapping[str, Any]
 
@@ -63,6 +66,8 @@ def nothing_lost(report: Report) -> None:
 def survived(report: Report) -> None:
     """Requests failed for a moment at most, never many, and nothing was lost."""
     nothing_lost(report)
+    overtaken = report["streams"]["watch"]["failures"].get(OVERTAKEN, 0)
+    assert overtaken == 0, f"{report['verdict']}: the watch began again from a list"
     outages = {name: longest_outage(report, name) for name in (NEW, WRITES, KEPT_WRITES)}
     assert outages[NEW] <= LONGEST_OUTAGE, f"{report['verdict']}: {outages}"
     assert max(outages.values()) <= LONGEST_OUTAGE_OF_WRITES, f"{report['verdict']}: {outages}"

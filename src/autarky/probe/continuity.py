@@ -5,7 +5,8 @@ in the order of resourceVersions; a bookmark says that everything up to it has c
 numbers, as etcd counts them. An acknowledgement may come before or after its event.
 
 A watch that can only begin again from a list (410 Gone) shows states, not events: what the list shows counts
-as seen; an acknowledged write that a later one had covered by then was missed.
+as seen. An acknowledged write that a later one had covered by then was overtaken, which is told apart from a missed
+one: where the only server was killed, nobody could have been shown it, and a client has the newest state all the same.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Continuity:
         for name in (self._live | self._removals.keys()) - objects.keys():
             self._shown_removal(name)
         self._live = set(objects)
-        return self.bookmark(version)
+        return [(Kind.OVERTAKEN, said) for _, said in self.bookmark(version)]
 
     def end(self) -> list[Finding]:
         """Nothing more will come."""

@@ -31,6 +31,7 @@ class Kind(StrEnum):
     MALFORMED = "malformed-answer"
     STATUS = "http-status"
     MISSED = "watch-event-missed"
+    OVERTAKEN = "watch-event-overtaken"
     DISORDER = "watch-event-out-of-order"
     NOT_RESUMED = "watch-not-resumed"
     LOST = "acknowledged-write-lost"
@@ -42,7 +43,7 @@ class Kind(StrEnum):
         return self not in _PROMISES
 
 
-_PROMISES = {Kind.MISSED, Kind.DISORDER, Kind.NOT_RESUMED, Kind.LOST, Kind.UNVERIFIED}
+_PROMISES = {Kind.MISSED, Kind.OVERTAKEN, Kind.DISORDER, Kind.NOT_RESUMED, Kind.LOST, Kind.UNVERIFIED}
 
 
 class Fault(Unreachable):

@@ -134,6 +134,7 @@ _PROMISES: Mapping[Kind, Callable[[int], str]] = {
     Kind.LOST: lambda n: f"{_count(n, 'acknowledged write')} lost",
     Kind.UNVERIFIED: lambda _: "the acknowledged writes could not be verified",
     Kind.MISSED: lambda n: f"{_count(n, 'watch event')} missed",
+    Kind.OVERTAKEN: lambda n: f"{_count(n, 'watch event')} overtaken while the watch began again",
     Kind.DISORDER: lambda n: f"{_count(n, 'watch event')} out of order",
     Kind.NOT_RESUMED: lambda _: "the watch did not resume",
 }

@@ -15,6 +15,7 @@ from e2e.judgement import (
     FAILED_AT_MOST_ANYWAY,
     LONGEST_OUTAGE,
     LONGEST_OUTAGE_OF_WRITES,
+    OVERTAKEN,
     PROMISES,
     WORST_SHARE,
     longest_outage,
@@ -73,7 +74,7 @@ def test_a_probe_whose_writes_were_not_acknowledged_shows_nothing(judge):
 
 
 def test_the_promises_are_the_kinds_that_are_no_requests():
-    assert set(PROMISES) == {kind.value for kind in Kind if not kind.is_request}
+    assert {*PROMISES, OVERTAKEN} == {kind.value for kind in Kind if not kind.is_request}
 
 
 @pytest.mark.parametrize("judge", JUDGES)
@@ -81,6 +82,14 @@ def test_the_promises_are_the_kinds_that_are_no_requests():
 def test_a_broken_promise_passes_nowhere(judge, kind):
     with pytest.raises(AssertionError):
         judge(probed(Failure(30.0, Stream.WATCH, Kind(kind), "?")))
+
+
+def test_what_was_overtaken_is_excused_only_where_servers_were_killed():
+    seen = probed(Failure(30.0, Stream.WATCH, Kind(OVERTAKEN), "?"))
+    nothing_lost(seen)
+    for judge in (nothing_failed, survived):
+        with pytest.raises(AssertionError):
+            judge(seen)
 
 
 @pytest.mark.parametrize("stream", list(A_SECOND))

@@ -159,13 +159,17 @@ def test_beginning_again_from_a_list_misses_nothing_that_the_list_shows():
     assert watch.end() == []
 
 
-def test_beginning_again_from_a_list_misses_what_was_overwritten_meanwhile():
+def test_when_it_begins_again_from_a_list_what_was_overwritten_meanwhile_was_overtaken():
     watch = Continuity(BEGIN)
     watch.wrote(103, 1.0)
     watch.wrote(105, 1.0)
     assert watch.relisted(110, {"a": 105}) == [
-        (Kind.MISSED, "the event of version 103: the watch passed it and came to 110")
+        (Kind.OVERTAKEN, "the event of version 103: the watch passed it and came to 110")
     ]
+    watch.wrote(112, 2.0)
+    assert watch.event("MODIFIED", "a", 113)[1] == [
+        (Kind.MISSED, "the event of version 112: the watch passed it and came to 112")
+    ], "a list excuses nothing that comes after it"
 
 
 def test_a_late_acknowledgement_of_what_a_list_has_shown_is_fine():

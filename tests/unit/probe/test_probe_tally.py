@@ -80,6 +80,7 @@ def test_a_broken_promise_is_in_the_verdict_though_no_request_failed(outcomes, k
         Kind.LOST: "1 acknowledged write lost",
         Kind.UNVERIFIED: "the acknowledged writes could not be verified",
         Kind.MISSED: "1 watch event missed",
+        Kind.OVERTAKEN: "1 watch event overtaken while the watch began again",
         Kind.DISORDER: "1 watch event out of order",
         Kind.NOT_RESUMED: "the watch did not resume",
     }
