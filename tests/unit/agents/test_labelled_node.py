@@ -19,7 +19,7 @@ import pytest
 from cryptography import x509
 
 from autarky import places
-from autarky.agents.node import control_parts, ports_seen, role_on_disk, slots_on_disk
+from autarky.agents.node import control_parts, leaf_keeping, ports_seen, role_on_disk, slots_on_disk
 from autarky.agents.node.checkpointer import write_revision
 from autarky.agents.node.control_node import ControlNode
 from autarky.agents.node.control_parts import ControlParts
@@ -254,6 +254,9 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     monkeypatch.setattr(places, "LEAVES_PLAN", str(tmp_path / "leaves.json"))
     monkeypatch.setattr(nllb, "ETCD_CLIENT_PATH", str(tmp_path / "nllb/etcd-client.pem"))
     monkeypatch.setattr(nllb, "ETCD_CA_PATH", str(tmp_path / "nllb/etcd-ca.crt"))
+    monkeypatch.setattr(leaf_keeping, "KUBELET_PKI", str(tmp_path / "kubelet-pki"))
+    monkeypatch.setattr(leaf_keeping, "KUBELET_KUBECONFIG", str(tmp_path / "kubelet.conf"))
+    monkeypatch.setattr(leaf_keeping, "GIVEN", str(tmp_path / "kubelet-pki/given"))
     monkeypatch.setattr(leaves, "GROUP", os.getgid())
     script = standby.script().content.decode()
     for place in (("/var/lib/autarky/standby", "standby"), ("/etc/kubernetes/manifests", "manifests")):

@@ -556,7 +556,8 @@ def test_a_kubelet_that_lost_its_files_with_the_power_gets_a_certificate(
     elif left is not None:
         current.symlink_to("kubelet-client-lost.pem")
     if kubeconfig is not None:
-        scene.write("etc/kubernetes/kubelet.conf", as_a_kubelet_writes_it() if kubeconfig else b"")
+        written = as_a_kubelet_writes_it(current) if kubeconfig else b""
+        scene.write("etc/kubernetes/kubelet.conf", written)
     scene.round_after(0)
     assert certificate(current.read_bytes()).not_valid_after_utc > scene.clock.now
     assert (scene.root / GIVEN.lstrip("/")).exists()
@@ -564,9 +565,9 @@ def test_a_kubelet_that_lost_its_files_with_the_power_gets_a_certificate(
     assert not scene.keeping.trouble
 
 
-def as_a_kubelet_writes_it() -> bytes:
-    path = f"/{CURRENT}"
-    user = {"name": "default-auth", "user": {"client-certificate": path, "client-key": path}}
+def as_a_kubelet_writes_it(certificate: Path) -> bytes:
+    named = {"client-certificate": str(certificate), "client-key": str(certificate)}
+    user = {"name": "default-auth", "user": named}
     context = {"name": "default", "context": {"cluster": "default", "user": "default-auth"}}
     cluster = {"name": "default", "cluster": {"server": "https://127.0.0.1:6443"}}
     return json.dumps(
@@ -577,7 +578,7 @@ def as_a_kubelet_writes_it() -> bytes:
 def test_a_certificate_that_stands_in_the_kubeconfig_is_the_kubelets_own_matter_until_it_ends(scene: Scene) -> None:
     """As a release before this one made them."""
     one = scene.all["var/lib/autarky/leaves/kube-apiserver/kubelet-client.crt"]
-    config = json.loads(as_a_kubelet_writes_it())
+    config = json.loads(as_a_kubelet_writes_it(scene.root / CURRENT))
     config["users"][0]["user"] = {
         "client-certificate-data": base64.b64encode(one).decode(),
         "client-key-data": base64.b64encode(b"a key").decode(),

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from autarky.decide.control_nodes import (
     JOINING,
@@ -26,6 +26,7 @@ from autarky.decide.control_nodes import (
     decide,
     own_duty,
 )
+from unit.decide.machines import run_until_all_ways_are_gone
 
 TOLD = f"{READY}0123456789"
 NAMES = ("n1", "n2", "n3", "n4")
@@ -236,8 +237,6 @@ class Labels(RuleBasedStateMachine):
         assert wishes == facts or not wishes, (wishes, facts)
 
 
-def test_labels_make_control_nodes_and_workers_in_safe_order() -> None:
-    Labels.ways.clear()
-    run_state_machine_as_test(Labels, settings=settings(max_examples=250, stateful_step_count=40, deadline=None))
-    for way in (ONE_GOES, LAST_WAITS):
-        assert Labels.ways[way] > 10, f"{way}: {Labels.ways[way]} times"
+def test_labels_make_control_nodes_and_workers_in_safe_order(seed: str) -> None:
+    usual = settings(max_examples=250, stateful_step_count=40, deadline=None)
+    run_until_all_ways_are_gone(Labels, Labels.ways, (ONE_GOES, LAST_WAITS), usual, seed)

@@ -19,12 +19,12 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from autarky.decide import etcd_local, etcd_members
 from autarky.decide.etcd_members import Decision, decide, quorum
 from autarky.model.etcd_members import Member, Phase, Seen, Verb, Wish
+from unit.decide.machines import run_until_all_ways_are_gone
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
 CLUSTER = 7
@@ -351,11 +351,8 @@ def _list(seen: Seen) -> list[tuple[int, bool, bool | None]]:
     return [(member.id, member.learner, member.serves) for member in seen.members or ()]
 
 
-def test_etcds_membership_keeps_its_quorum_and_comes_to_what_is_wished() -> None:
+def test_etcds_membership_keeps_its_quorum_and_comes_to_what_is_wished(seed: str) -> None:
     """What fails is shown as it was found: to make it smaller takes longer than a test may."""
-    Membership.ways.clear()
     phases = (HypothesisPhase.explicit, HypothesisPhase.reuse, HypothesisPhase.generate)
     usual = settings(max_examples=90, stateful_step_count=30, deadline=None, phases=phases)
-    run_state_machine_as_test(Membership, settings=usual)
-    for way in (REMOVED, REFUSED):
-        assert Membership.ways[way] > 10, f"{way}: {Membership.ways[way]} times"
+    run_until_all_ways_are_gone(Membership, Membership.ways, (REMOVED, REFUSED), usual, seed)
