@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from autarky.decide.refused import INSTEAD, NOT_ASKED, Refused
+from autarky.decide.refused import INSTEAD, Refused
 
 LOW_DISK_BYTES = 512 * 1024 * 1024
 """etcd and the agents write little, but what they write must not fail."""
@@ -315,7 +315,7 @@ def _refused(cluster: ClusterEvidence) -> Iterator[Finding]:
         more = [f"and {len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
         what = f"the policy {policy} would refuse new pods; those that run stay until they end"
         go_on = (
-            f"{INSTEAD[policy]} in the template, move it to {NOT_ASKED}, or except the namespace (docs/security.md):"
+            f"{INSTEAD[policy]}, or except the namespace (docs/security.md):"
             f" autarky kubectl edit validatingadmissionpolicybinding {policy}"
         )
         yield Finding(f"namespace {namespace}", what, "; ".join([*found[:MOST_NAMED], *more]), go_on)

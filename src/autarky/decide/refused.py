@@ -18,22 +18,28 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from autarky.model import ports
+
 Object = dict[str, Any]
 Labels = Mapping[str, str]
 
-PRIORITIES, ANTI_AFFINITY = "autarky-priorities", "autarky-anti-affinity"
+PRIORITIES, ANTI_AFFINITY, HOST_PORTS = "autarky-priorities", "autarky-anti-affinity", "autarky-host-ports"
+POLICIES = (PRIORITIES, ANTI_AFFINITY, HOST_PORTS)
+"""Those that refuse what is in templates, in the order in which they are told."""
 MOST_IMPORTANT = 1_000_000_000
 """The highest priority of a class that somebody makes. Above it are Kubernetes' own two, which our pods have."""
 NOT_ASKED = "kube-system"
-"""The namespace that these two policies are not about."""
+"""The namespace that the policies are not about but HOST_PORTS, which is about all."""
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 """The API server gives it to every namespace, and nobody can take it away."""
 INSTEAD = {
-    PRIORITIES: "choose another priority class",
-    ANTI_AFFINITY: "leave out namespaces and namespaceSelector",
+    PRIORITIES: f"choose another priority class in the template, move it to {NOT_ASKED}",
+    ANTI_AFFINITY: f"leave out namespaces and namespaceSelector in the template, move it to {NOT_ASKED}",
+    HOST_PORTS: "choose another hostPort in the template, or a Service of type NodePort",
 }
+"""Beside an exception, which is a way out of each."""
 MOST_OTHERS = 3
-"""Names in a reason: a template has as many as its object may be long."""
+"""Names or ports in a reason: a template has as many as its object may be long."""
 MOST_OF_A_NAMESPACE, MOST_NAMESPACES = 3, 20
 """What `told_beforehand` names of each policy."""
 KINDS = {
@@ -75,14 +81,14 @@ def refused(workloads: Iterable[Object], rules: Rules) -> list[Refused]:
     found = []
     for workload in workloads:
         namespace, template = workload["metadata"]["namespace"], _template(workload)
-        if namespace == NOT_ASKED or _is_made_by_another(workload) or _is_over(workload):
+        if _is_made_by_another(workload) or _is_over(workload):
             continue
         around = {**labels.get(namespace, {}), NAMESPACE_LABEL: namespace}
         own = (template.get("metadata") or {}).get("labels") or {}
         for policy, why in _reasons(template.get("spec") or {}, namespace, classes):
             if _is_denied(policy, bindings, around, own):
                 found.append(Refused(policy, namespace, f"{workload['kind']} {workload['metadata']['name']}", why))
-    return sorted(found, key=lambda one: (one.policy != PRIORITIES, one.namespace, one.workload))
+    return sorted(found, key=lambda one: (POLICIES.index(one.policy), one.namespace, one.workload))
 
 
 def _template(workload: Object) -> Object:
@@ -110,6 +116,10 @@ def _is_over(workload: Object) -> bool:
 
 def _reasons(pod: Object, namespace: str, classes: Mapping[str, Object]) -> Iterator[tuple[str, str]]:
     """(policy, what it does not let through in a pod's spec in this namespace)."""
+    if why := _takes_ports(pod):
+        yield HOST_PORTS, why
+    if namespace == NOT_ASKED:
+        return
     if why := _too_important(pod, classes):
         yield PRIORITIES, why
     if why := _reaches_others(pod, namespace):
@@ -142,6 +152,16 @@ def _reaches_others(pod: Object, namespace: str) -> str:
     return ""
 
 
+def _takes_ports(pod: Object) -> str:
+    """A pod in its node's network has what it listens on as hostPort, which leads nothing to it."""
+    if pod.get("hostNetwork"):
+        return ""
+    containers = [*(pod.get("containers") or ()), *(pod.get("initContainers") or ())]
+    wanted = {port.get("hostPort") for container in containers for port in container.get("ports") or ()}
+    taken = sorted(wanted & ports.ON_HOSTS)
+    return f"hostPort {_first(MOST_OTHERS, list(map(str, taken)))}" if taken else ""
+
+
 def _first(most: int, names: list[str], between: str = ", ") -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return between.join(names[:most]) + more
@@ -165,8 +185,8 @@ def _beforehand(policy: str, found: list[Refused]) -> str:
         places.append(f"[namespace {namespace}] {workloads}")
     return (
         f"the policy {policy} is new to this cluster, and refuses new pods of workloads that are there; those that run"
-        f" stay until they end: {_first(MOST_NAMESPACES, places, ', ')}. Before they end, {INSTEAD[policy]} in the"
-        f" template, move it to {NOT_ASKED}, or except the namespace (docs/security.md)"
+        f" stay until they end: {_first(MOST_NAMESPACES, places, ', ')}. Before they end, {INSTEAD[policy]},"
+        " or except the namespace (docs/security.md)"
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from autarky.decide import records
-from autarky.decide.refused import ANTI_AFFINITY, KINDS, PRIORITIES, Refused, Rules, refused, told_beforehand
+from autarky.decide.refused import KINDS, POLICIES, Refused, Rules, refused, told_beforehand
 from autarky.engine.phase import Warn
 from autarky.errors import AutarkyError
 from autarky.phases.context import Context
@@ -60,4 +60,4 @@ def _is_there(context: Context) -> bool:
 async def _new(context: Context) -> set[str]:
     """Those of the policies that refuse workloads' pods whose binding is not there yet."""
     bound = {one["metadata"]["name"] for one in await context.kube().list(API, BINDING)}
-    return {PRIORITIES, ANTI_AFFINITY} - bound
+    return set(POLICIES) - bound

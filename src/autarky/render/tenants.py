@@ -35,13 +35,12 @@ Kubernetes' own (not `edit`, not `admin`): who gives a load balancer's controlle
 
 from __future__ import annotations
 
-from autarky.decide.refused import ANTI_AFFINITY, MOST_IMPORTANT, NOT_ASKED, PRIORITIES
+from autarky.decide.refused import ANTI_AFFINITY, HOST_PORTS, MOST_IMPORTANT, NOT_ASKED, PRIORITIES
 from autarky.model import ports
 from autarky.render.policies import ANTI_AFFINITY_TERMS, MAY, changes, policy
 from autarky.render.values import Object
 
 EXTERNAL = "autarky-external-addresses"
-HOST_PORTS = "autarky-host-ports"
 API_SERVICE = "autarky-api-service"
 
 _NEW_PODS: Object = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -116,6 +117,18 @@ def test_an_error_of_the_work_is_raised():
         run_async(work)
 
 
+@pytest.fixture
+def _nothing_ignored() -> Iterator[None]:
+    """A run in the background, or under nohup, begins with signals that are ignored, which our commands heed."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in numbers}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("_nothing_ignored")
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=["INT", "TERM", "HUP"]
 )
@@ -138,6 +151,7 @@ def test_a_signal_ends_the_work_cleanly_with_its_exit_code(number, code):
     assert signal.getsignal(number) == before
 
 
+@pytest.mark.usefixtures("_nothing_ignored")
 def test_a_second_signal_ends_a_clean_up_that_hangs():
     async def work() -> None:
         try:

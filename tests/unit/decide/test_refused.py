@@ -1,4 +1,4 @@
-"""What the policies about priorities and anti-affinity refuse of pods is told of the workloads that would have them."""
+"""What policies about tenants refuse of pods is told of the workloads that would have them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from autarky.decide.refused import (
     ANTI_AFFINITY,
+    HOST_PORTS,
     INSTEAD,
     KINDS,
     MOST_IMPORTANT,
@@ -23,6 +24,7 @@ from autarky.decide.refused import (
     refused,
     told_beforehand,
 )
+from autarky.model import ports
 from autarky.render import tenants
 from autarky.render.policies import BINDING, POLICY
 from contract.kube.test_tenants import KEEPS_AWAY
@@ -157,6 +159,30 @@ def test_of_many_namespaces_that_it_reaches_the_first_are_named_and_the_others_c
     rest = len(others) - MOST_OTHERS
     named = ", ".join(others[:MOST_OTHERS]) + (f" and {rest} more" if rest > 0 else "")
     assert [one.why for one in found] == [f"required podAntiAffinity with pods of namespace {named}"]
+
+
+A_PORT = st.integers(1, 65535) | st.sampled_from(sorted(ports.ON_HOSTS))
+
+
+def with_ports(containers: list[int], first: list[int], **more: Any) -> Object:
+    def listening(numbers: list[int]) -> list[Object]:
+        return [{"name": f"c{number}", "ports": [{"containerPort": 80, "hostPort": number}]} for number in numbers]
+
+    return {"containers": [{"name": "none"}, *listening(containers)], "initContainers": listening(first), **more}
+
+
+@given(st.lists(A_PORT, max_size=6), st.lists(A_PORT, max_size=6), st.sampled_from([HERE, ELSEWHERE]))
+def test_a_port_of_the_control_plane_is_refused_in_every_namespace(own: list[int], first: list[int], where: str):
+    taken = sorted({*own, *first} & ports.ON_HOSTS)
+    found = refused([a_workload(with_ports(own, first), namespace=where)], Rules(CLASSES, [], []))
+    rest = f" and {len(taken) - MOST_OTHERS} more" if len(taken) > MOST_OTHERS else ""
+    why = f"hostPort {', '.join(map(str, taken[:MOST_OTHERS]))}{rest}"
+    assert found == [Refused(HOST_PORTS, where, "DaemonSet csi", why)] * bool(taken)
+
+
+def test_a_pod_in_its_nodes_network_takes_no_port_by_naming_it():
+    assert told(a_workload(with_ports([ports.NLLB_API], [], hostNetwork=True))) == []
+    assert told(a_workload(with_ports([ports.NLLB_API], [], hostNetwork=False))) == [f"{HOST_PORTS}: DaemonSet csi"]
 
 
 # --- by the workload ----------------------------------------------------------------------------------

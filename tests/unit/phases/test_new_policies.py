@@ -10,7 +10,7 @@ import pytest
 
 from autarky.decide.founders import Memory
 from autarky.decide.records import API, Record
-from autarky.decide.refused import ANTI_AFFINITY, KINDS, PRIORITIES
+from autarky.decide.refused import ANTI_AFFINITY, KINDS, POLICIES, PRIORITIES
 from autarky.engine.events import Event, Warned
 from autarky.engine.phase import Change, Warn
 from autarky.engine.runner import run_operation
@@ -85,13 +85,13 @@ async def test_a_record_in_the_api_is_enough_where_no_host_says_that_the_cluster
     assert len(await warned(context)) == 1
 
 
-@pytest.mark.parametrize("bound", [(PRIORITIES,), (PRIORITIES, ANTI_AFFINITY)])
+@pytest.mark.parametrize("bound", [(PRIORITIES,), POLICIES])
 async def test_what_a_policy_refuses_that_is_there_already_is_left_to_doctor(make_context, bound):
     assert await warned(that_is_there(make_context(kube=a_kube(*bound)))) == []
 
 
 async def test_with_all_policies_there_no_workload_is_looked_at(make_context):
-    kube = a_kube(PRIORITIES, ANTI_AFFINITY)
+    kube = a_kube(*POLICIES)
     await PHASE.plan(that_is_there(make_context(kube=kube)))
     assert kube.listed == [BINDING]
 

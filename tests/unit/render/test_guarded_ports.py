@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from autarky.decide.refused import HOST_PORTS
 from autarky.model import ports
 from autarky.render import tenants
 from autarky.render.values import Inputs
@@ -33,7 +34,7 @@ def test_every_port_that_is_rendered_for_a_node_is_among_those_that_are_guarded(
 
 
 def test_all_of_them_are_guarded_and_what_fails_is_refused() -> None:
-    policy = next(obj for obj in tenants.objects() if obj["metadata"]["name"] == tenants.HOST_PORTS)
+    policy = next(obj for obj in tenants.objects() if obj["metadata"]["name"] == HOST_PORTS)
     [_, takes] = policy["spec"]["matchConditions"]
     assert {int(number) for number in re.findall(r"\d{4,}", takes["expression"])} == ports.ON_HOSTS
     assert policy["spec"]["failurePolicy"] == "Fail"
