@@ -145,13 +145,6 @@ def _cgroup_version(_cluster: Cluster, facts: Facts, _ours: Collection[str]) -> 
     for name, seen in facts.items():
         if seen.cgroup_version == 1:
             yield "warning", name, "it has cgroup v1, which Kubernetes will drop", "boot it with cgroup v2 when you can"
-        else:
-            yield (
-                "warning",
-                name,
-                "it has cgroup v2, which is supported but was never tested",
-                "please report how it goes",
-            )
 
 
 def _clocks(_cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
