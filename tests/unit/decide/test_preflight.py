@@ -16,9 +16,9 @@ EXTERNAL = ExternalEtcd(("https://192.0.2.99:2379",), "ca", "crt", "key")
 
 
 def found(cluster=ONE, *, ours=(), demoted=(), **changes):
-    """(check, severity) of everything found when the first host is changed like that, but for cgroup v1."""
+    """(check, severity) of everything found when the first host is changed like that."""
     findings = checks(cluster, facts_of(cluster, **changes), ours=ours, demoted=demoted)
-    return [(finding.name, finding.severity) for finding in findings if finding.name != "cgroup"]
+    return [(finding.name, finding.severity) for finding in findings]
 
 
 def only(name, cluster=ONE, **changes):

@@ -17,7 +17,7 @@ from autarky.phases.hosts import FOUNDED, CheckHosts, observe
 from autarky.phases.prepare import look
 from autarky.places import NODE_MARKER
 from autarky.render import access, etcd
-from fakes.clusters import a_cluster
+from fakes.clusters import a_cluster, facts_of
 from fakes.host import FakeHost
 from fakes.kube import FakeKube
 
@@ -129,7 +129,9 @@ async def test_warnings_are_told_by_every_plan_and_those_of_hosts_that_were_made
 
 
 async def test_what_is_the_same_on_all_hosts_is_one_warning(make_context):
-    found = [one.sentence for one in await CheckHosts().plan(make_context(THREE)) if isinstance(one, Warn)]
+    facts = facts_of(THREE).items()
+    old = {name: FakeHost(name, replace(seen, cgroup_version=1)) for name, seen in facts}
+    found = [one.sentence for one in await CheckHosts().plan(make_context(THREE, hosts=old)) if isinstance(one, Warn)]
     assert [sentence.partition(": ")[0] for sentence in found] == ["[cgroup] n1, n2, n3, n4"]
 
 
