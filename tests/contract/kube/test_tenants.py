@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from autarky.decide import refused
-from autarky.decide.refused import HOST_PORTS
 from autarky.errors import ApiError
 from autarky.kube import KubeClient
 from autarky.model import ports
@@ -84,7 +83,7 @@ def _refused(actors: Actors) -> dict[str, Callable[[], Awaitable[Any]]]:
     edit, numbered = actors.tenants["edit"], {"annotations": {"a": str(next(_numbers))}}
     return {
         tenants.EXTERNAL: lambda: actors.services.create(_service(externalIPs=[_NODES])),
-        HOST_PORTS: lambda: edit.create(_pod({"hostPort": ports.NLLB_API})),
+        refused.HOST_PORTS: lambda: edit.create(_pod({"hostPort": ports.NLLB_API})),
         refused.PRIORITIES: lambda: edit.create(_pod(priorityClassName=NODE_CRITICAL)),
         refused.ANTI_AFFINITY: lambda: edit.create(_pod(**_away([{**ALL, "namespaceSelector": {}}]))),
         tenants.API_SERVICE: lambda: edit.patch(
