@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from autarky.decide.refused import INSTEAD, Refused
+from autarky.decide.refused import EXCEPTED_BY_NAMESPACE, INSTEAD, Refused
 
 LOW_DISK_BYTES = 512 * 1024 * 1024
 """etcd and the agents write little, but what they write must not fail."""
@@ -309,15 +309,14 @@ def _told_by_the_operator(cluster: ClusterEvidence) -> Iterator[Finding]:
 
 
 def _refused(cluster: ClusterEvidence) -> Iterator[Finding]:
-    """One for each policy and namespace: they are excepted by namespace, and whoever makes many hides no other's."""
+    """One for each policy and namespace: whoever makes many hides no other's."""
     for (policy, namespace), group in groupby(cluster.refused, key=lambda one: (one.policy, one.namespace)):
         found = [f"{one.workload} has {one.why}" for one in group]
         more = [f"and {len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
         what = f"the policy {policy} would refuse new pods; those that run stay until they end"
-        go_on = (
-            f"{INSTEAD[policy]}, or except the namespace (docs/security.md):"
-            f" autarky kubectl edit validatingadmissionpolicybinding {policy}"
-        )
+        go_on = INSTEAD[policy]
+        if policy in EXCEPTED_BY_NAMESPACE:
+            go_on += f": autarky kubectl edit validatingadmissionpolicybinding {policy}"
         yield Finding(f"namespace {namespace}", what, "; ".join([*found[:MOST_NAMED], *more]), go_on)
 
 

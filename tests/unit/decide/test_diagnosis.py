@@ -16,7 +16,7 @@ from autarky.decide.diagnosis import (
     PodEvidence,
     diagnose,
 )
-from autarky.decide.refused import ANTI_AFFINITY, PRIORITIES, Refused, Rules, refused
+from autarky.decide.refused import ANTI_AFFINITY, HOST_PORTS, PRIORITIES, Refused, Rules, refused, told_beforehand
 
 WELL = NodeEvidence("n1", units={"containerd": True, "kubelet": True}, free={"/": 2**40}, balanced={"n1-hosted": True})
 
@@ -289,6 +289,19 @@ def test_workloads_without_new_pods_are_named_by_policy_and_namespace_with_the_w
         assert instead in finding.next
         assert "kube-system" in finding.next
         assert finding.next.endswith(f"autarky kubectl edit validatingadmissionpolicybinding {policy}")
+
+
+def test_nobody_is_advised_to_give_a_namespace_the_ports_of_the_control_plane():
+    """A tenant's workload with the API's port is enough for the finding."""
+    wanted = Refused(HOST_PORTS, "web", "Deployment mine", "hostPort 6443")
+    [finding] = diagnose(ClusterEvidence((WELL,), refused=(wanted,)))
+    [beforehand] = told_beforehand([wanted], {HOST_PORTS})
+    assert "another hostPort" in finding.next
+    assert "whose it is" in finding.next
+    assert finding.next in beforehand
+    for said in (finding.what, finding.evidence, finding.next, beforehand):
+        assert "except" not in said
+        assert "edit" not in said
 
 
 @given(made=st.integers(1, 3 * MOST_NAMED))
