@@ -76,6 +76,24 @@ def test_with_the_api_leases_nodes_and_pods_are_looked_at_in_this_order():
     ]
 
 
+@given(made=st.integers(0, 5 * MOST_NAMED), quiet=st.sampled_from(["n1", "n2", "-"]))
+def test_a_node_with_many_pods_hides_no_other_nodes(made: int, quiet: str):
+    flood = [PodEvidence("coredns", f"c{number}", "w1", "hosted", f"reason {number}") for number in range(made)]
+    last = PodEvidence("coredns", "mine", quiet, "hosted", "ImagePullBackOff")
+    lacking = replace(WELL, missing_standby=frozenset({"kube-apiserver"}))
+    found = diagnose(ClusterEvidence((lacking,), unready_pods=(*flood, last)))
+    of_w1 = [finding for finding in found if finding.subject == "w1"]
+    named = min(made, MOST_NAMED)
+    assert [finding.evidence for finding in of_w1[:named]] == [f"reason {number}" for number in range(named)]
+    rest = [f"{made - named} besides the {named} that are named"] if made > named else []
+    assert [finding.evidence for finding in of_w1[named:]] == rest
+    assert [(finding.subject, finding.evidence) for finding in found if finding not in of_w1] == [
+        (quiet, "ImagePullBackOff"),
+        ("n1", "nothing would bring it back after a reboot"),
+    ]
+    assert all(f.subject and f.what and f.evidence and f.next for f in found)
+
+
 def test_living_on_the_reserve_is_told_only_for_hosted_levels():
     active = replace(WELL, active=frozenset({"kube-apiserver"}))
     assert whats(ClusterEvidence((active,))) == []
