@@ -32,12 +32,19 @@ NOT_ASKED = "kube-system"
 """The namespace that the policies are not about but HOST_PORTS, which is about all."""
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 """The API server gives it to every namespace, and nobody can take it away."""
+EXCEPTED_BY_NAMESPACE = frozenset({PRIORITIES, ANTI_AFFINITY})
+"""Of which an exception is a way out that may be told. Not of HOST_PORTS: the namespace, which may be a tenant's who
+asked for it by a workload, would have the API's port on every node, and etcd's and the kubelet's."""
+_EXCEPT = "or except the namespace (docs/security.md)"
 INSTEAD = {
-    PRIORITIES: f"choose another priority class in the template, move it to {NOT_ASKED}",
-    ANTI_AFFINITY: f"leave out namespaces and namespaceSelector in the template, move it to {NOT_ASKED}",
-    HOST_PORTS: "choose another hostPort in the template, or a Service of type NodePort",
+    PRIORITIES: f"choose another priority class in the template, move it to {NOT_ASKED}, {_EXCEPT}",
+    ANTI_AFFINITY: f"leave out namespaces and namespaceSelector in the template, move it to {NOT_ASKED}, {_EXCEPT}",
+    HOST_PORTS: (
+        "choose another hostPort in the template, or a Service of type NodePort; if you do not know the workload, look"
+        " whose it is"
+    ),
 }
-"""Beside an exception, which is a way out of each."""
+"""All ways out of each."""
 MOST_OTHERS = 3
 """Names or ports in a reason: a template has as many as its object may be long."""
 MOST_OF_A_NAMESPACE, MOST_NAMESPACES = 3, 20
@@ -185,8 +192,7 @@ def _beforehand(policy: str, found: list[Refused]) -> str:
         places.append(f"[namespace {namespace}] {workloads}")
     return (
         f"the policy {policy} is new to this cluster, and refuses new pods of workloads that are there; those that run"
-        f" stay until they end: {_first(MOST_NAMESPACES, places, ', ')}. Before they end, {INSTEAD[policy]},"
-        " or except the namespace (docs/security.md)"
+        f" stay until they end: {_first(MOST_NAMESPACES, places, ', ')}. Before they end, {INSTEAD[policy]}"
     )
 
 

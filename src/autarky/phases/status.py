@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from autarky.decide import certificates
-from autarky.decide.pods import is_what_it_says, pressure
+from autarky.decide.pods import is_mirror, is_what_it_says, pressure
 from autarky.errors import AutarkyError
 from autarky.model import ports
 from autarky.model.cluster import Node
@@ -150,7 +150,7 @@ async def _from_api(context: Context) -> list[Row]:
     )
     where = {node.name for node in context.cluster.control_nodes}  # before they are labelled so, too
     where |= {n["metadata"]["name"] for n in nodes if CONTROL_PLANE_FACT in (n["metadata"].get("labels") or {})}
-    running = [row for pod in pods if (row := _pod_row(pod, where)) is not None]
+    running = _pod_rows(pods, where)
     active = {(row.component, row.node) for row in running if row.slot == "standby"}
     return [
         *(_kubelet_row(node) for node in nodes),
@@ -168,6 +168,24 @@ def _kubelet_row(node: Object) -> Row:
     return Row(0, "kubelet", node["metadata"]["name"], "host", version, "ready" if ready else "not ready", detail)
 
 
+def _pod_rows(pods: Iterable[Object], control_nodes: Collection[str]) -> list[Row]:
+    """Of a node's static pods one in each place, a ready one if there is any: whoever has a kubelet makes as many
+    mirror pods as it likes, each with a reason of its choice."""
+    by_controllers: list[Row] = []
+    by_kubelets: dict[tuple[str, str, str], Row] = {}
+    for pod in pods:
+        row = _pod_row(pod, control_nodes)
+        if row is None:
+            continue
+        if not is_mirror(pod):
+            by_controllers.append(row)
+            continue
+        place = (row.component, row.node, row.slot)
+        if place not in by_kubelets or row.health == "ready":
+            by_kubelets[place] = row
+    return [*by_controllers, *by_kubelets.values()]
+
+
 def _pod_row(pod: Object, control_nodes: Collection[str]) -> Row | None:
     """None for what is not ours, or is a worker's static pod that only looks so."""
     labels = pod["metadata"].get("labels", {})
@@ -178,7 +196,7 @@ def _pod_row(pod: Object, control_nodes: Collection[str]) -> Row | None:
         return None
     ready = _condition(pod, "Ready").get("status") == "True"
     image = pod["spec"]["containers"][0]["image"].rpartition(":")[2]
-    slot = labels.get("autarky.dev/slot") or ("static" if component in _STATIC else "hosted")
+    slot = "static" if component in _STATIC else labels.get("autarky.dev/slot") or "hosted"
     node = pod["spec"].get("nodeName", "-")
     return Row(LEVELS[component], component, node, slot, image, "ready" if ready else "not ready", _why_not_ready(pod))
 

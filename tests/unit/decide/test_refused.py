@@ -364,6 +364,7 @@ def test_beforehand_only_what_a_new_policy_refuses_is_told_with_the_way_out(new:
         assert f"the policy {policy} is new" in sentence
         assert names[policy] in sentence
         assert INSTEAD[policy] in sentence
+        assert sentence.endswith("or except the namespace (docs/security.md)")
 
 
 @given(namespaces=st.integers(1, 2 * MOST_NAMESPACES), made=st.integers(1, 3 * MOST_OF_A_NAMESPACE))
