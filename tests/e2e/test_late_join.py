@@ -35,7 +35,7 @@ def test_a_worker_that_reached_the_api_only_after_its_token_had_gone_joins_with_
     cluster.up(*_without("apply-objects"))
     written = f"[ ! -e {KUBELET_KUBECONFIG} ] || echo yes"
     cluster.wait("the kubelet has begun to ask", lambda: cluster.shell("w1", written) == "yes\n")
-    assert CURRENT not in cluster.shell("w1", "ls /var/lib/kubelet/pki")
+    assert CURRENT not in cluster.shell("w1", "ls -R /var/lib/kubelet")
     [token] = _tokens(cluster)
     cluster.kubectl(*SYSTEM, "delete", token)  # as its end does
     cluster.shell("w1", f"ip route del blackhole {control_node}")

@@ -10,12 +10,13 @@ import pytest
 
 from autarky.decide.founders import Memory
 from autarky.decide.records import API, Record
-from autarky.decide.refused import ANTI_AFFINITY, KINDS, POLICIES, PRIORITIES
+from autarky.decide.refused import ANTI_AFFINITY, HOST_PORTS, KINDS, POLICIES, PRIORITIES
 from autarky.engine.events import Event, Warned
 from autarky.engine.phase import Change, Warn
 from autarky.engine.runner import run_operation
 from autarky.errors import ApiError, Unreachable
 from autarky.kube.listing import Listing
+from autarky.model import ports
 from autarky.phases import refused
 from autarky.phases.objects import ApplyObjects
 from autarky.render import tenants
@@ -77,6 +78,18 @@ async def test_the_plan_ends_with_what_loses_its_pods_by_a_policy_that_comes(mak
     assert found.in_plan
     assert TOLD in found.sentence
     assert f"the policy {PRIORITIES} is new" in found.sentence
+
+
+@pytest.mark.parametrize("namespace", ["web", "kube-system"])
+async def test_the_plan_ends_with_what_wants_a_port_of_the_control_plane_wherever_it_is(make_context, namespace):
+    kube = a_kube(PRIORITIES, ANTI_AFFINITY)
+    container = {"name": "x", "image": "x", "ports": [{"containerPort": 80, "hostPort": ports.NLLB_API}]}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "proxy", "namespace": namespace}}
+    kube.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    kube.put({**deployment, "spec": {"template": {"spec": {"containers": [container]}}}})
+    [found] = await warned(that_is_there(make_context(kube=kube)))
+    assert f"the policy {HOST_PORTS} is new" in found.sentence
+    assert f"[namespace {namespace}] Deployment proxy has " in found.sentence
 
 
 async def test_a_record_in_the_api_is_enough_where_no_host_says_that_the_cluster_is_there(make_context):
