@@ -338,7 +338,8 @@ class ForgetNode:
     node: Node
     name: str = "forget-node"
     title: str = "Forget the node"
-    timeout: float = 120
+    timeout: float = 600
+    """It may have made very many pods, and very long ones."""
 
     async def plan(self, context: Context) -> Sequence[Change]:
         changes = [Change(f"delete {what}") for what in await forget.left_of(context.kube(), self.node.name)]
