@@ -7,7 +7,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -147,7 +147,8 @@ async def test_pods_that_cannot_be_listed_are_told_apart_from_an_api_that_does_n
     why = "not answered within 30 s" if error else "it takes more than 20 s"
     assert found.api == "ready"
     assert found.unseen == why
-    assert not found.healthy
+    assert not replace(found, rows=()).healthy
+    assert replace(found, rows=(), unseen="").healthy
     assert {row.health for row in found.rows if row.component == "kubelet"} == {"ready"}
     assert sum(row.component == "node-load-balancer" for row in found.rows) >= 3, "what was seen stays"
     assert f"not all pods could be looked at: {why}\n" in table(found)
@@ -184,11 +185,16 @@ async def test_doctor_waits_for_neither_workloads_nor_pods_without_end(make_cont
 
 async def test_workloads_of_all_kinds_are_told_in_one_order(make_context: MakeContext):
     """They come kind by kind."""
-    kube = a_flooded(Job=a_job, Deployment=lambda n: {**a_job(n), "apiVersion": "apps/v1", "kind": "Deployment"})
+
+    def a_deployment(number: int) -> Object:
+        job = a_job(number)
+        return {**job, "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {**job["metadata"], "namespace": "z"}}
+
+    kube = a_flooded(Job=a_job, Deployment=a_deployment)
     kube.length = 2
     found = await find_refused(a_context(make_context, WITH_A_WORKER, kube))
     assert {one.policy for one in found} == {PRIORITIES}
-    assert [one.workload for one in found] == ["Deployment a0", "Deployment a1", "Job a0", "Job a1"]
+    assert [one.workload for one in found] == ["Job a0", "Job a1", "Deployment a0", "Deployment a1"]
 
 
 # --- a node that goes -------------------------------------------------------------------------------------------
