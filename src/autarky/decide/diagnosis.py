@@ -98,6 +98,8 @@ class ClusterEvidence:
     """By policy and namespace: workloads that get no new pods."""
     unseen: str = ""
     """Why workloads could not be looked at, or ""."""
+    unseen_pods: str = ""
+    """The same of pods in kube-system, or of some of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +337,10 @@ def _refused(cluster: ClusterEvidence) -> Iterator[Finding]:
 
 
 def _unseen(cluster: ClusterEvidence) -> Iterator[Finding]:
-    """Of tenants' objects there may be more than the API gives in time: that says nothing of the API."""
+    """Of workers' pods and of tenants' objects there may be more than the API gives in time: that says nothing of the
+    API."""
+    if cluster.unseen_pods:
+        go_on = "autarky kubectl -n kube-system get pods -o wide"
+        yield Finding("pods", "not all of them could be looked at", cluster.unseen_pods, go_on)
     if cluster.unseen:
         yield Finding("workloads", "they could not be looked at", cluster.unseen, "autarky doctor")

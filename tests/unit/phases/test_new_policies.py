@@ -17,7 +17,7 @@ from autarky.engine.runner import run_operation
 from autarky.errors import ApiError, Unreachable
 from autarky.kube.listing import Listing
 from autarky.model import ports
-from autarky.phases import refused
+from autarky.phases.looking import LOOK_SECONDS
 from autarky.phases.objects import ApplyObjects
 from autarky.render import tenants
 from autarky.render.policies import BINDING
@@ -148,7 +148,7 @@ async def test_an_api_that_does_not_list_them_refuses_nothing_and_that_is_told(m
     [warning] = [one for one in found if isinstance(one, Warn)]
     assert "could not be looked at" in warning.sentence
     assert (str(spoiled) if isinstance(spoiled, Exception) else "more than 20 s") in warning.sentence
-    assert asyncio.get_running_loop().time() <= refused.LOOK_SECONDS + 1 < PHASE.timeout / 2
+    assert asyncio.get_running_loop().time() <= LOOK_SECONDS + 1 < PHASE.timeout / 2
 
 
 async def test_an_api_that_does_not_answer_is_asked_nothing(make_context):
@@ -158,16 +158,3 @@ async def test_an_api_that_does_not_answer_is_asked_nothing(make_context):
         Change("apply all objects, once the API answers")
     ]
     assert kube.listed == []
-
-
-async def test_workloads_are_asked_for_in_small_pages(make_context):
-    """Each of them may be as long as the API takes it."""
-    pages: dict[str, int | None] = {}
-
-    class PagedKube(FakeKube):
-        async def list(self, api_version: str, kind: str, *, page: int | None = None, **more: Any) -> list[Any]:
-            pages[kind] = page
-            return await super().list(api_version, kind, **more)
-
-    await refused.find_refused(make_context(kube=PagedKube()))
-    assert {kind: pages[kind] for kind in KINDS} == dict.fromkeys(KINDS, refused.PAGE)
