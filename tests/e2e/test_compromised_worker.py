@@ -159,6 +159,43 @@ def test_a_worker_whose_node_is_nested_without_end_blinds_nobody(cluster: TestCl
     assert "intruder" not in _managers(cluster)
 
 
+FLOOD = 40
+"""Pods: in one answer they are 60 MB, which stopped the operator for longer than it may lead without a word."""
+
+
+@pytest.mark.rotation
+def test_a_worker_that_floods_the_api_with_long_pods_neither_ends_nor_blinds_the_operator(
+    cluster: TestCluster, show: Show
+) -> None:
+    """One that starts lists them all. The worker's kubelet is stopped, which would take them away."""
+    worker = Worker(cluster, WORKER)
+    worker.collect()
+    cluster.shell(WORKER, "systemctl stop kubelet")
+    names: list[str] = []
+    try:
+        names = worker.floods(worker.credential("kubelet-client"), FLOOD)
+        cluster.kubectl(*SYSTEM, "rollout", "restart", "deploy/autarky-operator")
+        cluster.kubectl(*SYSTEM, "rollout", "status", "deploy/autarky-operator", "--timeout=120s")
+        began = time.monotonic()
+        _its_requests_are_not_approved(cluster, worker)  # it is the operator that judges them
+        show(f"{time.monotonic() - began:.1f} s until its requests were judged, beside {FLOOD} long pods")
+        operators = _operators(cluster)
+        told = cluster.status()
+        assert told["api"] == "ready", told
+        assert {row["node"] for row in told["rows"]} >= set(CONTROL)
+        assert "does not answer" not in _doctor(cluster)
+        time.sleep(15)
+        assert _operators(cluster) == operators, "none of them has ended"
+        assert " 0, " in operators
+        there = cluster.kubectl(*SYSTEM, "get", "pods", "-o", "name", "--field-selector", f"spec.nodeName={WORKER}")
+        assert {f"pod/{name}" for name in names} <= set(there.split()), "they must be there for this to say anything"
+    finally:
+        for name in names:
+            cluster.kubectl(*SYSTEM, "delete", "pod", name, "--grace-period=0", "--force", "--wait=false", check=False)
+        cluster.shell(WORKER, "systemctl start kubelet")
+    cluster.wait("all is healthy", lambda: cluster.status()["healthy"], seconds=120)
+
+
 def _operators(cluster: TestCluster) -> str:
     """Each with how often it has begun."""
     each = "{range .items[*]}{.metadata.name} {.status.containerStatuses[*].restartCount}, {end}"

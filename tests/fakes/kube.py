@@ -22,6 +22,7 @@ from typing import Any
 
 from autarky.errors import ApiError, Conflict, Unreachable
 from autarky.kube import Listing
+from autarky.kube.listing import Slim, whole
 from autarky.kube.resources import BUILT_IN, Resource
 from autarky.model.patience import HEALTH
 from autarky.ports import Object, WatchEvent
@@ -84,9 +85,20 @@ class FakeKube:
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
-        page: int | None = None,  # one answer has all
     ) -> list[Object]:
         return (await self.list_at(api_version, kind, namespace=namespace, labels=labels, fields=fields)).items
+
+    async def each(
+        self,
+        api_version: str,
+        kind: str,
+        *,
+        namespace: str | None = None,
+        labels: str | None = None,
+        fields: str | None = None,
+    ) -> AsyncGenerator[Object, None]:
+        for obj in await self.list(api_version, kind, namespace=namespace, labels=labels, fields=fields):
+            yield obj
 
     async def list_at(
         self,
@@ -96,6 +108,7 @@ class FakeKube:
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
+        slim: Slim = whole,
     ) -> Listing:
         await self._arrive()
         self._resource(api_version, kind).collection(namespace)
@@ -104,7 +117,7 @@ class FakeKube:
             key=lambda key: (key[2] or "", key[3]),
         )
         found = [self._objects[key] for key in keys if selects(self._objects[key], labels, fields)]
-        return Listing(deepcopy(found), str(self._version))
+        return Listing([slim(obj) for obj in deepcopy(found)], str(self._version))
 
     async def watch(
         self,

@@ -1,7 +1,8 @@
 """What all unit tests share: none writes where a node has its files.
 
 Contract: a test that makes one of these directories, or a file or directory right below one, fails. What is there
-before it, as on a machine that is a node, is nobody's fault. Two of pytest's processes may blame one another.
+before it, as on a machine that is a node, is nobody's fault, and what is changed there or read is not seen: where
+these directories are missing, nothing can be. Two of pytest's processes may blame one another.
 """
 
 from __future__ import annotations

@@ -81,7 +81,8 @@ def table(found: Status) -> str:
     ]
     head = f"cluster {found.cluster}  Kubernetes {found.version}  self-hosted {found.self_hosted}"
     absent = [f"node {name} does not answer: {why}" for name, why in found.absent.items()]
-    sentences = [f"{head}  API: {one_line(found.api)}", *map(one_line, [*absent, *_certificates(found)])]
+    unseen = [f"not all pods could be looked at: {found.unseen}"] if found.unseen else []
+    sentences = [f"{head}  API: {one_line(found.api)}", *map(one_line, [*absent, *unseen, *_certificates(found)])]
     return "\n".join([*sentences, "", *columns([_HEADINGS, *rows])])
 
 

@@ -11,11 +11,12 @@ is judged by: who reaches whom, and which time it is, is as control nodes see it
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from autarky.decide.refused import INSTEAD, Refused
+from autarky.decide.refused import EXCEPTED_BY_NAMESPACE, INSTEAD, Refused
 
 LOW_DISK_BYTES = 512 * 1024 * 1024
 """etcd and the agents write little, but what they write must not fail."""
@@ -24,7 +25,8 @@ SLOW_FSYNC_SECONDS = 0.1
 CLOCK_SECONDS = 2.0
 """As preflight's warning: far less than what withdraws a server, and far more than a round trip."""
 MOST_NAMED = 20
-"""Workloads of one namespace in a sentence: tenants make as many as they like."""
+"""Workloads of one namespace in a sentence, and findings about pods of one node: tenants and kubelets make as many as
+they like."""
 LONGEST_EVIDENCE = 8_000
 """Letters: nodes and tenants say as much as the API takes."""
 
@@ -96,6 +98,8 @@ class ClusterEvidence:
     """By policy and namespace: workloads that get no new pods."""
     unseen: str = ""
     """Why workloads could not be looked at, or ""."""
+    unseen_pods: str = ""
+    """The same of pods in kube-system, or of some of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,12 +280,24 @@ def _inside(cluster: ClusterEvidence, cut_off: list[str]) -> Iterator[Finding]:
         yield Finding(name, "the node is not Ready", why, f"autarky logs kubelet --node {name}")
     for name, why in cluster.pressed_nodes.items():
         yield Finding(name, "the node takes no new pods", why, f"autarky kubectl describe node {name}")
-    for pod in cluster.unready_pods:
-        if pod.node in silent:
+    yield from _pods([pod for pod in cluster.unready_pods if pod.node not in silent])
+
+
+def _pods(unready: Sequence[PodEvidence]) -> Iterator[Finding]:
+    """Of each node the first ones in the order given, and how many more: no node hides another's."""
+    made: Counter[str] = Counter()
+    for pod in unready:
+        made[pod.node] += 1
+        if made[pod.node] > MOST_NAMED:
             continue
         what = f"a pod of {pod.component} is not ready"
         go_on = f"autarky kubectl -n kube-system describe pod {pod.name}"
         yield Finding(pod.node, what, pod.why or f"{pod.name} ({pod.slot}) says no reason", go_on)
+    for node, pods in made.items():
+        if pods > MOST_NAMED:
+            seen_there = f"{pods - MOST_NAMED} besides the {MOST_NAMED} that are named"
+            go_on = "autarky kubectl -n kube-system get pods -o wide"
+            yield Finding(node, "more of its pods are not ready", seen_there, go_on)
 
 
 def _covered(cluster: ClusterEvidence) -> Iterator[Finding]:
@@ -309,19 +325,22 @@ def _told_by_the_operator(cluster: ClusterEvidence) -> Iterator[Finding]:
 
 
 def _refused(cluster: ClusterEvidence) -> Iterator[Finding]:
-    """One for each policy and namespace: they are excepted by namespace, and whoever makes many hides no other's."""
+    """One for each policy and namespace: whoever makes many hides no other's."""
     for (policy, namespace), group in groupby(cluster.refused, key=lambda one: (one.policy, one.namespace)):
         found = [f"{one.workload} has {one.why}" for one in group]
         more = [f"and {len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
         what = f"the policy {policy} would refuse new pods; those that run stay until they end"
-        go_on = (
-            f"{INSTEAD[policy]}, or except the namespace (docs/security.md):"
-            f" autarky kubectl edit validatingadmissionpolicybinding {policy}"
-        )
+        go_on = INSTEAD[policy]
+        if policy in EXCEPTED_BY_NAMESPACE:
+            go_on += f": autarky kubectl edit validatingadmissionpolicybinding {policy}"
         yield Finding(f"namespace {namespace}", what, "; ".join([*found[:MOST_NAMED], *more]), go_on)
 
 
 def _unseen(cluster: ClusterEvidence) -> Iterator[Finding]:
-    """Of tenants' objects there may be more than the API gives in time: that says nothing of the API."""
+    """Of workers' pods and of tenants' objects there may be more than the API gives in time: that says nothing of the
+    API."""
+    if cluster.unseen_pods:
+        go_on = "autarky kubectl -n kube-system get pods -o wide"
+        yield Finding("pods", "not all of them could be looked at", cluster.unseen_pods, go_on)
     if cluster.unseen:
         yield Finding("workloads", "they could not be looked at", cluster.unseen, "autarky doctor")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -32,12 +33,19 @@ NOT_ASKED = "kube-system"
 """The namespace that the policies are not about but HOST_PORTS, which is about all."""
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 """The API server gives it to every namespace, and nobody can take it away."""
+EXCEPTED_BY_NAMESPACE = frozenset({PRIORITIES, ANTI_AFFINITY})
+"""Of which an exception is a way out that may be told. Not of HOST_PORTS: the namespace, which may be a tenant's who
+asked for it by a workload, would have the API's port on every node, and etcd's and the kubelet's."""
+_EXCEPT = "or except the namespace (docs/security.md)"
 INSTEAD = {
-    PRIORITIES: f"choose another priority class in the template, move it to {NOT_ASKED}",
-    ANTI_AFFINITY: f"leave out namespaces and namespaceSelector in the template, move it to {NOT_ASKED}",
-    HOST_PORTS: "choose another hostPort in the template, or a Service of type NodePort",
+    PRIORITIES: f"choose another priority class in the template, move it to {NOT_ASKED}, {_EXCEPT}",
+    ANTI_AFFINITY: f"leave out namespaces and namespaceSelector in the template, move it to {NOT_ASKED}, {_EXCEPT}",
+    HOST_PORTS: (
+        "choose another hostPort in the template, or a Service of type NodePort; if you do not know the workload, look"
+        " whose it is"
+    ),
 }
-"""Beside an exception, which is a way out of each."""
+"""All ways out of each."""
 MOST_OTHERS = 3
 """Names or ports in a reason: a template has as many as its object may be long."""
 MOST_OF_A_NAMESPACE, MOST_NAMESPACES = 3, 20
@@ -64,30 +72,40 @@ class Refused:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rules:
     """What the API has, as it lists it, of what decides besides templates."""
 
-    classes: Iterable[Object]
-    namespaces: Iterable[Object]
-    bindings: Iterable[Object]
+    classes: Collection[Object]
+    namespaces: Collection[Object]
+    bindings: Collection[Object]
+
+    @cached_property
+    def classes_by_name(self) -> Mapping[str, Object]:
+        return {one["metadata"]["name"]: one for one in self.classes}
+
+    @cached_property
+    def labels_of_namespaces(self) -> Mapping[str, Labels]:
+        return {one["metadata"]["name"]: one["metadata"].get("labels") or {} for one in self.namespaces}
 
 
 def refused(workloads: Iterable[Object], rules: Rules) -> list[Refused]:
-    """By policy, namespace and workload. One that another one of KINDS has made is told as that one."""
-    classes = {one["metadata"]["name"]: one for one in rules.classes}
-    labels = {one["metadata"]["name"]: one["metadata"].get("labels") or {} for one in rules.namespaces}
-    bindings = list(rules.bindings)
+    """In order. One that another one of KINDS has made is told as that one."""
     found = []
     for workload in workloads:
         namespace, template = workload["metadata"]["namespace"], _template(workload)
         if _is_made_by_another(workload) or _is_over(workload):
             continue
-        around = {**labels.get(namespace, {}), NAMESPACE_LABEL: namespace}
+        around = {**rules.labels_of_namespaces.get(namespace, {}), NAMESPACE_LABEL: namespace}
         own = (template.get("metadata") or {}).get("labels") or {}
-        for policy, why in _reasons(template.get("spec") or {}, namespace, classes):
-            if _is_denied(policy, bindings, around, own):
+        for policy, why in _reasons(template.get("spec") or {}, namespace, rules.classes_by_name):
+            if _is_denied(policy, rules.bindings, around, own):
                 found.append(Refused(policy, namespace, f"{workload['kind']} {workload['metadata']['name']}", why))
+    return in_order(found)
+
+
+def in_order(found: Iterable[Refused]) -> list[Refused]:
+    """By policy, namespace and workload."""
     return sorted(found, key=lambda one: (POLICIES.index(one.policy), one.namespace, one.workload))
 
 
@@ -185,8 +203,7 @@ def _beforehand(policy: str, found: list[Refused]) -> str:
         places.append(f"[namespace {namespace}] {workloads}")
     return (
         f"the policy {policy} is new to this cluster, and refuses new pods of workloads that are there; those that run"
-        f" stay until they end: {_first(MOST_NAMESPACES, places, ', ')}. Before they end, {INSTEAD[policy]},"
-        " or except the namespace (docs/security.md)"
+        f" stay until they end: {_first(MOST_NAMESPACES, places, ', ')}. Before they end, {INSTEAD[policy]}"
     )
 
 

@@ -5,7 +5,8 @@ is the kind or the namespace that is absent); no answer is Unreachable. Sent aga
 only what may be done twice: reading, and server-side apply (net/http.py).
 
 Items of lists carry apiVersion and kind, which the API leaves out, so that they can be written back. What is nested too
-deeply in an object is null (parsing.py), so that it blinds nobody who lists it.
+deeply in an object is null (parsing.py), so that it blinds nobody who lists it; lists are read in pages that are short
+in bytes (paging.py), so that long objects hold nobody up.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from typing import Any
 
 from autarky import __version__
 from autarky.errors import ApiError, AutarkyError, Unreachable
+from autarky.kube import paging
 from autarky.kube.errors import error_of, error_of_status, failed_checks, is_about
 from autarky.kube.kubeconfig import read_kubeconfig
-from autarky.kube.listing import Listing
+from autarky.kube.listing import Listing, Slim, whole
 from autarky.kube.resources import Resource, Resources
 from autarky.model.patience import HEALTH, REQUEST, WATCH_IDLE
 from autarky.net.http import Answer, Endpoints, Request
@@ -28,8 +30,6 @@ from autarky.net.tls import client_context
 from autarky.parsing import parsed
 from autarky.ports import Object, WatchEvent
 
-PAGE = 500
-"""Objects per answer of a list, as kubectl does: no answer gets so big that it blocks others for long."""
 LOG_LIMIT = 64 * 1024
 """Bytes of a log that are fetched at most. It is the kubelet that is asked for no more, so that is not relied upon."""
 _APPLY = "application/apply-patch+yaml"
@@ -102,10 +102,23 @@ class KubeClient:
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
-        page: int | None = None,
     ) -> list[Object]:
-        listing = await self.list_at(api_version, kind, namespace=namespace, labels=labels, fields=fields, page=page)
+        listing = await self.list_at(api_version, kind, namespace=namespace, labels=labels, fields=fields)
         return listing.items
+
+    async def each(
+        self,
+        api_version: str,
+        kind: str,
+        *,
+        namespace: str | None = None,
+        labels: str | None = None,
+        fields: str | None = None,
+    ) -> AsyncGenerator[Object, None]:
+        resource = await self._resources.find(api_version, kind)
+        async for page in self._pages(_reading(resource.collection(namespace), _selectors(labels, fields)), resource):
+            for obj in page.items:
+                yield obj
 
     async def list_at(
         self,
@@ -115,18 +128,20 @@ class KubeClient:
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
-        page: int | None = None,
+        slim: Slim = whole,
     ) -> Listing:
         """A list with the version that it shows, from which a watch goes on."""
         resource = await self._resources.find(api_version, kind)
-        request = _reading(resource.collection(namespace), {"limit": str(page or PAGE)} | _selectors(labels, fields))
-        try:
-            return await self._pages(request, resource)
-        except ApiError as error:
-            # The version of the first page went out of memory while we fetched the others.
-            if error.status != 410:
-                raise
-            return await self._pages(replace(request, parameters=_selectors(labels, fields)), resource)
+        request = _reading(resource.collection(namespace), _selectors(labels, fields))
+        anew = False
+        while True:
+            try:
+                return await self._listed(request, resource, slim)
+            except ApiError as error:
+                # The version of the first page went out of memory while we fetched the others.
+                if error.status != 410 or anew:
+                    raise
+            anew = True
 
     async def watch(
         self,
@@ -218,7 +233,8 @@ class KubeClient:
         answer = await self._call(Request("DELETE", resource.object(name, namespace), grace))
         if answer.status == 404 and is_about(answer.body, name):
             return False
-        self._object(answer, resource)
+        if answer.status >= 300:  # else it is the object that goes, however long it is
+            self._object(answer, resource)
         return True
 
     async def evict(self, namespace: str, pod: str) -> bool:
@@ -244,16 +260,38 @@ class KubeClient:
         meta = obj["metadata"]
         return resource, resource.object(meta["name"], meta.get("namespace"), subresource)
 
-    async def _pages(self, request: Request, resource: Resource) -> Listing:
-        """All pages of a list, all of the version of the first."""
-        items: list[Object] = []
+    async def _listed(self, request: Request, resource: Resource, slim: Slim) -> Listing:
+        items, version = list[Object](), ""
+        async for page in self._pages(request, resource):
+            items += map(slim, page.items)
+            version = page.resource_version
+        return Listing(items, version)
+
+    async def _pages(self, request: Request, resource: Resource) -> AsyncGenerator[Listing, None]:
+        """All pages of a list, all of the version of the first, each of them gone before the next one is read. Between
+        two of them everybody else has a turn."""
+        size, more = paging.FIRST, ""
         while True:
-            page = self._object(await self._call(request), resource)
-            items += [{"apiVersion": resource.api_version, "kind": resource.kind, **item} for item in page["items"]]
-            meta = page["metadata"]
-            if not meta.get("continue"):
-                return Listing(items, meta["resourceVersion"])
-            request = replace(request, parameters={**request.parameters, "continue": meta["continue"]})
+            parameters = {"limit": str(size), **request.parameters} | ({"continue": more} if more else {})
+            answer = await self._call(replace(request, parameters=parameters, most=paging.most_bytes(size)))
+            if paging.is_too_long(size, len(answer.body)):
+                size = paging.smaller(size)
+                continue
+            page, more = self._page(answer, resource)
+            yield page
+            page.items.clear()  # whoever has got it may not have let go of it
+            if not more:
+                return
+            size = paging.following(size, len(answer.body))
+
+    def _page(self, answer: Answer, resource: Resource) -> tuple[Listing, str]:
+        """And what is to be said to get the next one; "" after the last."""
+        found = self._object(answer, resource)
+        kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+        meta = found["metadata"]
+        return Listing([{**kind, **item} for item in found["items"]], meta["resourceVersion"]), meta.get(
+            "continue"
+        ) or ""
 
     async def _write(self, resource: Resource, request: Request) -> Object:
         return self._object(await self._call(request), resource)

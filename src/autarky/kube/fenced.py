@@ -38,9 +38,19 @@ class Fenced:
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
-        page: int | None = None,
     ) -> list[Object]:
-        return await self.inner.list(api_version, kind, namespace=namespace, labels=labels, fields=fields, page=page)
+        return await self.inner.list(api_version, kind, namespace=namespace, labels=labels, fields=fields)
+
+    def each(
+        self,
+        api_version: str,
+        kind: str,
+        *,
+        namespace: str | None = None,
+        labels: str | None = None,
+        fields: str | None = None,
+    ) -> AsyncGenerator[Object, None]:
+        return self.inner.each(api_version, kind, namespace=namespace, labels=labels, fields=fields)
 
     def watch(
         self,

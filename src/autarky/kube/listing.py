@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from autarky.ports import Kube, Object
+
+Slim = Callable[[Object], Object]
+"""What is kept of an object, where somebody may have made it very long."""
+
+
+def whole(obj: Object) -> Object:
+    return obj
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,4 +35,7 @@ class Lister(Kube, Protocol):
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
-    ) -> Listing: ...
+        slim: Slim = whole,
+    ) -> Listing:
+        """slim: done with each object as soon as its page has come, so that a list may be longer than what is kept."""
+        ...

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from autarky.errors import ApiError, AutarkyError
-from autarky.kube.listing import Lister
+from autarky.kube.listing import Lister, Slim, whole
 from autarky.model.patience import WATCH
 from autarky.ports import Clock, Object, WatchEvent
 
@@ -57,6 +57,7 @@ class Reflector:
 
     on_change: called in the event loop after each change; typically the `set` of an asyncio.Event.
     accepts: whether an object can be understood; one that cannot counts as absent.
+    slim: what of an object is kept, and all that `accepts` and `on_object` are given of it.
     on_object: called with each version of each object that is heard of, however soon another one comes.
     jitter: a factor for each pause, from the range [0.5, 1].
     """
@@ -70,6 +71,7 @@ class Reflector:
     fields: str | None = None
     on_change: Callable[[], None] = _nothing
     accepts: Callable[[Object], bool] = _anything
+    slim: Slim = whole
     on_object: Callable[[Object], None] = _unnoticed
     watch_seconds: int = WATCH_SECONDS
     jitter: Callable[[], float] = lambda: random.uniform(0.5, 1)  # noqa: S311 # spreads load, guards nothing
@@ -128,7 +130,12 @@ class Reflector:
 
     async def _relist(self) -> None:
         listing = await self.kube.list_at(
-            self.api_version, self.kind, namespace=self.namespace, labels=self.labels, fields=self.fields
+            self.api_version,
+            self.kind,
+            namespace=self.namespace,
+            labels=self.labels,
+            fields=self.fields,
+            slim=self.slim,
         )
         self._items, self._refused = {}, {}
         for item in listing.items:
@@ -170,7 +177,7 @@ class Reflector:
         for kept in (self._items, self._refused):
             kept.pop(_key(event.object), None)
         if event.type != "DELETED":
-            self._keep(event.object)
+            self._keep(self.slim(event.object))
         self.on_change()
 
     def _keep(self, obj: Object) -> None:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 
 from autarky.decide import approval
+from autarky.decide.slim import slim_request
 from autarky.decide.turns import in_turn
 from autarky.duties import certificates
 from autarky.duties.certificates import CSR
@@ -117,7 +118,8 @@ def _node_labels(node: Node, live: Object | None) -> Object:
 
 async def pending_requests(kube: Kube, nodes: set[str]) -> list[Object]:
     """Requests of these nodes that nobody has judged."""
-    return [csr for node, csr in certificates.pending(await kube.list(*CSR)) if node in nodes]
+    requests = [slim_request(csr) async for csr in kube.each(*CSR) if certificates.is_unjudged(csr)]
+    return [csr for node, csr in certificates.pending(requests) if node in nodes]
 
 
 async def judge_requests(kube: Kube, nodes: set[str], progress: Progress) -> None:
@@ -151,15 +153,14 @@ async def judging(context: Context, nodes: Sequence[Node], progress: Progress) -
 async def _serving_certificate(kube: Kube, node: str) -> str | None:
     """None when the node's serving certificate was issued. Requests are garbage-collected after an hour,
     so a node older than that without any has had its own long ago."""
-    requests = [
-        csr
-        for csr in await kube.list(*CSR)
-        if csr["spec"]["signerName"] == approval.SERVING_SIGNER and csr["spec"]["username"] == f"system:node:{node}"
-    ]
-    if any(csr.get("status", {}).get("certificate") for csr in requests):
-        return None
-    if requests:
-        return f"request {requests[-1]['metadata']['name']} is not signed yet"
+    last = ""
+    async for csr in kube.each(*CSR):
+        if csr["spec"]["signerName"] == approval.SERVING_SIGNER and csr["spec"]["username"] == f"system:node:{node}":
+            if csr.get("status", {}).get("certificate"):
+                return None
+            last = csr["metadata"]["name"]
+    if last:
+        return f"request {last} is not signed yet"
     live = await kube.get("v1", "Node", node)
     created = datetime.fromisoformat(live["metadata"]["creationTimestamp"]) if live else datetime.now(UTC)
     if (datetime.now(UTC) - created).total_seconds() > 3600:

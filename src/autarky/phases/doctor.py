@@ -103,6 +103,7 @@ async def evidence(context: Context) -> ClusterEvidence:
         admin=next((one for one in status.overdue if ADMINISTRATOR in one), ""),
         refused=refused,
         unseen=unseen,
+        unseen_pods=status.unseen,
     )
 
 

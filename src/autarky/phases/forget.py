@@ -8,6 +8,7 @@ is last, by which one sees that somebody still answers in its name.
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from autarky.decide.approval import renewal_user
@@ -54,13 +55,14 @@ async def distrust(kube: Kube, node: str) -> None:
 async def left_of(kube: Kube, node: str) -> list[str]:
     """What there is of the node, as names."""
     entry = [f"{node} in the join inventory"] if await _is_in_inventory(kube, node) else []
-    return [*entry, *(str(thing) for thing in await _things(kube, node))]
+    return [*entry, *[str(thing) async for thing in _things(kube, node)]]
 
 
 async def forget(kube: Kube, node: str) -> None:
-    """Delete all of it; what is not there is passed over."""
+    """Delete all of it, each as it is found, so that whoever is broken off has less to do the next time; what is not
+    there is passed over."""
     await distrust(kube, node)
-    for thing in await _things(kube, node):
+    async for thing in _things(kube, node):
         grace = 0 if thing.kind == "Pod" else None
         await kube.delete(thing.api_version, thing.kind, thing.name, thing.namespace, grace_seconds=grace)
 
@@ -82,19 +84,26 @@ async def _is_in_inventory(kube: Kube, node: str) -> bool:
     return node in ((inventory or {}).get("data") or {})
 
 
-async def _things(kube: Kube, node: str) -> list[_Thing]:
-    things = [_Thing("v1", "Secret", token, SYSTEM) for token in await _tokens(kube, node)]
-    things += [_Thing(*CSR, csr["metadata"]["name"]) for csr in await kube.list(*CSR) if _asked_by(csr, node)]
+async def _things(kube: Kube, node: str) -> AsyncGenerator[_Thing, None]:
+    """Of requests and pods the node may have made as many as it liked, and as long."""
+    for token in await _tokens(kube, node):
+        yield _Thing("v1", "Secret", token, SYSTEM)
+    async for csr in kube.each(*CSR):
+        if _asked_by(csr, node):
+            yield _Thing(*CSR, csr["metadata"]["name"])
     if any(member["metadata"]["name"] == node for member in await etcd_members(kube)):
-        things.append(_Thing(API_VERSION, ETCD_MEMBER, node))
-    pods = await kube.list("v1", "Pod", fields=f"spec.nodeName={node}")
-    candidates = [
-        _Thing("v1", "Node", node),
-        *(_Thing("v1", "Pod", pod["metadata"]["name"], pod["metadata"]["namespace"]) for pod in pods),
-        _Thing("storage.k8s.io/v1", "CSINode", node),
-        _Thing("coordination.k8s.io/v1", "Lease", node, "kube-node-lease"),
-    ]
-    return things + [candidate for candidate in candidates if candidate.kind == "Pod" or await _exists(kube, candidate)]
+        yield _Thing(API_VERSION, ETCD_MEMBER, node)
+    for thing in await _there(kube, _Thing("v1", "Node", node)):
+        yield thing
+    async for pod in kube.each("v1", "Pod", fields=f"spec.nodeName={node}"):
+        yield _Thing("v1", "Pod", pod["metadata"]["name"], pod["metadata"]["namespace"])
+    lease = _Thing("coordination.k8s.io/v1", "Lease", node, "kube-node-lease")
+    for thing in await _there(kube, _Thing("storage.k8s.io/v1", "CSINode", node), lease):
+        yield thing
+
+
+async def _there(kube: Kube, *things: _Thing) -> list[_Thing]:
+    return [thing for thing in things if await _exists(kube, thing)]
 
 
 async def _exists(kube: Kube, thing: _Thing) -> bool:

@@ -29,7 +29,7 @@ from autarky.phases.start import start_kubelet, static_pod_changes
 from autarky.ports import Host, Progress
 from autarky.render import access
 from autarky.render import node as render_node
-from autarky.render.kubeconfig import bootstrap_kubeconfig, bootstrap_token
+from autarky.render.kubeconfig import bootstrap_kubeconfig, bootstrap_token, embeds_certificate
 from autarky.render.objects import access_part
 from autarky.render.values import SYSTEM
 
@@ -99,7 +99,7 @@ async def _differences(context: Context, node: Node) -> list[str]:
     stale, missing = await static_pod_changes(context, host, node)
     sentences = [f"write the static pod {file.path} on {node.name}" for file in missing]
     sentences += [f"remove the static pod {path} on {node.name}" for path in stale]
-    if await host.read(render_node.KUBELET_KUBECONFIG) is None:
+    if await _lacks_credentials(host):
         sentences.append(f"give {node.name} a join token")
     if not await kubelet_runs(host):
         sentences.append(f"start the kubelet on {node.name}")
@@ -107,18 +107,34 @@ async def _differences(context: Context, node: Node) -> list[str]:
 
 
 async def start_joining(context: Context, node: Node) -> None:
-    """Static pods, a token where the node has no certificate yet, kubelet."""
+    """Static pods, a token where the node has no certificate yet, kubelet: one that runs has read its token at its
+    start, and asks with no other."""
     host = context.host(node)
     stale, missing = await static_pod_changes(context, host, node)
     await host.remove(stale)
     await host.write_files(await changed_files(host, missing))
-    if await host.read(render_node.KUBELET_KUBECONFIG) is None:
+    lacks, runs = await _lacks_credentials(host), await kubelet_runs(host)
+    if lacks:
         await _give_token(context, host, node)
     await start_kubelet(host)
+    if lacks and runs:
+        await host.run(["systemctl", "restart", "kubelet"])
+
+
+async def _lacks_credentials(host: Host) -> bool:
+    """Whether its kubelet has neither a certificate nor what it can ask for one with when it has joined. A kubelet
+    writes its kubeconfig at its first start, before it has a certificate."""
+    kubeconfig = await host.read(render_node.KUBELET_KUBECONFIG)
+    if kubeconfig is None:
+        return True
+    if embeds_certificate(kubeconfig) or await host.read(render_node.CURRENT_PATH):
+        return False
+    asks_with = await host.read(render_node.BOOTSTRAP_KUBECONFIG)
+    return asks_with is None or bootstrap_token(asks_with) is not None
 
 
 async def _give_token(context: Context, host: Host, node: Node) -> None:
-    """A fresh token each time: one of a killed run may have expired; kube-controller-manager cleans it up."""
+    """A fresh one each time: that of a killed run may have expired, and kube-controller-manager cleans it up."""
     token_id, secret = _random(6), _random(16)
     expires = (datetime.now(UTC) + TOKEN_LIFETIME).strftime("%Y-%m-%dT%H:%M:%SZ")
     await context.kube().create(access.join_token(node, token_id, secret, expires))

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from autarky.decide import leadership, level_3_told, slots
 from autarky.decide.pods import is_mirror, is_ready, pod_health, said_to_run
+from autarky.decide.slim import slim_pod
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
 from autarky.errors import ApiError, CommandFailed, Unreachable
@@ -278,7 +279,7 @@ async def _running(host: Host) -> frozenset[str] | None:
 async def hosted_pods(kube: Kube, component: str = "") -> list[Object]:
     """Those that a controller made, not what a kubelet passes off as one; of all components where none is named."""
     labels = "autarky.dev/slot=hosted" + (f",k8s-app={component}" if component else "")
-    return [pod for pod in await kube.list("v1", "Pod", namespace=SYSTEM, labels=labels) if not is_mirror(pod)]
+    return [pod async for pod in kube.each("v1", "Pod", namespace=SYSTEM, labels=labels) if not is_mirror(pod)]
 
 
 async def is_balanced(context: Context, node: Node, server: str) -> bool | None:
@@ -315,8 +316,8 @@ def _runs(pod: Object, running: frozenset[str] | None) -> bool | None:
 
 async def withdrawn_pods(context: Context) -> list[str]:
     """The pods of standbys that were withdrawn and have not ended: an API server drains for a few seconds."""
-    pods = await context.kube().list("v1", "Pod", namespace=SYSTEM, labels="autarky.dev/slot=standby")
-    left = [pod for pod in pods if _component_of(pod) in standby.COMPONENTS]
+    pods = context.kube().each("v1", "Pod", namespace=SYSTEM, labels="autarky.dev/slot=standby")
+    left = [slim_pod(pod) async for pod in pods if _component_of(pod) in standby.COMPONENTS]
     nodes = [node for node in pivoting(context) if any(pod["spec"].get("nodeName") == node.name for pod in left)]
     active = await for_each(nodes, lambda node: _active(context, node))
     return sorted(

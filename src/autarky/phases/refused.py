@@ -6,33 +6,30 @@ It only looks, at everybody's workloads and at what the policies go by.
 
 from __future__ import annotations
 
-import asyncio
-
 from autarky.decide import records
-from autarky.decide.refused import KINDS, POLICIES, Refused, Rules, refused, told_beforehand
+from autarky.decide.refused import KINDS, POLICIES, Refused, Rules, in_order, refused, told_beforehand
 from autarky.engine.phase import Warn
 from autarky.errors import AutarkyError
 from autarky.phases.context import Context
+from autarky.phases.looking import in_time
 from autarky.render.policies import API, BINDING
-
-LOOK_SECONDS = 20.0
-"""For `warnings_of_new_policies`: tenants make as much as they like, and hold up no `up`."""
-
-
-PAGE = 50
-"""Workloads per answer: an object may have more than a megabyte."""
 
 
 async def find_refused(context: Context) -> list[Refused]:
-    """Raises what the API raises. One list after the other: together they could be more than an API server can hold."""
-    kube = context.kube()
-    rules = Rules(
-        classes=await kube.list("scheduling.k8s.io/v1", "PriorityClass"),
-        namespaces=await kube.list("v1", "Namespace"),
-        bindings=await kube.list(API, BINDING),
-    )
-    everybodys = [one for kind, api_version in KINDS.items() for one in await kube.list(api_version, kind, page=PAGE)]
-    return refused(everybodys, rules)
+    """Raises what the API raises, and Unreachable where it takes too long: tenants make workloads as many and as long
+    as they like, and hold up nobody. One list after the other, and each workload is judged as it comes: together they
+    could be more than this machine, or an API server, can hold."""
+    async with in_time():
+        kube, found = context.kube(), list[Refused]()
+        rules = Rules(
+            classes=await kube.list("scheduling.k8s.io/v1", "PriorityClass"),
+            namespaces=await kube.list("v1", "Namespace"),
+            bindings=await kube.list(API, BINDING),
+        )
+        for kind, api_version in KINDS.items():
+            async for workload in kube.each(api_version, kind):
+                found += refused([workload], rules)
+        return in_order(found)
 
 
 async def warnings_of_new_policies(context: Context) -> list[Warn]:
@@ -41,14 +38,12 @@ async def warnings_of_new_policies(context: Context) -> list[Warn]:
     if not _is_there(context) or not await context.api_answers():
         return []
     try:
-        async with asyncio.timeout(LOOK_SECONDS):
+        async with in_time():
             new = await _new(context)
             sentences = told_beforehand(await find_refused(context), new) if new else []
-    except (AutarkyError, TimeoutError) as error:
-        why = str(error) or f"it takes more than {LOOK_SECONDS:.0f} s"
-        sentences = [
-            f"whether new policies refuse pods of what is there could not be looked at: {why} (`autarky doctor` tells)"
-        ]
+    except AutarkyError as error:
+        why = f"{error} (`autarky doctor` tells)"
+        sentences = [f"whether new policies refuse pods of what is there could not be looked at: {why}"]
     return [Warn(sentence, in_plan=True) for sentence in sentences]
 
 

@@ -16,6 +16,7 @@ from autarky.decide import removal
 from autarky.decide.belonging import Refusal
 from autarky.decide.pods import internal_address
 from autarky.decide.seen_to_serve import STEADY_SECONDS
+from autarky.decide.slim import bare
 from autarky.duties.seen_to_serve import ANSWER_SECONDS, SeenToServe, ask_address
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change, Warn
@@ -246,9 +247,10 @@ class DrainNode:
         await poll_until(what, drained, timeout=DRAIN_TIMEOUT - 10, progress=progress, clock=context.clock, interval=1)
 
     async def _pods(self, context: Context) -> list[Object]:
-        """Those that another node can run: not DaemonSets' pods, not static ones, not those that have ended."""
-        pods = await context.kube().list("v1", "Pod", fields=f"spec.nodeName={self.node.name}")
-        return [pod for pod in pods if _can_move(pod)]
+        """Those that another node can run: not DaemonSets' pods, not static ones, not those that have ended. Which ones
+        they are, not what they have: they may be many, and long."""
+        pods = context.kube().each("v1", "Pod", fields=f"spec.nodeName={self.node.name}")
+        return [bare(pod) async for pod in pods if _can_move(pod)]
 
 
 def _can_move(pod: Object) -> bool:
@@ -336,7 +338,8 @@ class ForgetNode:
     node: Node
     name: str = "forget-node"
     title: str = "Forget the node"
-    timeout: float = 120
+    timeout: float = 600
+    """It may have made very many pods, and very long ones."""
 
     async def plan(self, context: Context) -> Sequence[Change]:
         changes = [Change(f"delete {what}") for what in await forget.left_of(context.kube(), self.node.name)]

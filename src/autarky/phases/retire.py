@@ -79,8 +79,8 @@ async def _serves(context: Context, node: Node, component: str) -> bool:
         servers = (f"{node.name}-standby", f"{node.name}-spare")
         return any([await is_balanced(context, node, server) for server in servers])
     labels = f"autarky.dev/slot=standby,k8s-app={component}"
-    pods = await context.kube().list("v1", "Pod", namespace=SYSTEM, labels=labels)
-    return any(pod["spec"].get("nodeName") == node.name and pod_health(pod) is Health.READY for pod in pods)
+    pods = context.kube().each("v1", "Pod", namespace=SYSTEM, labels=labels)
+    return any([pod_health(pod) is Health.READY async for pod in pods if pod["spec"].get("nodeName") == node.name])
 
 
 async def _until_hosted_pods_ended(context: Context, component: str, progress: Progress) -> None:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from autarky.decide import certificates
-from autarky.decide.pods import is_what_it_says, pressure
+from autarky.decide.pods import is_mirror, is_what_it_says, pressure
 from autarky.errors import AutarkyError
 from autarky.model import ports
 from autarky.model.cluster import Node
@@ -22,6 +22,7 @@ from autarky.phases.context import Context
 from autarky.phases.external_etcd import seen_health
 from autarky.phases.hosts import observe
 from autarky.phases.labelled import find_labelled
+from autarky.phases.looking import in_time
 from autarky.phases.ownership import follow
 from autarky.ports import Object
 from autarky.render import standby
@@ -43,6 +44,8 @@ LEVELS = {
 _ALIASES = {"kube-dns": "coredns"}
 LOAD_BALANCER = "node-load-balancer"
 """The only static pod of workers."""
+MOST_LETTERS = 200
+"""Of what is said of a pod, which may be what its kubelet makes up."""
 _STATIC = {"etcd": ports.ETCD_CLIENT, LOAD_BALANCER: ports.NLLB_API}
 
 
@@ -72,10 +75,12 @@ class Status:
     """Node → certificate → when it ends. The administrator's own under `expiry.ADMINISTRATOR`."""
     overdue: tuple[str, ...] = ()
     """A sentence for each certificate that has ended, or is not renewed."""
+    unseen: str = ""
+    """Why not all pods could be looked at, though the API answers; or ""."""
 
     @property
     def healthy(self) -> bool:
-        served = self.api == "ready" and not self.absent
+        served = self.api == "ready" and not self.absent and not self.unseen
         return served and not self.overdue and all(row.health in {"ready", "dormant"} for row in self.rows)
 
     def as_dict(self) -> dict[str, Any]:
@@ -86,15 +91,15 @@ async def gather(context: Context) -> Status:
     """Look at hosts and API side by side and put it together. Of an API that goes away meanwhile, its error is told."""
     problem = await _observed(context)
     why_down = await _why_down(context, problem)
-    rows: list[Row] = []
+    rows, unseen = list[Row](), ""
     told: dict[str, certificates.Told] = {}
     if why_down is None:
         try:
-            rows, told = await _from_api(context), await expiry.told_by_nodes(context)
+            (rows, unseen), told = await _from_api(context), await expiry.told_by_nodes(context)
         except AutarkyError as error:
             why_down = str(error)
     if why_down is not None:
-        rows, told = await _from_hosts(context), await expiry.on_disks(context)
+        rows, told, unseen = await _from_hosts(context), await expiry.on_disks(context), ""
     rows = [_as_known(context, row) for row in rows]
     told |= expiry.administrators(context)
     return Status(
@@ -108,6 +113,7 @@ async def gather(context: Context) -> Status:
             node: {name: certificates.stamp(end) for name, end in one.ends.items()} for node, one in told.items()
         },
         overdue=tuple(certificates.wrong(told, datetime.now(UTC))),
+        unseen=unseen,
     )
 
 
@@ -141,23 +147,44 @@ async def _why_down(context: Context, problem: str | None) -> str | None:
 # --- with the API ------------------------------------------------------------------------------------
 
 
-async def _from_api(context: Context) -> list[Row]:
-    kube = context.kube()
+async def _from_api(context: Context) -> tuple[list[Row], str]:
+    """And why not all pods could be looked at, or ""."""
     await follow(context)
     await find_labelled(context, api=True)
-    nodes, pods, dormant = await asyncio.gather(
-        kube.list("v1", "Node"), kube.list("v1", "Pod", namespace=SYSTEM), _standbys(context)
-    )
+    nodes, dormant = await asyncio.gather(context.kube().list("v1", "Node"), _standbys(context))
     where = {node.name for node in context.cluster.control_nodes}  # before they are labelled so, too
     where |= {n["metadata"]["name"] for n in nodes if CONTROL_PLANE_FACT in (n["metadata"].get("labels") or {})}
-    running = [row for pod in pods if (row := _pod_row(pod, where)) is not None]
+    running, unseen = await _pod_rows(context, where)
     active = {(row.component, row.node) for row in running if row.slot == "standby"}
-    return [
+    rows = [
         *(_kubelet_row(node) for node in nodes),
         *running,
         *(row for row in dormant if (row.component, row.node) not in active),
         *await external_etcd_rows(context),
     ]
+    return rows, unseen
+
+
+async def _pod_rows(context: Context, control_nodes: Collection[str]) -> tuple[list[Row], str]:
+    """Those that were found in time: kubelets make pods as many and as long as they like, and what the API does not
+    give of them hides nothing else that it says. Of a node's static pods one in each place, a ready one if there is
+    any."""
+    by_controllers, by_kubelets = list[Row](), dict[tuple[str, str, str], Row]()
+    unseen = ""
+    try:
+        async with in_time():
+            async for pod in context.kube().each("v1", "Pod", namespace=SYSTEM):
+                row = _pod_row(pod, control_nodes)
+                if row is None:
+                    continue
+                place = (row.component, row.node, row.slot)
+                if not is_mirror(pod):
+                    by_controllers.append(row)
+                elif place not in by_kubelets or row.health == "ready":
+                    by_kubelets[place] = row
+    except AutarkyError as error:  # what was found stays
+        unseen = str(error)
+    return [*by_controllers, *by_kubelets.values()], unseen
 
 
 def _kubelet_row(node: Object) -> Row:
@@ -177,8 +204,8 @@ def _pod_row(pod: Object, control_nodes: Collection[str]) -> Row | None:
     if component != LOAD_BALANCER and not is_what_it_says(pod, control_nodes):
         return None
     ready = _condition(pod, "Ready").get("status") == "True"
-    image = pod["spec"]["containers"][0]["image"].rpartition(":")[2]
-    slot = labels.get("autarky.dev/slot") or ("static" if component in _STATIC else "hosted")
+    image = pod["spec"]["containers"][0]["image"].rpartition(":")[2][:MOST_LETTERS]
+    slot = "static" if component in _STATIC else labels.get("autarky.dev/slot") or "hosted"
     node = pod["spec"].get("nodeName", "-")
     return Row(LEVELS[component], component, node, slot, image, "ready" if ready else "not ready", _why_not_ready(pod))
 
@@ -188,9 +215,9 @@ def _why_not_ready(pod: Object) -> str:
     for container in pod["status"].get("containerStatuses", []):
         waiting = container.get("state", {}).get("waiting")
         if waiting:
-            return f"{waiting.get('reason', 'waiting')}: {waiting.get('message', '')}".rstrip(": ")[:200]
+            return f"{waiting.get('reason', 'waiting')}: {waiting.get('message', '')}".rstrip(": ")[:MOST_LETTERS]
     scheduled = _condition(pod, "PodScheduled")
-    return str(scheduled.get("message", "")) if scheduled.get("status") == "False" else ""
+    return str(scheduled.get("message", ""))[:MOST_LETTERS] if scheduled.get("status") == "False" else ""
 
 
 def _condition(obj: Object, kind: str) -> Object:

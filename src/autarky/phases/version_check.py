@@ -3,11 +3,15 @@ that is newer than the API server breaks rule 4 at the next start of its host.
 
 Contract: only looks. The API's word counts first; while it is down the hosts' markers tell; where these are of a
 release that noted no version, the kubelet and the standby that lie on the hosts do (`decide.running_version`).
+
+Danger: a worker may be in somebody else's hands, and the fix that a refusal names has all hosts prepared for the
+version that was said. So workers are heard only where no control node says anything.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 from autarky import places
 from autarky.decide import applied, running_version
@@ -42,8 +46,16 @@ def refuse_other_than(found: Runs | None, asked: Version) -> None:
 async def runs(context: Context) -> Runs | None:
     """What the cluster runs; None where it is not there yet, or nothing of it answers."""
     said = running_version.by_the_api(await _applied_version(context))
-    said = said or running_version.by_markers(context.versions)
-    return said or running_version.by_disks(await _on_disks(context))
+    said = said or await _by_hosts(context, context.cluster.control_nodes)
+    # One that a label has made is among these: without the API that is only its own word.
+    return said or await _by_hosts(context, context.cluster.workers)
+
+
+async def _by_hosts(context: Context, nodes: Iterable[Node]) -> Runs | None:
+    """What those of these nodes say whose hosts have a marker."""
+    marked = [node for node in nodes if node.name in context.versions]
+    said = running_version.by_markers({node.name: context.versions[node.name] for node in marked})
+    return said or running_version.by_disks(await _on_disks(context, marked))
 
 
 async def _applied_version(context: Context) -> str | None:
@@ -67,14 +79,12 @@ async def live_control_plane(kube: Kube) -> Object | None:
         raise
 
 
-async def _on_disks(context: Context) -> dict[str, tuple[str | None, ...]]:
-    marked = [node for node in context.cluster.nodes if node.name in context.versions]
-
+async def _on_disks(context: Context, nodes: Iterable[Node]) -> dict[str, tuple[str | None, ...]]:
     async def one(node: Node) -> tuple[str | None, ...]:
         host = context.host(node)
         return await _kubelet_version(host), await _standby_version(host)
 
-    return await for_each(marked, one)
+    return await for_each(nodes, one)
 
 
 async def _kubelet_version(host: Host) -> str | None:
@@ -84,10 +94,10 @@ async def _kubelet_version(host: Host) -> str | None:
 
 
 async def _standby_version(host: Host) -> str | None:
+    """None also where the file is not what it should be: it is the host's word."""
     content = await host.read(STANDBY_POD)
     try:
-        image = json.loads(content or b"")["spec"]["containers"][0]["image"]
-    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+        found = image_version(json.loads(content or b"")["spec"]["containers"][0]["image"])
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         return None
-    found = image_version(image)
     return None if found is None else str(found)

@@ -5,8 +5,9 @@ in the order of resourceVersions; a bookmark says that everything up to it has c
 numbers, as etcd counts them. An acknowledgement may come before or after its event.
 
 A watch that can only begin again from a list (410 Gone) shows states, not events: what the list shows counts
-as seen. An acknowledged write that a later one had covered by then was overtaken, which is told apart from a missed
-one: where the only server was killed, nobody could have been shown it, and a client has the newest state all the same.
+as seen. An acknowledged write that a later one had covered by then, as the list says itself, or a deletion, was
+overtaken, which is told apart from a missed one: where the only server was killed, nobody could have been shown it, and
+a client has the newest state all the same. A list that lacks a write which nothing has covered is a stale one.
 """
 
 from __future__ import annotations
@@ -27,26 +28,31 @@ class Continuity:
 
     def __init__(self, position: int) -> None:
         self.position = position
-        self._awaited: dict[int, float] = {}
+        self._awaited: dict[int, tuple[str, float]] = {}
         self._early: set[int] = set()
         self._removals: dict[str, float] = {}
         self._early_removals: set[str] = set()
         self._live: set[str] = set()
+        self._leaving: set[str] = set()
 
     @property
     def oldest(self) -> float | None:
         """When the oldest acknowledgement came whose event has not; None when nothing is awaited."""
-        return min([*self._awaited.values(), *self._removals.values()], default=None)
+        return min([*(at for _, at in self._awaited.values()), *self._removals.values()], default=None)
 
-    def wrote(self, version: int, at: float) -> list[Finding]:
+    def wrote(self, name: str, version: int, at: float) -> list[Finding]:
         """A creation or a patch was acknowledged with this resourceVersion."""
         if version in self._early:
             self._early.discard(version)
         elif version <= self.position:
             return [_missed(version, f"the watch had passed it at {self.position}")]
         else:
-            self._awaited[version] = at
+            self._awaited[version] = (name, at)
         return []
+
+    def deletes(self, name: str) -> None:
+        """A deletion is about to be sent; whether it is acknowledged or not, a list need not have the object."""
+        self._leaving.add(name)
 
     def removed(self, name: str, at: float) -> None:
         """A deletion was acknowledged. Its version is not told, so its event is known by the name."""
@@ -76,10 +82,24 @@ class Continuity:
         for shown in objects.values():
             if shown > self.position:
                 self._shown(shown)
+        found = self._overtaken(version, objects)
         for name in (self._live | self._removals.keys()) - objects.keys():
             self._shown_removal(name)
         self._live = set(objects)
-        return [(Kind.OVERTAKEN, said) for _, said in self.bookmark(version)]
+        self._leaving &= objects.keys()
+        return found + self.bookmark(version)
+
+    def _overtaken(self, version: int, objects: Mapping[str, int]) -> list[Finding]:
+        """What a list at this version need not show: what another write or a deletion has covered."""
+        found = []
+        for awaited, (name, _) in sorted(self._awaited.items()):
+            covered = objects[name] > awaited if name in objects else name in self._leaving
+            if awaited <= version and covered:
+                del self._awaited[awaited]
+                found.append(
+                    (Kind.OVERTAKEN, f"the event of version {awaited}: a list at {version} shows what came later")
+                )
+        return found
 
     def end(self) -> list[Finding]:
         """Nothing more will come."""
@@ -91,12 +111,13 @@ class Continuity:
 
     def _shown(self, version: int) -> float | None:
         if version in self._awaited:
-            return self._awaited.pop(version)
+            return self._awaited.pop(version)[1]
         self._early.add(version)
         return None
 
     def _shown_removal(self, name: str) -> float | None:
         self._live.discard(name)
+        self._leaving.discard(name)
         if name in self._removals:
             return self._removals.pop(name)
         self._early_removals.add(name)

@@ -47,8 +47,11 @@ class Follower:
         self.following = asyncio.Event()
         """Set while the server sends events."""
 
-    def wrote(self, version: int) -> None:
-        self._tell(self._continuity.wrote(version, self._run.now()))
+    def wrote(self, name: str, version: int) -> None:
+        self._tell(self._continuity.wrote(name, version, self._run.now()))
+
+    def deletes(self, name: str) -> None:
+        self._continuity.deletes(name)
 
     def removed(self, name: str) -> None:
         self._continuity.removed(name, self._run.now())

@@ -30,8 +30,12 @@ PATCHES = 18
 class Witness(Protocol):
     """A watch that has to show every acknowledged write."""
 
-    def wrote(self, version: int) -> None:
+    def wrote(self, name: str, version: int) -> None:
         """A creation or a patch was acknowledged with this resourceVersion."""
+        ...
+
+    def deletes(self, name: str) -> None:
+        """A deletion is about to be sent."""
         ...
 
     def removed(self, name: str) -> None:
@@ -113,6 +117,8 @@ class Writer:
         return not lost
 
     async def _delete(self, name: str) -> bool:
+        for witness in self._witnesses:
+            witness.deletes(name)
         answer = await self._send_once(objects.delete(self._run, name))
         if answer is None:
             self._ledger.unsure(name)
@@ -137,7 +143,7 @@ class Writer:
         self._ledger.wrote(name, data)
         self._version = objects.version_of(answer.object())
         for witness in self._witnesses:
-            witness.wrote(self._version)
+            witness.wrote(name, self._version)
 
     def _data(self) -> dict[str, str]:
         """A key that no other write of this worker has, and a value that no other write has."""

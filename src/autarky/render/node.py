@@ -25,7 +25,8 @@ CURRENT = "kubelet-client-current.pem"
 SERVING = "kubelet-server-current.pem"
 """The same of the one that it serves with."""
 FIRST_CERTIFICATE = f"{agent.KUBELET_PKI}/kubelet-client-first.pem"
-FIRST_LINK = {f"{agent.KUBELET_PKI}/{CURRENT}": FIRST_CERTIFICATE}
+CURRENT_PATH = f"{agent.KUBELET_PKI}/{CURRENT}"
+FIRST_LINK = {CURRENT_PATH: FIRST_CERTIFICATE}
 GIVEN = f"{agent.KUBELET_PKI}/given"
 """There from when its agent has given the kubelet a certificate until the kubelet has been started anew with it."""
 CONTAINERD_CONFIG = "/etc/containerd/config.toml"
@@ -115,8 +116,8 @@ WantedBy=multi-user.target
 # A kubelet whose certificate has expired asks for another one with its bootstrap kubeconfig, and waits for an operator
 # to approve it: it never looks at its files again. Where the CA's key is, the agent signs it one, with no operator, and
 # such a kubelet is started anew to take it up (`_GIVEN_PATH`). A label may change which of both a node is, so it is
-# seen at each start. What a kubelet writes it does not sync: after a power cut a file may be empty. With an empty
-# certificate it does not start, ever; without one it asks for another.
+# seen at each start. With a certificate that is damaged a kubelet does not start, ever, nor with a kubeconfig that a
+# power cut has left empty, since it does not sync that.
 _KUBELET_UNIT = """\
 [Unit]
 Description=kubelet
@@ -359,15 +360,21 @@ def kubelet_config(inputs: Inputs, node: Node) -> Object:
 
 # Where the CA's key and an agent that signs with it are, the agent gives the kubelet another certificate when its own
 # has ended. A node that is about to become a control node, or was one, may have the key without the agent. A kubelet
-# that is told how to ask writes its kubeconfig anew where that is damaged, so it is told on any node then.
+# that is told how to ask starts with no certificate and with a damaged kubeconfig, which it writes anew; one that is
+# not ends with either. So it is told on any node then.
+_CERTIFIED = (
+    f"{{ grep -qs client-certificate-data {KUBELET_KUBECONFIG}"
+    f" || {{ grep -qs client-certificate {KUBELET_KUBECONFIG} && [ -s {CURRENT_PATH} ]; }}; }}"
+)
 _WITH_BOOTSTRAP = (
-    f"[ -e {places.PKI}/ca.key ] && ls {places.MANIFESTS} | grep -q ^node-agent-standby"
-    f" && grep -qs client-certificate {KUBELET_KUBECONFIG}"
+    f"[ -e {places.PKI}/ca.key ] && ls {places.MANIFESTS} | grep -q ^node-agent-standby && {_CERTIFIED}"
     f' || set -- --bootstrap-kubeconfig={BOOTSTRAP_KUBECONFIG} "$$@"; '
 )
+# A certificate and its key, in this order. One that cannot be read says nothing, and stays.
 _WITHOUT_DAMAGED = (
-    f"cd {agent.KUBELET_PKI} && for one in {CURRENT} {SERVING}; do"
-    " [ ! -L $$one ] || tail -n 1 $$one | grep -q -e -----END || rm $$one; done"
+    f"cd {agent.KUBELET_PKI} && for one in {CURRENT} {SERVING}; do [ -L $$one ] || continue;"
+    " if [ -e $$one ]; then last=$$(tail -n 1 $$one) || continue;"
+    " case $$last in -----END*KEY-----) continue;; esac; fi; rm $$one; done"
 )
 
 

@@ -7,8 +7,10 @@ from contextlib import aclosing
 
 import pytest
 
+from autarky.decide.slim import bare
 from autarky.errors import ApiError
 from autarky.kube import Lister
+from autarky.kube.paging import FIRST
 from autarky.ports import WatchEvent
 from contract.kube.objects import config_map, defined
 
@@ -112,6 +114,24 @@ async def test_a_list_can_be_narrowed_by_fields(kube: Lister, namespace: str) ->
         await kube.create(config_map(namespace, name))
     assert names(await kube.list("v1", "ConfigMap", namespace=namespace, fields="metadata.name=b")) == ["b"]
     assert names(await kube.list("v1", "ConfigMap", namespace=namespace, fields="metadata.name!=b")) == ["a"]
+
+
+async def test_what_comes_one_after_the_other_is_what_a_list_has(kube: Lister, namespace: str) -> None:
+    for name in ("b", "a", "c"):
+        await kube.create(config_map(namespace, name))
+    for fields in (None, "metadata.name!=b"):
+        found = [obj async for obj in kube.each("v1", "ConfigMap", namespace=namespace, fields=fields)]
+        assert found == await kube.list("v1", "ConfigMap", namespace=namespace, fields=fields)
+        assert names(found) == (["a", "b", "c"] if fields is None else ["a", "c"])
+        listing = await kube.list_at("v1", "ConfigMap", namespace=namespace, fields=fields, slim=bare)
+        assert listing.items == [bare(obj) for obj in found]
+
+
+async def test_a_list_of_more_than_one_page_is_whole(kube: Lister, namespace: str) -> None:
+    expected = [f"m{number:03}" for number in range(FIRST + 5)]
+    await asyncio.gather(*(kube.create(config_map(namespace, name)) for name in expected))
+    assert names(await kube.list("v1", "ConfigMap", namespace=namespace)) == expected
+    assert names([obj async for obj in kube.each("v1", "ConfigMap", namespace=namespace)]) == expected
 
 
 async def test_an_empty_list_is_a_list(kube: Lister, namespace: str) -> None:

@@ -181,6 +181,8 @@ async def test_no_pod_of_a_tenant_nor_one_that_a_controller_makes_for_it_takes_a
     for port in sorted(ports.ON_HOSTS):
         for client in (next(clients), actors.controllers[0]):
             assert await is_refused(client.create(_pod({"hostPort": port}))), port
+    own = _pod({"hostPort": ports.NLLB_API})
+    assert await is_refused(actors.controllers[0].create(_in_kube_system(own))), "all namespaces, ours as well"
 
 
 @pytest.mark.parametrize(

@@ -444,6 +444,7 @@ def test_the_host_is_told_to_start_the_kubelet_anew_once_with_each_that_was_give
     ended(scene)
     scene.round_after(0)
     assert mark.exists()
+    assert "that of the kubelet ended at " in "".join(scene.said)
     mark.unlink()  # as the host does
     scene.round_after(60)
     assert not mark.exists()

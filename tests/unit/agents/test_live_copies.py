@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ from autarky.agents.node.load_balancer import LoadBalancer
 from autarky.agents.node.told import Told
 from autarky.agents.operator.view import View, current
 from autarky.agents.shield import FIRST_PAUSE, LONGEST_PAUSE, follow
+from autarky.duties.certificates import CSR
 from autarky.kube import Listing, Reflector
 from autarky.ports import Object
 from autarky.render import crds, etcd_members
@@ -70,6 +72,31 @@ async def test_a_source_of_the_operator_that_fails_ends_no_other_and_is_read_aga
     await asyncio.sleep(LONGEST_PAUSE)
     assert set(view.nodes.items) == {(None, "w1")}
     assert current(view.sources)
+    running.cancel()
+
+
+async def test_of_what_a_kubelet_makes_the_operator_keeps_only_what_is_read() -> None:
+    """Whether it was listed or came later."""
+    kube, heard = FakeKube(), Heard()
+    long = {"spec": {"nodeName": "w1", "containers": [], "tolerations": [{"key": "a"}] * 1000}, "status": {}}
+
+    def put(name: str) -> None:
+        meta = {"name": name, "namespace": SYSTEM, "annotations": {"kubernetes.io/config.mirror": "x"}}
+        kube.put({"apiVersion": "v1", "kind": "Pod", "metadata": meta, **long})
+        labels = {f"l{number}": "x" for number in range(1000)}
+        spec = {"signerName": "x", "username": "system:node:w1", "usages": [], "request": "eA=="}
+        csr = {"apiVersion": CSR[0], "kind": CSR[1], "metadata": {"name": name, "labels": labels}, "spec": spec}
+        kube.put(csr)
+
+    put("listed")
+    view = View(kube, LoopClock(), lambda: None, heard.tell)
+    running = asyncio.create_task(view.run())
+    await asyncio.sleep(10)
+    put("watched")
+    await asyncio.sleep(10)
+    assert {name for _, name in view.pods.items} == {name for _, name in view.requests.items} == {"listed", "watched"}
+    for kept in (*view.pods.items.values(), *view.requests.items.values()):
+        assert len(json.dumps(kept)) < 1000
     running.cancel()
 
 

@@ -16,7 +16,7 @@ from autarky.decide.diagnosis import (
     PodEvidence,
     diagnose,
 )
-from autarky.decide.refused import ANTI_AFFINITY, PRIORITIES, Refused, Rules, refused
+from autarky.decide.refused import ANTI_AFFINITY, HOST_PORTS, PRIORITIES, Refused, Rules, refused, told_beforehand
 
 WELL = NodeEvidence("n1", units={"containerd": True, "kubelet": True}, free={"/": 2**40}, balanced={"n1-hosted": True})
 
@@ -74,6 +74,24 @@ def test_with_the_api_leases_nodes_and_pods_are_looked_at_in_this_order():
         "n1: the node takes no new pods",
         "n1: a pod of coredns is not ready",
     ]
+
+
+@given(made=st.integers(0, 5 * MOST_NAMED), quiet=st.sampled_from(["n1", "n2", "-"]))
+def test_a_node_with_many_pods_hides_no_other_nodes(made: int, quiet: str):
+    flood = [PodEvidence("coredns", f"c{number}", "w1", "hosted", f"reason {number}") for number in range(made)]
+    last = PodEvidence("coredns", "mine", quiet, "hosted", "ImagePullBackOff")
+    lacking = replace(WELL, missing_standby=frozenset({"kube-apiserver"}))
+    found = diagnose(ClusterEvidence((lacking,), unready_pods=(*flood, last)))
+    of_w1 = [finding for finding in found if finding.subject == "w1"]
+    named = min(made, MOST_NAMED)
+    assert [finding.evidence for finding in of_w1[:named]] == [f"reason {number}" for number in range(named)]
+    rest = [f"{made - named} besides the {named} that are named"] if made > named else []
+    assert [finding.evidence for finding in of_w1[named:]] == rest
+    assert [(finding.subject, finding.evidence) for finding in found if finding not in of_w1] == [
+        (quiet, "ImagePullBackOff"),
+        ("n1", "nothing would bring it back after a reboot"),
+    ]
+    assert all(f.subject and f.what and f.evidence and f.next for f in found)
 
 
 def test_living_on_the_reserve_is_told_only_for_hosted_levels():
@@ -289,6 +307,19 @@ def test_workloads_without_new_pods_are_named_by_policy_and_namespace_with_the_w
         assert instead in finding.next
         assert "kube-system" in finding.next
         assert finding.next.endswith(f"autarky kubectl edit validatingadmissionpolicybinding {policy}")
+
+
+def test_nobody_is_advised_to_give_a_namespace_the_ports_of_the_control_plane():
+    """A tenant's workload with the API's port is enough for the finding."""
+    wanted = Refused(HOST_PORTS, "web", "Deployment mine", "hostPort 6443")
+    [finding] = diagnose(ClusterEvidence((WELL,), refused=(wanted,)))
+    [beforehand] = told_beforehand([wanted], {HOST_PORTS})
+    assert "another hostPort" in finding.next
+    assert "whose it is" in finding.next
+    assert finding.next in beforehand
+    for said in (finding.what, finding.evidence, finding.next, beforehand):
+        assert "except" not in said
+        assert "edit" not in said
 
 
 @given(made=st.integers(1, 3 * MOST_NAMED))

@@ -18,6 +18,7 @@ from autarky.decide.refused import (
     MOST_OF_A_NAMESPACE,
     MOST_OTHERS,
     NAMESPACE_LABEL,
+    POLICIES,
     PRIORITIES,
     Refused,
     Rules,
@@ -318,11 +319,13 @@ def test_as_rendered_the_bindings_except_nobody():
     bindings = tuple(obj for obj in rendered if obj["kind"] == BINDING)
     both = a_workload({**IMPORTANT, **away([{"namespaceSelector": {}}])})
     assert told(both, bindings=bindings) == told(both) != []
-    for policy in (
-        obj for obj in rendered if obj["kind"] == POLICY and obj["metadata"]["name"] in (PRIORITIES, ANTI_AFFINITY)
-    ):
-        selected = policy["spec"]["matchConstraints"]["namespaceSelector"]
-        assert selected == but(NAMESPACE_LABEL, "NotIn", "kube-system")
+    selected = {
+        obj["metadata"]["name"]: obj["spec"]["matchConstraints"].get("namespaceSelector")
+        for obj in rendered
+        if obj["kind"] == POLICY and obj["metadata"]["name"] in POLICIES
+    }
+    outside = but(NAMESPACE_LABEL, "NotIn", "kube-system")
+    assert selected == {PRIORITIES: outside, ANTI_AFFINITY: outside, HOST_PORTS: None}
 
 
 @given(order=st.permutations(range(6)))
@@ -361,6 +364,7 @@ def test_beforehand_only_what_a_new_policy_refuses_is_told_with_the_way_out(new:
         assert f"the policy {policy} is new" in sentence
         assert names[policy] in sentence
         assert INSTEAD[policy] in sentence
+        assert sentence.endswith("or except the namespace (docs/security.md)")
 
 
 @given(namespaces=st.integers(1, 2 * MOST_NAMESPACES), made=st.integers(1, 3 * MOST_OF_A_NAMESPACE))

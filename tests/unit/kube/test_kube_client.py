@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from autarky.errors import ApiError, Conflict, Unreachable
 from autarky.kube import KubeClient
 from autarky.kube.client import LOG_LIMIT
+from autarky.kube.paging import LONGEST
 from autarky.ports import Object
 from fakes.web import CUT, HANG, Web, answer, certificates, chunked
 
@@ -213,21 +215,101 @@ async def test_apply_is_sent_again_after_a_lost_connection_and_create_is_not(con
     assert web.lines == ["PATCH /api/v1/nodes/a?fieldManager=me&force=true"] * 2 + ["POST /api/v1/nodes"]
 
 
-async def test_a_list_that_was_forgotten_between_its_pages_is_begun_again_in_one(connect: Connect) -> None:
-    async with Web([page("a", more="t"), status(410, "Expired"), page("a", "b")]) as web:
+async def test_a_list_that_was_forgotten_between_its_pages_is_begun_again_in_pages(connect: Connect) -> None:
+    script = [page("a", more="t"), status(410, "Expired"), page("a", more="u"), page("b")]
+    async with Web(script) as web:
         found = await connect(web).list("v1", "Node")
     assert [obj["metadata"]["name"] for obj in found] == ["a", "b"]
     assert web.lines == [
-        "GET /api/v1/nodes?limit=500",
-        "GET /api/v1/nodes?limit=500&continue=t",
-        "GET /api/v1/nodes",
+        "GET /api/v1/nodes?limit=100",
+        "GET /api/v1/nodes?limit=200&continue=t",
+        "GET /api/v1/nodes?limit=100",
+        "GET /api/v1/nodes?limit=200&continue=u",
     ]
 
 
-async def test_a_list_of_long_objects_is_asked_for_in_smaller_pages(connect: Connect) -> None:
-    async with Web([page("a", more="t"), page("b")]) as web:
-        await connect(web).list("v1", "Node", page=50)
-    assert web.lines == ["GET /api/v1/nodes?limit=50", "GET /api/v1/nodes?limit=50&continue=t"]
+async def test_a_list_that_is_forgotten_again_and_again_is_an_error(connect: Connect) -> None:
+    async with Web([page("a", more="t"), status(410, "Expired")] * 2) as web:
+        with pytest.raises(ApiError, match="410 Expired"):
+            await connect(web).list("v1", "Node")
+    assert len(web.lines) == 4
+
+
+# --- lists of what is long ---------------------------------------------------------------------------------
+
+
+def long_page(name: str, letters: int, more: str = "") -> bytes:
+    item = {"metadata": {"name": name}, "spec": "x" * letters}
+    return answer(200, json.dumps({"metadata": {"resourceVersion": "7", "continue": more}, "items": [item]}))
+
+
+def limits(web: Web) -> list[str]:
+    return [line.partition("limit=")[2] for line in web.lines]
+
+
+async def test_a_page_that_is_too_long_is_left_and_asked_for_in_smaller_ones(connect: Connect) -> None:
+    """The rest of it is not even read: it would take minutes, and more memory than there is."""
+    too_long = chunked(b"x" * (LONGEST + 1), end=False) + HANG
+    async with Web([too_long, too_long, page("a", more="t"), page("b")]) as web, asyncio.timeout(20):
+        found = await connect(web).list("v1", "Node")
+    assert [obj["metadata"]["name"] for obj in found] == ["a", "b"]
+    assert limits(web) == ["100", "12", "1", "2&continue=t"]
+
+
+async def test_an_object_that_is_longer_than_a_page_may_be_is_read_alone(connect: Connect) -> None:
+    long = long_page("a", LONGEST)
+    async with Web([long, long, long]) as web:
+        [found] = await connect(web).list("v1", "Node")
+    assert len(found["spec"]) == LONGEST
+    assert limits(web) == ["100", "12", "1"]
+
+
+async def test_of_each_page_only_what_is_to_be_kept_is_there_when_the_next_one_is_read(connect: Connect) -> None:
+    """A small thing in an object takes some 200 bytes, and 12 as text."""
+    item = json.dumps({"metadata": {"name": "a"}, "x": [{"key": "a"}] * 8_000})
+    body = ",".join([item] * 5)
+    head = '{"metadata": {"resourceVersion": "7", "continue": "%s"}, "items": [%s]}'
+    pages = [answer(200, head % ("t" if number < 9 else "", body)) for number in range(10)]
+    one = 5 * 8_000 * 200
+    async with Web(pages * 3) as web:
+        client = connect(web)
+        peak = await peak_of(client.list_at("v1", "Node", slim=lambda node: {"metadata": node["metadata"]}))
+        assert peak < 1.6 * one
+        peak = await peak_of(_names(client))
+        assert peak < 1.6 * one
+        assert await peak_of(client.list("v1", "Node")) > 8 * one, "this is how much it would be"
+
+
+async def peak_of(work: Awaitable[object]) -> int:
+    tracemalloc.start()
+    try:
+        await work
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+async def _names(client: KubeClient) -> list[str]:
+    return [node["metadata"]["name"] async for node in client.each("v1", "Node")]
+
+
+async def test_what_is_deleted_is_not_read(connect: Connect) -> None:
+    """It may be as long as it likes."""
+    async with Web([answer(200, "{"), status(409, "Conflict")]) as web:
+        client = connect(web)
+        assert await client.delete("v1", "Node", "a")
+        with pytest.raises(Conflict):
+            await client.delete("v1", "Node", "a")
+
+
+async def test_objects_come_one_after_the_other_with_their_kind(connect: Connect) -> None:
+    async with Web([page("a", "b", more="t"), page("c")]) as web:
+        found = [node async for node in connect(web).each("v1", "Node", labels="x", fields="y")]
+    assert found == [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in "abc"]
+    assert web.lines == [
+        "GET /api/v1/nodes?limit=100&labelSelector=x&fieldSelector=y",
+        "GET /api/v1/nodes?limit=200&labelSelector=x&fieldSelector=y&continue=t",
+    ]
 
 
 async def test_kinds_are_discovered_once_and_again_when_they_may_have_changed(connect: Connect) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from autarky.decide.pods import MIRROR
 from autarky.phases.doctor import evidence
-from autarky.render.values import WITHDRAWN
+from autarky.phases.status import Row, gather
+from autarky.render.values import SYSTEM, WITHDRAWN
+from fakes.kube import FakeKube
 from unit.phases.seen import WITH_A_WORKER, MakeContext, a_context, a_kube, says, whats
 
 pytestmark = pytest.mark.looptime
@@ -40,3 +43,57 @@ async def test_a_worker_that_sees_a_server_which_nobody_has_hides_nothing_of_the
         "n1: etcd is not healthy",
         "n1: the node is not Ready",
     ]
+
+
+def of_the_load_balancer(kube: FakeKube, number: int, *, slot: str, ready: bool = False, node: str = "n2") -> None:
+    """A mirror pod that its kubelet says to be the node's load balancer, with a reason of its choice."""
+    labels = {"k8s-app": "node-load-balancer", "autarky.dev/slot": slot}
+    meta = {"name": f"{number:04}", "namespace": SYSTEM, "labels": labels, "annotations": {MIRROR: "0f3a"}}
+    spec = {"nodeName": node, "containers": [{"name": "x", "image": f"haproxy:v{number}"}]}
+    waiting = {"state": {"waiting": {"reason": f"reason {number}"}}}
+    condition = {"type": "Ready", "status": str(ready)}
+    status = {"conditions": [condition], "containerStatuses": [] if ready else [waiting]}
+    kube.put({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": status})
+
+
+async def balancers(make_context: MakeContext, kube: FakeKube) -> list[Row]:
+    found = await gather(a_context(make_context, WITH_A_WORKER, kube))
+    return [row for row in found.rows if row.component == "node-load-balancer"]
+
+
+@pytest.mark.parametrize("slots", [("",), ("static", "hosted", "standby"), tuple(map(str, range(50)))], ids=len)
+async def test_a_worker_with_many_load_balancers_has_one_in_status_and_hides_nothing_of_doctors(
+    make_context: MakeContext, slots: tuple[str, ...]
+):
+    kube = a_kube(WITH_A_WORKER)
+    for number in range(200):
+        of_the_load_balancer(kube, number, slot=slots[number % len(slots)])
+    of_the_load_balancer(kube, 200, slot="", node="n1")
+    rows = await balancers(make_context, kube)
+    assert [(row.node, row.slot, row.health) for row in rows] == [
+        ("n1", "static", "not ready"),
+        ("n2", "static", "not ready"),
+    ]
+    assert whats(await evidence(a_context(make_context, WITH_A_WORKER, kube))) == [
+        "n1: a pod of node-load-balancer is not ready",
+        "n2: a pod of node-load-balancer is not ready",
+    ]
+
+
+@pytest.mark.parametrize("ready", range(3))
+async def test_of_several_load_balancers_of_a_node_one_that_is_ready_is_shown(make_context: MakeContext, ready: int):
+    kube = a_kube(WITH_A_WORKER)
+    for number in range(3):
+        of_the_load_balancer(kube, number, slot="", ready=number == ready)
+    [row] = await balancers(make_context, kube)
+    assert (row.health, row.version) == ("ready", f"v{ready}")
+
+
+async def test_pods_that_a_controller_has_made_are_all_shown(make_context: MakeContext):
+    kube = a_kube(WITH_A_WORKER)
+    for name in ("coredns-a", "coredns-b"):
+        meta = {"name": name, "namespace": SYSTEM, "labels": {"k8s-app": "kube-dns"}}
+        spec = {"nodeName": "n2", "containers": [{"name": "x", "image": "coredns:v1"}]}
+        kube.put({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": {}})
+    found = await gather(a_context(make_context, WITH_A_WORKER, kube))
+    assert [row.node for row in found.rows if row.component == "coredns"] == ["n2", "n2"]

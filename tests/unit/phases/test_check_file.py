@@ -23,6 +23,7 @@ from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
 
 NEWER = Version(1, 37, 1)
+WITH_A_WORKER = a_cluster(controls=3, workers=1)
 PHASE = CheckFile()
 
 
@@ -37,7 +38,7 @@ def marked(context, *, version: str | None = None, cluster: str = "demo") -> Non
         host.files[places.NODE_MARKER] = (json.dumps(said).encode(), 0o644)
 
 
-def with_standby(context, name: str, image: str) -> None:
+def with_standby(context, name: str, image: object) -> None:
     pod = {"kind": "Pod", "spec": {"containers": [{"image": image}]}}
     context.machines.hosts[name].files[STANDBY_POD] = (json.dumps(pod).encode(), 0o600)
 
@@ -45,6 +46,15 @@ def with_standby(context, name: str, image: str) -> None:
 def asking_for(context, version: Version) -> None:
     context.cluster = replace(context.cluster, kubernetes_version=version)
     context.file_content = str(version).encode()
+
+
+def a_worker_says(context, version: str, name: str = "n4") -> None:
+    """In its marker, and by all that lies on its disk."""
+    host = context.machines.hosts[name]
+    said = json.loads(host.files[places.NODE_MARKER][0]) | {"version": version}
+    host.files[places.NODE_MARKER] = (json.dumps(said).encode(), 0o644)
+    host.kubelet_version = version
+    with_standby(context, name, f"registry.k8s.io/kube-apiserver:{version}")
 
 
 def untouched(context) -> bool:
@@ -93,6 +103,52 @@ async def test_a_kubelet_that_was_switched_before_a_refusal_is_put_back_by_the_r
     asking_for(context, NEWER)
     with pytest.raises(UserError, match=r"runs Kubernetes v1.36.4"):
         await PHASE.plan(context)
+
+
+@pytest.mark.parametrize("lie", ["v1.36.4", "v1.0.0", "v9.0.0"])
+@pytest.mark.parametrize("with_markers", [True, False], ids=["by markers", "by disks"])
+async def test_a_worker_does_not_say_what_a_cluster_runs_whose_control_nodes_do(make_context, lie, with_markers):
+    """Followed, the refusal would have all hosts prepared for another version than the cluster's."""
+    context = make_context(WITH_A_WORKER, kube=down())
+    marked(context, version=str(NEWER) if with_markers else None)
+    for name in ("n1", "n2", "n3"):
+        context.machines.hosts[name].kubelet_version = str(NEWER)
+        with_standby(context, name, f"registry.k8s.io/kube-apiserver:{NEWER}")
+    a_worker_says(context, lie)
+    asking_for(context, NEWER)
+    await PHASE.plan(context)
+    asking_for(context, Version(1, 36, 4))
+    with pytest.raises(UserError, match=r"runs Kubernetes v1\.37\.1, as host n1 says"):
+        await PHASE.plan(context)
+
+
+async def test_what_lies_on_the_disk_of_a_control_node_counts_before_the_marker_of_a_worker(make_context):
+    context = make_context(WITH_A_WORKER, kube=down())
+    marked(context)
+    with_standby(context, "n2", f"registry.k8s.io/kube-apiserver:{NEWER}")
+    a_worker_says(context, "v1.36.4")
+    asking_for(context, NEWER)
+    await PHASE.plan(context)
+
+
+async def test_where_no_control_node_says_anything_a_worker_does(make_context):
+    """A newer kubelet than the API server breaks rule 4 on a worker as well."""
+    context = make_context(WITH_A_WORKER, kube=down())
+    marked(context, version="v1.36.4")
+    for name in ("n1", "n2", "n3"):
+        del context.machines.hosts[name]
+    asking_for(context, NEWER)
+    with pytest.raises(UserError, match=r"runs Kubernetes v1\.36\.4, as host n4 says"):
+        await PHASE.plan(context)
+
+
+@pytest.mark.parametrize("image", [5, None, ["v1.36.4"], {"v1.36.4": ""}, "", "v1.36.4/x"], ids=str)
+async def test_a_standby_whose_image_is_none_says_nothing(make_context, image):
+    context = make_context(kube=down())
+    marked(context)
+    with_standby(context, "n1", image)
+    asking_for(context, NEWER)
+    await PHASE.plan(context)
 
 
 async def test_a_host_that_was_off_is_asked_when_it_runs(make_context):

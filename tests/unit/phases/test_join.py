@@ -65,7 +65,45 @@ async def test_a_node_that_has_joined_is_left_alone(make_context, notes):
     await StartJoining().run(context, notes)
     host = context.host(WORKER)
     host.active_units.add("kubelet")
-    host.files[render_node.KUBELET_KUBECONFIG] = (b"its own", 0o600)
+    has_its_own(host)
+    assert await plan(StartJoining(), context) == []
+    del host.files[render_node.BOOTSTRAP_KUBECONFIG]  # as an earlier release has left it
+    assert await plan(StartJoining(), context) == []
+
+
+def has_its_own(host):
+    """As a kubelet leaves it that has got its certificate."""
+    host.files[render_node.KUBELET_KUBECONFIG] = (b"client-certificate: " + render_node.CURRENT_PATH.encode(), 0o600)
+    host.files[render_node.CURRENT_PATH] = (b"certificate and key", 0o600)
+
+
+@pytest.mark.parametrize("kubeconfig", [b"", b"client-certificate: " + render_node.CURRENT_PATH.encode()])
+async def test_a_kubelet_that_has_written_its_kubeconfig_and_has_no_certificate_asks_with_another_token(
+    make_context, notes, kubeconfig
+):
+    """It writes that at its first start. The first token has expired, and whoever runs reads no other."""
+    context = make_context(CLUSTER)
+    await StartJoining().run(context, notes)
+    host = context.host(WORKER)
+    host.active_units.add("kubelet")
+    host.files[render_node.KUBELET_KUBECONFIG] = (kubeconfig, 0o600)
+    first = token_on(host)
+    assert await plan(StartJoining(), context) == ["give n2 a join token"]
+    assert "restart kubelet" not in host.log
+    await StartJoining().run(context, notes)
+    assert token_on(host) != first
+    assert host.log.count("restart kubelet") == 1
+
+
+async def test_a_kubelet_that_has_joined_and_lost_its_certificate_asks_with_what_it_was_given(
+    make_context, notes, admitted
+):
+    context = make_context(CLUSTER)
+    await StartJoining().run(context, notes)
+    await JoinNodes().run(context, notes)
+    host = context.host(WORKER)
+    host.active_units.add("kubelet")
+    host.files[render_node.KUBELET_KUBECONFIG] = (b"", 0o600)
     assert await plan(StartJoining(), context) == []
 
 
@@ -99,7 +137,7 @@ async def test_what_a_kubelet_can_come_back_with_is_given_once_and_to_nodes_of_e
     await StartJoining().run(context, notes)
     host = context.host(WORKER)
     del host.files[render_node.BOOTSTRAP_KUBECONFIG]  # as an earlier release has left it
-    host.files[render_node.KUBELET_KUBECONFIG] = (b"its own", 0o600)
+    has_its_own(host)
     given = [f"give {name} what it can renew an expired certificate with" for name in ("n1", "n2")]
     assert [one for one in await plan(JoinNodes(), context) if one in given] == given
     await JoinNodes().run(context, notes)

@@ -10,13 +10,14 @@ import pytest
 
 from autarky.decide.founders import Memory
 from autarky.decide.records import API, Record
-from autarky.decide.refused import ANTI_AFFINITY, KINDS, POLICIES, PRIORITIES
+from autarky.decide.refused import ANTI_AFFINITY, HOST_PORTS, KINDS, POLICIES, PRIORITIES
 from autarky.engine.events import Event, Warned
 from autarky.engine.phase import Change, Warn
 from autarky.engine.runner import run_operation
 from autarky.errors import ApiError, Unreachable
 from autarky.kube.listing import Listing
-from autarky.phases import refused
+from autarky.model import ports
+from autarky.phases.looking import LOOK_SECONDS
 from autarky.phases.objects import ApplyObjects
 from autarky.render import tenants
 from autarky.render.policies import BINDING
@@ -79,6 +80,18 @@ async def test_the_plan_ends_with_what_loses_its_pods_by_a_policy_that_comes(mak
     assert f"the policy {PRIORITIES} is new" in found.sentence
 
 
+@pytest.mark.parametrize("namespace", ["web", "kube-system"])
+async def test_the_plan_ends_with_what_wants_a_port_of_the_control_plane_wherever_it_is(make_context, namespace):
+    kube = a_kube(PRIORITIES, ANTI_AFFINITY)
+    container = {"name": "x", "image": "x", "ports": [{"containerPort": 80, "hostPort": ports.NLLB_API}]}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "proxy", "namespace": namespace}}
+    kube.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    kube.put({**deployment, "spec": {"template": {"spec": {"containers": [container]}}}})
+    [found] = await warned(that_is_there(make_context(kube=kube)))
+    assert f"the policy {HOST_PORTS} is new" in found.sentence
+    assert f"[namespace {namespace}] Deployment proxy has " in found.sentence
+
+
 async def test_a_record_in_the_api_is_enough_where_no_host_says_that_the_cluster_is_there(make_context):
     context = make_context(kube=a_kube())
     context.records = {API: Record({}, {})}
@@ -135,7 +148,7 @@ async def test_an_api_that_does_not_list_them_refuses_nothing_and_that_is_told(m
     [warning] = [one for one in found if isinstance(one, Warn)]
     assert "could not be looked at" in warning.sentence
     assert (str(spoiled) if isinstance(spoiled, Exception) else "more than 20 s") in warning.sentence
-    assert asyncio.get_running_loop().time() <= refused.LOOK_SECONDS + 1 < PHASE.timeout / 2
+    assert asyncio.get_running_loop().time() <= LOOK_SECONDS + 1 < PHASE.timeout / 2
 
 
 async def test_an_api_that_does_not_answer_is_asked_nothing(make_context):
@@ -145,16 +158,3 @@ async def test_an_api_that_does_not_answer_is_asked_nothing(make_context):
         Change("apply all objects, once the API answers")
     ]
     assert kube.listed == []
-
-
-async def test_workloads_are_asked_for_in_small_pages(make_context):
-    """Each of them may be as long as the API takes it."""
-    pages: dict[str, int | None] = {}
-
-    class PagedKube(FakeKube):
-        async def list(self, api_version: str, kind: str, *, page: int | None = None, **more: Any) -> list[Any]:
-            pages[kind] = page
-            return await super().list(api_version, kind, **more)
-
-    await refused.find_refused(make_context(kube=PagedKube()))
-    assert {kind: pages[kind] for kind in KINDS} == dict.fromkeys(KINDS, refused.PAGE)

@@ -84,10 +84,10 @@ def test_a_broken_promise_passes_nowhere(judge, kind):
         judge(probed(Failure(30.0, Stream.WATCH, Kind(kind), "?")))
 
 
-def test_what_was_overtaken_is_excused_only_where_servers_were_killed():
+def test_what_was_overtaken_is_excused_only_where_the_only_server_was_killed():
     seen = probed(Failure(30.0, Stream.WATCH, Kind(OVERTAKEN), "?"))
-    nothing_lost(seen)
-    for judge in (nothing_failed, survived):
+    nothing_lost(seen, only_server_killed=True)
+    for judge in JUDGES:
         with pytest.raises(AssertionError):
             judge(seen)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,7 +50,7 @@ def acknowledge(watch: Continuity, change: Written) -> list[tuple[Kind, str]]:
     if change.kind == "DELETED":
         watch.removed(change.name, 1.0)
         return []
-    return watch.wrote(change.version, 1.0)
+    return watch.wrote(change.name, change.version, 1.0)
 
 
 def show(watch: Continuity, change: Written) -> list[tuple[Kind, str]]:
@@ -127,7 +128,7 @@ def test_a_bookmark_after_everything_is_never_blamed(data):
 
 def test_a_bookmark_before_an_acknowledged_event_is_a_missed_event():
     watch = Continuity(BEGIN)
-    watch.wrote(105, 1.0)
+    watch.wrote("a", 105, 1.0)
     assert watch.bookmark(104) == []
     assert [kind for kind, _ in watch.bookmark(105)] == [Kind.MISSED]
     assert watch.end() == []
@@ -136,12 +137,12 @@ def test_a_bookmark_before_an_acknowledged_event_is_a_missed_event():
 def test_an_acknowledgement_that_the_watch_has_passed_already_is_a_missed_event():
     watch = Continuity(BEGIN)
     watch.event("ADDED", "b", 110)
-    assert [kind for kind, _ in watch.wrote(105, 1.0)] == [Kind.MISSED]
+    assert [kind for kind, _ in watch.wrote("a", 105, 1.0)] == [Kind.MISSED]
 
 
 def test_the_time_since_the_acknowledgement_is_told_with_the_event():
     watch = Continuity(BEGIN)
-    watch.wrote(101, 7.0)
+    watch.wrote("a", 101, 7.0)
     assert watch.oldest == 7.0
     assert watch.event("ADDED", "a", 101) == (7.0, [])
     assert watch.oldest is None
@@ -150,32 +151,52 @@ def test_the_time_since_the_acknowledgement_is_told_with_the_event():
 def test_beginning_again_from_a_list_misses_nothing_that_the_list_shows():
     watch = Continuity(BEGIN)
     watch.event("ADDED", "gone", 101)
-    watch.wrote(101, 1.0)
-    watch.wrote(105, 1.0)
+    watch.wrote("gone", 101, 1.0)
+    watch.wrote("changed", 105, 1.0)
     watch.removed("gone", 1.0)
     assert watch.relisted(110, {"changed": 105}) == []
-    assert watch.wrote(111, 2.0) == []
+    assert watch.wrote("changed", 111, 2.0) == []
     assert watch.event("MODIFIED", "changed", 111) == (2.0, [])
     assert watch.end() == []
 
 
 def test_when_it_begins_again_from_a_list_what_was_overwritten_meanwhile_was_overtaken():
     watch = Continuity(BEGIN)
-    watch.wrote(103, 1.0)
-    watch.wrote(105, 1.0)
+    watch.wrote("a", 103, 1.0)
+    watch.wrote("a", 105, 1.0)
+    watch.wrote("gone", 106, 1.0)
+    watch.deletes("gone")
     assert watch.relisted(110, {"a": 105}) == [
-        (Kind.OVERTAKEN, "the event of version 103: the watch passed it and came to 110")
+        (Kind.OVERTAKEN, "the event of version 103: a list at 110 shows what came later"),
+        (Kind.OVERTAKEN, "the event of version 106: a list at 110 shows what came later"),
     ]
-    watch.wrote(112, 2.0)
+    watch.wrote("a", 112, 2.0)
     assert watch.event("MODIFIED", "a", 113)[1] == [
         (Kind.MISSED, "the event of version 112: the watch passed it and came to 112")
     ], "a list excuses nothing that comes after it"
+
+
+@pytest.mark.parametrize("listed", [{}, {"a": 103}, {"another": 107}])
+def test_what_a_list_lacks_though_nothing_has_covered_it_was_missed(listed):
+    """The list is a stale one."""
+    watch = Continuity(BEGIN)
+    watch.wrote("a", 105, 1.0)
+    assert [kind for kind, _ in watch.relisted(110, listed)] == [Kind.MISSED]
+    assert watch.end() == []
+
+
+def test_a_name_that_is_deleted_and_made_again_excuses_no_list_that_lacks_it():
+    watch = Continuity(BEGIN)
+    watch.deletes("a")
+    watch.event("DELETED", "a", 103)
+    watch.wrote("a", 105, 1.0)
+    assert [kind for kind, _ in watch.relisted(110, {})] == [Kind.MISSED]
 
 
 def test_a_late_acknowledgement_of_what_a_list_has_shown_is_fine():
     watch = Continuity(BEGIN)
     watch.event("ADDED", "gone", 101)
     watch.relisted(110, {"a": 105})
-    assert watch.wrote(101, 2.0) == watch.wrote(105, 2.0) == []
+    assert watch.wrote("gone", 101, 2.0) == watch.wrote("a", 105, 2.0) == []
     watch.removed("gone", 2.0)
     assert watch.end() == []

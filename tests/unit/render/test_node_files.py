@@ -196,7 +196,18 @@ def test_a_kubelet_asks_for_its_certificate_by_another_credential_where_no_agent
     kubeconfig.write_text("")
     assert started() == other
     kubeconfig.write_text("users: [{name: default-auth, user: {client-certificate: /there, client-key: /there}}]")
+    assert started() == other, "its certificate was lost, and one that may not ask would end at once"
+    current = tmp_path / "kubelet/pki/kubelet-client-current.pem"
+    current.parent.mkdir(parents=True)
+    current.symlink_to("lost.pem")
+    assert started() == other
+    (tmp_path / "kubelet/pki/lost.pem").write_text("")
+    assert started() == other
+    (tmp_path / "kubelet/pki/lost.pem").write_text("a certificate")
     assert started() == []
+    current.unlink()
+    kubeconfig.write_text("users: [{name: default-auth, user: {client-certificate-data: YQ==}}]")
+    assert started() == [], "as earlier releases wrote it"
     ca_key.unlink()
     assert started() == other
 
@@ -206,8 +217,10 @@ def test_before_a_kubelet_starts_what_the_power_took_of_its_certificates_is_remo
     pki = tmp_path / "kubelet/pki"
     pki.mkdir(parents=True)
     whole = "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n-----BEGIN EC PRIVATE KEY-----\nMHc\n"
+    without_key = whole[: whole.index("-----BEGIN EC")]
     whole += "-----END EC PRIVATE KEY-----\n"
     contents = {"whole": whole, "torn": whole[:60], "empty": "", "zeros": "\0" * 800, "lost": None}
+    contents["without its key"] = without_key
     for name, content in contents.items():
         if content is not None:
             (pki / f"{name}.pem").write_text(content)
@@ -228,6 +241,8 @@ def test_before_a_kubelet_starts_what_the_power_took_of_its_certificates_is_remo
         assert left("whole", damage) == left(damage, "whole") == ["whole"], damage
     for name in contents.keys() - {"lost"}:
         assert (pki / f"{name}.pem").exists()
+    (pki / "unreadable.pem").mkdir()
+    assert left("unreadable", "unreadable") == ["unreadable"] * 2, "what cannot be read is not known to be damaged"
 
 
 def test_the_users_kubelet_arguments_win():

@@ -82,10 +82,13 @@ class Stepping(Duty):
     async def _seen_anew(self, component: Component) -> stepping.Step | None:
         """The same by what the API says now: the live copies come one by one, and may be late."""
         live = await self.kube.get("apps/v1", component.kind, component.name, SYSTEM)
-        pods = await self.kube.list("v1", "Pod", namespace=SYSTEM, labels=f"k8s-app={component.name}")
+        if live is None:
+            return None
+        pods = self.kube.each("v1", "Pod", namespace=SYSTEM, labels=f"k8s-app={component.name}")
+        own = [pod async for pod in pods if is_of(pod, live)]
         nodes = await self.kube.list("v1", "Node")
         self._follow(nodes)
-        return None if live is None else self._decide(component, live, nodes, pods)
+        return self._decide(component, live, nodes, own)
 
     def _decide(
         self, component: Component, live: Object, nodes: Iterable[Object], pods: Iterable[Object]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from autarky.errors import AutarkyError
 from autarky.ports import Kube, Object
@@ -95,13 +96,14 @@ async def _of_the_container(kube: Kube, pod: Object) -> str:
 
 
 async def _of_the_kubelet(kube: Kube, pod: Object) -> str:
-    """The newest warning: a volume that cannot be mounted or an image that cannot be had is told nowhere else."""
+    """The newest warning: a volume that cannot be mounted or an image that cannot be had is told nowhere else. Any
+    kubelet may write some, as many as it likes: what was not found in time is not waited for."""
     about = f"involvedObject.uid={pod['metadata']['uid']},type=Warning"
-    try:
-        events = await kube.list("v1", "Event", namespace=pod["metadata"]["namespace"], fields=about)
-    except AutarkyError:
-        return ""
-    newest = max(events, key=lambda event: event.get("lastTimestamp") or "", default={})
+    newest: Object = {}
+    with suppress(AutarkyError, TimeoutError):
+        async with asyncio.timeout(LOG_SECONDS):
+            async for event in kube.each("v1", "Event", namespace=pod["metadata"]["namespace"], fields=about):
+                newest = max(newest, event, key=lambda one: one.get("lastTimestamp") or "")
     return _one_line(newest.get("message", ""))
 
 

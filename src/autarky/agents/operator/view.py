@@ -1,8 +1,9 @@
 """What the API says, as live copies: every source of the operator, each with its own age. Nothing is polled.
 
 Contract: reading is free; objects are shared and must not be changed. `changed` is called after each change
-but those of leases, which are renewed every 0.8 s and matter only while something else is looked at anyway. A source
-that fails in a way that nobody has foreseen ends no other: it is told, tried again, and not current meanwhile.
+but those of leases, which are renewed every 0.8 s and matter only while something else is looked at anyway. Of what
+kubelets make as many and as long as they like, only what is read is kept (`decide.slim`). A source that fails in a way
+that nobody has foreseen ends no other: it is told, tried again, and not current meanwhile.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import NoReturn
 
 from autarky.agents.shield import Tell, follow
 from autarky.decide import understood
-from autarky.duties.certificates import inventory_of, renewals_of
+from autarky.decide.slim import slim_pod, slim_request
+from autarky.duties.certificates import CSR, inventory_of, renewals_of
 from autarky.kube import Lister, Reflector
 from autarky.kube.elector import LEASE
 from autarky.ports import Clock, Object
@@ -43,12 +45,12 @@ class View:
             return Reflector(kube, clock, api_version, kind, namespace, fields=fields, on_change=changed)
 
         self.nodes = live("v1", "Node")
-        self.pods = live("v1", "Pod", SYSTEM)
+        self.pods = Reflector(kube, clock, "v1", "Pod", SYSTEM, on_change=changed, slim=slim_pod)
         self.daemon_sets = live("apps/v1", "DaemonSet", SYSTEM)
         self.daemon_set_revisions = live("apps/v1", "ControllerRevision", SYSTEM)
         self.deployments = live("apps/v1", "Deployment", SYSTEM)
         self.replica_sets = live("apps/v1", "ReplicaSet", SYSTEM)
-        self.requests = live("certificates.k8s.io/v1", "CertificateSigningRequest")
+        self.requests = Reflector(kube, clock, *CSR, on_change=changed, slim=slim_request)
         self.inventory = live("v1", "ConfigMap", SYSTEM, INVENTORY)
         self.renewals = live("v1", "ConfigMap", SYSTEM, RENEWALS)
         self.control_nodes = live("v1", "ConfigMap", SYSTEM, RECORD)
