@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from autarky.errors import ApiError, Unreachable, UserError
-from autarky.kube import KubeClient, Reflector, client
+from autarky.kube import KubeClient, Reflector, client, paging
 from autarky.kube.resources import BUILT_IN, Resource
 from autarky.render.kubeconfig import bootstrap_kubeconfig
 from contract.kube.objects import config_map
@@ -210,7 +210,8 @@ async def test_a_reflector_misses_nothing_over_cuts_and_outages(
 async def test_a_long_list_comes_in_pages_and_is_whole(
     kube: KubeClient, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "PAGE", 3)
+    monkeypatch.setattr(paging, "FIRST", 3)
+    monkeypatch.setattr(paging, "MOST", 3)
     wanted = [f"a{number}" for number in range(8)]
     for name in wanted:
         await kube.create(config_map(namespace, name))
