@@ -3,7 +3,7 @@
 In it: the test function and every name of its module that it reaches (helpers, constants, fixtures, also automatic
 ones), as syntax: comments, layout and docstrings do not count, nor the test's own name, nor marks that only say when
 and how long it runs. What a name stands for that is imported from another module is not followed: a change of a helper
-that all share touches no scenario by itself.
+that all share touches no scenario by itself. Nor does it count where the product has something, or under which name.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Iterator
 
 _SCHEDULING = {"apart", "e2e", "rotation", "chain", "needs", "shares", "timeout"}
+PRODUCT = "autarky"
 Functions = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -60,9 +61,10 @@ def _defined_by(node: ast.stmt) -> Iterator[tuple[str, ast.AST]]:
     if isinstance(node, (*Functions, ast.ClassDef)):
         yield node.name, node
     elif isinstance(node, ast.Import | ast.ImportFrom):
-        origin = node.module if isinstance(node, ast.ImportFrom) else ""
+        origin = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
+        of_the_product = origin.partition(".")[0] == PRODUCT
         for alias in node.names:
-            yield alias.asname or alias.name, ast.Constant(f"{origin}.{alias.name}")
+            yield alias.asname or alias.name, ast.Constant(PRODUCT if of_the_product else f"{origin}.{alias.name}")
     else:
         for inner in ast.walk(node):
             if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):

@@ -1,12 +1,15 @@
 """Long loops in parts, each a case of its own, which a run of CI can take. Pure: no cluster.
 
 Contract: the parts together do what the whole did: each of its rounds is in one of them, and each write, whatever its
-name, in exactly one.
+name, in exactly one. Of the writes of a part each run draws its own share, and never none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import zlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 REST = "rest"
 
@@ -35,3 +38,24 @@ def writes_in_parts(patterns: Mapping[str, str]) -> dict[str, str]:
         found[part] = f"{before}(?:{pattern})"
         before += f"(?!{pattern})"
     return found
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Which writes a run looks at: one of so many, drawn by its seed, and of each of these kinds one at least."""
+
+    seed: str
+    one_of: int
+    kinds: tuple[str, ...]
+    """Regular expressions for the begins of names."""
+
+    def takes(self, write: str, taken: Collection[str]) -> bool:
+        """The same answer each time, but for a write of a kind of which none has been `taken` yet."""
+        if write in taken:
+            return False
+        drawn = zlib.crc32(f"{self.seed} {write}".encode()) % self.one_of == 0
+        return drawn or any(re.match(kind, write) for kind in self.missing(taken))
+
+    def missing(self, taken: Collection[str]) -> list[str]:
+        """The kinds of which none has been taken."""
+        return [kind for kind in self.kinds if not any(re.match(kind, write) for write in taken)]

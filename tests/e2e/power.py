@@ -12,11 +12,11 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from harness import STATE, TestCluster
-from parts import rounds_of
+from parts import Draw, rounds_of
 from slots import standbys
 from stop_after_write import FOLLOWING
 
@@ -161,12 +161,13 @@ class Writer:
 
 
 @contextmanager
-def stopped_after_unknown_write(
-    cluster: TestCluster, paths: str, writes: str, known: Iterable[str]
+def stopped_after_drawn_write(
+    cluster: TestCluster, paths: str, writes: str, draw: Draw, taken: Iterable[str]
 ) -> Iterator[list[str]]:
-    """The node's agents stop right after the first of these writes to such a path that is not known yet. The list has
-    its name from then on; they go on after the block, unless their power was cut in it."""
-    argv = [sys.executable, str(_TRACER), str(init_process(cluster)), paths, writes, json.dumps(sorted(known))]
+    """The node's agents stop right after the first of these writes to such a path that the draw takes. The list has its
+    name from then on; they go on after the block, unless their power was cut in it."""
+    which = [paths, writes, json.dumps(sorted(taken)), json.dumps(asdict(draw))]
+    argv = [sys.executable, str(_TRACER), str(init_process(cluster)), *which]
     found: list[str] = []
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as tracer:
         assert tracer.stdout is not None

@@ -1,12 +1,13 @@
 """Stops a node's agent, and all that it started, right after one write: a power cut then finds the disk so.
 
-    python stop_after_write.py INIT_PID PATHS WRITES KNOWN
+    python stop_after_write.py INIT_PID PATHS WRITES TAKEN DRAW
 
 INIT_PID is the host's first process as this machine sees it; PATHS a regular expression that is found in the path of a
-write; WRITES one that matches the begin of its name; KNOWN a JSON list of writes that are let pass. The first other
-write that succeeds stops the process that made it at the end of that very system call; every other process of the agent
-stops at its next system call, since nobody resumes it. Then the write is printed, and the processes stay stopped until
-they are killed, or this process is. Before that FOLLOWING is printed, once the agents are followed.
+write; WRITES one that matches the begin of its name; TAKEN a JSON list of writes that are let pass; DRAW the fields of
+`parts.Draw`, which says of the others whether they are, as JSON. The first write that is drawn and succeeds stops the
+process that made it at the end of that very system call; every other process of the agent stops at its next system
+call, since nobody resumes it. Then the write is printed, and the processes stay stopped until they are killed, or this
+process is. Before that FOLLOWING is printed, once the agents are followed.
 
 A write is named by its call and its path, random parts replaced by a star: "rename …/checkpoint-*/pod.json".
 
@@ -27,6 +28,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from parts import Draw
 
 AGENT = b"autarky.agents.node"
 FOLLOWING = "following"
@@ -144,12 +147,13 @@ class Tracer:
     init: int
     paths: re.Pattern[str]
     writes: re.Pattern[str]
-    known: frozenset[str]
+    taken: frozenset[str]
+    draw: Draw
     _followed: set[int] = field(default_factory=set)
     _writes: dict[int, str] = field(default_factory=dict)
     """Thread → the write that its system call is about to make."""
 
-    def first_unknown_write(self) -> str:
+    def first_write_that_is_drawn(self) -> str:
         """Follow all there are and come until one has made it. It stays where it is."""
         while not self._followed:
             self._seize_new()
@@ -196,7 +200,7 @@ class Tracer:
         try:
             if number == signal.SIGTRAP | 0x80:
                 made = self._system_call(tid)
-                if made is not None and made not in self.known and self.writes.match(made):
+                if made is not None and self.writes.match(made) and self.draw.takes(made, self.taken):
                     return made
                 _ptrace(_SYSCALL, tid)
             elif event == _EVENT_STOP and number in _GROUP_STOPS:
@@ -241,7 +245,13 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    _, init_pid, paths, writes, known = sys.argv
-    tracer = Tracer(int(init_pid), re.compile(paths), re.compile(writes), frozenset(json.loads(known)))
-    _say(tracer.first_unknown_write())
+    _, init_pid, paths, writes, taken, draw = sys.argv
+    tracer = Tracer(
+        int(init_pid),
+        re.compile(paths),
+        re.compile(writes),
+        frozenset(json.loads(taken)),
+        Draw(**json.loads(draw)),
+    )
+    _say(tracer.first_write_that_is_drawn())
     tracer.bury()

@@ -7,7 +7,7 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from e2e.parts import REST, names_of_parts, rounds_of, writes_in_parts
+from e2e.parts import REST, Draw, names_of_parts, rounds_of, writes_in_parts
 
 PATTERNS = {
     "manifests": r"(create|chmod) .*/manifests/",
@@ -60,3 +60,40 @@ def test_the_first_pattern_that_matches_has_the_write_and_the_rest_has_what_no_o
 
 def test_parts_are_named_as_people_count_them() -> None:
     assert names_of_parts(3) == ["1of3", "2of3", "3of3"]
+
+
+WRITES = [f"{verb} {path}" for verb in VERBS for path in PATHS]
+
+
+def _drawn(draw: Draw) -> list[str]:
+    """As a loop goes: after each cut all are made again, and the first that the draw takes is followed by the next."""
+    taken: list[str] = []
+    while (write := next((one for one in WRITES if draw.takes(one, taken)), None)) is not None:
+        taken.append(write)
+    return taken
+
+
+@given(st.text(), st.integers(1, 50))
+def test_a_draw_ends_and_has_one_of_each_kind(seed: str, one_of: int) -> None:
+    kinds = ("create ", "rename .*current$", "rmdir ")
+    draw = Draw(seed, one_of, kinds)
+    taken = _drawn(draw)
+    assert len(taken) == len(set(taken))
+    assert draw.missing(taken) == []
+    assert all(any(re.match(kind, write) for write in taken) for kind in kinds)
+
+
+@given(st.text())
+def test_one_of_one_is_every_write(seed: str) -> None:
+    assert sorted(_drawn(Draw(seed, 1, ()))) == sorted(WRITES)
+
+
+def test_a_third_is_about_a_third_and_another_one_with_each_seed() -> None:
+    draws = [set(_drawn(Draw(str(seed), 3, ()))) for seed in range(60)]
+    assert 0.25 < sum(map(len, draws)) / len(draws) / len(WRITES) < 0.42
+    assert set.union(*draws) == set(WRITES)
+    assert len(set(map(frozenset, draws))) == len(draws)
+
+
+def test_a_kind_that_no_write_was_of_is_missing() -> None:
+    assert Draw("", 3, ("link ", "create ")).missing(["create /s"]) == ["link "]

@@ -15,10 +15,14 @@ import pytest
 from ha import cut, start
 from harness import TestCluster
 
+from autarky.render import files
+from autarky.render.node import GIVEN
+
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 SECONDS = 20
 """Long enough."""
+WHERE = files.CURRENT
 NODES = ("n1", "n2")
 UNUSED = 1
 
@@ -41,6 +45,7 @@ def test_one(cluster: TestCluster) -> None:
 
 def _rest():
     time.sleep(SECONDS)  # a while
+    assert WHERE != GIVEN
 
 
 @pytest.mark.rotation
@@ -87,6 +92,7 @@ ALL = {"test_one", "test_two", "TestGroup::test_three"}
         ("from ha import cut, start", "from ha import start\nfrom power import cut", {"test_one"}),
         ('parametrize("node", NODES)', 'parametrize("node", NODES[:1])', {"test_two"}),
         ("size = 3", "size = 4", {"TestGroup::test_three"}),
+        ("files.CURRENT", "files.FORMER", {"test_one"}),
     ],
 )
 def test_what_the_test_reaches_counts(old: str, new: str, touched: set[str]) -> None:
@@ -104,6 +110,8 @@ def test_what_the_test_reaches_counts(old: str, new: str, touched: set[str]) -> 
         ("@pytest.mark.rotation\n", ""),
         ("@pytest.mark.rotation\n", '@pytest.mark.rotation(alone=True)\n@pytest.mark.needs("v1.37.1")\n'),
         ("from ha import cut, start", "from ha import (\n    start,\n    cut,\n)"),
+        ("from autarky.render import files", "from autarky.hosts import paths as files"),
+        ("from autarky.render.node import GIVEN", "from autarky.places import GIVEN"),
         ("def test_two(cluster, node):", "def test_two(\n    cluster,\n    node,\n):"),
     ],
 )
