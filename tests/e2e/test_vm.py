@@ -27,10 +27,10 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.rotation,
     pytest.mark.needs(machine=True),
-    pytest.mark.timeout(1500, func_only=True),
+    pytest.mark.timeout(900, func_only=True),
 ]
 
-RETURN_SECONDS = 900.0
+RETURN_SECONDS = 780.0
 """From a booted machine until everything is where it belongs: seven minutes on two cores that had other work, too."""
 PATIENCE = 30.0
 """Seconds for which a client waits for one answer: a handshake takes some of them."""
