@@ -24,6 +24,11 @@ class Builder:
         self.built: list[str] = []
         monkeypatch.setattr(gobuild, "find_go", self._find_go)
         monkeypatch.setattr(gobuild, "build_binaries", self._build)
+        # Else a machine without a C compiler and its headers would fail here, as a fresh one is.
+        monkeypatch.setattr("autarky.payload.get.refuse_missing_tools", self._everything_is_here)
+
+    async def _everything_is_here(self, _needs) -> None:
+        return
 
     async def _find_go(self, _progress) -> str:
         return "go"
