@@ -180,9 +180,10 @@ def parse(text: str) -> Balancer | None:
 def _api_frontends(balancer: Balancer) -> str:
     """The node itself has a frontend of its own: whatever others do, it reaches the API. (Of two sockets that fit, the
     kernel takes the one that is bound to the address.)"""
-    frontends = _api_frontend("api", LOOPBACK, MOST_INSIDE, "")
+    rules = _choice(balancer)
+    frontends = _api_frontend("api", LOOPBACK, MOST_INSIDE, "", rules)
     if balancer.control_node:
-        frontends += _api_frontend("api-outside", "", MOST_OUTSIDE, _STRANGERS)
+        frontends += _api_frontend("api-outside", "", MOST_OUTSIDE, _STRANGERS, rules)
     return frontends
 
 
@@ -197,17 +198,30 @@ _STRANGERS = f"""\
 """
 
 
-def _api_frontend(name: str, address: str, most: int, before: str) -> str:
+def _api_frontend(name: str, address: str, most: int, before: str, rules: str) -> str:
     return (
         f"frontend {name}\n"
         f"    bind {address}:{ports.NLLB_API}\n"
         f"    maxconn {most}\n"
         f"{before}"
         f"{_hold('ready', patience.HOLD)}"
-        "    use_backend ready if { nbsrv(ready) ge 1 }\n"
-        "    use_backend alive if { nbsrv(alive) ge 1 }\n"
+        f"{rules}"
         "    default_backend accepting\n"
     )
+
+
+def _choice(balancer: Balancer) -> str:
+    """Which backend a connection goes to. Asked of each server by itself: `nbsrv` counts none in a worker that is told
+    to stop, and what such a worker has accepted a moment before a reload would go to `accepting`, to servers that are
+    known to be down."""
+    servers = list(_api_servers(balancer))
+    lines = [f"    acl some-ready srv_is_up(ready/{server})\n" for server, _, _, node in servers if not node.withdrawn]
+    if lines:
+        lines.append("    use_backend ready if some-ready\n")
+    lines += [f"    acl some-alive srv_is_up(alive/{server})\n" for server, _, _, _ in servers]
+    if servers:
+        lines.append("    use_backend alive if some-alive\n")
+    return "".join(lines)
 
 
 def _hold(backend: str, seconds: float) -> str:

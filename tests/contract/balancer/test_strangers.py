@@ -9,12 +9,14 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autarky.agents.node import haproxy
 from autarky.model import patience, ports
+from autarky.model.balancer import ApiNode
 from autarky.model.cluster import Cluster
 from autarky.render import nllb
 from contract.balancer.haproxy import BALANCER, NEIGHBOUR, OUTSIDE, SELF, Running, balancing, check, the_root
@@ -247,3 +249,35 @@ async def test_the_configuration_of_an_earlier_release_is_replaced_and_no_connec
             assert await asyncio.to_thread(balancer.status, kept) == 200
             kept.close()
         assert [await balancer.asked(to, to) for to in (SELF, OUTSIDE)] == [200, 200]
+
+
+async def test_who_came_before_a_reload_and_speaks_after_it_is_led_to_a_server_that_is_up(
+    haproxy_root: Path, tmp_path: Path, api: Web
+) -> None:
+    """The worker that is told to stop has accepted it, and knows nowhere to lead it yet. The hosted server accepts
+    connections as well, and serves nobody: it is the choice only where nothing is known of any server."""
+    renewed = replace(BALANCER, servers=(*BALANCER.servers, ApiNode("n2", NEIGHBOUR)))
+
+    def with_a_standby(text: str) -> str:
+        return text.replace(f"{SELF}:{ports.API_STANDBY} ", f"{SELF}:{api.port} ")
+
+    async with (
+        Web([answer(503, "no")]) as starting,
+        balancing(haproxy_root, tmp_path, starting.port, change=with_a_standby) as balancer,
+    ):
+        assert await balancer.asked(OUTSIDE, OUTSIDE) == 200
+        with ExitStack() as closed:
+            early = [
+                closed.enter_context(await asyncio.to_thread(balancer.connect, OUTSIDE, OUTSIDE)) for _ in range(6)
+            ]
+            assert await balancer.asked(OUTSIDE, OUTSIDE) == 200  # who came before is accepted, too
+            name = balancer.write(nllb.configuration_files(renewed), with_a_standby)
+            assert await haproxy.reload(balancer.socket) is None
+            await balancer.runs(name)
+            answers = [await asyncio.to_thread(_asked_by, balancer, one) for one in early]
+        assert answers == [200] * 6
+
+
+def _asked_by(balancer: Running, connection: socket.socket) -> int:
+    with balancer.tls().wrap_socket(connection) as tls:
+        return balancer.status(tls)

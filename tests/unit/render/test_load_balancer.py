@@ -166,13 +166,33 @@ def test_ready_servers_come_first_and_live_ones_when_none_is_ready():
     """While etcd is down no server is ready; `livez` without etcd still tells which are there."""
     found = config("n1")
     for frontend in ("frontend api", "frontend api-outside"):
-        assert found[frontend][-3:] == [
-            "use_backend ready if { nbsrv(ready) ge 1 }",
-            "use_backend alive if { nbsrv(alive) ge 1 }",
+        slots = [f"n1-{slot}" for slot in nllb.SLOTS]
+        assert found[frontend][-9:] == [
+            *(f"acl some-ready srv_is_up(ready/{server})" for server in slots),
+            "use_backend ready if some-ready",
+            *(f"acl some-alive srv_is_up(alive/{server})" for server in slots),
+            "use_backend alive if some-alive",
             "default_backend accepting",
         ]
     assert "option httpchk GET /readyz" in found["backend ready"]
     assert "option httpchk GET /livez?exclude=etcd" in found["backend alive"]
+
+
+def test_a_worker_that_stops_still_knows_who_is_ready():
+    """HAProxy counts no server of a backend that is being stopped, but still says of each whether it is up."""
+    assert "nbsrv" not in nllb.config(Balancer("n1", True, (ApiNode("n1", "192.0.2.11"),)))
+
+
+def test_what_is_withdrawn_does_not_make_the_backend_of_ready_servers_the_choice():
+    """All of its servers have a weight of 0: a connection would find none."""
+    away, there = ApiNode("n1", "192.0.2.11", withdrawn=True), ApiNode("n2", "192.0.2.12")
+    both = sections(nllb.config(Balancer("n4", False, (away, there))))["frontend api"]
+    assert [line for line in both if line.startswith("acl some-ready")] == [
+        f"acl some-ready srv_is_up(ready/n2-{slot})" for slot in nllb.SLOTS
+    ]
+    nobody = sections(nllb.config(Balancer("n4", False, (away,))))["frontend api"]
+    assert not [line for line in nobody if "some-ready" in line]
+    assert "use_backend alive if some-alive" in nobody
 
 
 def test_when_no_server_passes_its_checks_each_is_tried_all_the_same():
