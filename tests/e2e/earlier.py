@@ -1,4 +1,5 @@
-"""The trees of earlier releases, out of git: their commands make the clusters that this tree takes over.
+"""The trees of other releases. Earlier ones, out of git: their commands make the clusters that this tree takes over.
+And a later one: this tree with another edition of defaults.
 
 `releases.json` names them, and says in what form. A tree is unpacked once; it runs with its own sources, and with its
 own Python packages where its lock file is another than ours.
@@ -11,12 +12,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from autarky.model.defaults import Edition
 
 CHECKOUT = Path(__file__).parents[2]
 RELEASES = Path(__file__).with_name("releases.json")
@@ -63,6 +67,23 @@ def tree_of(release: Release, *, checkout: Path = CHECKOUT, cache: Path = CACHE)
     tree = Tree(root, _python(root, checkout))
     _runs_its_own_sources(tree)
     return tree
+
+
+def later_tree(edition: Edition, root: Path, *, checkout: Path = CHECKOUT) -> Tree:
+    """This tree, as the release after it may be: with that edition of defaults as its newest. Made anew in `root`."""
+    shutil.rmtree(root, ignore_errors=True)
+    shutil.copytree(checkout / "src", root / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    with (root / "src/autarky/model/defaults.py").open("a") as module:
+        module.write(f"\nEDITIONS = (*EDITIONS, {_as_source(edition)})\n")
+    tree = Tree(root, sys.executable)
+    _runs_its_own_sources(tree)
+    return tree
+
+
+def _as_source(edition: Edition) -> str:
+    arguments = {component: dict(flags) for component, flags in edition.arguments.items()}
+    version = f'Version.parse("{edition.kubernetes}")'
+    return f"Edition(kubernetes={version}, file={dict(edition.file)!r}, arguments={arguments!r})"
 
 
 def _unpack(release: Release, checkout: Path, root: Path) -> None:

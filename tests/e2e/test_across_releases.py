@@ -1,7 +1,7 @@
 """A cluster of an earlier release is taken over by `up` of this tree, and nobody notices.
 
 `releases.json` names the releases, and for each who is started anew. The tests of this module build on each other, in
-order, for each cluster: the first one is the takeover.
+order, for each cluster: the first one is the takeover, the last one a takeover by a release that is yet to come.
 """
 
 from __future__ import annotations
@@ -10,19 +10,22 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
-from earlier import Release, releases, tree_of
-from ha import etcd_members, member_objects, three_and_one, wait_until_healthy
+from earlier import Release, later_tree, releases, tree_of
+from ha import WORKER, etcd_members, member_objects, three_and_one, wait_until_healthy
 from harness import AGNHOST, TestCluster, one_node
 from judgement import nothing_failed
-from rollouts import condition, quiet
+from rollouts import HOSTED, condition, quiet, template
 from slots import SYSTEM, parked_agent_is_a_copy
 
 from autarky.decide import defaults
 from autarky.model.defaults import FIRST
+from fakes.editions import SECOND, TOLD
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.chain, pytest.mark.timeout(900)]
 
@@ -41,6 +44,8 @@ class Found:
     control: tuple[str, ...]
     hosts: tuple[str, ...]
     running: Running
+    generations: Mapping[str, int]
+    restarted: frozenset[str]
     members: Mapping[str, str]
     file: Mapping[str, Any]
 
@@ -62,17 +67,37 @@ def found(request: pytest.FixtureRequest, make_cluster: Callable[..., TestCluste
     cluster.kubectl("create", "deployment", "of-a-user", f"--image={AGNHOST}", "--", "/usr/local/bin/agnhost", "pause")
     at_rest(cluster, control)
     yield Found(
-        release, cluster, control, hosts, running(cluster, hosts), member_ids(cluster), file_that_is_kept(cluster)
+        release=release,
+        cluster=cluster,
+        control=control,
+        hosts=hosts,
+        running=running(cluster, hosts),
+        generations=generations(cluster),
+        restarted=restarted(cluster),
+        members=member_ids(cluster),
+        file=file_that_is_kept(cluster),
     )
     cluster.down()  # the next one is large, too
 
 
 def test_up_of_this_tree_takes_the_cluster_over_and_no_request_fails(found: Found) -> None:
-    """Nor any until its agents have settled, the parked ones among them."""
-    with found.cluster.probed() as reports:
+    """Nor any until its agents have settled, the parked ones among them. Asked as users do, and from a worker, whose
+    load balancer leads to all API servers."""
+    with found.cluster.probed() as reports, probed_from_a_worker(found) as of_the_worker:
         found.cluster.up()
         at_rest(found.cluster, found.control)
-    nothing_failed(reports[0], writes=100)
+    for report in (*reports, *of_the_worker):
+        nothing_failed(report, writes=100)
+
+
+@contextmanager
+def probed_from_a_worker(found: Found) -> Iterator[list[dict[str, Any]]]:
+    """Where there is one."""
+    if set(found.hosts) == set(found.control):
+        yield []
+        return
+    with found.cluster.probed(inside=WORKER) as reports:
+        yield reports
 
 
 def test_nobody_was_started_anew_but_those_of_whom_the_release_says_so(found: Found) -> None:
@@ -83,6 +108,17 @@ def test_nobody_was_started_anew_but_those_of_whom_the_release_says_so(found: Fo
     # A single node lacks some components; where there are several nodes, all are there.
     expected = set(found.release.anew) & there if len(found.control) == 1 else set(found.release.anew)
     assert anew == expected, {name: (found.running.get(name), now.get(name)) for name in anew}
+    left = {name: runs for name in anew if (runs := found.running.get(name, frozenset()) & now.get(name, frozenset()))}
+    assert not left, f"on some nodes these run on: {left}"
+
+
+def test_who_was_started_anew_was_so_once(found: Found) -> None:
+    """By one rollout, in which nothing had to begin again."""
+    now = generations(found.cluster)
+    changed = {name: (before, now[name]) for name, before in found.generations.items() if now[name] != before}
+    assert changed
+    assert all(after == before + 1 for before, after in changed.values()), changed
+    assert restarted(found.cluster) - found.restarted == set()
 
 
 def test_etcd_has_the_members_that_it_had(found: Found) -> None:
@@ -112,6 +148,21 @@ def test_the_cluster_keeps_its_defaults_and_is_told_of_the_new_ones(found: Found
     plan = found.cluster.autarky("plan", "-f", str(found.cluster.file)).stdout
     assert plan.splitlines() == [*told, "nothing would change"]
     assert condition(found.cluster, "DefaultsCurrent").get("status") == str(not lacking)
+
+
+def test_a_later_release_with_other_defaults_changes_none_of_the_clusters_and_tells_of_them(
+    found: Found, tmp_path: Path
+) -> None:
+    """By the agents of that release, which `up` brings: all flags and fields stay as they are."""
+    cluster, later = found.cluster, TestCluster(found.cluster.name, found.cluster.spec, later_tree(SECOND, tmp_path))
+    before = {workload: template(cluster, workload) for workload in HOSTED}
+    assert TOLD in later.autarky("plan", "-f", str(cluster.file)).stdout.splitlines()
+    later.up()
+    cluster.wait("the condition says it", lambda: condition(cluster, "DefaultsCurrent").get("message") == TOLD)
+    assert condition(cluster, "DefaultsCurrent")["status"] == "False"
+    assert {workload: template(cluster, workload) for workload in HOSTED} == before
+    assert file_that_is_kept(cluster) == {**found.file, "defaults": FIRST}
+    assert "--snapshot-count=10000" in cluster.shell("n1", "cat /etc/kubernetes/manifests/etcd*.json")
 
 
 # --- looking -----------------------------------------------------------------------------------------------------
@@ -159,6 +210,22 @@ def running(cluster: TestCluster, hosts: tuple[str, ...]) -> Running:
         for unit in ("kubelet", "containerd"):
             seen[unit].add(f"{host} {cluster.shell(host, f'systemctl show --property=MainPID {unit}').strip()}")
     return {name: frozenset(runs) for name, runs in seen.items()}
+
+
+def generations(cluster: TestCluster) -> dict[str, int]:
+    """Workload → how often what is wanted of it has changed. (A Deployment's own controller changes nothing there.)"""
+    found = json.loads(cluster.kubectl(*SYSTEM, "get", "ds,deploy", "-o", "json"))["items"]
+    return {f"{one['kind']}/{one['metadata']['name']}": int(one["metadata"]["generation"]) for one in found}
+
+
+def restarted(cluster: TestCluster) -> frozenset[str]:
+    """Containers that have ended and were begun again in their pods, each time once."""
+    found = set()
+    for pod in json.loads(cluster.kubectl("get", "pods", "-A", "-o", "json"))["items"]:
+        for container in pod["status"].get("containerStatuses") or []:
+            name = f"{pod['metadata']['name']} {pod['metadata']['uid']} {container['name']}"
+            found |= {f"{name} {count}" for count in range(1, container["restartCount"] + 1)}
+    return frozenset(found)
 
 
 def _component(pod: Mapping[str, Any]) -> str:
