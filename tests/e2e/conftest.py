@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from harness import Show, TestCluster
+from judgement import SLOW
 from shared import (
     one_node,
     pytest_collection_modifyitems,
@@ -30,6 +31,14 @@ __all__ = [  # hooks of pytest, and fixtures
     "pytest_sessionfinish",
     "three_and_one",
 ]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What clients had to wait for, also where nothing failed: nobody is shown the log of a test that has passed."""
+    for report in terminalreporter.getreports("passed"):
+        lines = {line for _, text in report.sections for line in text.splitlines() if SLOW in line}
+        for line in sorted(lines):
+            terminalreporter.write_line(f"{report.nodeid}: {line[line.index(SLOW) :]}", yellow=True)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from itertools import pairwise
 
 from direct import asked
@@ -55,7 +56,18 @@ def everything_is_led(cluster: TestCluster) -> None:
     """By one of the three control nodes: etcd, and both components of level 3."""
     cluster.wait("etcd has a leader", lambda: etcd_leader(cluster))
     for workload in (CONTROLLER_MANAGER, SCHEDULER):
-        cluster.wait(f"{workload} is led", lambda: leader(cluster, workload) in CONTROL)  # noqa: B023
+        cluster.wait(f"{workload} is led", partial(_is_led, cluster, workload, since=renewed(cluster, workload)))
+
+
+def _is_led(cluster: TestCluster, workload: str, *, since: str) -> bool:
+    """The lease names one who is dead until another one takes it, so it is renewed, too: not as it was at that time."""
+    return leader(cluster, workload) in CONTROL and renewed(cluster, workload) not in ("", since)
+
+
+def renewed(cluster: TestCluster, workload: str) -> str:
+    """When the lease was, last."""
+    path = "jsonpath={.spec.renewTime}"
+    return cluster.kubectl(*SYSTEM, "get", "lease", component(workload), "-o", path, check=False)
 
 
 def slot_that_leads(cluster: TestCluster, workload: str) -> str:

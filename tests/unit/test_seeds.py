@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -38,3 +39,11 @@ def test_no_profile_of_a_machine_makes_every_run_the_same():
     """In CI Hypothesis would load one of its own that does, and remembers nothing that has failed."""
     assert not settings.default.derandomize
     assert settings.default.database is not None
+
+
+def test_no_property_tries_the_same_examples_in_each_run():
+    sources = {
+        path: path.read_text() for path in Path(__file__).parents[1].rglob("test_*.py") if path != Path(__file__)
+    }
+    assert len(sources) > 100
+    assert [str(path) for path, source in sources.items() if "derandomize" in source] == []

@@ -88,7 +88,9 @@ class Kept:
         except Fault as fault:
             if not (reused and _is_cut(fault)):
                 raise
-            return *await self._after_a_cut(request, fault, connection.round_trip, until), Excuse.RACE
+            after_it = await self._after_a_cut(request, fault, connection.round_trip, until)
+            self._tally.late_races += fault.after > connection.round_trip
+            return *after_it, Excuse.RACE
         if not (reused and _turns_away(answer)):
             return connection, answer, None
         if not self._farewells.is_first(connection.server, self._run.now()):

@@ -14,7 +14,7 @@ from typing import Any
 
 from autarky.probe.outages import Outage, Stretch
 from autarky.probe.outcome import Failure, Kind, Stream
-from autarky.probe.tally import SLOW, Latencies, Seen, Slow, Stall, StreamTally, Tally
+from autarky.probe.tally import SLOW, Latencies, Seen, Slow, Stall, Tally
 
 REQUEST_STREAMS = (Stream.NEW, Stream.KEPT, Stream.WRITES, Stream.KEPT_WRITES)
 
@@ -29,11 +29,13 @@ class StreamReport:
     failed: int
     failures: Mapping[Kind, int]
     races: int
+    late_races: int
     turned_away: int
     reconnects: int
     left_out: int
     slow: int
     outage: Outage | None
+    fails_at_the_end: bool
     p50: float
     p99: float
     max: float
@@ -149,7 +151,7 @@ def report(
         started=started,
         seconds=ended - started,
         endpoints=tuple(endpoints),
-        streams={name: _stream(stream, tally.outage(name, ended)) for name, stream in tally.streams.items()},
+        streams={name: _stream(tally, name, ended) for name in tally.streams},
         watch_events=tally.watch.events,
         watch_resumed=tally.watch.resumed,
         watch_relisted=tally.watch.relisted,
@@ -186,19 +188,22 @@ def explained(failure: Failure, stalls: Sequence[Stall]) -> Failure:
 _MATTERS_OF_TIME = {Kind.TIMEOUT, Kind.CONNECT_TIMEOUT, Kind.CLOSED, Kind.RESET}
 
 
-def _stream(tally: StreamTally, outage: Outage | None) -> StreamReport:
+def _stream(tally: Tally, name: Stream, ended: float) -> StreamReport:
+    found = tally.streams[name]
     return StreamReport(
-        workers=tally.workers,
-        requests=tally.requests,
-        failed=tally.failures.total(),
-        failures=dict(tally.failures),
-        races=tally.races,
-        turned_away=tally.turned_away,
-        reconnects=tally.reconnects,
-        left_out=tally.left_out,
-        slow=tally.slow,
-        outage=outage,
-        **_times(tally.latencies),
+        workers=found.workers,
+        requests=found.requests,
+        failed=found.failures.total(),
+        failures=dict(found.failures),
+        races=found.races,
+        late_races=found.late_races,
+        turned_away=found.turned_away,
+        reconnects=found.reconnects,
+        left_out=found.left_out,
+        slow=found.slow,
+        outage=tally.outage(name, ended),
+        fails_at_the_end=tally.fails_at_the_end(name),
+        **_times(found.latencies),
     )
 
 

@@ -66,6 +66,8 @@ class StreamTally:
     requests: int = 0
     races: int = 0
     """Idle-close races that the first retry settled."""
+    late_races: int = 0
+    """Of these: how many connections ended later than the shortest exchange that they had seen (see kept.py)."""
     turned_away: int = 0
     """Kept-alive requests that a stopping server refused as it closed their connection (see kept.py)."""
     reconnects: int = 0
@@ -175,6 +177,11 @@ class Tally:
             if of is stream
         ]
         return max((outage for outage in found if outage is not None), key=lambda o: o.seconds, default=None)
+
+    def fails_at_the_end(self, stream: Stream) -> bool:
+        """Whether at any endpoint the request of the stream that began last has failed."""
+        last = {endpoint: max(times) for (of, endpoint), times in self._failed.items() if of is stream}
+        return any(time > max(self._succeeded.get((stream, at), ()), default=0.0) for at, time in last.items())
 
     def worst(self) -> Stretch | None:
         """The seconds with the highest share of failed requests, all streams together."""

@@ -95,7 +95,7 @@ def test_a_part_stands_where_one_would_look_for_it():
     assert document.where(["a", "nowhere", "at all"]) == "f:1:1"
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None)
 @given(st.text(alphabet="abn1-:[]{},'\"#&*!|>%@ \n\t", max_size=40), st.booleans())
 def test_no_text_makes_anything_but_an_error_of_the_user(text, below_a_good_head):
     with pytest.raises(UserError):

@@ -79,7 +79,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
     )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None)
 @given(clusters())
 def test_a_dumped_cluster_loads_to_the_same_cluster(cluster):
     assert read(pretty_json(dump(cluster)).decode()) == cluster

@@ -241,7 +241,7 @@ def test_a_request_that_is_wrong_in_itself_is_denied_whatever_two_nodes_have():
         assert judge(replace(asked, ip_addresses=frozenset({"10.0.0.2"})), twice).verdict is Verdict.DENY
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None)
 @given(st.dictionaries(st.sampled_from(["n1", "n2", "n4"]), st.frozensets(st.sampled_from(["a", "b", "c"]))), st.data())
 def test_no_two_nodes_get_a_certificate_for_one_address(inventory, data):
     asked = {node: data.draw(st.frozensets(st.sampled_from(["a", "b", "c"]))) for node in inventory}
@@ -294,7 +294,7 @@ def requests(draw: st.DrawFn) -> Request:
 def test_nothing_is_approved_unless_everything_in_it_matches_the_inventory_and_who_asks():
     ways: set[str] = set()
 
-    @settings(max_examples=2000, deadline=None, derandomize=True)
+    @settings(max_examples=2000, deadline=None)
     @given(requests())
     def each(request_: Request) -> None:
         if verdict(request_) is Verdict.APPROVE:

@@ -242,7 +242,7 @@ def test_nothing_is_deleted_while_a_switch_is_half_done():
 BOOLS = (True, False)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None)
 @given(
     seen=st.builds(
         Seen,

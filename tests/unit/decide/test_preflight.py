@@ -218,7 +218,7 @@ SOME_FACTS = {
 }
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.fixed_dictionaries(SOME_FACTS), min_size=3, max_size=3), st.sets(st.sampled_from(sorted(CHECKS))))
 def test_demoting_changes_the_severity_of_what_is_named_and_nothing_else(changes, demoted):
     three = a_cluster(controls=1, workers=2)

@@ -396,7 +396,7 @@ def test_a_crashing_pod_goes_back_although_the_old_one_leads_well():
 SECONDS = st.sampled_from([0.2, 1.0, 1.0, 4.0, 30.0])
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["good", "a", "b"]), st.booleans(), st.booleans(), SECONDS), max_size=60),
     st.booleans(),

@@ -75,7 +75,7 @@ def test_what_is_needed_and_was_not_said_is_unknown_and_not_guessed(key):
             parse_facts("\n".join(said))
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None)
 @given(st.integers(0, len(WHOLE) - 1))
 def test_an_answer_that_was_cut_off_is_facts_or_unreachable(lines):
     try:
@@ -147,20 +147,20 @@ VALUES = (
 LINES = st.lists(st.tuples(st.sampled_from(KEYS), VALUES).map("=".join))
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None)
 @given(st.sampled_from([*KEYS, "effective", "own_address"]), VALUES)
 def test_whatever_one_line_says_there_are_facts_or_the_host_is_unreadable(key, value):
     facts_or_unreachable(with_line(f"{key}={value}"))
     facts_or_unreachable(f"{SAID}{key}={value}\n")
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None)
 @given(st.integers(0, len(SAID) - 1), st.text(max_size=8), st.integers(0, 8))
 def test_a_real_answer_with_any_damage_is_facts_or_the_host_is_unreadable(at, put, cut):
     facts_or_unreachable(SAID[:at] + put + SAID[at + cut :])
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None)
 @given(st.text() | LINES.map("\n".join))
 def test_whatever_the_whole_answer_is_there_are_facts_or_the_host_is_unreadable(text):
     facts_or_unreachable(text)

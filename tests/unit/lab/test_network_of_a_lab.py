@@ -18,7 +18,7 @@ around = st.builds(lambda subnet, longer: subnet.supernet(longer), subnets, st.i
 SUBNET = ipaddress.IPv4Network("10.201.3.0/24")
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(around | subnets, max_size=40))
 def test_a_lab_gets_a_subnet_that_nobody_has(taken):
     try:
@@ -41,7 +41,7 @@ def test_the_pool_is_apart_from_the_networks_of_a_cluster():
     assert not POOL.overlaps(NETWORK.service_cidr)
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None)
 @given(names, names)
 def test_interface_names_fit_the_kernel_however_long_labs_and_hosts_are_called(lab, host):
     network = LabNetwork(lab, SUBNET)
@@ -50,7 +50,7 @@ def test_interface_names_fit_the_kernel_however_long_labs_and_hosts_are_called(l
     assert "/" not in network.netns(host)
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.tuples(names, names), min_size=2, max_size=6, unique=True))
 def test_hosts_of_all_labs_have_interfaces_of_their_own(hosts):
     interfaces = {LabNetwork(lab, SUBNET).outer_interface(host) for lab, host in hosts}
@@ -61,7 +61,7 @@ def test_hosts_of_all_labs_have_interfaces_of_their_own(hosts):
     assert not namespaces & {LabNetwork(lab, SUBNET).switch for lab, _ in hosts}
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None)
 @given(names, names)
 def test_a_host_has_the_same_hardware_address_at_every_power_on(lab, host):
     address = LabNetwork(lab, SUBNET).hardware_address(host)

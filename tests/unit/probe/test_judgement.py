@@ -162,6 +162,25 @@ def test_connections_end_in_mid_request_no_oftener_than_servers_and_load_balance
             judge(probed(workers=3, turned_away=turned_away, races=races))
 
 
+@pytest.mark.parametrize("judge", [nothing_failed, survived])
+def test_connections_end_late_no_oftener_than_servers_stop(judge):
+    judge(probed(workers=3, races=3, late_races=3))
+    with pytest.raises(AssertionError, match="kept-alive 4 races were late ones, not 3"):
+        judge(probed(workers=3, races=4, late_races=4))
+    with pytest.raises(AssertionError, match="kept-alive 2 races were late ones, not 3"):
+        judge(probed(workers=3, turned_away=2, races=2, late_races=2))
+
+
+@pytest.mark.parametrize("stream", [Stream.NEW, Stream.WRITES, Stream.KEPT_WRITES])
+def test_a_short_outage_that_goes_on_in_the_end_is_seen_behind_a_long_one_that_is_over(stream):
+    def fails(of, began):
+        return all_of(stream, 5.0, 20.0)(of, began) or all_of(stream, 4.0, SECONDS - 3.0)(of, began)
+
+    with pytest.raises(AssertionError, match="in the end they still failed"):
+        nothing_lost(probed(fails=fails))
+    nothing_lost(probed(fails=all_of(stream, 5.0, 20.0)))
+
+
 def test_what_was_slow_is_told_unless_a_cut_was_announced(caplog):
     tally = Tally()
     for began, seconds in ((10.0, 1.5), (18.0, 3.0), (24.9, 2.0), (25.1, 2.5)):
@@ -173,5 +192,5 @@ def test_what_was_slow_is_told_unless_a_cut_was_announced(caplog):
     assert [record.getMessage() for record in caplog.records] == [
         "slow, with no cut announced: new-connections, 1.5 s, at 10.0",
         "slow, with no cut announced: new-connections, 2.5 s, at 25.1",
-        "and 7 more were slow",
+        "slow, with no cut announced: and 7 more",
     ]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autarky.probe.continuity import Continuity
 from autarky.probe.outcome import Kind
 
-PROPERTY = settings(deadline=None, max_examples=50, derandomize=True)
+PROPERTY = settings(deadline=None, max_examples=50)
 
 BEGIN = 100
 

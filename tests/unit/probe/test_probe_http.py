@@ -244,7 +244,7 @@ def test_a_fault_is_unreachable_to_everybody_else():
 # --- endless answers -------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=15, derandomize=True)
+@settings(deadline=None, max_examples=15)
 @given(st.lists(st.text(st.characters(exclude_characters="\n", codec="utf-8"), min_size=1), max_size=5), st.data())
 def test_lines_are_put_together_from_any_chunks(lines, data):
     text = "".join(f"{line}\n" for line in lines).encode()

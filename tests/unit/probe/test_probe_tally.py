@@ -15,7 +15,7 @@ from autarky.probe.outcome import Failure, Kind, Stream
 from autarky.probe.report import explained, report
 from autarky.probe.tally import MAX_FAILURES, MAX_SLOW, WITH_OUTAGES, Latencies, Stall, Tally
 
-PROPERTY = settings(deadline=None, max_examples=50, derandomize=True)
+PROPERTY = settings(deadline=None, max_examples=50)
 
 REQUESTS = [Stream.NEW, Stream.KEPT, Stream.WRITES, Stream.KEPT_WRITES]
 REQUEST_KINDS = [kind for kind in Kind if kind.is_request]

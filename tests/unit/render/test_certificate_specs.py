@@ -23,7 +23,7 @@ def all_specs(cluster) -> list[CertSpec]:
     return [*certificate_specs(cluster), *first]
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None)
 @given(some_inputs())
 def test_names_are_unique_and_sans_are_what_they_seem(inputs):
     specs = all_specs(inputs.cluster)
@@ -34,7 +34,7 @@ def test_names_are_unique_and_sans_are_what_they_seem(inputs):
         assert len(set(spec.dns_names)) == len(spec.dns_names)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None)
 @given(some_inputs())
 def test_system_masters_is_the_super_admins_alone(inputs):
     holders = [spec.name for spec in all_specs(inputs.cluster) if "system:masters" in spec.organizations]

@@ -139,7 +139,7 @@ def keys(value: Any) -> set[str]:
     return {key for item in value for key in keys(item)} if isinstance(value, list) else set()
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None)
 @given(some_pod())
 def test_a_checkpoint_needs_no_api_and_shows_no_secret(pod):
     revision = made(pod)
@@ -159,7 +159,7 @@ def test_a_checkpoint_needs_no_api_and_shows_no_secret(pod):
     assert directories == {f"{revision.directory}/files/{path.split('/')[0]}" for path in files_in(revision)}
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None)
 @given(some_pod())
 def test_what_the_api_adds_to_a_pod_changes_neither_the_answer_nor_the_name(pod):
     bare, full = made(pod), made(completed(pod))
@@ -168,7 +168,7 @@ def test_what_the_api_adds_to_a_pod_changes_neither_the_answer_nor_the_name(pod)
         assert [(f.path, f.content) for f in bare.files] == [(f.path, f.content) for f in full.files]
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None)
 @given(some_pod())
 def test_every_content_that_is_not_told_to_be_read_is_not_needed(pod):
     """`references` names all that the rendering asks for, and nothing that it can do without reading."""

@@ -25,7 +25,7 @@ from unit.render.rendered import EXTERNAL, arguments, some_inputs, strings
 
 every_component = pytest.mark.parametrize("component", standby.COMPONENTS)
 LEAVES = "/var/lib/autarky/leaves/"
-quickly = settings(max_examples=15, deadline=None, derandomize=True)
+quickly = settings(max_examples=15, deadline=None)
 
 
 def of_hosted(inputs: Inputs, component: str) -> Revision:

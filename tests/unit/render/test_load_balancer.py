@@ -42,7 +42,7 @@ def servers(section: list[str]) -> list[str]:
     return [line.replace(f" {nllb.REMOTE}", "") for line in found]
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None)
 @given(some_inputs(), st.data())
 def test_etcd_and_its_client_certificate_exist_on_control_nodes_only(inputs, data):
     """On a worker they would be root over all Secrets."""
@@ -57,7 +57,7 @@ def test_etcd_and_its_client_certificate_exist_on_control_nodes_only(inputs, dat
     assert all(file.mode == 0o600 for file in files.values())
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None)
 @given(some_inputs(), st.data())
 def test_every_api_server_of_every_control_node_is_known_everywhere_in_both_slots(inputs, data):
     node = data.draw(st.sampled_from(inputs.cluster.nodes))
@@ -72,7 +72,7 @@ def test_every_api_server_of_every_control_node_is_known_everywhere_in_both_slot
     assert told == expected | {f"alive/{server}" for server in expected} | {f"etcd/{name}" for name in members}
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None)
 @given(some_inputs(), st.data())
 def test_at_boot_connections_wait_for_the_first_server_wherever_they_would_go_first(inputs, data):
     node = data.draw(st.sampled_from(inputs.cluster.nodes))
@@ -130,7 +130,7 @@ def test_a_control_node_serves_its_neighbours_the_api_and_nothing_else():
     assert binds == ["bind 127.0.0.1:6443", "bind :6443", "bind 127.0.0.1:2378", "bind 127.0.0.1:6444"]
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None)
 @given(some_inputs(), st.data())
 def test_whoever_fills_one_port_leaves_the_others_theirs(inputs, data):
     node = data.draw(st.sampled_from(inputs.cluster.nodes))
@@ -262,7 +262,7 @@ def test_a_check_of_what_lives_has_all_of_its_interval_and_one_of_what_is_ready_
     assert f"inter {patience.SLOWEST_ANSWER * 1000:.0f}ms " in alive
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None)
 @given(some_inputs(), st.data())
 def test_a_configuration_says_what_it_was_made_from_and_its_own_name(inputs, data):
     node = data.draw(st.sampled_from(inputs.cluster.nodes))

@@ -59,7 +59,7 @@ def holds_a_private_key(content: bytes) -> bool:
     return PRIVATE in content or base64.b64encode(PRIVATE[:9]) in content
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None)
 @given(some_inputs())
 def test_private_keys_are_in_root_only_files(inputs):
     held = [file for _, file in host_files(inputs) if holds_a_private_key(file.content)]
@@ -69,14 +69,14 @@ def test_private_keys_are_in_root_only_files(inputs):
     assert {file.mode for file in held if file.path.startswith(shared)} == {0o640}
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None)
 @given(some_inputs())
 def test_a_worker_holds_no_private_key_of_the_cluster(inputs):
     workers = {node.name for node in inputs.cluster.workers}
     assert not [file.path for host, file in host_files(inputs) if host in workers and holds_a_private_key(file.content)]
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None)
 @given(some_inputs())
 def test_no_file_is_written_twice_on_a_host(inputs):
     paths = [(host, file.path) for host, file in host_files(inputs)]

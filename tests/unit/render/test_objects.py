@@ -17,7 +17,7 @@ from autarky.render.values import RENDERED_HASH, Credentials, Object
 from fakes.clusters import a_cluster, inputs_of
 from unit.render.rendered import EVERY_LEVEL, all_pods, arguments, objects, some_inputs, strings
 
-quickly = settings(max_examples=25, deadline=None, derandomize=True)
+quickly = settings(max_examples=25, deadline=None)
 
 
 def named_by_content(rendered: list[Object]) -> dict[tuple[str, str], Object]:

@@ -15,7 +15,7 @@ from autarky.render.values import Inputs, Object
 from fakes.clusters import a_cluster, inputs_of
 from unit.render.rendered import EVERY_LEVEL, EXTERNAL, Pod, all_pods, arguments, host_files, some_inputs, strings
 
-quickly = settings(max_examples=25, deadline=None, derandomize=True)
+quickly = settings(max_examples=25, deadline=None)
 PODS = {str(pod): pod for inputs in EVERY_LEVEL for pod in all_pods(inputs)}
 MAY_BE_PRIVILEGED = {"kube-proxy": "it writes kernel settings under /proc/sys"}
 DIFFERS = {

@@ -32,7 +32,7 @@ def tainted(*taints: Taint, controls: int = 1, workers: int = 1) -> Any:
     return inputs_of(replace(cluster, nodes=nodes))
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None)
 @given(some_inputs())
 def test_no_budget_lets_a_drain_wait_for_a_pod_that_can_go_nowhere(inputs) -> None:
     """Each allows at least one disruption at a time; where there is one node, all of them."""
@@ -46,7 +46,7 @@ def test_no_budget_lets_a_drain_wait_for_a_pod_that_can_go_nowhere(inputs) -> No
         assert spec["selector"]["matchLabels"] == deployments[name]["spec"]["selector"]["matchLabels"]
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None)
 @given(some_inputs())
 def test_with_several_control_nodes_no_deployment_lives_on_one_of_them_only(inputs) -> None:
     controls = len(inputs.cluster.control_nodes)
