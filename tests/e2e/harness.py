@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from claims import claim
+
 STATE = Path.home() / ".local/state/autarky-tests"
 COMMAND = [sys.executable, "-m", "autarky"]
 UP_SECONDS = 600.0
@@ -112,7 +114,9 @@ class TestCluster:
         return self.autarky("up", "-f", str(self.file), "-o", "plain", *argv, check=check)
 
     def down(self) -> None:
-        """Take it down, and whatever a killed run left of its lab."""
+        """Take it down, and whatever a killed run left of its lab; nothing that another run works on. Every scenario
+        begins with it."""
+        claim(self.name, STATE)
         if (self.directory / "cluster.json").exists():
             self.autarky("down", "-f", str(self.file), "--yes", "-o", "plain", timeout=self.kubectl_seconds)
         if (STATE / "autarky/labs" / self.name / "lab.json").exists():

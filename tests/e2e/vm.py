@@ -27,6 +27,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any, ClassVar
 
+from claims import claim
 from harness import STATE, TestCluster
 from vm_root import vm_root
 
@@ -98,6 +99,7 @@ class VirtualMachine:
     def make(self) -> None:
         """Until it has booted."""
         assert shutil.which(QEMU), f"{QEMU} is missing: ./run need-vm"
+        claim(f"vm-{self.name}", STATE)
         self.remove()
         self.directory.mkdir(parents=True)
         asyncio.run(self._connect())
