@@ -1,7 +1,7 @@
 """Whose a name of a lab is: two runs of tests, of two checkouts say, would take each other's clusters down.
 
-Contract: a name is claimed before the first thing that is done to what has it, and until the process ends, whatever ends
-it: the kernel keeps the lock.
+Contract: a name is claimed before the first thing that is done to what has it, and until the process ends, whatever
+ends it: the kernel keeps the lock.
 """
 
 from __future__ import annotations
