@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -58,19 +59,21 @@ def machine() -> Iterator[VirtualMachine]:
 
 @dataclass(frozen=True)
 class Up:
-    """A cluster that `up` has brought up, and in how many seconds."""
+    """A cluster that `up` has brought up, and in how many seconds. before: what was on the machine until then."""
 
     cluster: ClusterOnMachine
     seconds: float
+    before: frozenset[str]
 
 
 @pytest.fixture(scope="module")
 def up(machine: VirtualMachine) -> Iterator[Up]:
     cluster = cluster_on(machine, "t-vm")
     cluster.down()
+    before = paths_on(machine)
     began = time.monotonic()
     cluster.up()
-    yield Up(cluster, time.monotonic() - began)
+    yield Up(cluster, time.monotonic() - began, before)
     cluster.down()
 
 
@@ -215,9 +218,11 @@ def test_a_clock_that_is_set_while_everything_runs_costs_nothing(
     """Ahead, and back: nothing is started anew for it, and what is begun at the wrong time works at the right one."""
     before = containers(machine)
     for number, step in enumerate((STEP, -STEP)):
+        written = len(writer.acknowledged)
         with writer.writing():
             machine.step_clock(step)
             time.sleep(WRITING_SECONDS)
+        assert len(writer.acknowledged) > written, "nobody was served meanwhile"
         runs_pods(cluster, f"after-step-{number}")
         settles(cluster)
     assert writer.lost() == set()
@@ -232,7 +237,11 @@ def test_a_clock_that_is_ahead_at_power_on_and_set_right_later_costs_nothing(
     machine.power_on(ahead=STEP)
     assert abs(machine.clock_ahead() - STEP) < STILL_TRUE
     back = settles(cluster)
-    machine.step_clock(-STEP)
+    written = len(writer.acknowledged)
+    with writer.writing():
+        machine.step_clock(-STEP)
+        time.sleep(WRITING_SECONDS)
+    assert len(writer.acknowledged) > written, "nobody was served meanwhile"
     runs_pods(cluster, "at-the-right-time")
     right = settles(cluster)
     assert writer.lost() == set()
@@ -248,11 +257,14 @@ def containers(machine: VirtualMachine) -> set[str]:
 # --- the end ---------------------------------------------------------------------------------------------
 
 
-def test_down_leaves_nothing_but_data_and_keys_also_after_a_reboot(
-    machine: VirtualMachine, cluster: ClusterOnMachine
+def test_down_leaves_nothing_but_data_keys_and_images_also_after_a_reboot(
+    machine: VirtualMachine, cluster: ClusterOnMachine, up: Up
 ) -> None:
+    blind = [look for look in LOOKS if not found_by(machine, look)]
+    assert not blind, "what finds nothing beside a cluster that runs finds nothing that it leaves"
     cluster.autarky("down", "-f", str(cluster.file), "--yes", "-o", "plain")
     assert left_on(machine) == []
+    assert sorted(path for path in paths_on(machine) - up.before if not is_kept(path)) == []
     kept = machine.shell("ls -d /var/lib/etcd.*/member /etc/kubernetes/pki.*/ca.key").split()
     assert len(kept) == 2
     machine.reboot()
@@ -261,15 +273,34 @@ def test_down_leaves_nothing_but_data_and_keys_also_after_a_reboot(
 
 
 LOOKS = (
-    f"ls -A {places.HOST_ROOT} {places.MANIFESTS} /var/lib/kubelet /var/lib/cni {CNI_BIN} {CNI_CONF} | grep -v :$",
+    *(f"ls -A {place}" for place in (places.HOST_ROOT, places.MANIFESTS, "/var/lib/kubelet", CNI_BIN, CNI_CONF)),
     "ls /run /etc/systemd/system /etc/systemd/system/*.wants | grep -E 'autarky|kubelet|containerd'",
     "pgrep -l 'kube|etcd|containerd|haproxy|coredns|flannel|python'",
     "ip -brief link | grep -E 'cni|flannel|veth'",
-    "iptables-save | grep -E 'KUBE|CNI'; nft list tables | grep -E 'kube|flannel'",
+    "nft list tables | grep -E 'kube|flannel'",
     "awk '$2 ~ \"^(/var/lib/|/run/containerd|/run/netns)\"' /proc/mounts",
+    "iptables-save | grep -E 'KUBE|CNI'",
 )
-"""Directories and units, processes, interfaces, rules, mounts."""
+"""Directories and units, processes, interfaces, rules, mounts: each finds something while a cluster runs."""
+PLACES = "/etc /home /opt /root /srv /usr/local /var"
+PASSING = ("/var/log/journal/", "/var/tmp/systemd-private", "/var/lib/systemd/", "/var/cache/", "/root/.ssh")
+"""What a machine writes by itself."""
+KEPT = re.compile(r"/var/lib/etcd\.\d{8}T|/etc/kubernetes(/pki\.\d{8}T|$)|/var/lib/containerd(/|$)")
+"""Without --purge: etcd's data, the CAs' keys, the images."""
+
+
+def found_by(machine: VirtualMachine, look: str) -> list[str]:
+    return [line for line in machine.shell(f"{look} 2>/dev/null; true").splitlines() if line]
 
 
 def left_on(machine: VirtualMachine) -> list[str]:
-    return [line for look in LOOKS for line in machine.shell(f"{look}; true").splitlines() if line]
+    return [line for look in LOOKS for line in found_by(machine, look)]
+
+
+def paths_on(machine: VirtualMachine) -> frozenset[str]:
+    found = machine.shell(f"find {PLACES} -xdev -path /var/lib/containerd/'*' -prune -o -print", 240).splitlines()
+    return frozenset(path for path in found if not path.startswith(PASSING))
+
+
+def is_kept(path: str) -> bool:
+    return KEPT.match(path) is not None

@@ -50,7 +50,7 @@ done
 for family in iptables ip6tables; do # what the kubelet and the portmap plugin leave
   command -v $family-save >/dev/null && $family-save | grep -vE 'KUBE-|CNI-' | $family-restore
 done
-rm -rf {places.MANIFESTS} {places.RUN} /run/flannel /var/lib/cni /var/lib/kubelet \\
+rm -rf {places.MANIFESTS} {places.RUN} /run/flannel /var/lib/cni /var/lib/kubelet /var/log/pods /var/log/containers \\
   {render_node.CNI_CONF}/10-flannel.conflist {render_node.CONTAINERD_CONFIG} {render_node.SYSCTLS} \\
   {render_node.MODULES_FILE} \\
   {render_node.CONTAINERD_UNIT} {render_node.KUBELET_UNIT} {" ".join(render_node.GIVEN_UNITS)} \\
@@ -58,6 +58,9 @@ rm -rf {places.MANIFESTS} {places.RUN} /run/flannel /var/lib/cni /var/lib/kubele
   {places.HOST_ROOT}/nllb {places.LEAVES}
 for plugin in bridge loopback host-local portmap; do
   case "$(readlink {render_node.CNI_BIN}/$plugin)" in {places.HOST_ROOT}/*) rm -f {render_node.CNI_BIN}/$plugin ;; esac
+done
+for empty in {render_node.CNI_BIN} {render_node.CNI_CONF} $(dirname {render_node.CONTAINERD_CONFIG}); do
+  rmdir -p "$empty" 2>/dev/null # and no directory in which somebody else has something
 done
 systemctl daemon-reload
 """
