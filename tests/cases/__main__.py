@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from cases import changes, records
+from cases import records
 from cases.changes import UnknownBase
 from cases.checks import former_names, is_certain, problems
 from cases.pieces import seconds_of
@@ -22,10 +22,13 @@ from cases.situation import Situation
 
 def check(_: argparse.Namespace) -> int:
     situation = Situation()
-    found = problems(situation.cases, situation.records, situation.scenarios)
+    found = problems(situation.cases, situation.records, situation.scenarios, situation.listed_before)
     for problem in found:
         say(problem)
-    say(f"what is touched is seen by comparing with {changes.base() or 'nothing: no other commit is here'}")
+    if situation.base is None:
+        say("no other commit is here: nobody looks at what is touched, nor at whether a new case has passed")
+    else:
+        say(f"what is touched, and which cases are new, is seen by comparing with {situation.base}")
     _tell_turn(situation)
     return 1 if found else 0
 

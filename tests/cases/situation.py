@@ -27,10 +27,19 @@ class Situation:
         return changes.hashes_now(case.id for case in self.cases)
 
     @cached_property
+    def base(self) -> str | None:
+        """The commit which the change is based on; None when there is none to compare with."""
+        return changes.base()
+
+    @cached_property
     def changed(self) -> set[str]:
-        """The cases that are other than in the commit which the change is based on."""
-        commit = changes.base()
-        return set() if commit is None else changes.changed_since(commit, self.scenarios)
+        """The cases that are other than in that commit."""
+        return set() if self.base is None else changes.changed_since(self.base, self.scenarios)
+
+    @cached_property
+    def listed_before(self) -> set[str] | None:
+        """The cases that had a record in that commit."""
+        return None if self.base is None else changes.listed_in(self.base)
 
     @cached_property
     def pieces(self) -> list[Piece]:
