@@ -137,6 +137,11 @@ def turn(pieces: Iterable[Piece]) -> int:
     return max(1, math.ceil(SLOWER * seconds_of(rotating) / SHARE_SECONDS))
 
 
+def longer_than_a_share(pieces: Iterable[Piece]) -> list[Piece]:
+    """Of the rotation what takes longer, with its setup, than a run of CI has left: it is run by hand."""
+    return [piece for piece in pieces if piece.rotates and SLOWER * seconds_of([piece]) > SHARE_SECONDS]
+
+
 def passed_over(pieces: Sequence[Piece], records: Mapping[str, Record]) -> dict[str, int]:
     """Case → for how many runs it has waited, of those of the rotation that wait for more than two whole turns."""
     now, limit = latest_run(records), 2 * turn(pieces)

@@ -112,9 +112,9 @@ def tell(candidates: Iterable[Candidate], build_seconds: dict[str, float]) -> No
         marks = [("touched", one.touched), ("never passed", one.never_passed), ("to be built", bool(one.builds))]
         marks += [("passed on this tree", one.passed_here)]
         why = ", ".join(mark for mark, holds in marks if holds) or f"run {one.waits_since}"
-        print(f"  {minutes(cost([one], build_seconds)):>6}  {why:24}  {one.piece.ids[0]}{_others(one)}")
+        print(f"  {minutes(cost([one], build_seconds)):>6}  {why:24}  {one.piece.ids[0]}{others(one.piece)}")
 
 
-def _others(one: Candidate) -> str:
-    more = len(one.piece.ids) - 1
+def others(piece: Piece) -> str:
+    more = len(piece.ids) - 1
     return f" and {more} more of its chain" if more else ""

@@ -41,6 +41,16 @@ class Situation:
         """The cases that had a record in that commit."""
         return None if self.base is None else changes.listed_in(self.base)
 
+    @property
+    def stale(self) -> list[Case]:
+        """The cases whose last pass is not of this very tree."""
+        return [case for case in self.cases if self.records.get(case.id, Record()).tree != self.tree]
+
+    def around(self, cases: Iterable[Case]) -> list[Piece]:
+        """The pieces that those cases are of."""
+        wanted = {case.id for case in cases}
+        return [piece for piece in self.pieces if not wanted.isdisjoint(piece.ids)]
+
     @cached_property
     def pieces(self) -> list[Piece]:
         return pieces_of(self.cases, self.records)

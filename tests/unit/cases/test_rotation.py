@@ -22,6 +22,7 @@ from cases.rotation import (
     cost,
     first_group,
     in_turn,
+    longer_than_a_share,
     passed_over,
     pick,
     seconds_left,
@@ -242,6 +243,15 @@ def test_a_turn_is_as_many_runs_as_all_of_the_rotation_needs() -> None:
     pieces, _ = a_list(20, 450.0)
     assert turn(pieces) == 13, "20 x 450 s, a third longer, by 15 minutes"
     assert turn([]) == 1
+
+
+def test_what_is_longer_than_the_share_of_a_run_of_ci_is_told() -> None:
+    """With its setup, a third longer; what each run of CI has anyway is no matter of its share."""
+    lengths = {"fits": 630.0, "with its setup": 640.0, "short": 900.0}
+    cases = [Case(f"tests/e2e/test_m.py::{name}", "test_m", rotation=name != "short") for name in lengths]
+    records = {case.id: Record(seconds=lengths[case.id.split("::")[1]], setup=60.0) for case in cases}
+    [found] = longer_than_a_share(pieces_of(cases, records))
+    assert found.cases == (cases[1],)
 
 
 def test_passed_over_is_who_has_waited_for_more_than_two_turns() -> None:
