@@ -1,6 +1,7 @@
 """`./run cases`: shows, checks and mends the list of cases, and runs parts of it.
 
-Exit status: 0; 1 when something is wrong with the list, or a case failed; 2 for a command that cannot be carried out.
+Exit status: 0; 1 when something is wrong with the list, when a case failed or is stale; 2 for a command that cannot be
+carried out.
 """
 
 from __future__ import annotations
@@ -9,30 +10,47 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from cases import changes, records
+from cases import records
 from cases.changes import UnknownBase
 from cases.checks import former_names, is_certain, problems
 from cases.pieces import seconds_of
 from cases.records import BadRecord, Record, latest_run
-from cases.rotation import SHARE_SECONDS, pick, turn
-from cases.running import Runner, boot_seconds, in_ci, left_of_ci, minutes, rotate, run_groups, say, tell
+from cases.rotation import SHARE_SECONDS, SLOWER, longer_than_a_share, pick, turn
+from cases.running import Runner, boot_seconds, in_ci, left_of_ci, minutes, others, rotate, run_groups, say, tell
 from cases.shards import parse_shard, shard
 from cases.situation import Situation
 
 
 def check(_: argparse.Namespace) -> int:
     situation = Situation()
-    found = problems(situation.cases, situation.records, situation.scenarios)
+    found = problems(situation.cases, situation.records, situation.scenarios, situation.listed_before)
     for problem in found:
         say(problem)
-    say(f"what is touched is seen by comparing with {changes.base() or 'nothing: no other commit is here'}")
+    if situation.base is None:
+        say("no other commit is here: nobody looks at what is touched, nor at whether a new case has passed")
+    else:
+        say(f"what is touched, and which cases are new, is seen by comparing with {situation.base}")
     _tell_turn(situation)
     return 1 if found else 0
 
 
 def show_turn(_: argparse.Namespace) -> int:
-    _tell_turn(Situation())
+    situation = Situation()
+    _tell_turn(situation)
+    long = longer_than_a_share(situation.pieces)
+    say(f"{len(long)} groups may take longer than these {SHARE_SECONDS // 60} minutes, and are run by hand only:")
+    for piece in long:
+        print(f"  {minutes(SLOWER * seconds_of([piece])):>6}  {piece.ids[0]}{others(piece)}")
     return 0
+
+
+def show_stale(_: argparse.Namespace) -> int:
+    situation = Situation()
+    for case in situation.stale:
+        print(f"  {situation.records.get(case.id, Record()).date or 'never':10}  {case.id}")
+    hours = seconds_of(situation.around(situation.stale)) / 3600
+    say(f"{_tell_stale(situation)}; with the rest of their chains they take {hours:.1f} h")
+    return 1 if situation.stale else 0
 
 
 def _tell_turn(situation: Situation) -> None:
@@ -42,6 +60,11 @@ def _tell_turn(situation: Situation) -> None:
     say(f"the rotation has {whole}; a turn is {turn(rotating)} runs of {SHARE_SECONDS // 60} minutes")
     unknown = sum(not record.passed for record in situation.records.values())
     say(f"the latest run is {latest_run(situation.records)}; {unknown} of all cases have not passed yet")
+    say(f"{_tell_stale(situation)}: ./run cases stale")
+
+
+def _tell_stale(situation: Situation) -> str:
+    return f"{len(situation.stale)} of {len(situation.cases)} cases have not passed on this very tree"
 
 
 def pick_or_run(arguments: argparse.Namespace) -> int:
@@ -91,10 +114,8 @@ def run_cases(arguments: argparse.Namespace) -> int:
     unknown = [name for name in arguments.cases if not any(_is_named(case.id, [name]) for case in situation.cases)]
     if unknown:
         raise ValueError(f"no case is called {', '.join(unknown)}")
-    wanted = [piece for piece in situation.pieces if any(_is_named(case, arguments.cases) for case in piece.ids)]
-    # A case that is recorded by itself counts as of the latest run: no other has been passed over for it.
-    record = latest_run(situation.records) if arguments.record else None
-    return run_groups(shard(wanted, 1, 1), Runner(record))
+    wanted = situation.around(case for case in situation.cases if _is_named(case.id, arguments.cases))
+    return run_groups(shard(wanted, 1, 1), _runner(situation, arguments))
 
 
 def _is_named(case: str, names: Sequence[str]) -> bool:
@@ -102,6 +123,7 @@ def _is_named(case: str, names: Sequence[str]) -> bool:
 
 
 def _runner(situation: Situation, arguments: argparse.Namespace) -> Runner:
+    """What is recorded is of a run of its own: whoever is not in it has waited for one run more."""
     return Runner(situation.next_run if arguments.record else None)
 
 
@@ -138,7 +160,8 @@ def parser() -> argparse.ArgumentParser:
         return added
 
     command("check", check, "what is wrong with the list of cases; tier 0 of CI")
-    command("turn", show_turn, "how long a turn of the rotation is")
+    command("turn", show_turn, "how long a turn of the rotation is, and what no run of CI has the time for")
+    command("stale", show_stale, "the cases whose last pass is not of this very tree; fails when there are any")
     picks = command("pick", pick_or_run, "what the rotation would take now")
     picks.add_argument("--minutes", type=float, help="how much time it has (default: what CI has left)")
     shards = command("shard", run_shard, "the cases of one part of all")

@@ -7,11 +7,15 @@ git, or with one commit only, has none: then only the records tell what has chan
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import subprocess
+import tarfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from cases.beside import own_files
+from cases.records import RECORDS, SCENARIOS, case_of
 from cases.scenario import name_of_test, scenario_hashes
 from cases.tree import ROOT
 
@@ -22,37 +26,48 @@ class UnknownBase(Exception):
 
 def hashes_now(cases: Iterable[str], root: Path = ROOT) -> dict[str, str]:
     """Case → the hash of its scenario in the working tree; of its module where that does not define the test itself."""
-    cases = list(cases)
-    sources = {file: (root / file).read_text() for file in {file_of(case) for case in cases}}
-    of_file = {file: scenario_hashes(source) for file, source in sources.items()}
-    of_all = {file: hashlib.sha256(source.encode()).hexdigest()[:12] for file, source in sources.items()}
-    return {case: of_file[file_of(case)].get(name_of_test(case), of_all[file_of(case)]) for case in cases}
+    cases, files = list(cases), _files_now(root)
+    beside = own_files(files)
+    modules = {module_of(case) for case in cases}
+    of_tests = {module: scenario_hashes(files[module].decode(), beside[module]) for module in modules}
+    of_all = {module: _whole(files[module], beside[module]) for module in modules}
+    return {case: of_tests[module_of(case)].get(name_of_test(case), of_all[module_of(case)]) for case in cases}
 
 
-def file_of(case: str) -> str:
-    return case.partition("::")[0]
+def module_of(case: str) -> str:
+    """The name of its file."""
+    return case.partition("::")[0].removeprefix(f"{SCENARIOS}/")
+
+
+def _whole(module: bytes, beside: Mapping[str, str]) -> str:
+    brought = [f"{file}: {brings}".encode() for file, brings in sorted(beside.items())]
+    return hashlib.sha256(b"\n".join([module, *brought])).hexdigest()[:12]
 
 
 def base(root: Path = ROOT) -> str | None:
     """A commit; None when there is none to compare with. UnknownBase."""
     named = os.environ.get("AUTARKY_BASE")
     if named:
-        found = _git(root, "rev-parse", "--verify", "--quiet", f"{named}^{{commit}}")
+        found = _line(root, "rev-parse", "--verify", "--quiet", f"{named}^{{commit}}")
         if found is None:
             raise UnknownBase(f"the commit {named} (AUTARKY_BASE) is not here: git fetch --unshallow")
-        return found.strip()
-    head = _git(root, "rev-parse", "HEAD")
-    left = _git(root, "merge-base", "HEAD", "origin/HEAD")
+        return found
+    head = _line(root, "rev-parse", "HEAD")
+    left = _line(root, "merge-base", "HEAD", "origin/HEAD")
     if left is not None and left != head:
-        return left.strip()
-    before = _git(root, "rev-parse", "--verify", "--quiet", "HEAD^")
-    return before.strip() if before is not None else None
+        return left
+    return _line(root, "rev-parse", "--verify", "--quiet", "HEAD^")
 
 
 def changed_since(commit: str, now: Mapping[str, str], root: Path = ROOT) -> set[str]:
     """The cases whose scenario is other than in that commit, or was not there."""
-    then = {file: _hashes_then(commit, file, root) for file in {file_of(case) for case in now}}
-    return {case for case, scenario in now.items() if is_other(name_of_test(case), scenario, then[file_of(case)])}
+    files = _files_then(commit, root)
+    beside = own_files(files)
+    there = {module_of(case) for case in now} & beside.keys()
+    then = {module: scenario_hashes(files[module].decode(), beside[module]) for module in there}
+    return {
+        case for case, scenario in now.items() if is_other(name_of_test(case), scenario, then.get(module_of(case), {}))
+    }
 
 
 def is_other(test: str, scenario: str, then: Mapping[str, str]) -> bool:
@@ -60,16 +75,39 @@ def is_other(test: str, scenario: str, then: Mapping[str, str]) -> bool:
     return then[test] != scenario if test in then else scenario not in then.values()
 
 
-def _hashes_then(commit: str, file: str, root: Path) -> dict[str, str]:
-    source = _git(root, "show", f"{commit}:{file}")
-    return scenario_hashes(source) if source is not None else {}
+def listed_in(commit: str, root: Path = ROOT) -> set[str]:
+    """The cases that had a record in that commit."""
+    directory = RECORDS.relative_to(ROOT)
+    listed = _git(root, "ls-tree", "-r", "-z", "--name-only", commit, f"{directory}/") or b""
+    return {case_of(Path(name)) for name in listed.decode().split("\0") if name.endswith(".json")}
 
 
-def _git(root: Path, *argv: str) -> str | None:
+# --- what lies in the directory of the scenarios -------------------------------------------------------
+
+
+def _files_now(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (root / SCENARIOS).iterdir() if path.is_file()}
+
+
+def _files_then(commit: str, root: Path) -> dict[str, bytes]:
+    packed = _git(root, "archive", "--format=tar", f"{commit}:{SCENARIOS}")
+    if packed is None:
+        return {}
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        files = {member.name: archive.extractfile(member) for member in archive if "/" not in member.name}
+        return {name: file.read() for name, file in files.items() if file is not None}
+
+
+def _line(root: Path, *argv: str) -> str | None:
+    said = _git(root, *argv)
+    return None if said is None else said.decode().strip()
+
+
+def _git(root: Path, *argv: str) -> bytes | None:
     """What it says; None when it fails or there is no git."""
     command = ["git", "-C", str(root), *argv]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)
     except FileNotFoundError:
         return None
     return done.stdout if done.returncode == 0 else None

@@ -64,7 +64,7 @@ def _seconds(cases: Sequence[Case], records: Mapping[str, Record]) -> float:
 
 
 def _setups(cases: Sequence[Case], records: Mapping[str, Record]) -> dict[str, float]:
-    """Place → the longest setup that a case which was the first there had."""
+    """Place → the longest setup that a case has met there: one that wants all of it has paid for all of it."""
     found: dict[str, list[float]] = {case.place: [] for case in cases}
     for case in cases:
         setup = records.get(case.id, Record()).setup

@@ -23,8 +23,9 @@ SCENARIOS = "tests/e2e"
 class Record:
     """The last pass of a case; nothing but `run` for a case that is listed and has not passed yet.
 
-    `seconds`: of the case itself. `setup`: of its cluster, where this case was the first on it. `tree` and `scenario`:
-    hashes of what passed. `run`: the number of the run that wrote this, or for a new case of the latest one then.
+    `seconds`: of the case itself. `setup`: of its cluster, as far as that was set up when this case began; only where
+    it was the first there, or set up a large part of it. `tree` and `scenario`: hashes of what passed. `run`: the
+    number of the run that wrote this, or for a new case of the latest one then.
     """
 
     seconds: float | None = None

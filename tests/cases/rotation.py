@@ -2,8 +2,9 @@
 
 In this order, as long as the next one fits: what the change touches; what has never passed; what has waited longest, by
 the number of the run that recorded it, and of these last what has passed on this very tree. A run that records nothing,
-which is one of CI, takes nothing that has never passed: a first pass is by hand. Among those that have
-waited equally long the tree decides, so that each change gets others, and a repeated run of one tree the same.
+which is one of CI, takes nothing of which no case has ever passed, unless the change touches it: a first pass is by
+hand. Among those that have waited equally long the tree decides, so that each change gets others, and a repeated run of
+one tree the same.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ SHARE_SECONDS = 15 * 60
 class Candidate:
     """A piece as the rotation sees it.
 
-    `waits_since`: the run that recorded it last, of its cases the one that has waited longest. `unproven`: it has
-    passed, but not as it is now. `builds`: what has to be built for it first, by name.
+    `waits_since`: the run that recorded it last, of its cases the one that has waited longest. `unproven`: it is
+    touched, and not known to pass as it is now: a case of it has passed otherwise, or never. `never_passed`: none of
+    its cases has. `builds`: what has to be built for it first, by name.
     """
 
     piece: Piece
@@ -63,10 +65,15 @@ def pick(
     whether passes will be recorded."""
     taken: list[Candidate] = []
     too_long: list[Candidate] = []
-    for candidate in in_turn((one for one in candidates if records or not one.never_passed), tree):
+    for candidate in in_turn((one for one in candidates if records or not waits_for_a_first_pass(one)), tree):
         fits = cost([*taken, candidate], build_seconds) <= left
         (taken if fits else too_long).append(candidate)
     return Pick(tuple(taken), tuple(too_long))
+
+
+def waits_for_a_first_pass(one: Candidate) -> bool:
+    """By hand, as nobody needs it now."""
+    return one.never_passed and not one.touched
 
 
 def in_turn(candidates: Iterable[Candidate], tree: str) -> list[Candidate]:
@@ -107,14 +114,15 @@ def as_candidate(
     A case is touched as well when it has passed once, but not as it is now.
     """
     its = {case.id: records.get(case.id, Record()) for case in piece.cases if case.rotation}
-    other = {case for case, record in its.items() if record.passed and record.scenario != scenarios[case]}
+    passed = {case for case, record in its.items() if record.passed}
+    other = {case for case in passed if its[case].scenario != scenarios[case]}
     touched = other | (changed & its.keys())
     return Candidate(
         piece,
         waits_since=min(record.run for record in its.values()),
         touched=bool(touched),
-        unproven=bool(other),
-        never_passed=any(not record.passed for record in its.values()),
+        unproven=bool(other) or (bool(touched) and passed != its.keys()),
+        never_passed=not passed,
         passed_here=all(record.tree == tree for record in its.values()),
         builds=frozenset(builds),
     )
@@ -127,6 +135,11 @@ def turn(pieces: Iterable[Piece]) -> int:
     """How many runs the rotation needs to take every piece once."""
     rotating = [piece for piece in pieces if piece.rotates]
     return max(1, math.ceil(SLOWER * seconds_of(rotating) / SHARE_SECONDS))
+
+
+def longer_than_a_share(pieces: Iterable[Piece]) -> list[Piece]:
+    """Of the rotation what takes longer, with its setup, than a run of CI has left: it is run by hand."""
+    return [piece for piece in pieces if piece.rotates and SLOWER * seconds_of([piece]) > SHARE_SECONDS]
 
 
 def passed_over(pieces: Sequence[Piece], records: Mapping[str, Record]) -> dict[str, int]:

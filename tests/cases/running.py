@@ -11,7 +11,7 @@ from pathlib import Path
 from cases.building import build
 from cases.listing import PYTEST
 from cases.pieces import Piece, seconds_of
-from cases.rotation import Candidate, cost, first_group, pick, seconds_left
+from cases.rotation import Candidate, cost, first_group, pick, seconds_left, waits_for_a_first_pass
 from cases.situation import Situation
 from cases.tree import ROOT
 
@@ -89,7 +89,7 @@ def rotate(situation: Situation, left: Callable[[], float], runner: Runner) -> i
             break
         runner.run(group)
         waiting = [piece for piece in waiting if piece not in group]
-    if runner.record is None and (first := sum(candidate.never_passed for candidate in candidates)):
+    if runner.record is None and (first := sum(map(waits_for_a_first_pass, candidates))):
         say(f"{first} groups have never passed, and wait for somebody who runs them by hand: ./run test-all")
     if picked.too_long:
         say(f"{minutes(max(0, left()))} are left, which is too short for any other: {len(picked.too_long)} wait")
@@ -112,9 +112,9 @@ def tell(candidates: Iterable[Candidate], build_seconds: dict[str, float]) -> No
         marks = [("touched", one.touched), ("never passed", one.never_passed), ("to be built", bool(one.builds))]
         marks += [("passed on this tree", one.passed_here)]
         why = ", ".join(mark for mark, holds in marks if holds) or f"run {one.waits_since}"
-        print(f"  {minutes(cost([one], build_seconds)):>6}  {why:24}  {one.piece.ids[0]}{_others(one)}")
+        print(f"  {minutes(cost([one], build_seconds)):>6}  {why:24}  {one.piece.ids[0]}{others(one.piece)}")
 
 
-def _others(one: Candidate) -> str:
-    more = len(one.piece.ids) - 1
+def others(piece: Piece) -> str:
+    more = len(piece.ids) - 1
     return f" and {more} more of its chain" if more else ""

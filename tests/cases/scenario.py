@@ -2,32 +2,58 @@
 
 In it: the test function and every name of its module that it reaches (helpers, constants, fixtures, also automatic
 ones), as syntax: comments, layout and docstrings do not count, nor the test's own name, nor marks that only say when
-and how long it runs. What a name stands for that is imported from another module is not followed: a change of a helper
-that all share touches no scenario by itself. Nor does it count where the product has something, or under which name.
+and how long it runs. What lies beside its module and is named counts where it belongs to that module alone (`beside`):
+a change of a helper that several share touches no scenario by itself. Nor does it count where the product has
+something, or under which name.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 _SCHEDULING = {"apart", "e2e", "rotation", "chain", "needs", "shares", "timeout"}
 PRODUCT = "autarky"
 Functions = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def scenario_hashes(source: str) -> dict[str, str]:
-    """Test → hash, for all tests of a module; a test of a class is named `Class::test`."""
+def scenario_hashes(source: str, beside: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Test → hash, for all tests of a module; a test of a class is named `Class::test`. `beside`: file that belongs to
+    the module → the hash of what it brings."""
     module = ast.parse(source)
-    defined = _definitions(module)
+    defined, imported = _definitions(module), _imported(module)
     automatic = {name for name, texts in defined.items() if any(_is_automatic(one) for one in texts)}
     found = {}
     for name, function, around in _tests(module):
         reached = _reached([function, *around], defined, automatic)
         texts = [_text(function, nameless=True), *(f"{one}={_text(n)}" for one in reached for n in defined[one])]
         texts += [_text(node) for node in around]
+        used = [function, *around, *(node for one in reached for node in defined[one])]
+        files = {imported[one] for one in reached if one in imported}.union(*map(files_named, used))
+        texts += [f"{file}: {brings}" for file, brings in sorted((beside or {}).items()) if file in files]
         found[name] = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]
+    return found
+
+
+def syntax_of(module: ast.Module) -> str:
+    """Of all of a helper module; what does not count of a scenario does not count there."""
+    defined = _definitions(module)
+    others = [node for node in module.body if not any(True for _ in _defined_by(node)) and not _is_text(node)]
+    texts = [f"{name}={_text(meaning)}" for name in sorted(defined) for meaning in defined[name]]
+    return "\n".join([*texts, *map(_text, others)])
+
+
+def files_named(node: ast.AST) -> set[str]:
+    """Files that may lie beside: of the modules that are imported there, and whatever text may be the name of one."""
+    found: set[str] = set()
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Import):
+            found |= {f"{alias.name}.py" for alias in inner.names}
+        elif isinstance(inner, ast.ImportFrom):
+            found.add(f"{inner.module}.py")
+        elif isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+            found.add(inner.value)
     return found
 
 
@@ -69,6 +95,16 @@ def _defined_by(node: ast.stmt) -> Iterator[tuple[str, ast.AST]]:
         for inner in ast.walk(node):
             if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
                 yield inner.id, node
+
+
+def _imported(module: ast.Module) -> dict[str, str]:
+    """Name → the file of the module that it is imported from, or stands for."""
+    found: dict[str, str] = {}
+    for node in module.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            origin = node.module if isinstance(node, ast.ImportFrom) else None
+            found |= {alias.asname or alias.name: f"{origin or alias.name}.py" for alias in node.names}
+    return found
 
 
 def _reached(start: list[ast.stmt], defined: dict[str, list[ast.AST]], automatic: set[str]) -> list[str]:
@@ -121,8 +157,12 @@ def _without_what_does_not_count(node: ast.AST, field: str, value: object) -> ob
     if field == "decorator_list":
         return [one for one in value if not _only_schedules(one)]
     if field == "body" and isinstance(node, (*Functions, ast.ClassDef)):
-        return [one for one in value if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))]
+        return [one for one in value if not _is_text(one)]
     return value
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _only_schedules(decorator: ast.expr) -> bool:

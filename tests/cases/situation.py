@@ -27,10 +27,29 @@ class Situation:
         return changes.hashes_now(case.id for case in self.cases)
 
     @cached_property
+    def base(self) -> str | None:
+        """The commit which the change is based on; None when there is none to compare with."""
+        return changes.base()
+
+    @cached_property
     def changed(self) -> set[str]:
-        """The cases that are other than in the commit which the change is based on."""
-        commit = changes.base()
-        return set() if commit is None else changes.changed_since(commit, self.scenarios)
+        """The cases that are other than in that commit."""
+        return set() if self.base is None else changes.changed_since(self.base, self.scenarios)
+
+    @cached_property
+    def listed_before(self) -> set[str] | None:
+        """The cases that had a record in that commit."""
+        return None if self.base is None else changes.listed_in(self.base)
+
+    @property
+    def stale(self) -> list[Case]:
+        """The cases whose last pass is not of this very tree."""
+        return [case for case in self.cases if self.records.get(case.id, Record()).tree != self.tree]
+
+    def around(self, cases: Iterable[Case]) -> list[Piece]:
+        """The pieces that those cases are of."""
+        wanted = {case.id for case in cases}
+        return [piece for piece in self.pieces if not wanted.isdisjoint(piece.ids)]
 
     @cached_property
     def pieces(self) -> list[Piece]:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cases import changes
-from cases.changes import UnknownBase, base, changed_since, hashes_now, is_other
+from cases.changes import UnknownBase, base, changed_since, hashes_now, is_other, listed_in
+from cases.records import Record, write
 
 MODULE = "tests/e2e/test_a.py"
 ONE, TWO = f"{MODULE}::test_one[n1]", f"{MODULE}::test_two"
@@ -137,6 +138,52 @@ def test_what_is_not_committed_yet_counts(root: Path) -> None:
     assert touched(root) == {TWO}
 
 
+def commit_of(root: Path, **files: str) -> str:
+    """`files`: of the scenarios' directory, by names with __ for the dot."""
+    for name, text in files.items():
+        path = root / "tests/e2e" / name.replace("__", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "a change")
+    return git(root, "rev-parse", "HEAD")
+
+
+USES = "from own import helps\n\n\ndef test_one(): assert helps()\n\n\ndef test_two(): assert open('list.txt')\n"
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"own__py": "def helps(): return 2"}, {ONE}),
+        ({"list__txt": "two"}, {TWO}),
+        ({"own__py": "def helps():\n    return 1  # at once"}, set()),
+        ({"other__txt": "two"}, set()),
+    ],
+)
+def test_what_belongs_to_one_module_alone_touches_its_tests_that_use_it(
+    root: Path, changed: dict[str, str], expected: set[str]
+) -> None:
+    commit_of(root, test_a__py=USES, own__py="def helps(): return 1", list__txt="one", other__txt="one")
+    commit_of(root, **changed)
+    assert touched(root) == expected
+
+
+def test_what_two_modules_share_touches_none(root: Path) -> None:
+    commit_of(root, test_a__py=USES, test_b__py="import own", own__py="def helps(): return 1", list__txt="one")
+    commit_of(root, own__py="def helps(): return 2")
+    assert touched(root) == set()
+
+
+def test_the_cases_that_were_listed_are_those_that_had_a_record(root: Path) -> None:
+    nothing = commit_of(root, test_a__py=USES)
+    write(ONE, Record(), root / "tests/cases/records")
+    then = commit_of(root, own__py="")
+    write(TWO, Record(), root / "tests/cases/records")
+    assert listed_in(nothing, root) == set()
+    assert listed_in(then, root) == {ONE}
+
+
 def test_a_new_name_alone_touches_nothing() -> None:
     then = {"test_old": "a", "test_other": "b"}
     assert not is_other("test_new", "a", then)
@@ -151,4 +198,7 @@ def test_a_test_that_its_module_does_not_define_itself_has_the_hash_of_the_whole
     three = f"{MODULE}::test_three"
     before = changes.hashes_now([three], root)
     path.write_text("from helpers import test_three\nX = 1\n")
-    assert changes.hashes_now([three], root) != before
+    after = changes.hashes_now([three], root)
+    assert after != before
+    (path.parent / "helpers.py").write_text("def test_three(): pass\n")
+    assert changes.hashes_now([three], root) != after

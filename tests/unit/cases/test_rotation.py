@@ -22,6 +22,7 @@ from cases.rotation import (
     cost,
     first_group,
     in_turn,
+    longer_than_a_share,
     passed_over,
     pick,
     seconds_left,
@@ -104,11 +105,11 @@ def test_the_order_is_touched_then_never_passed_then_other_trees_then_waiting_lo
 
 
 @given(candidates(), TIMES, TREES)
-def test_where_no_pass_is_recorded_nothing_is_tried_that_has_never_passed(
+def test_where_no_pass_is_recorded_nothing_is_tried_that_has_never_passed_unless_it_is_touched(
     found: list[Candidate], left: float, tree: str
 ) -> None:
-    passed = [one for one in found if not one.never_passed]
-    assert pick(found, left, BUILDS, tree, records=False) == pick(passed, left, BUILDS, tree)
+    looked_at = [one for one in found if one.touched or not one.never_passed]
+    assert pick(found, left, BUILDS, tree, records=False) == pick(looked_at, left, BUILDS, tree)
 
 
 @given(candidates(), TIMES, TREES, st.randoms())
@@ -196,14 +197,28 @@ def test_what_the_change_touches_runs_although_it_has_passed_by_hand_but_ci_does
     assert in_turn([seen(replace(PASSED, tree="another tree", run=1)), found], "tree")[0] == found
 
 
-def test_what_the_change_adds_is_touched_and_waits_for_its_first_pass() -> None:
+def test_what_the_change_adds_is_touched_and_has_to_pass() -> None:
     found = seen(Record(run=4), changed={ONE})
-    assert (found.touched, found.unproven, found.never_passed) == (True, False, True)
+    assert (found.touched, found.unproven, found.never_passed) == (True, True, True)
 
 
 def test_what_has_never_passed_goes_early_but_is_not_touched_by_that() -> None:
     found = seen(Record(run=4))
     assert (found.touched, found.unproven, found.never_passed) == (False, False, True)
+
+
+OTHER = "tests/e2e/test_one.py::test_b"
+
+
+@pytest.mark.parametrize(("changed", "touched"), [(set(), False), ({ONE}, True), ({OTHER}, True)])
+def test_a_chain_of_which_some_have_passed_is_like_any_other_until_the_change_touches_it(
+    changed: set[str], touched: bool
+) -> None:
+    """Then all of it has to pass: its cases build on each other."""
+    chain = Piece(tuple(Case(case, "test_one", True, "") for case in (ONE, OTHER)), 60.0, 0.0)
+    records, scenarios = {ONE: PASSED, OTHER: Record(run=2)}, {**NOW, OTHER: "as it is"}
+    found = as_candidate(chain, records, tree="this tree", scenarios=scenarios, changed=changed)
+    assert found == Candidate(chain, waits_since=2, touched=touched, unproven=touched)
 
 
 def test_of_a_chain_the_cases_that_ci_runs_each_time_say_nothing_of_its_turn() -> None:
@@ -228,6 +243,15 @@ def test_a_turn_is_as_many_runs_as_all_of_the_rotation_needs() -> None:
     pieces, _ = a_list(20, 450.0)
     assert turn(pieces) == 13, "20 x 450 s, a third longer, by 15 minutes"
     assert turn([]) == 1
+
+
+def test_what_is_longer_than_the_share_of_a_run_of_ci_is_told() -> None:
+    """With its setup, a third longer; what each run of CI has anyway is no matter of its share."""
+    lengths = {"fits": 630.0, "with its setup": 640.0, "short": 900.0}
+    cases = [Case(f"tests/e2e/test_m.py::{name}", "test_m", rotation=name != "short") for name in lengths]
+    records = {case.id: Record(seconds=lengths[case.id.split("::")[1]], setup=60.0) for case in cases}
+    [found] = longer_than_a_share(pieces_of(cases, records))
+    assert found.cases == (cases[1],)
 
 
 def test_passed_over_is_who_has_waited_for_more_than_two_turns() -> None:

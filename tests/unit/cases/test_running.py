@@ -103,6 +103,58 @@ def test_ci_fails_for_what_was_touched_has_not_passed_and_did_not_fit(
     assert f"./run cases run '{B2}'" in capsys.readouterr().out
 
 
+NEVER = Record(run=9)
+
+
+def test_ci_fails_for_what_the_change_adds_has_never_passed_and_did_not_fit(
+    found: Find, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock(None, left=50.0)
+    assert rotated(found({A1: a_record(1), B2: NEVER, A3: a_record(3)}, B2), clock) == 1
+    assert f"./run cases run '{B2}'" in capsys.readouterr().out
+
+
+def test_ci_tries_what_the_change_adds_where_it_fits(found: Find) -> None:
+    """300 s are assumed, and a minute for its cluster."""
+    clock = Clock(None, left=500.0)
+    assert rotated(found({A1: a_record(1), B2: NEVER, A3: a_record(3)}, B2), clock) == 0
+    assert clock.ran[0] == [B2]
+
+
+def test_ci_leaves_out_what_has_never_passed_and_nobody_touches_and_says_so(
+    found: Find, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock(None)
+    assert rotated(found({A1: a_record(1), B2: NEVER, A3: a_record(3)}), clock) == 0
+    assert clock.ran == [[A1, A3]]
+    assert "1 groups have never passed" in capsys.readouterr().out
+
+
+CHAIN = [Case(f"tests/e2e/test_c.py::test_{name}", "test_c", rotation=True, chain="") for name in "456"]
+
+
+@pytest.mark.parametrize(("left", "ran"), [(1000.0, [[case.id for case in CHAIN]]), (50.0, [])])
+def test_a_case_that_has_never_passed_hides_no_other_of_its_chain(
+    found: Find, capsys: pytest.CaptureFixture[str], left: float, ran: list[list[str]]
+) -> None:
+    """The second is other than what passed, the third one is new: where the chain does not fit, CI fails for it."""
+    situation, clock = found({}), Clock(None, left=left)
+    chained = (a_record(1), a_record(1, "as it was"), NEVER)
+    situation.cases, situation.records = CHAIN, dict(zip((case.id for case in CHAIN), chained, strict=True))
+    situation.__dict__["scenarios"] = {case.id: "as it is" for case in CHAIN}
+    assert rotated(situation, clock) == (0 if ran else 1)
+    assert clock.ran == ran
+    assert (f"./run cases run '{CHAIN[0].id}'" in capsys.readouterr().out) == (not ran)
+
+
+def test_a_chain_of_which_a_case_has_never_passed_is_taken_when_its_turn_comes(found: Find) -> None:
+    situation, clock = found({}), Clock(None)
+    situation.cases, situation.records = CHAIN[1:], {CHAIN[1].id: a_record(1), CHAIN[2].id: NEVER}
+    situation.__dict__["scenarios"] = {case.id: "as it is" for case in CHAIN}
+    assert rotated(situation, clock) == 0
+    assert clock.ran == [[case.id for case in CHAIN[1:]]]
+
+
 def test_ci_does_not_fail_for_what_was_touched_and_has_passed_by_hand(found: Find) -> None:
     clock = Clock(None, left=50.0)
     assert rotated(found({A1: a_record(1), B2: a_record(9), A3: a_record(3)}, B2), clock) == 0

@@ -119,6 +119,31 @@ def test_words_layout_and_when_it_runs_do_not_count(old: str, new: str) -> None:
     assert changed(old, new) == set()
 
 
+# --- what lies beside ----------------------------------------------------------------------------------
+
+
+def test_what_lies_beside_counts_for_whoever_reaches_a_name_of_it() -> None:
+    plain = scenario_hashes(MODULE)
+    assert scenario_hashes(MODULE, {}) == plain
+    of_start = MODULE.replace("from ha import cut, start", "from ha import cut\nfrom own import start")
+    before = scenario_hashes(of_start)
+    after = scenario_hashes(of_start, {"own.py": "as it is"})
+    assert {name for name in ALL if before[name] != after[name]} == {"test_two"}
+    assert scenario_hashes(of_start, {"own.py": "as it was"})["test_two"] != after["test_two"]
+
+
+def test_a_module_that_is_imported_as_a_whole_counts_for_whoever_uses_it() -> None:
+    whole = MODULE.replace("import time\n", "import own\nimport time\n").replace("start(cluster", "own.start(cluster")
+    before, after = scenario_hashes(whole), scenario_hashes(whole, {"own.py": "as it is"})
+    assert {name for name in ALL if before[name] != after[name]} == {"test_two"}
+
+
+def test_a_data_file_counts_for_whoever_reaches_its_name() -> None:
+    reads = MODULE.replace("SECONDS = 20", 'SECONDS = int(open("seconds.txt").read())')
+    before, after = scenario_hashes(reads), scenario_hashes(reads, {"seconds.txt": "as it is"})
+    assert {name for name in ALL if before[name] != after[name]} == {"test_one"}
+
+
 def test_a_test_that_got_another_name_has_the_same_hash() -> None:
     renamed = scenario_hashes(MODULE.replace("test_one", "test_uno"))
     assert renamed["test_uno"] == scenario_hashes(MODULE)["test_one"]

@@ -1,0 +1,134 @@
+"""`./run cases` by what it says, and as of which run it records."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from cases import __main__ as commands
+from cases.listing import Case
+from cases.pieces import Piece
+from cases.records import Record
+from cases.running import Runner
+from cases.situation import Situation
+
+CASES = [
+    Case("tests/e2e/test_a.py::test_1", "test_a", rotation=True),
+    Case("tests/e2e/test_a.py::test_2", "test_a", rotation=True, chain=""),
+    Case("tests/e2e/test_a.py::test_3", "test_a", rotation=True, chain=""),
+    Case("tests/e2e/test_b.py::test_4", "test_b"),
+]
+ONE, TWO, THREE, FOUR = (case.id for case in CASES)
+PASSED = Record(600.0, 60.0, "this tree", "as it is", "2026-11-24", 7)
+
+
+@pytest.fixture
+def situation(monkeypatch: pytest.MonkeyPatch) -> Situation:
+    """All have passed on this tree; the base of the change has all."""
+    made = Situation(CASES, {case.id: PASSED for case in CASES}, "this tree")
+    scenarios = {case.id: "as it is" for case in CASES}
+    made.__dict__ |= {"scenarios": scenarios, "base": "a commit", "changed": set(), "listed_before": set(scenarios)}
+    monkeypatch.setattr(commands, "Situation", lambda: made)
+    return made
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], int | None]]:
+    """What ran, and as of which run it was recorded."""
+    found: list[tuple[list[str], int | None]] = []
+
+    def run_groups(groups: Sequence[Sequence[Piece]], runner: Runner) -> int:
+        found.append(([case for group in groups for piece in group for case in piece.ids], runner.record))
+        return 0
+
+    monkeypatch.setattr(commands, "run_groups", run_groups)
+    return found
+
+
+def cases(monkeypatch: pytest.MonkeyPatch, *argv: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["cases", *argv])
+    return commands.main()
+
+
+def change(situation: Situation, **records: Record) -> None:
+    situation.records = {**situation.records, **{globals()[name]: record for name, record in records.items()}}
+
+
+@pytest.mark.usefixtures("situation")
+@pytest.mark.parametrize("command", [("run", ONE), ("shard", "--run"), ("run", ONE, "--no-record")])
+def test_whatever_records_is_a_run_of_its_own_so_that_the_others_wait_for_one_more(
+    monkeypatch: pytest.MonkeyPatch, called: list[tuple[list[str], int | None]], command: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(commands, "in_ci", lambda: False)
+    assert cases(monkeypatch, *command) == 0
+    assert called[0][1] == (None if "--no-record" in command else 8)
+
+
+@pytest.mark.usefixtures("situation")
+def test_a_case_of_a_chain_brings_the_others(
+    monkeypatch: pytest.MonkeyPatch, called: list[tuple[list[str], int | None]]
+) -> None:
+    cases(monkeypatch, "run", THREE)
+    assert called[0][0] == [TWO, THREE]
+
+
+# --- stale --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("situation")
+def test_where_all_have_passed_on_this_very_tree_nothing_is_stale(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cases(monkeypatch, "stale") == 0
+    assert "0 of 4 cases have not passed on this very tree" in capsys.readouterr().out
+
+
+def test_stale_is_what_has_passed_on_another_tree_or_never(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], situation: Situation
+) -> None:
+    change(situation, TWO=replace(PASSED, tree="another"), FOUR=Record(run=7))
+    assert cases(monkeypatch, "stale") == 1
+    *listed, said = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in listed] == [["2026-11-24", TWO], ["never", FOUR]]
+    assert "2 of 4 cases have not passed on this very tree" in said
+    assert said.endswith("they take 0.5 h"), (
+        "a chain of 20 minutes, two setups, and 5 minutes for what nobody has timed"
+    )
+
+
+# --- turn and check -----------------------------------------------------------------------------------
+
+
+def test_turn_tells_what_is_stale_and_what_no_run_of_ci_has_the_time_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], situation: Situation
+) -> None:
+    change(situation, FOUR=replace(PASSED, tree="another"))
+    assert cases(monkeypatch, "turn") == 0
+    said = capsys.readouterr().out
+    assert "1 of 4 cases have not passed on this very tree: ./run cases stale" in said
+    assert said.splitlines()[-2:] == [
+        "cases: 1 groups may take longer than these 15 minutes, and are run by hand only:",
+        f"   27:18  {TWO} and 1 more of its chain",
+    ]
+
+
+def test_check_fails_for_a_case_that_the_change_adds_without_a_pass(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], situation: Situation
+) -> None:
+    change(situation, FOUR=Record(run=7))
+    assert cases(monkeypatch, "check") == 0
+    situation.__dict__["listed_before"] = {ONE, TWO, THREE}
+    assert cases(monkeypatch, "check") == 1
+    assert f"{FOUR} is new and has never passed: ./run cases run '{FOUR}'" in capsys.readouterr().out
+
+
+def test_check_says_that_nobody_looks_at_that_where_there_is_nothing_to_compare_with(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], situation: Situation
+) -> None:
+    change(situation, FOUR=Record(run=7))
+    situation.__dict__ |= {"base": None, "listed_before": None}
+    assert cases(monkeypatch, "check") == 0
+    assert "nobody looks at what is touched, nor at whether a new case has passed" in capsys.readouterr().out
