@@ -70,8 +70,8 @@ Keys are of the same kind on both sides (ECDSA P-256). Kubelets' certificates ar
 all others before it starts.
 
 Memory is the proportional set size (PSS) of every process on the hosts but those that any host has (systemd's own,
-sshd): a page that several processes have counts once, in parts. Hosts on one machine share the pages of one image, on
-both sides. What no process has, such as the page cache, is not in it.
+sshd), with what of it was swapped out: a page that several processes have counts once, in parts. Hosts on one machine
+share the pages of one image, on both sides. What no process has, such as the page cache, is not in it.
 """
 
 
