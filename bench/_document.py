@@ -46,7 +46,7 @@ four and both CoreDNS pods are Ready, and etcd says on all three that it is. Mem
     "ha_reboot": Section(
         "Power cut of three control nodes and a worker",
         """\
-All four at once; they are started one right after the other. What is measured is as with one node.""",
+All four lose their power at once, and get it back at once. What is measured is as with one node.""",
     ),
 }
 

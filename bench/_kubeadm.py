@@ -157,8 +157,8 @@ Digests = Mapping[str, Mapping[str, tuple[str, int]]]
 
 @dataclass(frozen=True)
 class KubeadmCluster:
-    """begin, returned: monotonic seconds when `init` was started and when the last command returned. issued: what the
-    control nodes had by then."""
+    """begin, returned: monotonic seconds when `init` was started and when the last command returned, that for flannel
+    among them. issued: what the control nodes had when `init` was started."""
 
     hosts: Mapping[str, LabHost]
     kubectl: list[str]
@@ -175,9 +175,8 @@ async def kubeadm_cluster(payload: Payload, lab: Lab, directory: Path) -> Kubead
     flannel = _flannel(directory)
     begin = time.monotonic()
     await _init(hosts["n1"])
-    returned = time.monotonic()
     kubectl = await _apply(payload, hosts["n1"], directory, flannel)
-    return KubeadmCluster(hosts, kubectl, begin, returned, issued)
+    return KubeadmCluster(hosts, kubectl, begin, time.monotonic(), issued)
 
 
 async def kubeadm_ha_cluster(

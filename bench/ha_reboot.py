@@ -1,8 +1,8 @@
 """Power cut of three control nodes and a worker at once: autarky against kubeadm, same binaries, same kind of hosts,
 one cluster after the other.
 
-Both clusters are there all the time and their power is cut in turn; `_power.py` says what is measured. The hosts are
-started one right after the other, in the order of their names.
+Both clusters are there all the time and their power is cut in turn; `_power.py` says what is measured. All hosts of one
+lose their power at once, and get it back at once.
 
     ./run bench ha_reboot [--rounds 3] [--json FILE]
 """
@@ -22,8 +22,9 @@ from autarky.payload import Payload
 
 OURS = AutarkyCluster("bench-ha-reboot", ("n1", "n2", "n3"), ("w1",))
 WANTED = (1.0, 1.5)
-"""The API has answered sooner than kubeadm's whenever it was measured (0.7 at most). A new pod has run later (1.4): all
-that is hosted starts at once. What is wanted of it keeps that from becoming worse."""
+"""Chosen when hosts still booted one after the other here. The API answered sooner than kubeadm's whenever it was
+measured (0.7 at most). A new pod ran later (1.4): all that is hosted starts at once. What is wanted of it keeps that
+from becoming worse."""
 
 
 async def run(payload: Payload, rounds: int) -> list[Figure]:
