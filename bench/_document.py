@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from _figures import MEMORY, Figure, judged, median
-from _record import ROOT, Record
+from _record import Record
+from _tree import ROOT
 
 PLACE = ROOT / "docs" / "measurements.md"
 
@@ -83,12 +84,10 @@ def document(record: Record | None) -> str:
 
 def _origin(record: Record) -> str:
     machine = record.machine
-    commit = f"commit `{record.commit}`" if record.commit else "a commit that is not known"
-    changed = ", with changes that are not in it" if record.dirty else ""
     versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
     rows = [
         ("date", record.date),
-        ("tree", f"{commit}{changed}"),
+        ("tree", f"commit `{record.began.own.commit}`"),
         ("machine", f"{machine.cores} cores, {machine.memory / 2**30:.1f} GiB of memory"),
         ("kernel", f"Linux {machine.kernel}, cgroup v{machine.cgroup}"),
         ("versions", versions),

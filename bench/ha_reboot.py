@@ -4,7 +4,7 @@ one cluster after the other.
 Both clusters are there all the time and their power is cut in turn; `_power.py` says what is measured. All hosts of one
 lose their power at once, and get it back at once.
 
-    ./run bench ha_reboot [--rounds 3] [--json FILE]
+    ./run bench ha_reboot [--rounds 3] [--json FILE] [--product DIR]
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from _autarky import AutarkyCluster
 from _figures import Figure
 from _kubeadm import KubeadmCluster, kubeadm_ha_cluster
 from _power import compare
+from _product import Product
 from _rounds import main
 
 from autarky.lab import Lab
@@ -27,11 +28,11 @@ measured (0.7 at most). A new pod ran later (1.4): all that is hosted starts at 
 from becoming worse."""
 
 
-async def run(payload: Payload, rounds: int) -> list[Figure]:
+async def run(payload: Payload, product: Product, rounds: int) -> list[Figure]:
     async def theirs(lab: Lab, directory: Path) -> KubeadmCluster:
         return await kubeadm_ha_cluster(payload, lab, directory, OURS.control, OURS.workers)
 
-    return await compare("ha_reboot", payload, rounds, OURS, theirs, WANTED)
+    return await compare("ha_reboot", payload, rounds, OURS.of(product), theirs, WANTED)
 
 
 if __name__ == "__main__":
