@@ -13,6 +13,7 @@ from typing import Any
 
 from _product import THIS_TREE, Product
 
+from autarky.lab import Lab
 from autarky.payload import Payload, default_version
 
 STATE = Path.home() / ".local/state/autarky-bench"
@@ -84,6 +85,12 @@ class AutarkyCluster:
         return is_ready, returned
 
     def down(self) -> None:
+        """SystemExit when its hosts run on: they would take from what is measured next."""
+        self.try_down()
+        if running := [name for name, record in Lab.open(self.name).records().items() if record.running]:
+            raise SystemExit(f"autarky down has left hosts of {self.name} running: {', '.join(running)}")
+
+    def try_down(self) -> None:
         subprocess.run(self._command("down", "--yes"), check=False, **self._quietly)
 
     def _command(self, verb: str, *options: str) -> list[str]:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+from _alone import alone, take_leftovers_away
 from _autarky import STATE
 from _figures import Figure, table
 from _product import THIS_TREE, Product, product_of
@@ -29,7 +30,8 @@ def main(description: str | None, benchmarks: Sequence[Benchmark]) -> None:
     not as wanted, and when a tree has changed meanwhile: then nobody knows what was measured."""
     options = _options(description)
     os.environ["XDG_STATE_HOME"] = str(STATE)
-    record = asyncio.run(_measured(benchmarks, options))
+    with alone():
+        record = asyncio.run(_measured(benchmarks, options))
     print("\n".join(("", table(record.figures), *record.changes)), flush=True)
     if record.changes or not all(figure.kept for figure in record.figures):
         raise SystemExit(1)
@@ -65,6 +67,7 @@ async def _measured(benchmarks: Sequence[Benchmark], options: argparse.Namespace
     place = options.json if options.json is not None else _RECORDS / f"{record.date.replace(':', '')}.json"
     _write(record, place)
     payload = await get_payload(release, Silence(), groups=("cluster", "test", "bench"))
+    await take_leftovers_away(product)
     for benchmark in benchmarks:
         record = record.extended(await benchmark(payload, product, options.rounds))
         _write(record, place)

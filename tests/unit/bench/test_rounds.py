@@ -26,13 +26,19 @@ class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
         self._monkeypatch, self._file = monkeypatch, directory / "new" / "record.json"
         self.trees = {ROOT: [CLEAN]}
+        self.left: list[Product] = []
         monkeypatch.setattr(_rounds, "get_payload", self._nothing_to_build)
+        monkeypatch.setattr(_rounds, "take_leftovers_away", self._take_leftovers_away)
         monkeypatch.setattr(_rounds, "tree_of", self._tree_of)
         monkeypatch.setattr(_rounds, "STATE", directory)
+        monkeypatch.setattr("_alone.STATE", directory)
         monkeypatch.setenv("XDG_STATE_HOME", "of the user")
 
     async def _nothing_to_build(self, *_, **__):
         return "the payload"
+
+    async def _take_leftovers_away(self, product):
+        self.left.append(product)
 
     def _tree_of(self, root):
         trees = self.trees[root]
@@ -114,6 +120,18 @@ def test_less_than_one_round_is_refused(bench, number):
     assert bench.kept is None
 
 
+def test_what_an_interrupted_run_left_is_taken_away_before_anything_is_measured(bench):
+    called: list[object] = []
+
+    async def measure(*_):
+        called.extend(bench.left)
+        return (GOOD,)
+
+    bench(measure, measure)
+    assert called == [THIS_TREE, THIS_TREE]
+    assert bench.left == [THIS_TREE]
+
+
 # --- the tree -------------------------------------------------------------------------------------
 
 
@@ -179,7 +197,7 @@ def other(bench, monkeypatch):
 def test_another_trees_commands_are_measured_and_the_record_names_that_tree(bench, other, capsys):
     called: list[tuple[str, Product, int]] = []
     bench(benchmark(GOOD, called=called), options=("--product", "other"))
-    assert [product for _, product, _ in called] == [other]
+    assert [product for _, product, _ in called] == bench.left == [other]
     assert (bench.record.began.own.commit, bench.record.began.product.commit) == ("0123abc", "4567def")
     assert bench.record.ended == bench.record.began
     assert "the commands of /other are measured: commit 4567def" in capsys.readouterr().out
