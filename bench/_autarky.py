@@ -5,24 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
-from itertools import dropwhile
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autarky.payload import Payload
-from autarky.workflows.up import PHASES
+from _product import THIS_TREE, Product
+
+from autarky.lab import Lab
+from autarky.payload import Payload, default_version
 
 STATE = Path.home() / ".local/state/autarky-bench"
-COMMAND = [sys.executable, "-m", "autarky"]
-QUIET: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-
-FIRST_CLOCKED = "start-control-plane"
-CLOCKED = tuple(phase.name for phase in dropwhile(lambda phase: phase.name != FIRST_CLOCKED, PHASES))
-"""The phases of `up` from the first kubelet on."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +26,11 @@ class AutarkyCluster:
     name: str
     control: Sequence[str] = ("n1",)
     workers: Sequence[str] = ()
+    product: Product = THIS_TREE
+
+    def of(self, product: Product) -> AutarkyCluster:
+        """The same, by that one's commands."""
+        return replace(self, product=product)
 
     @property
     def file(self) -> Path:
@@ -52,25 +51,29 @@ class AutarkyCluster:
             "apiVersion": "autarky.dev/v1alpha1",
             "kind": "Cluster",
             "metadata": {"name": self.name},
-            "spec": {"nodes": [{**node, "host": "lab"} for node in nodes]},
+            # kubeadm's version, whatever the product's default is.
+            "spec": {
+                "kubernetesVersion": str(default_version()),
+                "nodes": [{**node, "host": "lab"} for node in nodes],
+            },
         }
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.file.write_text(json.dumps(document))
         self.down()
 
     def up(self, *options: str) -> None:
-        subprocess.run([*COMMAND, "up", "-f", str(self.file), *options], check=True, **QUIET)
+        subprocess.run(self._command("up", *options), check=True, **self._quietly)
 
     def prepare(self) -> None:
         """Hosts with everything in place, and nothing of Kubernetes running yet. Certificates are issued, but for those
         of kubelets: a control node's is when its kubelet is to start, a worker's when it asks for one."""
         self.write()
-        self.up(*(f"--skip={phase}" for phase in CLOCKED))
+        self.up(*(f"--skip={phase}" for phase in self.product.clocked))
 
     async def timed_up(self, ready: Awaitable[object]) -> tuple[float, float]:
         """Seconds until the cluster is ready, and until `up` returned."""
         begin = time.monotonic()
-        process = await asyncio.create_subprocess_exec(*COMMAND, "up", "-f", str(self.file), **QUIET)
+        process = await asyncio.create_subprocess_exec(*self._command("up"), **self._quietly)
 
         async def seconds_until(end: Awaitable[object]) -> float:
             await end
@@ -82,4 +85,17 @@ class AutarkyCluster:
         return is_ready, returned
 
     def down(self) -> None:
-        subprocess.run([*COMMAND, "down", "--yes", "-f", str(self.file)], check=False, **QUIET)
+        """SystemExit when its hosts run on: they would take from what is measured next."""
+        self.try_down()
+        if running := [name for name, record in Lab.open(self.name).records().items() if record.running]:
+            raise SystemExit(f"autarky down has left hosts of {self.name} running: {', '.join(running)}")
+
+    def try_down(self) -> None:
+        subprocess.run(self._command("down", "--yes"), check=False, **self._quietly)
+
+    def _command(self, verb: str, *options: str) -> list[str]:
+        return [*self.product.command, verb, "-f", str(self.file), *options]
+
+    @property
+    def _quietly(self) -> dict[str, Any]:
+        return {**self.product.where, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

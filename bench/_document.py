@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from _figures import MEMORY, Figure, judged, median
-from _record import ROOT, Record
+from _record import Record
+from _tree import ROOT
 
 PLACE = ROOT / "docs" / "measurements.md"
 
@@ -46,7 +47,7 @@ four and both CoreDNS pods are Ready, and etcd says on all three that it is. Mem
     "ha_reboot": Section(
         "Power cut of three control nodes and a worker",
         """\
-All four at once; they are started one right after the other. What is measured is as with one node.""",
+All four lose their power at once, and get it back at once. What is measured is as with one node.""",
     ),
 }
 
@@ -70,8 +71,8 @@ Keys are of the same kind on both sides (ECDSA P-256). Kubelets' certificates ar
 all others before it starts.
 
 Memory is the proportional set size (PSS) of every process on the hosts but those that any host has (systemd's own,
-sshd): a page that several processes have counts once, in parts. Hosts on one machine share the pages of one image, on
-both sides. What no process has, such as the page cache, is not in it.
+sshd), with what of it was swapped out: a page that several processes have counts once, in parts. Hosts on one machine
+share the pages of one image, on both sides. What no process has, such as the page cache, is not in it.
 """
 
 
@@ -83,12 +84,10 @@ def document(record: Record | None) -> str:
 
 def _origin(record: Record) -> str:
     machine = record.machine
-    commit = f"commit `{record.commit}`" if record.commit else "a commit that is not known"
-    changed = ", with changes that are not in it" if record.dirty else ""
     versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
     rows = [
         ("date", record.date),
-        ("tree", f"{commit}{changed}"),
+        ("tree", f"commit `{record.began.own.commit}`"),
         ("machine", f"{machine.cores} cores, {machine.memory / 2**30:.1f} GiB of memory"),
         ("kernel", f"Linux {machine.kernel}, cgroup v{machine.cgroup}"),
         ("versions", versions),

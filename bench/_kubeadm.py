@@ -16,14 +16,14 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _record import ROOT
+from _product import THIS_TREE
+from _tree import ROOT
 
 from autarky.cli.wiring import Silence, lab_supplies
 from autarky.config import default_cluster
@@ -157,8 +157,8 @@ Digests = Mapping[str, Mapping[str, tuple[str, int]]]
 
 @dataclass(frozen=True)
 class KubeadmCluster:
-    """begin, returned: monotonic seconds when `init` was started and when the last command returned. issued: what the
-    control nodes had by then."""
+    """begin, returned: monotonic seconds when `init` was started and when the last command returned, that for flannel
+    among them. issued: what the control nodes had when `init` was started."""
 
     hosts: Mapping[str, LabHost]
     kubectl: list[str]
@@ -175,9 +175,8 @@ async def kubeadm_cluster(payload: Payload, lab: Lab, directory: Path) -> Kubead
     flannel = _flannel(directory)
     begin = time.monotonic()
     await _init(hosts["n1"])
-    returned = time.monotonic()
     kubectl = await _apply(payload, hosts["n1"], directory, flannel)
-    return KubeadmCluster(hosts, kubectl, begin, returned, issued)
+    return KubeadmCluster(hosts, kubectl, begin, time.monotonic(), issued)
 
 
 async def kubeadm_ha_cluster(
@@ -278,8 +277,8 @@ async def _shared(host: Host, name: str) -> File:
 def _flannel(directory: Path) -> Path:
     """The same flannel, as `autarky render` writes it; it reaches the API through kubeadm's own port."""
     rendered = directory / "rendered"
-    command = [sys.executable, "-m", "autarky", "render", "-f", str(EXAMPLE), str(rendered)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    command = [*THIS_TREE.command, "render", "-f", str(EXAMPLE), str(rendered)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, **THIS_TREE.where)
     return next(rendered.glob("manifests/*-flannel.yaml"))
 
 

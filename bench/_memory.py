@@ -1,10 +1,10 @@
 """The memory of a cluster: of every process on its hosts but those that any host has (systemd's own, sshd).
 
-Counted is the proportional set size (PSS): a page that several processes have counts once, in parts. So the sum over
-all processes is what they take together, which the sum of their resident sizes is not: the shims of all pods have one
-program, and agents one interpreter. Test hosts on one machine share the pages of what they have from one image, on both
-sides: of four hosts such a page counts once, where four machines would have four. So do other clusters that run
-meanwhile: nothing else should.
+Counted is the proportional set size (PSS), with what of it was swapped out: a page that several processes have counts
+once, in parts. So the sum over all processes is what they take together, which the sum of their resident sizes is not:
+the shims of all pods have one program, and agents one interpreter. Test hosts on one machine share the pages of what
+they have from one image, on both sides: of four hosts such a page counts once, where four machines would have four. So
+do other clusters that run meanwhile: nothing else should.
 
 What no process has (the page cache, the kernel's own) is not in it.
 """
@@ -21,17 +21,23 @@ from _figures import MEMORY, Figure
 from autarky.ports import Host
 
 ALL, OTHERS = "all processes", "others"
-# A line for each process: its PSS in kB, its name, and of a Python AUTARKY_SLOT (or "-") and its command line. One that
-# ends meanwhile has no PSS, nor has a thread of the kernel. The shell that looks is left out.
+# Argument: where the processes are, /proc. A line for each: its PSS in kB, its name, and of a Python AUTARKY_SLOT (or
+# "-") and its command line. One that ends meanwhile has no memory, nor has a thread of the kernel; one that has some
+# and does not show it has "?" for its PSS. The shell that looks is left out.
 SCRIPT = r"""
 exec 2>/dev/null
-for directory in /proc/[0-9]*; do
-  [ "$directory" != "/proc/$$" ] || continue
+for directory in "$1"/[0-9]*; do
+  [ "$directory" != "$1/$$" ] || continue
   pss= name= slot= words=
   while read -r key value unit; do
-    [ "$key" != Pss: ] || { pss=$value; break; }
+    case $key in
+    Pss: | SwapPss:) pss=$((${pss:-0} + value)) ;;
+    esac
   done <"$directory/smaps_rollup"
-  [ -n "$pss" ] || continue
+  if [ -z "$pss" ]; then
+    grep -q '^VmRSS:' "$directory/status" || continue
+    pss='?'
+  fi
   read -r name <"$directory/comm"
   case $name in
   python*)
@@ -58,9 +64,10 @@ OF_ANY_HOST = ("systemd", "(sd-pam)", "dbus-daemon", "agetty", "sshd")
 
 @dataclass(frozen=True)
 class Process:
-    """slot: that of a node agent; else "-". words: the command line of a Python."""
+    """kilobytes: None where it does not show them. slot: that of a node agent; else "-". words: the command line of a
+    Python."""
 
-    kilobytes: int
+    kilobytes: int | None
     name: str
     slot: str
     words: str
@@ -71,7 +78,7 @@ def read(said: str) -> list[Process]:
     processes = []
     for line in said.removesuffix("\n").split("\n") if said else []:
         kilobytes, name, slot, words = line.split("\t")
-        processes.append(Process(int(kilobytes), name, slot, words))
+        processes.append(Process(None if kilobytes == "?" else int(kilobytes), name, slot, words))
     if not processes:
         raise ValueError("no process was seen")
     return processes
@@ -90,11 +97,14 @@ def row(process: Process) -> str | None:
 
 
 def by_row(processes: Sequence[Process]) -> dict[str, float]:
-    """MiB."""
+    """MiB. ValueError where a process that counts does not show its memory."""
     total: Counter[str] = Counter()
     for process in processes:
-        if (where := row(process)) is not None:
-            total[where] += process.kilobytes
+        if (where := row(process)) is None:
+            continue
+        if process.kilobytes is None:
+            raise ValueError(f"{process.name} does not show its memory")
+        total[where] += process.kilobytes
     return {where: kilobytes / 1024 for where, kilobytes in total.items()}
 
 
@@ -106,7 +116,7 @@ def together(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 async def memory(hosts: Sequence[Host]) -> dict[str, float]:
     """MiB by row, of all hosts together."""
-    said = await asyncio.gather(*(host.run(["sh", "-c", SCRIPT], timeout=60) for host in hosts))
+    said = await asyncio.gather(*(host.run(["sh", "-c", SCRIPT, "sh", "/proc"], timeout=60) for host in hosts))
     return together([by_row(read(each.stdout.decode(errors="replace"))) for each in said])
 
 

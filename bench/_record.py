@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import re
-import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -15,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from _figures import Figure
+from _tree import ROOT, Tree
 
 from autarky import __version__
 from autarky.payload import Release
 
-ROOT = Path(__file__).parents[1]
+ROUNDS = 3
+"""How many are made, unless it is said otherwise; a run of fewer is not told of."""
 RECORDED = ROOT / "bench" / "measurements.json"
 """The run that docs/measurements.md tells of. There is none before the first was recorded."""
 
@@ -35,19 +36,40 @@ class Machine:
 
 
 @dataclass(frozen=True)
+class Trees:
+    """own: the one whose benchmarks run. product: the one whose commands they measure, where that is another."""
+
+    own: Tree
+    product: Tree | None = None
+
+    def changes(self, now: Trees) -> list[str]:
+        """What is different now, a sentence each."""
+        pairs = [("the tree", self.own, now.own), ("the product's tree", self.product, now.product)]
+        return [f"{what} has changed: it was {was}; it is {has}" for what, was, has in pairs if was != has]
+
+
+@dataclass(frozen=True)
 class Record:
-    """date: when it began, UTC. commit: empty where that is not known. dirty: the tree had changes that are not in the
-    commit."""
+    """date: when it began, UTC. began, ended: the trees as they were then; ended is None while it runs, and for good
+    where it was stopped or failed."""
 
     date: str
-    commit: str
-    dirty: bool
+    began: Trees
     machine: Machine
     versions: Mapping[str, str]
     figures: tuple[Figure, ...] = ()
+    ended: Trees | None = None
 
     def extended(self, figures: Iterable[Figure]) -> Record:
         return replace(self, figures=(*self.figures, *figures))
+
+    def at_end(self, trees: Trees) -> Record:
+        return replace(self, ended=trees)
+
+    @property
+    def changes(self) -> list[str]:
+        """What became different of the trees while they were measured, a sentence each."""
+        return [] if self.ended is None else self.began.changes(self.ended)
 
     def of(self, benchmark: str) -> list[Figure]:
         return [figure for figure in self.figures if figure.benchmark == benchmark]
@@ -55,6 +77,10 @@ class Record:
     def lacking(self, benchmarks: Iterable[str]) -> list[str]:
         """Those of the benchmarks that have measured nothing."""
         return [name for name in benchmarks if not self.of(name)]
+
+    def rounds(self, benchmark: str) -> int:
+        """Those that every one of its figures was measured in."""
+        return min((len(figure.ours) for figure in self.of(benchmark)), default=0)
 
 
 # --- as JSON --------------------------------------------------------------------------------------
@@ -73,10 +99,20 @@ def read(text: str) -> Record:
     return Record(
         **{
             **document,
+            "began": _trees(document["began"]),
             "machine": Machine(**document["machine"]),
             "figures": tuple(Figure(**figure) for figure in figures),
+            "ended": None if document["ended"] is None else _trees(document["ended"]),
         }
     )
+
+
+def _trees(trees: dict[str, Any]) -> Trees:
+    return Trees(_tree(trees["own"]), None if trees["product"] is None else _tree(trees["product"]))
+
+
+def _tree(tree: dict[str, Any]) -> Tree:
+    return Tree(tree["commit"], tuple(tree["changed"]), tree["sources"])
 
 
 def recorded() -> Record | None:
@@ -87,10 +123,9 @@ def recorded() -> Record | None:
 # --- what is known before the first figure --------------------------------------------------------
 
 
-def begun(release: Release) -> Record:
-    commit, dirty = _tree()
+def begun(release: Release, trees: Trees) -> Record:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return Record(now, commit, dirty, _machine(), versions_of(release))
+    return Record(now, trees, _machine(), versions_of(release))
 
 
 def versions_of(release: Release) -> dict[str, str]:
@@ -114,18 +149,3 @@ def _machine() -> Machine:
         kernel=platform.release(),
         cgroup=2 if Path("/sys/fs/cgroup/cgroup.controllers").exists() else 1,
     )
-
-
-def _tree() -> tuple[str, bool]:
-    """The commit, and whether files that it has were changed since."""
-    commit = _git("rev-parse", "HEAD")
-    return commit, bool(commit and _git("status", "--porcelain", "--untracked-files=no"))
-
-
-def _git(*arguments: str) -> str:
-    """What git says; nothing where this is no checkout."""
-    try:
-        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-    return done.stdout.strip()

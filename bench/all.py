@@ -8,7 +8,7 @@
 About an hour. Nothing else should run on the machine meanwhile. What was measured is kept as JSON; `./run bench record`
 makes docs/measurements.md of it.
 
-    ./run bench [NAME] [--rounds 3] [--json FILE]
+    ./run bench [NAME] [--rounds 3] [--json FILE] [--product DIR]
 """
 
 from __future__ import annotations

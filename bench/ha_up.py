@@ -13,7 +13,7 @@ API shows its static pods there only after its next look, up to 90 s later. The 
 Then the memory of all processes of all four hosts is measured, after the same rest. A ratio of the times of at most 0.6
 is wanted.
 
-    ./run bench ha_up [--rounds 3] [--json FILE]
+    ./run bench ha_up [--rounds 3] [--json FILE] [--product DIR]
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pathlib import Path
 from _autarky import AutarkyCluster
 from _figures import Figure
 from _kubeadm import kubeadm_ha_cluster, lab_host, refuse_others
+from _product import Product
 from _ready import HOSTED, until_ready
 from _rounds import main
 from _up import Measured, in_turn, memory_at_rest
@@ -39,12 +40,12 @@ WANTED = 0.6
 PODS = {**dict.fromkeys(HOSTED, len(CONTROL)), "kube-proxy": len(CONTROL) + len(WORKERS), "kube-dns": 2}
 
 
-async def measure_autarky() -> Measured:
-    CLUSTER.prepare()
-    ready, returned = await CLUSTER.timed_up(all_ready(CLUSTER.kubeconfig, CLUSTER.name))
-    assert read_kubeconfig(CLUSTER.kubeconfig).others, "a kubeconfig of three control nodes has three servers"
-    used = await memory_at_rest(CLUSTER.name, (*CONTROL, *WORKERS))
-    CLUSTER.down()
+async def measure_autarky(cluster: AutarkyCluster) -> Measured:
+    cluster.prepare()
+    ready, returned = await cluster.timed_up(all_ready(cluster.kubeconfig, cluster.name))
+    assert read_kubeconfig(cluster.kubeconfig).others, "a kubeconfig of three control nodes has three servers"
+    used = await memory_at_rest(cluster.name, (*CONTROL, *WORKERS))
+    cluster.down()
     return Measured(ready, returned, used)
 
 
@@ -64,8 +65,9 @@ async def all_ready(kubeconfig: Path, lab: str) -> None:
     await until_ready(kubeconfig, PODS, [lab_host(lab, name) for name in CONTROL])
 
 
-async def run(payload: Payload, rounds: int) -> list[Figure]:
-    return await in_turn("ha_up", rounds, measure_autarky, lambda: measure_kubeadm(payload), WANTED)
+async def run(payload: Payload, product: Product, rounds: int) -> list[Figure]:
+    ours = CLUSTER.of(product)
+    return await in_turn("ha_up", rounds, lambda: measure_autarky(ours), lambda: measure_kubeadm(payload), WANTED)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 Both clusters are there all the time and their power is cut in turn; `_power.py` says what is measured.
 
-    ./run bench reboot [--rounds 3] [--json FILE]
+    ./run bench reboot [--rounds 3] [--json FILE] [--product DIR]
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from _autarky import AutarkyCluster
 from _figures import Figure
 from _kubeadm import KubeadmCluster, kubeadm_cluster
 from _power import compare
+from _product import Product
 from _rounds import main
 
 from autarky.lab import Lab
@@ -22,11 +23,11 @@ OURS = AutarkyCluster("bench-reboot")
 WANTED = (1.25, 0.6)
 
 
-async def run(payload: Payload, rounds: int) -> list[Figure]:
+async def run(payload: Payload, product: Product, rounds: int) -> list[Figure]:
     async def theirs(lab: Lab, directory: Path) -> KubeadmCluster:
         return await kubeadm_cluster(payload, lab, directory)
 
-    return await compare("reboot", payload, rounds, OURS, theirs, WANTED)
+    return await compare("reboot", payload, rounds, OURS.of(product), theirs, WANTED)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
     ./run bench record FILE
 
-A run that lacks one of the benchmarks is refused.
+Refused is a run that does not show what it says: of a tree that nobody can have or that changed meanwhile, of another
+tree's commands, of too few rounds, or without one of the benchmarks. One that has missed a wanted ratio is taken: the
+document says so.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ import argparse
 from pathlib import Path
 
 from _document import PLACE, SECTIONS, document
-from _record import RECORDED, read, written
+from _record import RECORDED, ROUNDS, Record, read, written
+from _tree import named
 
 
 def main() -> None:
@@ -22,13 +25,43 @@ def main() -> None:
         record = read(file.read_text())
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SystemExit(f"{file} is no record of a run: {error}") from error
-    if lacking := record.lacking(SECTIONS):
-        raise SystemExit(f"{file} has nothing of {', '.join(lacking)}: record a run of all benchmarks (`./run bench`)")
-    if record.dirty:
-        print("the tree that was measured had changes that are not in its commit; the document says so")
+    if reasons := refusals(record):
+        raise SystemExit("\n".join((f"{file} is not taken:", *(f"  - {reason}" for reason in reasons))))
     RECORDED.write_text(written(record))
     PLACE.write_text(document(record))
     print(f"written: {RECORDED} and {PLACE}")
+
+
+def refusals(record: Record) -> list[str]:
+    """Why the document cannot be of this run: what was seen, and what to do."""
+    return [*_of_trees(record), *_of_figures(record)]
+
+
+def _of_trees(record: Record) -> list[str]:
+    own, product, reasons = record.began.own, record.began.product, []
+    if not own.commit:
+        reasons.append("its commit is not known: run `./run bench` in a checkout of git")
+    if own.changed:
+        files = named(own.changed)
+        reasons.append(
+            f"its tree had what commit {own.commit} has not: {files}; commit or remove it, and run `./run bench`"
+        )
+    if record.ended is None:
+        reasons.append("it did not come to its end: run `./run bench` again")
+    reasons += [f"{change}: run `./run bench` again, and change nothing meanwhile" for change in record.changes]
+    if product is not None:
+        reasons.append(f"it measured the commands of another tree ({product}): run `./run bench` without --product")
+    return reasons
+
+
+def _of_figures(record: Record) -> list[str]:
+    reasons = []
+    if lacking := record.lacking(SECTIONS):
+        reasons.append(f"it has nothing of {', '.join(lacking)}: run all benchmarks (`./run bench`)")
+    measured = [(name, record.rounds(name)) for name in SECTIONS if name not in lacking]
+    if few := [f"{name} {rounds}" for name, rounds in measured if rounds < ROUNDS]:
+        reasons.append(f"it has too few rounds ({', '.join(few)}): run `./run bench` with {ROUNDS} or more")
+    return reasons
 
 
 if __name__ == "__main__":

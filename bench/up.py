@@ -7,7 +7,7 @@ certificates issued but the kubelet's. They stop when
 The same poll looks at both, twice a second. Then the memory of all processes is measured, after the same rest. A ratio
 of the times of at most 1.0 is wanted.
 
-    ./run bench up [--rounds 3] [--json FILE]
+    ./run bench up [--rounds 3] [--json FILE] [--product DIR]
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from _autarky import AutarkyCluster
 from _figures import Figure
 from _kubeadm import kubeadm_cluster, refuse_others
+from _product import Product
 from _ready import HOSTED, until_ready
 from _rounds import main
 from _up import Measured, in_turn, memory_at_rest
@@ -31,12 +32,12 @@ ADDONS = {"kube-proxy": 1, "kube-dns": 2}
 WANTED = 1.0
 
 
-async def measure_autarky() -> Measured:
-    CLUSTER.prepare()
+async def measure_autarky(cluster: AutarkyCluster) -> Measured:
+    cluster.prepare()
     wanted = {**dict.fromkeys(HOSTED, 1), **ADDONS}
-    ready, returned = await CLUSTER.timed_up(until_ready(CLUSTER.kubeconfig, wanted))
-    used = await memory_at_rest(CLUSTER.name, CLUSTER.control)
-    CLUSTER.down()
+    ready, returned = await cluster.timed_up(until_ready(cluster.kubeconfig, wanted))
+    used = await memory_at_rest(cluster.name, cluster.control)
+    cluster.down()
     return Measured(ready, returned, used)
 
 
@@ -52,8 +53,9 @@ async def measure_kubeadm(payload: Payload) -> Measured:
     return Measured(ready, cluster.returned - cluster.begin, used)
 
 
-async def run(payload: Payload, rounds: int) -> list[Figure]:
-    return await in_turn("up", rounds, measure_autarky, lambda: measure_kubeadm(payload), WANTED)
+async def run(payload: Payload, product: Product, rounds: int) -> list[Figure]:
+    ours = CLUSTER.of(product)
+    return await in_turn("up", rounds, lambda: measure_autarky(ours), lambda: measure_kubeadm(payload), WANTED)
 
 
 if __name__ == "__main__":

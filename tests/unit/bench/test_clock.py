@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from _autarky import CLOCKED, AutarkyCluster
+from _autarky import AutarkyCluster
+from _product import THIS_TREE
 
 from autarky.workflows.up import PHASES
 
@@ -13,8 +14,8 @@ BEFORE = (
 
 
 def test_the_start_of_the_control_plane_and_all_that_follows_is_on_the_clock_and_what_prepares_hosts_is_not():
-    assert CLOCKED[0] == "start-control-plane"
-    assert (*BEFORE, *CLOCKED) == tuple(phase.name for phase in PHASES)
+    assert THIS_TREE.clocked[0] == "start-control-plane"
+    assert (*BEFORE, *THIS_TREE.clocked) == tuple(phase.name for phase in PHASES)
 
 
 def test_hosts_are_prepared_by_all_other_phases(monkeypatch):
@@ -22,4 +23,4 @@ def test_hosts_are_prepared_by_all_other_phases(monkeypatch):
     monkeypatch.setattr(AutarkyCluster, "write", lambda _: None)
     monkeypatch.setattr(AutarkyCluster, "up", lambda _, *options: called.append(options))
     AutarkyCluster("one").prepare()
-    assert called == [tuple(f"--skip={name}" for name in CLOCKED)]
+    assert called == [tuple(f"--skip={name}" for name in THIS_TREE.clocked)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from _document import SECTIONS, document
 from _figures import Figure
-from _record import Machine, Record
+from _record import Machine, Record, Trees
+from _tree import Tree
 from all import BENCHMARKS
 
 TIME = Figure("up", "everything Ready", "s", (14.04, 13.0, 16.25), (22.0, 25.0, 20.0), 0.6)
@@ -15,8 +15,7 @@ MEMORY = Figure("up", "memory: all processes", "MiB", (900.0, 910.0, 905.0), (70
 ALONE = Figure("up", "memory: haproxy", "MiB", (18.0, 18.0, 18.0), (0.0, 0.0, 0.0))
 RECORD = Record(
     date="2026-11-29T10:11:12+00:00",
-    commit="0123abc",
-    dirty=False,
+    began=Trees(Tree("0123abc", (), "feed")),
     machine=Machine(cores=2, memory=24 * 2**30, kernel="6.1.0", cgroup=1),
     versions={"autarky": "0.1.0", "etcd": "v3.6.16"},
     figures=(TIME, MEMORY, ALONE),
@@ -49,13 +48,6 @@ def test_of_a_run_it_tells_when_of_which_tree_and_where():
         "autarky 0.1.0, etcd v3.6.16",
     ):
         assert told in text
-
-
-@pytest.mark.parametrize(("commit", "dirty"), [("0123abc", True), ("", False)])
-def test_a_tree_that_nobody_can_have_is_told(commit, dirty):
-    text = document(Record(RECORD.date, commit, dirty, RECORD.machine, RECORD.versions))
-    assert ("with changes that are not in it" in text) == dirty
-    assert ("a commit that is not known" in text) == (not commit)
 
 
 def test_every_figure_is_there_beside_kubeadms_with_its_range_its_ratio_and_what_is_wanted():

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import _kubeadm
 import pytest
 from _kubeadm import (
     ISSUED,
@@ -15,7 +18,9 @@ from _kubeadm import (
     Joining,
     issue_certificates,
     join_config,
+    kubeadm_cluster,
     kubeadm_config,
+    kubeadm_ha_cluster,
     refuse_others,
 )
 
@@ -114,3 +119,47 @@ async def test_what_kubeadm_made_anew_on_the_clock_is_seen_afterwards(path):
     hosts["n2"].files[path] = (b"another", 0o600)
     with pytest.raises(SystemExit, match=f"not used what it had on n2: {path}$"):
         await refuse_others(hosts, issued)
+
+
+# --- the clock ------------------------------------------------------------------------------------
+
+
+class Steps:
+    """Each takes a second by the clock that only they move, but those before the clock starts, which take a hundred."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def taking(self, seconds: float, answer: object) -> Any:
+        async def step(*_, **__):
+            self.now += seconds
+            return answer
+
+        return step
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    steps = Steps()
+    hosts = {name: SimpleNamespace(address=name) for name in ("n1", "n2", "n3", "w1")}
+    before = {"_hosts": hosts, "_prepare": None, "issue_certificates": {"n1": {}}}
+    for name, answer in before.items():
+        monkeypatch.setattr(_kubeadm, name, steps.taking(100, answer))
+    for name, answer in {"_init": SAID, "_apply": ["kubectl"], "_join": None}.items():
+        monkeypatch.setattr(_kubeadm, name, steps.taking(1, answer))
+    monkeypatch.setattr(_kubeadm, "_flannel", lambda _: None)
+    monkeypatch.setattr(_kubeadm, "time", steps)
+    return steps
+
+
+async def test_the_last_command_of_one_node_is_that_for_flannel_without_which_nothing_is_ready(steps):
+    cluster = await kubeadm_cluster(None, None, Path())
+    assert (cluster.begin, cluster.returned) == (300, 302)
+
+
+async def test_the_last_command_of_several_nodes_is_the_last_join(steps):
+    cluster = await kubeadm_ha_cluster(None, None, Path(), ("n1", "n2", "n3"), ("w1",))
+    assert (cluster.begin, cluster.returned) == (300, 305)

@@ -33,7 +33,7 @@ SEEN = [
 OF_ANY_HOST = ["systemd", "systemd-journal", "dbus-daemon", "sshd", "(sd-pam)", "agetty"]
 
 
-def process(name: str, words: str = "", slot: str = "-", kilobytes: int = 1024) -> Process:
+def process(name: str, words: str = "", slot: str = "-", kilobytes: int | None = 1024) -> Process:
     return Process(kilobytes, name, slot, words)
 
 
@@ -56,6 +56,12 @@ def test_what_any_host_has_is_not_counted(name):
 def test_a_row_is_the_sum_of_its_processes_in_mib():
     seen = [process("etcd", kilobytes=1536), process("etcd", kilobytes=512), process("sshd")]
     assert by_row(seen) == {"etcd": 2.0}
+
+
+def test_a_process_that_does_not_show_its_memory_is_no_small_one():
+    with pytest.raises(ValueError, match="etcd does not show its memory"):
+        by_row([process("etcd", kilobytes=None)])
+    assert by_row([process("etcd"), process("systemd", kilobytes=None)]) == {"etcd": 1.0}
 
 
 def test_hosts_add_up_row_by_row():
@@ -89,6 +95,24 @@ def test_what_says_nothing_of_memory_is_no_measurement(said):
         read(said)
 
 
+def test_what_was_swapped_out_counts_and_what_is_not_shown_is_told_from_what_has_none(tmp_path):
+    rollup = "00-ff ---p [rollup]\nRss: 900 kB\nPss: 300 kB\nPss_Anon: 250 kB\nSwap: 80 kB\nSwapPss: 40 kB\n"
+    alive = "Name: x\nVmRSS:\t 900 kB\n"
+    seen = {
+        "1": {"comm": "etcd", "smaps_rollup": rollup, "status": alive},
+        "2": {"comm": "hidden", "status": alive},
+        "3": {"comm": "kthreadd", "smaps_rollup": "", "status": "Name: kthreadd\n"},
+        "4": {"comm": "ended"},
+    }
+    for number, files in seen.items():
+        (tmp_path / number).mkdir()
+        for name, content in files.items():
+            (tmp_path / number / name).write_text(content)
+    argv = ["sh", "-c", SCRIPT, "sh", str(tmp_path)]
+    said = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert read(said) == [Process(340, "etcd", "-", ""), Process(None, "hidden", "-", "")]
+
+
 # Two processes: the second has the first one's memory, until one of them changes it.
 HELD = """
 import os, sys
@@ -112,9 +136,11 @@ def test_the_script_sees_processes_with_slot_and_command_line_and_what_they_shar
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"ready\n"
-        seen = read(subprocess.run([shell, "-c", SCRIPT], stdout=subprocess.PIPE, text=True, check=True).stdout)
+        seen = read(
+            subprocess.run([shell, "-c", SCRIPT, "sh", "/proc"], stdout=subprocess.PIPE, text=True, check=True).stdout
+        )
         holder.communicate()
     found = [process for process in seen if process.words.endswith(f" {tmp_path} tab here line there ")]
     assert [(process.name, process.slot) for process in found] == [(Path(sys.executable).name[:15], "standby")] * 2
-    assert 32 << 10 <= sum(process.kilobytes for process in found) < 48 << 10
+    assert 32 << 10 <= sum(process.kilobytes or 0 for process in found) < 48 << 10
     assert not [process for process in seen if process.name == shell.name]

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import _record
 import pytest
 from _figures import Figure
-from _record import ROOT, Machine, Record, begun, memory_total, read, versions_of, written
+from _record import Machine, Record, Trees, begun, memory_total, read, versions_of, written
+from _tree import Tree
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,15 +17,18 @@ figures = st.builds(
     lambda benchmark, name, unit, pair, wanted: Figure(benchmark, name, unit, pair[0], pair[1], wanted),
     *(st.text(), st.text(), st.sampled_from(["s", "MiB"]), pairs, st.none() | finite),
 )
+trees = st.builds(Tree, st.text(), st.lists(st.text()).map(tuple), st.text())
+both = st.builds(Trees, trees, st.none() | trees)
 records = st.builds(
     Record,
     date=st.text(),
-    commit=st.text(),
-    dirty=st.booleans(),
+    began=both,
     machine=st.builds(Machine, st.integers(), st.integers(), st.text(), st.sampled_from([1, 2])),
     versions=st.dictionaries(st.text(), st.text()),
     figures=st.lists(figures, max_size=4).map(tuple),
+    ended=st.none() | both,
 )
+TREE, OTHER = Tree("0123abc", (), "feed"), Tree("0123abc", ("run",), "beef")
 
 
 @given(records)
@@ -33,18 +36,24 @@ def test_a_record_is_read_as_it_was_written(record):
     assert read(written(record)) == record
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"figures": []}', '{"figures": [{"ours": 1}], "machine": {}}'])
+# As it was written before trees were looked at again at the end.
+OLD = """{"date": "", "commit": "0123abc", "dirty": false, "versions": {}, "figures": [],
+"machine": {"cores": 1, "memory": 1, "kernel": "", "cgroup": 1}}"""
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"figures": []}', '{"figures": [{"ours": 1}], "machine": {}}', OLD])
 def test_what_is_no_record_is_not_read_as_one(text):
     with pytest.raises((ValueError, KeyError, TypeError)):
         read(text)
 
 
 def test_a_record_tells_the_tree_the_machine_and_the_versions_before_there_is_a_figure():
-    record = begun(load_release(default_version()))
+    record = begun(load_release(default_version()), Trees(TREE))
     assert datetime.fromisoformat(record.date).utcoffset() is not None
     assert record.machine.cores >= 1
     assert record.machine.memory > 2**20
     assert record.versions["kubernetes"] == str(default_version())
+    assert (record.began, record.ended) == (Trees(TREE), None)
     assert record.figures == ()
 
 
@@ -54,19 +63,20 @@ def test_the_versions_are_those_of_autarky_and_of_all_that_is_measured():
     assert all(versions.values())
 
 
-@pytest.mark.parametrize(("status", "dirty"), [("", False), (" M run\n", True)])
-def test_a_tree_with_changes_is_told_from_its_commit(monkeypatch, status, dirty):
-    said = {"rev-parse": "0123abc", "status": status.strip()}
-    monkeypatch.setattr(_record, "_git", lambda verb, *_: said[verb])
-    record = begun(load_release(default_version()))
-    assert (record.commit, record.dirty) == ("0123abc", dirty)
-
-
-def test_a_tree_that_is_no_checkout_has_no_commit(monkeypatch, tmp_path):
-    monkeypatch.setattr(_record, "ROOT", tmp_path)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    record = begun(load_release(default_version()))
-    assert (record.commit, record.dirty) == ("", False)
+@pytest.mark.parametrize(
+    ("now", "told"),
+    [
+        (Trees(TREE, TREE), []),
+        (Trees(OTHER, TREE), ["the tree"]),
+        (Trees(TREE, OTHER), ["the product's tree"]),
+        (Trees(OTHER, OTHER), ["the tree", "the product's tree"]),
+    ],
+)
+def test_a_tree_that_is_another_at_the_end_is_told_with_what_it_was_and_is(now, told):
+    record = begun(load_release(default_version()), Trees(TREE, TREE))
+    assert record.changes == []
+    changed = "has changed: it was commit 0123abc, sources feed; it is commit 0123abc, sources beef, not committed: run"
+    assert record.at_end(now).changes == [f"{which} {changed}" for which in told]
 
 
 def test_memory_is_what_the_kernel_says_in_bytes():
@@ -76,6 +86,13 @@ def test_memory_is_what_the_kernel_says_in_bytes():
 
 
 def test_what_has_measured_nothing_is_lacking():
-    record = begun(load_release(default_version())).extended([Figure("up", "everything Ready", "s", (1.0,), (2.0,))])
+    record = begun(load_release(default_version()), Trees(TREE)).extended(
+        [Figure("up", "everything Ready", "s", (1.0,), (2.0,))]
+    )
     assert record.lacking(["up", "reboot"]) == ["reboot"]
-    assert (ROOT / "run").exists()
+
+
+def test_a_benchmark_has_as_many_rounds_as_the_figure_that_was_measured_least_often():
+    often, once = (Figure("up", "one", "s", (1.0,) * 3, (2.0,) * 3), Figure("up", "other", "s", (1.0,), (2.0,)))
+    record = begun(load_release(default_version()), Trees(TREE)).extended([often])
+    assert (record.rounds("up"), record.extended([once]).rounds("up"), record.rounds("reboot")) == (3, 1, 0)

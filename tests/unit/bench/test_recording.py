@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import pytest
 import record
 from _document import SECTIONS, document
 from _figures import Figure
-from _record import Machine, Record, read, written
+from _record import Machine, Record, Trees, read, written
+from _tree import Tree
 
+TREE = Trees(Tree("0123abc", (), "feed"))
+OTHER = Tree("4567def", (), "beef")
 WHOLE = Record(
     "2026-11-29T10:11:12+00:00",
-    "0123abc",
-    False,
+    TREE,
     Machine(2, 2**34, "6.1.0", 1),
     {"autarky": "0.1.0"},
-    tuple(Figure(name, "everything Ready", "s", (1.0,), (2.0,)) for name in SECTIONS),
+    tuple(Figure(name, "everything Ready", "s", (1.0, 3.0, 2.0), (4.0, 4.0, 4.0), 0.6) for name in SECTIONS),
+    TREE,
 )
-PART = Record(WHOLE.date, WHOLE.commit, WHOLE.dirty, WHOLE.machine, WHOLE.versions, WHOLE.figures[1:])
 
 
 @pytest.fixture
@@ -45,10 +48,56 @@ def test_a_run_of_all_benchmarks_is_kept_and_the_document_is_written_of_it(recor
     assert text == document(WHOLE)
 
 
-def test_a_run_that_lacks_a_benchmark_is_refused_with_its_name(recording, tmp_path):
-    with pytest.raises(SystemExit, match="has nothing of up: record a run of all benchmarks"):
-        recording(written(PART))
+def test_a_run_that_has_missed_a_ratio_is_kept_and_the_document_says_so_in_its_row(recording):
+    slow = Figure("reboot", "power on → /readyz", "s", (9.0, 9.0, 9.0), (4.0, 4.0, 4.0), 1.25)
+    run, text = recording(written(WHOLE.extended([slow])))
+    assert not read(run).figures[-1].kept
+    rows = [line for line in text.splitlines() if line.startswith("|") and "missed" in line]
+    assert rows == ["| power on → /readyz | 9.0 s (9.0–9.0) | 4.0 s (4.0–4.0) | 2.25 | at most 1.25: missed |"]
+
+
+def began(tree: Tree) -> Record:
+    return replace(WHOLE, began=Trees(tree), ended=Trees(tree))
+
+
+AGAIN = "run `./run bench` again, and change nothing meanwhile"
+REFUSED = [
+    (began(Tree("", (), "feed")), "its commit is not known: run `./run bench` in a checkout of git"),
+    (
+        began(Tree("0123abc", ("run", "src/autarky/new.py"), "feed")),
+        "its tree had what commit 0123abc has not: run, src/autarky/new.py; commit or remove it, and run `./run bench`",
+    ),
+    (replace(WHOLE, ended=None), "it did not come to its end: run `./run bench` again"),
+    (
+        replace(WHOLE, ended=Trees(OTHER)),
+        f"the tree has changed: it was {TREE.own}; it is {OTHER}: {AGAIN}",
+    ),
+    (
+        replace(WHOLE, began=Trees(TREE.own, OTHER), ended=Trees(TREE.own, OTHER)),
+        "it measured the commands of another tree (commit 4567def, sources beef): run `./run bench` without --product",
+    ),
+    (replace(WHOLE, figures=WHOLE.figures[1:]), "it has nothing of up: run all benchmarks (`./run bench`)"),
+    (
+        WHOLE.extended([Figure("reboot", "power on → /readyz", "s", (1.0, 1.0), (2.0, 2.0))]),
+        "it has too few rounds (reboot 2): run `./run bench` with 3 or more",
+    ),
+]
+
+
+@pytest.mark.parametrize(("run", "reason"), REFUSED)
+def test_a_run_that_does_not_show_what_the_document_would_say_is_refused_with_why_and_what_to_do(
+    recording, tmp_path, run, reason
+):
+    with pytest.raises(SystemExit) as refused:
+        recording(written(run))
+    assert str(refused.value) == f"{tmp_path / 'a run'} is not taken:\n  - {reason}"
     assert not list(tmp_path.glob("measurements.*"))
+
+
+def test_all_that_is_wrong_with_a_run_is_told_at_once():
+    assert record.refusals(WHOLE) == []
+    wrong = replace(WHOLE, began=Trees(Tree("0123abc", ("run",), "feed"), OTHER), ended=None, figures=())
+    assert len(record.refusals(wrong)) == 4
 
 
 @pytest.mark.parametrize("text", [None, "", "[]", '{"figures": []}'])
