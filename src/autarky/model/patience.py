@@ -128,6 +128,9 @@ STARTS: Final = 240
 
 HAND_OVER: Final = 45.0
 """The preStop hook of a hosted API server waits for the standby to serve."""
+SLOW_HAND_OVER: Final = HAND_OVER + STARTS
+"""And so long while nobody else serves and the standby's process runs: then it is on its way, which takes its time on a
+slow machine, until its kubelet ends a start that takes longer than STARTS."""
 HOSTED_DRAIN: Final = 15
 """A hosted server serves on for this long after SIGTERM while saying not-ready: three times what the standby needs to
 start (5 s), so that a bare `kubectl set image` on one node loses nothing."""
@@ -135,9 +138,12 @@ STANDBY_DRAIN: Final = 3
 """The standby goes only when the hosted one answers, so this covers no more than the load balancers' checks."""
 REQUESTS_END: Final = 60
 """What a server has after its drain for the requests that it has."""
-GOING: Final = HAND_OVER + HOSTED_DRAIN
-GRACE: Final = HOSTED_DRAIN + REQUESTS_END
+GOING: Final = SLOW_HAND_OVER + HOSTED_DRAIN
+GRACE: Final = int(GOING) + REQUESTS_END
 """The kubelet kills it after that; the hook counts."""
+PROBED_GRACE: Final = HOSTED_DRAIN + REQUESTS_END
+"""The same of a server that its kubelet ends because it fails its probes: nobody waits for its standby, and one that
+hangs heeds no SIGTERM."""
 
 # --- the node agent's lock -----------------------------------------------------------------------------------------
 
@@ -158,7 +164,7 @@ PIVOT: Final = 240.0
 PROMOTION: Final = 240.0
 WORKLOADS: Final = 240.0
 STANDBY_SERVES: Final = 120.0
-HOSTED_ENDS: Final = 180.0
+HOSTED_ENDS: Final = 420.0
 JOINS: Final = 120.0
 """For a node that joins to be known, and again for its certificate."""
 WRITTEN: Final = 60.0
@@ -209,7 +215,11 @@ RULES: Final = (
     Rule("an API server of another node has longer than its slowest answer", "SLOWEST_ANSWER", "CONTROL_NODE"),
     Rule("a server drains for longer than it takes to be passed over", "PASSED_OVER", "STANDBY_DRAIN"),
     Rule("so does a hosted one, whose standby begins meanwhile", "STANDBY_DRAIN", "HOSTED_DRAIN"),
+    Rule("a standby that starts is waited for until its kubelet gives it up", "STARTS", "SLOW_HAND_OVER"),
+    Rule("one of which nothing runs is given up sooner", "HAND_OVER", "STARTS"),
     Rule("a server is not killed before it has handed over and drained", "GOING", "GRACE"),
+    Rule("nor one that fails its probes before it has drained", "HOSTED_DRAIN", "PROBED_GRACE"),
+    Rule("that which was hosted ends is waited for until its kubelet has killed it", "GRACE", "HOSTED_ENDS"),
     Rule("who leads level 3 tries often before its lease is lost", "LEVEL_3_RETRY", "RENEW_DEADLINE"),
     Rule("a probe has longer than a server's slowest answer", "SLOWEST_ANSWER", "PROBE"),
     Rule("so has one of an add-on", "SLOWEST_ANSWER", "ADDON_PROBE"),

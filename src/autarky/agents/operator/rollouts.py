@@ -250,7 +250,7 @@ class Rollouts(Duty):
         """End failed pods that never served, without the time that one that serves needs.
 
         The good one waits for them, since two cannot share the port; and a server whose start never came to an
-        end does not heed SIGTERM: it would stay for its whole grace period (75 s). Before the template is
+        end does not heed SIGTERM: it would stay for its whole grace period (six minutes). Before the template is
         exchanged, because a kubelet that has begun to stop a pod cannot be hurried; the controller makes no other
         pod of the failed revision while these are still there, which is longer than the exchange takes.
 
