@@ -98,15 +98,15 @@ OWN_PORT: Final = SLOWEST_ANSWER
 """The node agent's, at a port of its node. As patient as a load balancer's."""
 PLAIN_PORT: Final = 2.0
 """The same in plain HTTP, of the load balancer on the node: no TLS, no disk, nobody to ask."""
-LEASE_LOOK: Final = 2.0
-"""Once more before a standby is activated. In the node agent's round, and the other slots wait meanwhile."""
+LEASE_LOOK: Final = 5.0
+"""Once more before a standby is activated. Beside the node agent's rounds: the other slots do not wait meanwhile."""
 RUNTIME_LOOK: Final = 2.0
-"""At the container runtime, in the same round."""
+"""At the container runtime, in the node agent's round, and the other slots wait meanwhile."""
 RUNTIME: Final = 5.0
 """For the container runtime elsewhere: a busy containerd answers in milliseconds."""
-OTHER_CLOCK: Final = 3.0
+OTHER_CLOCK: Final = 5.0
 """For another control node to say what time it is."""
-MEMBER_LOOK: Final = 3.0
+MEMBER_LOOK: Final = 5.0
 """For a list or the status of a member of etcd."""
 MEMBER_CHANGE: Final = 15.0
 """For a change of membership: it waits for a majority of the disks."""
@@ -213,6 +213,9 @@ RULES: Final = (
     Rule("a watch ends by itself before it counts as dead", "WATCH", "WATCH_IDLE"),
     Rule("the node's own port is judged dead no sooner than it could answer", "OWN_PORT", "DEAD"),
     Rule("an API server of another node has longer than its slowest answer", "SLOWEST_ANSWER", "CONTROL_NODE"),
+    Rule("so has one that is asked for a lease again", "SLOWEST_ANSWER", "LEASE_LOOK"),
+    Rule("and one that is asked what time it is", "SLOWEST_ANSWER", "OTHER_CLOCK"),
+    Rule("and a member of etcd that is asked for list or status", "SLOWEST_ANSWER", "MEMBER_LOOK"),
     Rule("a server drains for longer than it takes to be passed over", "PASSED_OVER", "STANDBY_DRAIN"),
     Rule("so does a hosted one, whose standby begins meanwhile", "STANDBY_DRAIN", "HOSTED_DRAIN"),
     Rule("a standby that starts is waited for until its kubelet gives it up", "STARTS", "SLOW_HAND_OVER"),

@@ -231,6 +231,7 @@ async def _act_on_control_node(
         await _with_duties(duties, said, rounds_of_agent)
     finally:
         for close in (
+            agent.lease_again.close,
             own_ports.close,
             quorum.close,
             kept.close,
