@@ -123,6 +123,8 @@ KUBEADM_PROBE: Final = 15
 """Others' number."""
 STARTS: Final = 240
 """For a control plane component to answer after its start, when it refuses connections until then: kubeadm's."""
+SLOW_ROLLOUT: Final = 2 * STARTS
+"""A new revision has at least twice what the last good one took to start, and that at the most."""
 
 # --- a server that goes --------------------------------------------------------------------------------------------
 
@@ -218,6 +220,7 @@ RULES: Final = (
     Rule("and a member of etcd that is asked for list or status", "SLOWEST_ANSWER", "MEMBER_LOOK"),
     Rule("a server drains for longer than it takes to be passed over", "PASSED_OVER", "STANDBY_DRAIN"),
     Rule("so does a hosted one, whose standby begins meanwhile", "STANDBY_DRAIN", "HOSTED_DRAIN"),
+    Rule("a rollout where starts are slow is judged later than a kubelet gives one up", "STARTS", "SLOW_ROLLOUT"),
     Rule("a standby that starts is waited for until its kubelet gives it up", "STARTS", "SLOW_HAND_OVER"),
     Rule("one of which nothing runs is given up sooner", "HAND_OVER", "STARTS"),
     Rule("a server is not killed before it has handed over and drained", "GOING", "GRACE"),

@@ -30,6 +30,7 @@ from autarky.agents.operator.workloads import (
 )
 from autarky.decide import rollback
 from autarky.decide.failures import TRY_AGAIN, Record
+from autarky.decide.rollback_limits import Policy
 from autarky.decide.skew import breaks_skew
 from autarky.errors import AutarkyError, Conflict, UserError
 from autarky.ports import Clock, Kube, Object
@@ -288,10 +289,10 @@ class Rollouts(Duty):
         return self.view.pods.items.get((SYSTEM, name))
 
 
-def _policy(view: View) -> rollback.Policy | None:
+def _policy(view: View) -> Policy | None:
     """What the ControlPlane says; the defaults where there is none; None while that is not known."""
     plane = view.control_plane
     if plane is None:
-        return rollback.Policy() if current([view.planes]) else None
+        return Policy() if current([view.planes]) else None
     wanted = plane["spec"].get("rollback") or {}
-    return rollback.Policy(wanted.get("enabled", True), float(wanted.get("limitSeconds", 90)))
+    return Policy(wanted.get("enabled", True), float(wanted.get("limitSeconds", 90)))
