@@ -169,6 +169,8 @@ STANDBY_SERVES: Final = 120.0
 HOSTED_ENDS: Final = 420.0
 JOINS: Final = 120.0
 """For a node that joins to be known, and again for its certificate."""
+TOLD: Final = 10.0
+"""For what the operator has done to be in the status of the ControlPlane: it writes that in the same round."""
 WRITTEN: Final = 60.0
 """For what is written again and again until an API that starts takes it."""
 EXTERNAL_ETCD: Final = 15.0
@@ -231,6 +233,7 @@ RULES: Final = (
     Rule("so has one of an add-on", "SLOWEST_ANSWER", "ADDON_PROBE"),
     Rule("an agent beats often before it counts as hung", "BEAT", "HANG"),
     Rule("a wait in which something happens goes on for longer than a handshake takes", "SECURE", "STILL"),
+    Rule("what an operator has done is told before a wait counts as still", "TOLD", "STILL"),
     Rule("what is written again and again is tried more than once", "REQUEST", "WRITTEN"),
     Rule("a command's wait is not given up between two attempts of a client", "REQUEST", "API_STARTS"),
 )
