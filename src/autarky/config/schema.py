@@ -189,7 +189,7 @@ class RollbackPart(Part):
         alias="limitSeconds",
         ge=10,
         le=3600,
-        description="A new revision must be healthy within this time.",
+        description="A new revision must be healthy within this time, or later where starts are slow.",
     )
 
 

@@ -57,11 +57,13 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is stored. current: the failure that the user has not answered yet by a revision that is healthy."""
+    """What is stored. current: the failure that the user has not answered yet by a revision that is healthy. start: how
+    many seconds the good revision's pods took until they were Ready, the slowest of them; None where nobody saw it."""
 
     good: str | None = None
     failures: tuple[Failure, ...] = ()
     current: str | None = None
+    start: float | None = None
 
     def failure(self, revision: str | None) -> Failure | None:
         return next((failure for failure in self.failures if failure.revision == revision), None)
@@ -74,9 +76,9 @@ class Record:
         """That anything went back is forgotten."""
         return replace(self, failures=(), current=None)
 
-    def with_good(self, revision: str) -> Record:
+    def with_good(self, revision: str, start: float | None = None) -> Record:
         """The revision is healthy; that it went back before is forgotten."""
-        return replace(self.without(revision), good=revision, current=None)
+        return replace(self.without(revision), good=revision, current=None, start=start)
 
     def with_failure(self, revision: str, sentence: str, *, by_skew: bool, never_ran: bool = False) -> Record:
         before = self.failure(revision)

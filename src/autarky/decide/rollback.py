@@ -7,7 +7,8 @@ lost at any moment: then every clock starts anew, which rolls back later, never 
 The rules (docs, «Safety rules»):
 - Only pods of the new revision on Ready nodes are judged (rule 2: what runs on a node that is not Ready says nothing
   about the revision). On each node the limit runs from when the pod before began to end, where the two cannot run side
-  by side; but the new one has OWN_SECONDS for itself, or the limit where that is less.
+  by side; but the new one has OWN_SECONDS for itself, or the limit where that is less. Where the last good one was slow
+  to start it has longer, whatever the limit (`decide.rollback_limits`).
 - Clocks stand still while etcd is down (rule 9) or while what is seen may be old (rule 2).
 - DaemonSets (API servers and kube-proxy) succeed when a pod has been Ready without a break for PROVEN_SECONDS on
   every Ready node that wants one (for SETTLE_SECONDS while there is nothing to go back to). Scheduler and
@@ -34,14 +35,13 @@ from enum import Enum
 from types import MappingProxyType
 
 from autarky.decide.failures import EXPIRES_SECONDS, Record
+from autarky.decide.rollback_limits import Policy
 
 PROVEN_SECONDS = 60.0
 """How long an API server must have been Ready without a break, as with a checkpoint: what ends half a minute after
 each start (its memory is limited, say) shall not take the place of what ran for days."""
 SETTLE_SECONDS = 10.0
 """The same while no revision is known to be good: as the node agents wait before they take the standby away."""
-OWN_SECONDS = 60.0
-"""How long a pod is judged at least, from its own start: an API server drains for 15 s and more before that."""
 BLIP_SECONDS = 10.0
 """How long an API server that has served may be not Ready, all times taken together, before it is proven."""
 LONGEST_STEP = 5.0
@@ -81,13 +81,15 @@ class Lease:
 @dataclass(frozen=True, slots=True)
 class Pod:
     """A pod of the new revision that is not terminating. trouble: what its container met last, as a clause.
-    never_ran: whether its kubelet says that no container of it was ever made."""
+    never_ran: whether its kubelet says that no container of it was ever made. start: seconds that it took until it was
+    Ready, where somebody says it who is trusted."""
 
     name: str
     node: str
     ready: bool
     trouble: str = ""
     never_ran: bool = False
+    start: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +120,10 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """`limit` in seconds, of ControlPlane.spec.rollback."""
-
-    enabled: bool = True
-    limit: float = 90.0
-
-
-@dataclass(frozen=True, slots=True)
 class Clock:
     """Of the revision on one node, in seconds: how long it has waited for its place, been judged, been Ready without a
-    break, and been away (not Ready) since a pod of it was Ready there for the first time, which `served` tells."""
+    break, and been away (not Ready) since a pod of it was Ready there for the first time, which `served` tells. start:
+    what that pod took until then."""
 
     waited: float = 0.0
     judged: float = 0.0
@@ -136,6 +131,7 @@ class Clock:
     away: float = 0.0
     proven: bool = False
     served: bool = False
+    start: float | None = None
 
 
 NO_CLOCK = Clock()
@@ -193,6 +189,7 @@ class Decision:
 
 def decide(observed: Observed, memory: Memory, record: Record, policy: Policy, now: float) -> Decision:
     """See the module's contract. `now`: monotonic seconds."""
+    policy = policy.after(record.start)
     memory = _met(observed.revision, memory, record, now)
     if memory.expired:
         record = record.without(observed.revision)
@@ -221,7 +218,8 @@ def _judge(observed: Observed, memory: Memory, record: Record, policy: Policy, n
     if (but := _has_succeeded(observed, memory, policy)) is not None:
         where = f" (but on {but}, which says so alone)" if but else ""
         sentence = f"revision {observed.revision} is healthy{where}: it is the one to go back to"
-        return Decision(Verdict.KEEP_AS_GOOD, memory, record.with_good(observed.revision), sentence)
+        record = record.with_good(observed.revision, _slowest_start(memory))
+        return Decision(Verdict.KEEP_AS_GOOD, memory, record, sentence)
     before = record.failure(observed.revision)
     if before is not None and before.condemns:
         return _failed(before.sentence, None, memory, record, policy, now)
@@ -264,7 +262,8 @@ def _run_on(clock: Clock, pod: Pod, step: float, settle: float) -> Clock:
     if not pod.ready:
         return replace(clock, ready=0.0, away=clock.away + step if clock.served else 0.0)
     ready = clock.ready + step
-    return replace(clock, ready=ready, proven=clock.proven or ready >= settle, served=True)
+    start = clock.start if clock.served else pod.start  # one that comes back after a blip has not started then
+    return replace(clock, ready=ready, proven=clock.proven or ready >= settle, served=True, start=start)
 
 
 def _lease_followed(observed: Observed, memory: Memory, now: float) -> Memory:
@@ -317,12 +316,16 @@ def _has_succeeded(observed: Observed, memory: Memory, policy: Policy) -> str | 
     return alone if alone is not None and _lags(alone, observed, memory, policy) else None
 
 
+def _slowest_start(memory: Memory) -> float | None:
+    return max((clock.start for clock in memory.clocks.values() if clock.start is not None), default=None)
+
+
 def _lags(node: str, observed: Observed, memory: Memory, policy: Policy) -> bool:
     """Whether the revision has had its time there: also where the pod before does not come to its end."""
     if any(pod.node == node for pod in _late(observed, memory, policy)):
         return True
     clock = memory.clocks.get(node, NO_CLOCK)
-    return node in observed.ending and clock.waited + clock.judged >= policy.limit
+    return node in observed.ending and clock.waited + clock.judged >= policy.longest
 
 
 def _late(observed: Observed, memory: Memory, policy: Policy) -> list[Pod]:
@@ -331,7 +334,7 @@ def _late(observed: Observed, memory: Memory, policy: Policy) -> list[Pod]:
     for pod in observed.pods:
         clock = memory.clocks.get(pod.node, NO_CLOCK)
         settles = observed.lease is None and _settles(pod, clock)
-        had_its_time = clock.judged >= min(policy.limit, OWN_SECONDS) and clock.waited + clock.judged >= policy.limit
+        had_its_time = clock.judged >= policy.own and clock.waited + clock.judged >= policy.longest
         if had_its_time and not settles and _may_be_blamed(pod, observed, memory):
             late.append(pod)
     return late
@@ -364,9 +367,9 @@ def _settles(pod: Pod, clock: Clock) -> bool:
 def _blame(pod: Pod, policy: Policy) -> str:
     where = f"pod {pod.name} on {pod.node}"
     if pod.ready:
-        return f"{where} is Ready, but no pod of this revision has led within {policy.limit:.0f} s"
+        return f"{where} is Ready, but no pod of this revision has led within {policy.longest:.0f} s"
     trouble = f": {pod.trouble}" if pod.trouble else ""
-    return f"{where} was not healthy within {policy.limit:.0f} s{trouble}"
+    return f"{where} was not healthy within {policy.longest:.0f} s{trouble}"
 
 
 def _failed(
@@ -404,4 +407,4 @@ def _progress(observed: Observed, memory: Memory, policy: Policy) -> str:
     clocks = [memory.clocks.get(pod.node, NO_CLOCK) for pod in observed.pods]
     slowest = max(clock.waited + clock.judged for clock in clocks)
     what = "to lead" if observed.lease is not None else "to be healthy"
-    return f"waiting for this revision {what}: {slowest:.0f} s of {policy.limit:.0f} s"
+    return f"waiting for this revision {what}: {slowest:.0f} s of {policy.longest:.0f} s"

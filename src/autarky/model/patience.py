@@ -98,15 +98,15 @@ OWN_PORT: Final = SLOWEST_ANSWER
 """The node agent's, at a port of its node. As patient as a load balancer's."""
 PLAIN_PORT: Final = 2.0
 """The same in plain HTTP, of the load balancer on the node: no TLS, no disk, nobody to ask."""
-LEASE_LOOK: Final = 2.0
-"""Once more before a standby is activated. In the node agent's round, and the other slots wait meanwhile."""
+LEASE_LOOK: Final = 5.0
+"""Once more before a standby is activated. Beside the node agent's rounds: the other slots do not wait meanwhile."""
 RUNTIME_LOOK: Final = 2.0
-"""At the container runtime, in the same round."""
+"""At the container runtime, in the node agent's round, and the other slots wait meanwhile."""
 RUNTIME: Final = 5.0
 """For the container runtime elsewhere: a busy containerd answers in milliseconds."""
-OTHER_CLOCK: Final = 3.0
+OTHER_CLOCK: Final = 5.0
 """For another control node to say what time it is."""
-MEMBER_LOOK: Final = 3.0
+MEMBER_LOOK: Final = 5.0
 """For a list or the status of a member of etcd."""
 MEMBER_CHANGE: Final = 15.0
 """For a change of membership: it waits for a majority of the disks."""
@@ -123,11 +123,16 @@ KUBEADM_PROBE: Final = 15
 """Others' number."""
 STARTS: Final = 240
 """For a control plane component to answer after its start, when it refuses connections until then: kubeadm's."""
+SLOW_ROLLOUT: Final = 2 * STARTS
+"""A new revision has at least twice what the last good one took to start, and that at the most."""
 
 # --- a server that goes --------------------------------------------------------------------------------------------
 
 HAND_OVER: Final = 45.0
 """The preStop hook of a hosted API server waits for the standby to serve."""
+SLOW_HAND_OVER: Final = HAND_OVER + STARTS
+"""And so long while nobody else serves and the standby's process runs: then it is on its way, which takes its time on a
+slow machine, until its kubelet ends a start that takes longer than STARTS."""
 HOSTED_DRAIN: Final = 15
 """A hosted server serves on for this long after SIGTERM while saying not-ready: three times what the standby needs to
 start (5 s), so that a bare `kubectl set image` on one node loses nothing."""
@@ -135,9 +140,12 @@ STANDBY_DRAIN: Final = 3
 """The standby goes only when the hosted one answers, so this covers no more than the load balancers' checks."""
 REQUESTS_END: Final = 60
 """What a server has after its drain for the requests that it has."""
-GOING: Final = HAND_OVER + HOSTED_DRAIN
-GRACE: Final = HOSTED_DRAIN + REQUESTS_END
+GOING: Final = SLOW_HAND_OVER + HOSTED_DRAIN
+GRACE: Final = int(GOING) + REQUESTS_END
 """The kubelet kills it after that; the hook counts."""
+PROBED_GRACE: Final = HOSTED_DRAIN + REQUESTS_END
+"""The same of a server that its kubelet ends because it fails its probes: nobody waits for its standby, and one that
+hangs heeds no SIGTERM."""
 
 # --- the node agent's lock -----------------------------------------------------------------------------------------
 
@@ -158,9 +166,11 @@ PIVOT: Final = 240.0
 PROMOTION: Final = 240.0
 WORKLOADS: Final = 240.0
 STANDBY_SERVES: Final = 120.0
-HOSTED_ENDS: Final = 180.0
+HOSTED_ENDS: Final = 420.0
 JOINS: Final = 120.0
 """For a node that joins to be known, and again for its certificate."""
+TOLD: Final = 10.0
+"""For what the operator has done to be in the status of the ControlPlane: it writes that in the same round."""
 WRITTEN: Final = 60.0
 """For what is written again and again until an API that starts takes it."""
 EXTERNAL_ETCD: Final = 15.0
@@ -207,14 +217,23 @@ RULES: Final = (
     Rule("a watch ends by itself before it counts as dead", "WATCH", "WATCH_IDLE"),
     Rule("the node's own port is judged dead no sooner than it could answer", "OWN_PORT", "DEAD"),
     Rule("an API server of another node has longer than its slowest answer", "SLOWEST_ANSWER", "CONTROL_NODE"),
+    Rule("so has one that is asked for a lease again", "SLOWEST_ANSWER", "LEASE_LOOK"),
+    Rule("and one that is asked what time it is", "SLOWEST_ANSWER", "OTHER_CLOCK"),
+    Rule("and a member of etcd that is asked for list or status", "SLOWEST_ANSWER", "MEMBER_LOOK"),
     Rule("a server drains for longer than it takes to be passed over", "PASSED_OVER", "STANDBY_DRAIN"),
     Rule("so does a hosted one, whose standby begins meanwhile", "STANDBY_DRAIN", "HOSTED_DRAIN"),
+    Rule("a rollout where starts are slow is judged later than a kubelet gives one up", "STARTS", "SLOW_ROLLOUT"),
+    Rule("a standby that starts is waited for until its kubelet gives it up", "STARTS", "SLOW_HAND_OVER"),
+    Rule("one of which nothing runs is given up sooner", "HAND_OVER", "STARTS"),
     Rule("a server is not killed before it has handed over and drained", "GOING", "GRACE"),
+    Rule("nor one that fails its probes before it has drained", "HOSTED_DRAIN", "PROBED_GRACE"),
+    Rule("that which was hosted ends is waited for until its kubelet has killed it", "GRACE", "HOSTED_ENDS"),
     Rule("who leads level 3 tries often before its lease is lost", "LEVEL_3_RETRY", "RENEW_DEADLINE"),
     Rule("a probe has longer than a server's slowest answer", "SLOWEST_ANSWER", "PROBE"),
     Rule("so has one of an add-on", "SLOWEST_ANSWER", "ADDON_PROBE"),
     Rule("an agent beats often before it counts as hung", "BEAT", "HANG"),
     Rule("a wait in which something happens goes on for longer than a handshake takes", "SECURE", "STILL"),
+    Rule("what an operator has done is told before a wait counts as still", "TOLD", "STILL"),
     Rule("what is written again and again is tried more than once", "REQUEST", "WRITTEN"),
     Rule("a command's wait is not given up between two attempts of a client", "REQUEST", "API_STARTS"),
 )

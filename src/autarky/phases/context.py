@@ -23,7 +23,7 @@ from autarky.model.facts import HostFacts
 from autarky.payload import Payload, Release, image_reference
 from autarky.pki import PkiStore
 from autarky.pki.fresh import Fresh, IssuingFiles
-from autarky.ports import Clock, Host, Kube, Machines, Progress
+from autarky.ports import Clock, Host, Kube, Machines, Object, Progress
 from autarky.render import cluster_record, leaves
 from autarky.render.values import Credentials, Inputs, pretty_json
 
@@ -93,6 +93,8 @@ class Context:
     distrusted: frozenset[str] = frozenset()
     """Workers that are being removed, and are members no more: what their hosts say or do not do stops nothing."""
     warnings: list[str] = field(default_factory=list)
+    applied: dict[tuple[str, str], Object] = field(default_factory=dict)
+    """(kind, name) of a hosted workload → its template, as the API had it when it was applied."""
     _kube: Kube | None = None
 
     # --- what is known of the hosts ---

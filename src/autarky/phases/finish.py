@@ -13,6 +13,7 @@ from autarky.model import patience
 from autarky.phases import members
 from autarky.phases.context import Context, memory_of
 from autarky.phases.pivot import withdrawn_pods
+from autarky.phases.went_back import WentBack, changed
 from autarky.ports import Object, Progress
 from autarky.render.kubeconfig import client_kubeconfig
 from autarky.render.objects import agent_parts, parts
@@ -30,13 +31,20 @@ class AwaitWorkloads:
     async def plan(self, context: Context) -> Sequence[Change]:
         if not await context.api_answers():
             return [Change("wait until all workloads are available")]
+        if names := await changed(context):
+            return [Change(f"see why {', '.join(names)} is not as it was applied")]
         waiting = await unavailable(context)
         return [Change(f"wait: {waiting}")] if waiting else []
 
     async def run(self, context: Context, progress: Progress) -> None:
+        applied = WentBack(context)
+
+        async def missing() -> str | None:
+            return await applied.look() or await unavailable(context)
+
         await poll_until(
             "all nodes are Ready and all workloads available",
-            lambda: unavailable(context),
+            missing,
             timeout=patience.WORKLOADS,
             still=patience.STILL,
             progress=progress,

@@ -14,7 +14,7 @@ from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change, Kept, Warn
 from autarky.errors import ApiError
 from autarky.model import patience
-from autarky.phases import ownership, renewals
+from autarky.phases import ownership, renewals, went_back
 from autarky.phases.admit import judging
 from autarky.phases.context import Context
 from autarky.phases.ownership import Look
@@ -99,7 +99,10 @@ async def _look(context: Context, obj: Object) -> Look:
 
 async def _apply_part(context: Context, part: Part, progress: Progress) -> None:
     """All objects side by side; the first failure cancels the rest and is raised alone."""
-    stale = [found for found in await _look_at(context, part) if found.to_apply is not None]
+    looks = await _look_at(context, part)
+    stale = [found for found in looks if found.to_apply is not None]
+    for found in looks:
+        went_back.remember_as_wanted(context, found)
     try:
         async with asyncio.TaskGroup() as group:
             for found in stale:
@@ -113,7 +116,7 @@ async def _apply_when_possible(context: Context, found: Look, manager: str, prog
     namespaces, a definition that is not established."""
 
     async def attempt() -> str | None:
-        await ownership.carry_out(context.kube(), found, manager)
+        went_back.remember(context, await ownership.carry_out(context.kube(), found, manager))
         return None
 
     what = f"{describe(found.wanted)} is applied"

@@ -109,30 +109,31 @@ def _as_it_was(wanted: Object, retired: Object) -> Object:
     return _recorded({**wanted, "spec": merged["spec"]}, wanted)
 
 
-async def carry_out(kube: Kube, found: Look, manager: str) -> None:
-    """Apply what is to be applied. Conflict when the object is being changed at the same time."""
+async def carry_out(kube: Kube, found: Look, manager: str) -> Object | None:
+    """Apply what is to be applied; what the API has then. Conflict when the object is changed at the same time."""
     if found.to_apply is None:
-        return
+        return None
     result = await kube.apply(found.to_apply, manager=manager)
     if found.surplus:
-        await _take_out(kube, result, found.surplus)
+        result = await _take_out(kube, result, found.surplus)
     if found.live is None and found.wanted["kind"] in hosting.KINDS:
         await hosting.forget_retired(kube, found.wanted)
+    return result
 
 
-async def _take_out(kube: Kube, live: Object, surplus: Sequence[Path]) -> None:
+async def _take_out(kube: Kube, live: Object, surplus: Sequence[Path]) -> Object:
     """Controllers write to the object's status all the time, which is no reason to give up."""
-    for left in reversed(range(EXCHANGE_TRIES)):
+    left = EXCHANGE_TRIES
+    while True:
+        left -= 1
         try:
-            await kube.replace(without(live, surplus))
+            return await kube.replace(without(live, surplus))
         except Conflict:
             meta = live["metadata"]
             found = await kube.get(live["apiVersion"], live["kind"], meta["name"], meta.get("namespace"))
             if found is None or not left:
                 raise
             live = found
-        else:
-            return
 
 
 def findings(found: Look) -> list[Change | Kept]:

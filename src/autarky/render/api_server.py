@@ -11,7 +11,7 @@ import hmac
 import json
 
 from autarky.model import ports
-from autarky.model.patience import GRACE, HOSTED_DRAIN, REQUESTS_END, STANDBY_DRAIN, STARTS
+from autarky.model.patience import GRACE, HOSTED_DRAIN, PROBED_GRACE, REQUESTS_END, STANDBY_DRAIN, STARTS
 from autarky.render import leaves, pods
 from autarky.render.values import (
     CONTROL_PLANE_FACT,
@@ -151,6 +151,8 @@ def hosted(inputs: Inputs) -> list[Object]:
     container["volumeMounts"] = [pods.mount(name, path) for name, path in places.items()]
     before_stop = {"host": "127.0.0.1", "port": ports.NODE_AGENT, "path": before_stop_path(inputs), "scheme": "HTTP"}
     container["lifecycle"] = {"preStop": {"httpGet": before_stop}}
+    for probe in ("startupProbe", "livenessProbe"):
+        container[probe]["terminationGracePeriodSeconds"] = PROBED_GRACE
     pod: Object = {
         "hostNetwork": True,
         "priorityClassName": pods.NODE_CRITICAL,

@@ -25,6 +25,8 @@ from autarky.decide import leadership, level_3_told, node_slots, plane_status
 from autarky.decide.checkpoint import PROVEN_SECONDS
 from autarky.decide.following import FOLLOW_SECONDS
 from autarky.decide.slots import Health
+from autarky.model import patience
+from autarky.ports import Object
 from autarky.render import agent
 from autarky.render.agent import COMPONENT as AGENT
 from autarky.render.api_server import COMPONENT as API_SERVER
@@ -61,12 +63,23 @@ class OwnPort:
         return self.health
 
 
+class SlowKube(FakeKube):
+    """Who asks it for a lease (which live copies do not do) has the answer after so many seconds."""
+
+    lease_seconds = 0.0
+
+    async def get(self, api_version: str, kind: str, name: str, namespace: str | None = None) -> Object | None:
+        if kind == LEASE[1]:
+            await asyncio.sleep(self.lease_seconds)
+        return await FakeKube.get(self, api_version, kind, name, namespace)
+
+
 class Scene:
     """A control node whose hosted API server serves and whose agent is the hosted one."""
 
     def __init__(self, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
         self.disk, self.cri, self.clock, self.port = disk, FakeCri(), LoopClock(), OwnPort()
-        self.kube = FakeKube()
+        self.kube = SlowKube()
         self.ran: list[tuple[str, ...]] = []
         self.said: list[str] = []
         monkeypatch.setattr(slots_on_disk, "WANTED", disk.root / "wanted.json")
@@ -314,3 +327,65 @@ async def test_that_a_standby_cannot_become_what_is_good_elsewhere_is_a_conditio
     assert current["status"] == str(fit)
     assert fit or "kube-scheduler on n1: no standby can be made of the last good revision" in current["message"]
     assert (("switch", SCHEDULER) in scene.ran) is fit
+
+
+# --- an API that is slow ------------------------------------------------------------------------------------------
+
+
+async def nobody_leads(self: Scene) -> None:
+    spec = {"holderIdentity": "", "leaseDurationSeconds": 15, "renewTime": "before"}
+    for name in (CONTROLLER_MANAGER, SCHEDULER):
+        meta = {"name": name, "namespace": SYSTEM}
+        self.kube.put({"apiVersion": LEASE[0], "kind": LEASE[1], "metadata": meta, "spec": spec})
+
+
+ACTIVATED = leadership.RELEASED_SECONDS + 2 * patience.LEASE_LOOK + SOON
+
+
+@pytest.mark.parametrize("seconds", [0.0, 2.5, patience.SLOWEST_ANSWER])
+async def test_an_api_that_answers_slowly_does_not_keep_level_3_without_a_leader(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    scene.wants("2-4")
+    monkeypatch.setattr(Scene, "leads", nobody_leads)
+    scene.kube.lease_seconds = seconds
+    await scene.passes(ACTIVATED)
+    assert {("activate", SCHEDULER), ("activate", CONTROLLER_MANAGER)} <= set(scene.ran)
+
+
+async def test_one_that_does_not_answer_in_time_has_nothing_activated(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.wants("2-4")
+    monkeypatch.setattr(Scene, "leads", nobody_leads)
+    scene.kube.lease_seconds = patience.LEASE_LOOK + 1
+    await scene.passes(3 * ACTIVATED)
+    assert ("activate", SCHEDULER) not in scene.ran
+
+
+async def test_a_slow_answer_on_a_lease_holds_up_no_other_slot(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.wants("2-4")
+    monkeypatch.setattr(Scene, "leads", nobody_leads)
+    scene.kube.lease_seconds = patience.LEASE_LOOK - 1
+    await scene.passes(leadership.RELEASED_SECONDS + 1.0)
+    assert not scene.ran, "both leases are asked for"
+    scene.port.health = Health.ABSENT
+    await scene.passes(SOON)
+    assert scene.ran == [("activate", API_SERVER)]
+
+
+async def test_a_lease_that_was_taken_while_the_api_was_asked_has_nothing_activated(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.wants("2-4")
+
+    async def taken_late(self: Scene) -> None:
+        await nobody_leads(self)
+        await asyncio.sleep(leadership.RELEASED_SECONDS + 2)
+        await leads(self)
+
+    leads = Scene.leads
+    monkeypatch.setattr(Scene, "leads", taken_late)
+    scene.kube.lease_seconds = 2.5
+    await scene.passes(3 * ACTIVATED)
+    assert scene.ran == []

@@ -6,7 +6,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from autarky.agents.node.handover import LONGEST_SECONDS, MOOT_SECONDS, HandOver
+import pytest
+
+from autarky.agents.node import handover
+from autarky.agents.node.handover import LONGEST_SECONDS, MOOT_SECONDS, QUICK_SECONDS, HandOver
 from autarky.clock import SystemClock
 from autarky.decide.slots import Health
 
@@ -63,7 +66,85 @@ def test_a_server_that_ends_anyway_is_not_waited_for():
 def test_a_server_that_serves_long_after_the_answer_was_not_told_to_end():
     clock = AheadClock()
     hand_over = HandOver(clock)
-    with asked(hand_over):
+    with asked(hand_over) as kubelet:
         clock.ahead = LONGEST_SECONDS + MOOT_SECONDS + 1
+        assert hand_over.judged(Health.READY) is Health.TERMINATING, "the kubelet has no answer yet"
+        hand_over.go_on()
+        kubelet.join(timeout=60)
+        clock.ahead += MOOT_SECONDS + 1
         assert hand_over.judged(Health.READY) is Health.READY
         assert not hand_over.pending
+
+
+# --- a slow standby ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hook's patience with what nobody sees coming, and its looks, are moments."""
+    monkeypatch.setattr(handover, "QUICK_SECONDS", 0.05)
+    monkeypatch.setattr(handover, "LOOK_SECONDS", 0.01)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_standby_of_which_nothing_is_seen_is_given_up_soon():
+    hand_over = HandOver(SystemClock())
+    with asked(hand_over) as kubelet:
+        kubelet.join(timeout=60)
+        assert not kubelet.is_alive()
+        assert not hand_over.waits
+        assert hand_over.judged(Health.READY) is Health.TERMINATING
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_standby_that_is_on_its_way_is_waited_for():
+    hand_over = HandOver(SystemClock())
+    with asked(hand_over) as kubelet:
+        hand_over.standby_comes(True)
+        kubelet.join(timeout=0.3)
+        assert kubelet.is_alive()
+        assert hand_over.waits
+        hand_over.go_on()
+        kubelet.join(timeout=60)
+        assert not kubelet.is_alive()
+
+
+@pytest.mark.usefixtures("quick")
+def test_one_that_has_ended_on_its_way_is_waited_for_no_more():
+    hand_over = HandOver(SystemClock())
+    with asked(hand_over) as kubelet:
+        hand_over.standby_comes(True)
+        kubelet.join(timeout=0.3)
+        hand_over.standby_comes(False)
+        kubelet.join(timeout=60)
+        assert not kubelet.is_alive()
+
+
+@pytest.mark.usefixtures("quick")
+def test_one_that_never_arrives_holds_nobody_up_for_ever():
+    clock = AheadClock()
+    hand_over = HandOver(clock)
+    with asked(hand_over) as kubelet:
+        hand_over.standby_comes(True)
+        clock.ahead = LONGEST_SECONDS - 10
+        kubelet.join(timeout=0.3)
+        assert kubelet.is_alive()
+        clock.ahead = LONGEST_SECONDS
+        kubelet.join(timeout=60)
+        assert not kubelet.is_alive()
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_was_seen_of_one_hand_over_says_nothing_about_the_next():
+    hand_over = HandOver(SystemClock())
+    with asked(hand_over):
+        hand_over.standby_comes(True)
+    assert hand_over.judged(Health.ABSENT) is Health.ABSENT
+    with asked(hand_over) as kubelet:
+        kubelet.join(timeout=60)
+        assert not kubelet.is_alive()
+
+
+def test_a_slow_standby_has_as_long_as_its_kubelet_grants_it():
+    assert QUICK_SECONDS < LONGEST_SECONDS
+    assert LONGEST_SECONDS >= QUICK_SECONDS + 240, "it comes to run within the first, and its probes grant 240 s"

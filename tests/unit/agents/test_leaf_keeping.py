@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 import shutil
@@ -596,6 +597,33 @@ def test_a_disk_that_cannot_be_read_says_nothing_of_the_certificate(scene: Scene
     scene.round_after(LONGEST * 2)
     assert list((scene.root / CURRENT).parent.iterdir()) == [scene.root / CURRENT]
     assert "kubelet-client" in scene.keeping.trouble
+
+
+@pytest.mark.parametrize("broken", ["kubelet.conf", "kubelet-client.pem"])
+def test_rule_2_a_kubeconfig_that_cannot_be_read_says_nothing_of_the_certificate(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    """Neither does a certificate that it names: with the disk's error gone it is the one that it was."""
+    named = scene.root / "var/lib/kubelet/pki/kubelet-client.pem"
+    named.parent.mkdir(parents=True)
+    named.write_bytes(scene.all["var/lib/autarky/leaves/kube-apiserver/kubelet-client.crt"])
+    scene.write("etc/kubernetes/kubelet.conf", as_a_kubelet_writes_it(named))
+    read_bytes = Path.read_bytes
+
+    def fails_for_one(path: Path) -> bytes:
+        if path.name == broken:
+            raise OSError(errno.EIO, "Input/output error")
+        return read_bytes(path)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(Path, "read_bytes", fails_for_one)
+        scene.round_after(0)
+    assert list(named.parent.iterdir()) == [named]
+    assert not (scene.root / GIVEN.lstrip("/")).exists()
+    assert "Input/output error" in scene.keeping.trouble["kubelet-client"]
+    scene.round_after(0)
+    assert "kubelet-client" not in scene.keeping.trouble
+    assert list(named.parent.iterdir()) == [named]
 
 
 def test_a_fault_with_one_of_them_keeps_no_other_from_being_renewed(

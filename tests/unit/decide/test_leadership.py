@@ -23,6 +23,7 @@ from autarky.decide.leadership import (
     decide,
 )
 from autarky.decide.slots import Action, Health, Slot
+from autarky.model import patience
 
 DURATION = 15.0
 HELD = Lease("n1_a", "0", DURATION)
@@ -157,7 +158,8 @@ def test_a_level_that_is_not_hosted_keeps_its_standby():
 
 class Node(RuleBasedStateMachine):
     """Whoever is able to lead renews the lease at every look; the pods come, go, and may be unable to lead. Another
-    node may lead for a while, and the agent may be killed, which forgets everything."""
+    node may lead for a while, and the agent may be killed, which forgets everything. Before a standby is activated the
+    API is asked once more, and its answer may be slow: the memory stays as it was until then."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,6 +169,8 @@ class Node(RuleBasedStateMachine):
         self.pod = 0
         self.able = True
         self.api = True
+        self.looks_to_answer = 0
+        self.asked: int | None = None
         self.standby = False
         self.memory = LeaseMemory()
         self.lease = Lease("n1_hosted", "0", DURATION)
@@ -192,7 +196,7 @@ class Node(RuleBasedStateMachine):
 
     @rule()
     def the_agent_is_killed(self) -> None:
-        self.memory = LeaseMemory()
+        self.memory, self.asked = LeaseMemory(), None
         self.outages[self.pod] = self.outages.get(self.pod, 0) + 1
         if self.leaderless_since is not None:
             self.leaderless_since = self.now
@@ -200,6 +204,10 @@ class Node(RuleBasedStateMachine):
     @rule(up=st.sampled_from([True, True, False]))
     def the_api_comes_or_goes(self, up: bool) -> None:
         self.api = up
+
+    @rule(looks=st.integers(0, int(patience.LEASE_LOOK / 0.5)))
+    def the_api_answers_after(self, looks: int) -> None:
+        self.looks_to_answer = looks
 
     @rule(looks=st.integers(1, 80))
     def time_passes(self, looks: int) -> None:
@@ -221,11 +229,21 @@ class Node(RuleBasedStateMachine):
         elsewhere = self.lease.holder == "n2_x"
         seen = Seen(self.hosted, str(self.pod), self.standby, self.lease, self.api, elsewhere)
         found = decide(Slot.HOSTED, seen, self.memory, self.now)
+        if not self.is_confirmed(found.decision.actions):
+            return
         self.memory = found.memory
         for action in found.decision.actions:
             self.standby = action is Action.ACTIVATE_STANDBY
             if not self.standby:
                 self.judge_withdrawal()
+
+    def is_confirmed(self, actions: tuple[Action, ...]) -> bool:
+        if Action.ACTIVATE_STANDBY not in actions:
+            self.asked = None
+            return True
+        left = self.looks_to_answer if self.asked is None else self.asked
+        self.asked = left - 1 if left else None
+        return left == 0
 
     def judge_withdrawal(self) -> None:
         """Rule 1, as far as it can be seen: what takes its place is Ready here, or leads elsewhere."""
@@ -237,8 +255,8 @@ class Node(RuleBasedStateMachine):
     @invariant()
     def somebody_leads_soon_when_it_can_be_seen_that_nobody_does(self) -> None:
         waited = self.now - self.leaderless_since if self.leaderless_since is not None else 0.0
-        patience = AFTER_OUTAGE_SECONDS if self.cut_off else 0.0
-        assert waited <= DURATION + EXPIRY_MARGIN + max(patience, CANDIDATE_SECONDS) + 1.0
+        patient = AFTER_OUTAGE_SECONDS if self.cut_off else 0.0
+        assert waited <= DURATION + EXPIRY_MARGIN + max(patient, CANDIDATE_SECONDS) + patience.LEASE_LOOK + 1.0
 
     @invariant()
     def a_pod_that_cannot_lead_is_tried_rarely(self) -> None:

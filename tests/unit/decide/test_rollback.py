@@ -19,7 +19,6 @@ from autarky.decide.rollback import (
     BLIP_SECONDS,
     LEASE_IS_OLD,
     LONGEST_STEP,
-    OWN_SECONDS,
     PROVEN_SECONDS,
     SETTLE_SECONDS,
     Decision,
@@ -28,10 +27,11 @@ from autarky.decide.rollback import (
     Memory,
     Observed,
     Pod,
-    Policy,
     Verdict,
     decide,
 )
+from autarky.decide.rollback_limits import OWN_SECONDS, Policy
+from autarky.model.patience import SLOW_ROLLOUT
 
 POLICY = Policy()
 GOOD = Record("good")
@@ -415,9 +415,12 @@ def test_a_revision_only_ever_gives_way_to_one_that_was_healthy(history, starts_
             assert etcd_up
 
 
+STARTS_TOLD = st.none() | st.sampled_from([0.0, 5.0, 29.0, 31.0, 100.0, 1e9])
+
+
 class Rollout(RuleBasedStateMachine):
     """An API server on two nodes. The test keeps books of its own: for how long each node's pod was there to
-    be judged, since the operator last began."""
+    be judged, since the operator last began, and what the pods of each revision say that their starts took."""
 
     policy = Policy(limit=20.0)
 
@@ -432,11 +435,14 @@ class Rollout(RuleBasedStateMachine):
         self.etcd_up = True
         self.unhealthy_for: dict[str, float] = {}
         self.healthy_once: set[str] = set()
+        self.start: float | None = None
+        self.starts_told: dict[str, set[float | None]] = {}
 
-    @initialize(known=st.booleans())
-    def starts(self, known: bool) -> None:
+    @initialize(known=st.booleans(), start=STARTS_TOLD)
+    def starts(self, known: bool, start: float | None) -> None:
         if known:
-            self.stored = Record("v0")
+            self.stored = Record("v0", start=start)
+            self.starts_told["v0"] = {start}
             self.healthy_once.add("v0")
 
     # --- what happens ---
@@ -453,6 +459,10 @@ class Rollout(RuleBasedStateMachine):
     @rule(node=st.sampled_from(["n1", "n2"]), ready=st.booleans())
     def a_node_changes(self, node: str, ready: bool) -> None:
         self.node_ready[node] = ready
+
+    @rule(start=STARTS_TOLD)
+    def starts_take(self, start: float | None) -> None:
+        self.start = start
 
     @rule(up=st.booleans())
     def etcd_changes(self, up: bool) -> None:
@@ -485,7 +495,12 @@ class Rollout(RuleBasedStateMachine):
     def observe(self, seconds: float) -> Decision:
         self.now += seconds
         nodes = frozenset(node for node, ready in self.node_ready.items() if ready)
-        pods = tuple(Pod(f"p-{node}", node, ready) for node, ready in self.ready.items() if node in nodes)
+        pods = tuple(
+            Pod(f"p-{node}", node, ready, start=self.start if ready else None)
+            for node, ready in self.ready.items()
+            if node in nodes
+        )
+        self.starts_told.setdefault(self.template, set()).add(self.start)
         seen = Observed(self.template, known=True, etcd_up=self.etcd_up, nodes=nodes, pods=pods)
         if self.etcd_up:
             before = self.unhealthy_for
@@ -507,6 +522,8 @@ class Rollout(RuleBasedStateMachine):
             known_bad = self.stored.failure(self.template) is not None
             waited = max((self.unhealthy_for.get(node, 0.0) for node, ready in pods.items() if not ready), default=0.0)
             assert known_bad or waited >= self.policy.limit, "nothing goes back before its time"
+            slow = self.stored.start is not None and 2 * self.stored.start > OWN_SECONDS
+            assert known_bad or not slow or waited >= min(2 * (self.stored.start or 0.0), SLOW_ROLLOUT)
 
     def carry_out(self, decision: Decision) -> None:
         if decision.verdict in (Verdict.ROLL_BACK, Verdict.KEEP_AS_GOOD):
@@ -519,13 +536,18 @@ class Rollout(RuleBasedStateMachine):
     def the_good_revision_was_healthy(self) -> None:
         assert self.stored.good is None or self.stored.good in self.healthy_once
 
+    @invariant()
+    def the_start_that_is_remembered_is_one_of_the_good_revision(self) -> None:
+        good = self.stored.good
+        assert self.stored.start is None or (good is not None and self.stored.start in self.starts_told[good])
+
     def teardown(self) -> None:
         """Left in peace, what is bad goes back, and what is good is kept."""
         self.etcd_up, self.node_ready = True, {"n1": True, "n2": True}
         good = self.template == "v1"
         self.ready = dict.fromkeys(self.node_ready, good)
         wanted = self.template if good or self.stored.good is None else self.stored.good
-        for _ in range(int(LONGEST_DELAY) + 40):
+        for _ in range(int(max(LONGEST_DELAY, SLOW_ROLLOUT)) + 40):
             self.carry_out(self.observe(1.0))
         assert self.template == wanted
 

@@ -17,10 +17,10 @@ from autarky.decide.rollback import (
     Memory,
     Observed,
     Pod,
-    Policy,
     Verdict,
     decide,
 )
+from autarky.decide.rollback_limits import Policy
 
 LIMIT = 90
 

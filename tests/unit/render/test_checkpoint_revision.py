@@ -15,7 +15,7 @@ from autarky.errors import Refused
 from autarky.model import patience
 from autarky.render import agent, api_server, pods, standby
 from autarky.render.checkpoint import images, is_checkpoint, references, revision_from_pod
-from autarky.render.checkpoint.defaults import pruned, without_container_defaults, without_volume_defaults
+from autarky.render.checkpoint.defaults import PROBES, pruned, without_container_defaults, without_volume_defaults
 from autarky.render.standby import Revision
 from autarky.render.values import Inputs, Object
 from fakes.clusters import IMAGES, a_cluster, inputs_of
@@ -258,10 +258,12 @@ def test_the_drain_of_the_api_servers_standby_is_its_own():
     pod = pod_of_template(objects)
     pod["spec"]["terminationGracePeriodSeconds"] = 400
     [container] = pod["spec"]["containers"]
+    assert container["livenessProbe"]["terminationGracePeriodSeconds"] == patience.PROBED_GRACE
     container["command"] = [word for word in container["command"] if "shutdown-delay" not in word]
     spec = spec_in(revision_from_pod(api_server.COMPONENT, pod, *contents_of(objects)))
     assert spec["terminationGracePeriodSeconds"] == patience.STANDBY_DRAIN + patience.REQUESTS_END
     assert arguments(spec["containers"][0])["shutdown-delay-duration"] == f"{patience.STANDBY_DRAIN}s"
+    assert not [name for name in PROBES if "terminationGracePeriodSeconds" in spec["containers"][0][name]]
 
 
 def test_another_components_grace_period_is_the_hosted_ones():

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from autarky import places
+from autarky.model import patience
 from autarky.model.cluster import Level
 from autarky.render import api_server, controllers, node, pods, standby
 from autarky.render.values import Inputs, Object
@@ -197,6 +198,16 @@ def test_the_api_server_has_time_to_drain():
     for spec in (hosted_pod(EVERY_LEVEL[0], "kube-apiserver"), standby_pod(EVERY_LEVEL[0], "kube-apiserver")):
         drain = int(arguments(spec["containers"][0])["shutdown-delay-duration"].removesuffix("s"))
         assert spec["terminationGracePeriodSeconds"] > drain + 30
+
+
+def test_a_hosted_api_server_has_time_to_wait_for_its_standby_but_not_when_its_probes_end_it():
+    """Who fails its probes may hang, and heed no SIGTERM: for as long nothing else may take its port."""
+    spec = hosted_pod(EVERY_LEVEL[0], "kube-apiserver")
+    [container] = spec["containers"]
+    assert spec["terminationGracePeriodSeconds"] >= patience.STARTS + patience.HOSTED_DRAIN
+    for probe in ("startupProbe", "livenessProbe"):
+        assert container[probe]["terminationGracePeriodSeconds"] == patience.HOSTED_DRAIN + patience.REQUESTS_END
+    assert "terminationGracePeriodSeconds" not in container["readinessProbe"], "it ends nothing"
 
 
 def test_anonymous_requests_reach_the_health_paths_and_nothing_else():

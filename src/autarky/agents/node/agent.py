@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from autarky.agents.node import announce, api_seen, metrics, ports_seen, role_on_disk, slots_on_disk
+from autarky.agents.node import announce, metrics, ports_seen, role_on_disk, slots_on_disk
 from autarky.agents.node.announce import Announcer
 from autarky.agents.node.api_seen import ApiView
 from autarky.agents.node.checkpointer import Checkpointer
@@ -21,6 +21,7 @@ from autarky.agents.node.etcd_quorum import EtcdQuorum
 from autarky.agents.node.follower import Follower
 from autarky.agents.node.handover import HandOver
 from autarky.agents.node.image_keeping import ImageKeeping
+from autarky.agents.node.lease_again import LeaseAgain
 from autarky.agents.node.rounds import bounded
 from autarky.agents.node.running_here import RunningHere
 from autarky.agents.node.told import Told
@@ -30,10 +31,8 @@ from autarky.decide import leadership, node_slots, slots
 from autarky.decide.pods import pod_health
 from autarky.errors import AutarkyError
 from autarky.kube import KubeClient
-from autarky.model import patience
 from autarky.ports import Clock, Object
 from autarky.render import agent, api_server, controllers
-from autarky.render.values import SYSTEM
 
 LOOK_SECONDS = 0.5
 """A hosted API server drains for 15 s and its standby needs 5 s to start: half a second is soon enough."""
@@ -43,7 +42,6 @@ only its port is looked at meanwhile."""
 SETTLE_SECONDS = 10.0
 """How long a hosted API server must have served before its standby goes: one that crashes soon after its
 start is still covered."""
-ASK_SECONDS = patience.LEASE_LOOK
 LEVELS = {api_server.COMPONENT: 2, controllers.CONTROLLER_MANAGER: 3, controllers.SCHEDULER: 3}
 VERBS = {slots.Action.ACTIVATE_STANDBY: "activate", slots.Action.WITHDRAW_STANDBY: "withdraw"}
 REASONS = {slots.Action.ACTIVATE_STANDBY: "StandbyActivated", slots.Action.WITHDRAW_STANDBY: "StandbyWithdrawn"}
@@ -72,6 +70,7 @@ class NodeAgent:
     followers: Mapping[str, Follower] = field(init=False)
     own_checkpointer: Checkpointer = field(init=False)
     announcer: Announcer = field(init=False)
+    lease_again: LeaseAgain = field(init=False)
     _memory: slots.Memory = field(default_factory=slots.Memory)
     _leases: dict[str, leadership.LeaseMemory] = field(default_factory=dict)
     _serves: dict[str, bool] = field(default_factory=dict)
@@ -80,6 +79,7 @@ class NodeAgent:
 
     def __post_init__(self) -> None:
         self.announcer = Announcer(self.node, self.kube, self.api, self.clock, self.told.tell, Untold(self.told.tell))
+        self.lease_again = LeaseAgain(self.kube, self.heard)
         parts = (self.kube, self.api, self.clock, self.images, self.told.tell, self.announcer.happened)
         self.checkpointers = {component: Checkpointer(component, *parts) for component in LEVELS}
         follows = (self.kube, self.api, self.clock, self.images, self.told.tell)
@@ -221,7 +221,11 @@ class NodeAgent:
         )
         memory = self._leases.get(component, leadership.LeaseMemory())
         found = leadership.decide(wanted, seen, memory, self.clock.monotonic())
-        if slots.Action.ACTIVATE_STANDBY in found.decision.actions and not await self._lease_is_still(component, seen):
+        if slots.Action.ACTIVATE_STANDBY not in found.decision.actions:
+            self.lease_again.forget(component)
+        elif (is_still := self.lease_again.is_still(component, seen.lease)) is None:
+            return  # the memory stays: what is decided does not change while the API is asked
+        elif not is_still:
             self._leases[component] = leadership.after_outage(memory)
             return
         self._leases[component] = found.memory
@@ -235,16 +239,6 @@ class NodeAgent:
         judged = proven if seen.readable else slots.Health.UNKNOWN
         await self.checkpointers[component].round(wanted, judged, etcd_up=etcd_up)
         await self.followers[component].round(wanted, seen.hosted if seen.readable else slots.Health.UNKNOWN)
-
-    async def _lease_is_still(self, component: str, seen: leadership.Seen) -> bool:
-        """Ask once more before acting: a watch whose connection is dead shows an old lease for a while, and an API
-        server that has lost its etcd connection answers nothing. Briefly: the other slots wait meanwhile."""
-        try:
-            async with asyncio.timeout(ASK_SECONDS):
-                obj = await self.kube.get(*api_seen.LEASE, component, SYSTEM)
-        except (AutarkyError, TimeoutError):
-            return False
-        return (None if obj is None else leadership.lease_of(obj)) == seen.lease
 
     # --- the agent itself ---
 

@@ -4,9 +4,10 @@ The hosted server's preStop hook is a request to the agent, which brings the sta
 Without that, the standby would have to start within the time that the hosted server drains, which a busy machine
 does not grant.
 
-Contract: the answer is an opinion, not a veto: the kubelet goes on when nobody answers, or after LONGEST_SECONDS,
-which leave the hosted server the time to drain within its grace period. `before_stop` is called in threads of the
-agent's HTTP server, all else in the agent's loop.
+Contract: the answer is an opinion, not a veto: the kubelet goes on when nobody answers, or after HAND_OVER, or, while
+the standby is on its way and nobody else serves (`standby_coming` looks), after SLOW_HAND_OVER, which leaves the hosted
+server the time to drain within its grace period. `before_stop` is called in threads of the agent's HTTP server, all
+else in the agent's loop.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import threading
 from dataclasses import dataclass, field
 
 from autarky.decide.slots import Health
-from autarky.model.patience import HAND_OVER
+from autarky.model import patience
 from autarky.ports import Clock
 
-LONGEST_SECONDS = HAND_OVER
-MOOT_SECONDS = 30.0
+QUICK_SECONDS, LONGEST_SECONDS = patience.HAND_OVER, patience.SLOW_HAND_OVER
+LOOK_SECONDS = 1.0
+"""Between two looks whether the standby is still on its way, once it is late."""
+MOOT_SECONDS = 75.0
 """After the answer the kubelet tells the server to end at once; one that still serves then was not told."""
 
 
@@ -28,19 +31,29 @@ class HandOver:
     clock: Clock
     _asked: float | None = None
     """Since when (monotonic seconds) the hosted server is to end."""
+    _answered: float | None = None
+    _comes: bool = False
+    """Whether the standby was on its way when that was known last, and nobody else served."""
     _go: threading.Event = field(default_factory=threading.Event)
 
     def before_stop(self) -> None:
         """Return when the hosted server may be told to end."""
         self._go.clear()
-        self._asked = self.clock.monotonic()
-        self._go.wait(LONGEST_SECONDS)
+        self._answered, self._comes = None, False
+        self._asked = asked = self.clock.monotonic()
+        if not self._go.wait(QUICK_SECONDS):
+            while self._is_worth_waiting_for(asked) and not self._go.wait(LOOK_SECONDS):
+                pass
+        self._answered = self.clock.monotonic()
+
+    def _is_worth_waiting_for(self, asked: float) -> bool:
+        return self._comes and self.clock.monotonic() - asked < LONGEST_SECONDS
 
     def judged(self, hosted: Health) -> Health:
         """The hosted server's health, given that it may be about to end."""
         if self._asked is None or hosted is Health.UNKNOWN:
             return hosted
-        moot = self.clock.monotonic() - self._asked > LONGEST_SECONDS + MOOT_SECONDS
+        moot = self._answered is not None and self.clock.monotonic() - self._answered > MOOT_SECONDS
         if moot or hosted is not Health.READY:  # it ends already, or was never told to
             self._asked = None
             self._go.set()
@@ -50,6 +63,15 @@ class HandOver:
     @property
     def pending(self) -> bool:
         return self._asked is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the kubelet has no answer yet."""
+        return self._asked is not None and self._answered is None
+
+    def standby_comes(self, comes: bool) -> None:
+        """Whether the standby is on its way and nobody else serves. What was said last holds until it is known anew."""
+        self._comes = comes
 
     def go_on(self) -> None:
         """The standby serves, or cannot come to serve."""

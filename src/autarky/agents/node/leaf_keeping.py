@@ -46,6 +46,7 @@ REST_SECONDS, LOOK_SECONDS = 60.0, 10.0
 """Between two looks: of leaves that live for days, and of such as live for minutes or could not be issued."""
 SHORT_LIFE = 86400
 KUBELET_CLIENT, KUBELET_SERVER = "kubelet-client", "kubelet-server"
+_NOT_THERE = (FileNotFoundError, NotADirectoryError)
 
 
 @dataclass(slots=True)
@@ -203,8 +204,10 @@ class LeafKeeping:
             return end_of_pem(rotated.read_bytes())
         try:
             pem = read_kubeconfig(self._at(KUBELET_KUBECONFIG)).client_cert_pem
-        except UserError:  # it is not there, is empty, or names what is not there
-            return None
+        except UserError as error:
+            if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, _NOT_THERE):
+                raise error.__cause__ from error
+            return None  # it is not there, is empty, or names what is not there
         return None if pem is None else end_of_pem(pem)
 
     def _give_kubelet(self, now: datetime, end: datetime | None, untold: Path) -> None:

@@ -30,6 +30,7 @@ from autarky.agents.node.lock import Hold
 from autarky.agents.node.parked_agent import ParkedAgent
 from autarky.agents.node.ports_seen import OwnPorts
 from autarky.agents.node.running_here import RunningHere
+from autarky.agents.node.standby_coming import StandbyComing
 from autarky.agents.node.stop_paths import StopPaths
 from autarky.agents.node.told import Say, Told
 from autarky.agents.node.undertaker import Undertaker
@@ -212,13 +213,14 @@ async def _act_on_control_node(
     undertaker = Undertaker(controllers, clock, say, agent.announcer.happened, api.lease)
     watch = ActivationWatch(cri, clock, said.tell, agent.etcd_up, agent.hosted_serves)
     balancer = _load_balancer(node, kube, said)
+    coming = StandbyComing(node, cri, clock, said.tell, hand_over, balancer.known_endpoints)
     clocks = _clock_watch(node, kube, said, balancer, api)
     members = _etcd_membership(node, kube, cri, said, api)
     control_node = _control_node_duty(node, kube, cri, api, balancer, said, node_changed)
     hooks, told = stop_paths.hook_of(hand_over.before_stop), (said.tell, agent.announcer.happened)
     duties: list[Duty] = [
         health.Answering(ports.NODE_AGENT, clock, partial(_problem, hold), hooks, *told),
-        *(api, undertaker, images, watch, agent.announcer),
+        *(api, undertaker, images, watch, coming, agent.announcer),
         *(balancer, clocks, members, control_node, plan, keeping),
     ]
     if agent.hosted:
@@ -229,6 +231,7 @@ async def _act_on_control_node(
         await _with_duties(duties, said, rounds_of_agent)
     finally:
         for close in (
+            agent.lease_again.close,
             own_ports.close,
             quorum.close,
             kept.close,

@@ -167,6 +167,7 @@ def _encoded(kept: LastGood) -> dict[str, str]:
     documents: dict[str, Any] = {
         "revision": record.good,
         "current": record.current,
+        "start.json": record.start,
         "failures.json": [asdict(failure) for failure in record.failures],
         "template.json": kept.template,
         "objects.json": list(kept.objects),
@@ -186,13 +187,21 @@ def _decoded(data: dict[str, str]) -> LastGood:
         Failure(**{name: value for name, value in failure.items() if name in known})
         for failure in documents["failures.json"]
     )
-    record = Record(documents["revision"], failures, documents["current"])
+    record = Record(documents["revision"], failures, documents["current"], _start_in(documents))
     if record.good is not None and documents["template.json"] is None:
         raise ValueError("a good revision without its template")
     template, objects = documents["template.json"], tuple(documents["objects.json"])
     if not {_reference(obj) for obj in objects} <= set(references(template) if template is not None else ()):
         raise ValueError("copies of what the template does not name")
     return LastGood(record, template, objects)
+
+
+def _start_in(documents: dict[str, Any]) -> float | None:
+    """An operator of an earlier release wrote none."""
+    start = documents.get("start.json")
+    if not isinstance(start, int | float) or isinstance(start, bool):
+        return None
+    return float(start) if start >= 0 else None
 
 
 def _reference(copy: Object) -> Reference | None:

@@ -30,6 +30,7 @@ from autarky.agents.operator.workloads import (
 )
 from autarky.decide import rollback
 from autarky.decide.failures import TRY_AGAIN, Record
+from autarky.decide.rollback_limits import Policy
 from autarky.decide.skew import breaks_skew
 from autarky.errors import AutarkyError, Conflict, UserError
 from autarky.ports import Clock, Kube, Object
@@ -250,7 +251,7 @@ class Rollouts(Duty):
         """End failed pods that never served, without the time that one that serves needs.
 
         The good one waits for them, since two cannot share the port; and a server whose start never came to an
-        end does not heed SIGTERM: it would stay for its whole grace period (75 s). Before the template is
+        end does not heed SIGTERM: it would stay for its whole grace period (six minutes). Before the template is
         exchanged, because a kubelet that has begun to stop a pod cannot be hurried; the controller makes no other
         pod of the failed revision while these are still there, which is longer than the exchange takes.
 
@@ -288,10 +289,10 @@ class Rollouts(Duty):
         return self.view.pods.items.get((SYSTEM, name))
 
 
-def _policy(view: View) -> rollback.Policy | None:
+def _policy(view: View) -> Policy | None:
     """What the ControlPlane says; the defaults where there is none; None while that is not known."""
     plane = view.control_plane
     if plane is None:
-        return rollback.Policy() if current([view.planes]) else None
+        return Policy() if current([view.planes]) else None
     wanted = plane["spec"].get("rollback") or {}
-    return rollback.Policy(wanted.get("enabled", True), float(wanted.get("limitSeconds", 90)))
+    return Policy(wanted.get("enabled", True), float(wanted.get("limitSeconds", 90)))

@@ -21,6 +21,7 @@ from autarky.agents.operator.trouble import has_never_run, trouble_of
 from autarky.agents.operator.view import View, current, node_is_ready
 from autarky.decide import rollback
 from autarky.decide.pods import is_ready, is_what_it_says
+from autarky.decide.rollback_limits import seconds_to_ready
 from autarky.decide.skew import NO_IMAGES, breaks_skew
 from autarky.ports import Object
 from autarky.render import api_server, controllers
@@ -82,7 +83,7 @@ def observe(
         known=name is not None and _is_current(view, component),
         etcd_up=etcd_up,
         nodes=nodes,
-        pods=tuple(_judged(pod) for pod in seen),
+        pods=tuple(_judged(pod, component, control_nodes(view)) for pod in seen),
         skew=_skew(view, component, template, level_3),
         lease=_lease(view, component, pods, new) if component.leads_by_lease else None,
         ending=frozenset() if component.leads_by_lease else _ending(pods),
@@ -201,9 +202,11 @@ def _ends(pod: Object) -> bool:
     return "deletionTimestamp" in pod["metadata"]
 
 
-def _judged(pod: Object) -> rollback.Pod:
-    meta, spec = pod["metadata"], pod["spec"]
-    return rollback.Pod(meta["name"], spec["nodeName"], is_ready(pod), trouble_of(pod), has_never_run(pod))
+def _judged(pod: Object, component: Component, trusted: frozenset[str]) -> rollback.Pod:
+    """trusted: whose word counts on how long a start takes."""
+    name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
+    start = seconds_to_ready(pod, component.name) if node in trusted else None
+    return rollback.Pod(name, node, is_ready(pod), trouble_of(pod), has_never_run(pod), start)
 
 
 def _ready_nodes(view: View, template: Object) -> frozenset[str]:

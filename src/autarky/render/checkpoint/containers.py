@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autarky.model import ports
-from autarky.render import pods
+from autarky.render import api_server, pods
 from autarky.render.checkpoint.command import Move, moved_command
 from autarky.render.checkpoint.defaults import HOOKS, PROBES, without_container_defaults
 from autarky.render.checkpoint.references import Contents, Reference
@@ -73,12 +73,20 @@ def standby_container(container: Object, around: Surroundings, where: str, *, is
 def _moved_handlers(container: Object, move: Move) -> Object:
     """Probes and hooks that ask the component's port ask the standby's; names of ports become numbers."""
     numbers = {port["name"]: port["containerPort"] for port in container.get("ports") or () if port.get("name")}
-    result = {name: _moved_handler(container[name], numbers, move) for name in PROBES if container.get(name)}
+    probes = {name: _moved_handler(container[name], numbers, move) for name in PROBES if container.get(name)}
+    result = {name: _with_own_drain(probe, move) for name, probe in probes.items()}
     if lifecycle := container.get("lifecycle"):
         kept = {name: hook for name, hook in lifecycle.items() if not (name in HOOKS and _asks_the_agent(hook))}
         hooks = {name: _moved_handler(kept[name], numbers, move) for name in HOOKS if kept.get(name)}
         result["lifecycle"] = {**kept, **hooks}
     return result
+
+
+def _with_own_drain(probe: Object, move: Move) -> Object:
+    """The grace period of the API server's standby is its own (`revision`), whatever ends it."""
+    if move.component != api_server.COMPONENT:
+        return probe
+    return {key: value for key, value in probe.items() if key != "terminationGracePeriodSeconds"}
 
 
 def _asks_the_agent(hook: Object) -> bool:

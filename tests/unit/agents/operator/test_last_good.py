@@ -34,6 +34,26 @@ async def test_what_cannot_be_understood_counts_as_absent(world, broken):
     assert kept == last_good.LastGood() or kept.template == json.loads(broken)
 
 
+@pytest.mark.parametrize(
+    ("written", "start"),
+    [(b"150.5", 150.5), (b"7", 7.0), (None, None), (b"null", None), (b'"long"', None), (b"-1", None), (b"true", None)],
+)
+@pytest.mark.looptime
+async def test_how_long_a_start_took_is_known_where_an_operator_wrote_it(world, written, start):
+    """One of an earlier release did not; what means nothing takes nothing else with it."""
+    await becomes_good(world)
+    live = await world.kube.get("v1", "Secret", secret_name(SCHEDULER), SYSTEM)
+    data = {name: content for name, content in live["data"].items() if name != "start.json"}
+    if written is not None:
+        data["start.json"] = base64.b64encode(written).decode()
+    world.kube.put({**live, "data": data})
+    kept = await last_good.load(world.kube, SCHEDULER)
+    assert kept.template == GOOD
+    assert kept.record.start == start
+    await last_good.save(world.kube, SCHEDULER, kept)
+    assert await last_good.load(world.kube, SCHEDULER) == kept
+
+
 OTHERS = {
     "no label": {"labels": {}},
     "another's label": {"labels": {"app.kubernetes.io/managed-by": "Helm"}},

@@ -72,6 +72,21 @@ async def test_a_bad_rollout_goes_back_with_an_event_that_says_why(world):
     assert duty.kept[SCHEDULER].record.current is not None
 
 
+async def test_where_the_good_revision_was_slow_to_start_the_next_one_has_its_time(world):
+    """Also by the word of an operator that comes later."""
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T10:02:00Z"}
+    runs = {"name": SCHEDULER, "state": {"running": {"startedAt": "2026-11-21T10:00:00Z"}}}
+    await becomes_good(world, {"conditions": [ready], "containerStatuses": [runs]})
+    goes_bad(world)
+    async with world.operator() as duty:
+        await rounds(duty, 238)
+        assert (await scheduler(world))["spec"]["template"] == BAD
+        await rounds(duty, 5)
+    assert (await scheduler(world))["spec"]["template"] == GOOD
+    [told] = await world.explanations()
+    assert "was not healthy within 240 s" in told
+
+
 async def test_everything_else_of_the_workload_stays_as_the_user_left_it(world):
     await becomes_good(world)
     goes_bad(world)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autarky.agents.operator.status import _by_slot
-from autarky.agents.operator.workloads import COMPONENTS, observe, workload
+from autarky.agents.operator.workloads import COMPONENTS, JUDGED, observe, workload
 from autarky.decide.rollback import Leader
 from unit.agents.operator.world import GOOD, SCHEDULER, World, revision_label, template
 
@@ -117,6 +117,25 @@ async def test_a_static_pod_that_passes_for_one_of_the_new_revision_is_not_judge
         assert live is not None
         seen = observe(duty.view, component, live, etcd_up=True)
     assert [pod.name for pod in seen.pods] == [own["metadata"]["name"]]
+
+
+async def test_only_control_nodes_say_how_long_a_start_takes(world):
+    """A worker's kubelet may be somebody's who wants no rollout to end."""
+    world.node("w1", control=False)
+    everywhere = template("kube-proxy", "registry.example/kube-proxy:v1.36.4")
+    everywhere["spec"]["nodeSelector"] = {}
+    live = world.daemon_set("kube-proxy", everywhere)
+    labels = {"autarky.dev/slot": "hosted", "controller-revision-hash": revision_label(everywhere)}
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T10:02:00Z"}
+    runs = {"name": "kube-proxy", "state": {"running": {"startedAt": "2026-11-21T10:00:00Z"}}}
+    for node in ("n1", "w1"):
+        world.pod("kube-proxy", node, labels, owner=live, status={"conditions": [ready], "containerStatuses": [runs]})
+    component = next(one for one in JUDGED if one.name == "kube-proxy")
+    async with world.operator() as duty:
+        live = workload(duty.view, component)
+        assert live is not None
+        seen = observe(duty.view, component, live, etcd_up=True)
+    assert {pod.node: pod.start for pod in seen.pods} == {"n1": 120.0, "w1": None}
 
 
 async def test_a_pod_with_the_hash_of_a_revision_and_another_owner_is_not_judged(world):

@@ -239,10 +239,11 @@ async def rounds(duty: Rollouts, seconds: int) -> None:
         await asyncio.sleep(1)
 
 
-async def becomes_good(world: World) -> None:
+async def becomes_good(world: World, status: Object | None = None) -> None:
     """The good template's pod has led, and an operator has seen it."""
     world.deployment(SCHEDULER, GOOD)
-    pod = world.pod(SCHEDULER, "n1", {"autarky.dev/slot": "hosted", "pod-template-hash": revision_label(GOOD)})
+    labels = {"autarky.dev/slot": "hosted", "pod-template-hash": revision_label(GOOD)}
+    pod = world.pod(SCHEDULER, "n1", labels, status=status)
     async with world.operator() as duty:
         for second in range(4):
             world.lease(SCHEDULER, "n1_uuid", second)

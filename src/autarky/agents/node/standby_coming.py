@@ -1,0 +1,84 @@
+"""Looks, while the kubelet waits to end the hosted API server, whether that node's standby is on its way.
+
+A standby is on its way when its container is there and none of it has ended: a server that starts on a slow machine
+needs minutes, and one that cannot start ends. How far it has come it does not say.
+
+Contract: a task of its own, since a runtime that hangs must not delay the agent's rounds; nothing is asked unless
+somebody waits. What the disk or the runtime do not say changes nothing (rule 2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from autarky.agents.node import haproxy, slots_on_disk
+from autarky.agents.node.handover import HandOver
+from autarky.agents.node.rounds import bounded
+from autarky.errors import AutarkyError
+from autarky.model import patience
+from autarky.model.endpoint import Endpoint
+from autarky.model.runtime import Container
+from autarky.ports import Clock, Cri
+from autarky.render.api_server import COMPONENT
+from autarky.render.nllb import SLOTS
+
+LOOK_SECONDS = 2.0
+ASK_SECONDS = patience.RUNTIME
+
+
+@dataclass(slots=True)
+class StandbyComing:
+    """`tell(subject, sentence)` says a thing once; endpoints: the control nodes as far as known."""
+
+    node: str
+    cri: Cri
+    clock: Clock
+    tell: Callable[[str, str], None]
+    hand_over: HandOver
+    endpoints: Callable[[], Sequence[Endpoint]]
+
+    async def run(self) -> NoReturn:
+        while True:
+            if self.hand_over.waits:
+                await self.round()
+            await self.clock.sleep(LOOK_SECONDS)
+
+    @bounded
+    async def round(self) -> None:
+        """One look, and what follows from it."""
+        comes = await self._is_on_its_way()
+        if comes is None:
+            return
+        covered = comes and await self._another_node_serves()
+        self.hand_over.standby_comes(comes and not covered)
+        why = "another node serves" if covered else "its process runs" if comes else "nothing of it runs, or it ended"
+        self.tell("hand-over", f"the hosted API server waits for its standby: {why}")
+
+    async def _is_on_its_way(self) -> bool | None:
+        """None where that cannot be seen."""
+        in_place = slots_on_disk.activations()
+        if in_place is None:
+            return None
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                containers = await self.cri.containers()
+        except (AutarkyError, TimeoutError):
+            return None
+        return is_on_its_way([one for one in containers if one.pod_uid in in_place[COMPONENT]])
+
+    async def _another_node_serves(self) -> bool:
+        """As the load balancer sees it, which is where their requests would go."""
+        others = [one.node for one in self.endpoints() if one.node != self.node]
+        for server in (f"{name}-{slot}" for name in others for slot in SLOTS):
+            if await haproxy.holds(server):
+                return True
+        return False
+
+
+def is_on_its_way(containers: Sequence[Container]) -> bool:
+    """Of the standby that is in place: one that has ended and starts anew has shown that it does not come."""
+    own = [one.state for one in containers if one.name == COMPONENT]
+    return any(state in ("created", "running") for state in own) and "exited" not in own

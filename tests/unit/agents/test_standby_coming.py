@@ -1,0 +1,155 @@
+"""Whether the standby is on its way while the kubelet waits, with a runtime in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from autarky.agents.node import ports_seen
+from autarky.agents.node.handover import HandOver
+from autarky.agents.node.standby_coming import StandbyComing
+from autarky.clock import SystemClock
+from autarky.model.endpoint import Endpoint
+from autarky.model.runtime import Container
+from fakes.cri import FakeCri
+from unit.agents.disks import Disk, HandClock, a_disk
+
+API = "kube-apiserver"
+ENDPOINTS = [Endpoint(name, f"192.0.2.{number}", ready=True) for number, name in enumerate(("n1", "n2", "n3"), 1)]
+
+
+class CountingCri(FakeCri):
+    looks = 0
+
+    async def containers(self) -> Sequence[Container]:
+        self.looks += 1
+        return await FakeCri.containers(self)
+
+
+class Node:
+    """n1, whose hosted API server is about to end."""
+
+    def __init__(self, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.disk, self.cri = disk, CountingCri()
+        self.hand_over = HandOver(SystemClock())
+        self.ready: set[str] = set()
+        self.endpoints = ENDPOINTS[:1]
+        self.coming = StandbyComing(
+            "n1", self.cri, HandClock(), lambda _subject, _sentence: None, self.hand_over, lambda: self.endpoints
+        )
+        self.cri.put_image("api:1")
+        monkeypatch.setattr(ports_seen, "plain_status", self.status)
+        monkeypatch.setattr("autarky.agents.node.haproxy.plain_status", self.status)
+
+    async def status(self, _port: int, path: str) -> int:
+        return 200 if path.removeprefix("/") in self.ready else 503
+
+    def activate(self, uid: str = "one") -> None:
+        self.disk.manifest("standby-kube-apiserver-0123abcd", uid)
+
+    def container(self, uid: str = "one", *, attempt: int = 0, starts: bool = True) -> str:
+        sandbox = self.cri.run_sandbox(f"pod-{uid}", "kube-system", uid)
+        made = self.cri.create_container(sandbox, API, "api:1", attempt=attempt)
+        if starts:
+            self.cri.start_container(made)
+        return made
+
+    async def is_waited_for(self) -> bool:
+        await self.coming.round()
+        return self.hand_over._comes
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    scene = Node(a_disk(tmp_path, monkeypatch), monkeypatch)
+    kubelet = threading.Thread(target=scene.hand_over.before_stop)
+    kubelet.start()
+    while not scene.hand_over.waits:
+        pass
+    yield scene
+    scene.hand_over.go_on()
+    kubelet.join(timeout=60)
+
+
+async def test_one_whose_process_runs_is_on_its_way(node: Node) -> None:
+    node.activate()
+    assert not await node.is_waited_for(), "nothing of it has come to run"
+    node.container()
+    assert await node.is_waited_for()
+
+
+async def test_one_whose_container_is_made_is_on_its_way(node: Node) -> None:
+    node.activate()
+    node.container(starts=False)
+    assert await node.is_waited_for()
+
+
+async def test_one_that_has_ended_is_not_though_it_starts_anew(node: Node) -> None:
+    node.activate()
+    node.cri.exit_container(node.container())
+    assert not await node.is_waited_for()
+    node.container(attempt=1)
+    assert not await node.is_waited_for()
+
+
+async def test_a_new_activation_of_it_is_judged_afresh(node: Node) -> None:
+    node.activate()
+    node.cri.exit_container(node.container())
+    node.activate("two")
+    node.container("two")
+    assert await node.is_waited_for()
+
+
+async def test_what_runs_without_a_manifest_is_on_no_way(node: Node) -> None:
+    node.container()
+    assert not await node.is_waited_for()
+
+
+@pytest.mark.parametrize("server", ["n2-hosted", "n3-standby", "n3-spare"])
+async def test_where_another_node_serves_nobody_waits_for_a_slow_standby(node: Node, server: str) -> None:
+    node.endpoints = ENDPOINTS
+    node.activate()
+    node.container()
+    node.ready = {"n1-hosted"}
+    assert await node.is_waited_for(), "its own is the one that ends"
+    node.ready = {server}
+    assert not await node.is_waited_for()
+
+
+async def test_rule_2_what_the_runtime_or_the_disk_do_not_say_changes_nothing(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.activate()
+    made = node.container()
+    assert await node.is_waited_for()
+    node.cri.set_outage("it is busy")
+    node.cri.exit_container(made)
+    assert await node.is_waited_for()
+    node.cri.set_outage(None)
+    with monkeypatch.context() as broken:
+        broken.setattr("autarky.places.MANIFESTS", "/no/such/directory")
+        assert await node.is_waited_for()
+    assert not await node.is_waited_for()
+
+
+class Enough(Exception):
+    pass
+
+
+async def test_nothing_is_asked_unless_a_kubelet_waits(node: Node) -> None:
+    class Clock(HandClock):
+        async def sleep(self, seconds: float) -> None:
+            self.now += seconds
+            if self.now > 100:
+                raise Enough
+
+    node.hand_over.go_on()
+    while node.hand_over.waits:
+        pass
+    node.coming.clock = Clock()
+    with pytest.raises(Enough):
+        await node.coming.run()
+    assert node.cri.looks == 0
