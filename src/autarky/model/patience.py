@@ -36,8 +36,14 @@ DEAD: Final = LOOKS_BEFORE_DEAD * SLOWEST_ANSWER + (LOOKS_BEFORE_DEAD - 1) * LOO
 CUT: Final = SLOWEST_ANSWER + DEAD
 """That at the latest, since the first of these looks may only just have been answered."""
 REFUSED: Final = 1.2
-"""For so long an API server has refused connections, or is said to be out of reach, when it is dead: two looks. Its
-process is gone, or its host; a link of one's own that is away for a moment is borne with."""
+"""For so long an API server has refused connections, or is said to be out of reach, when it counts as down even where
+none is ready: two looks. The sessions with one that is out of reach are cut then; a link of one's own that is away for
+a moment is borne with."""
+DRAINED: Final = 150.0
+"""For so long an API server has refused connections when the sessions with it are cut. A refusal is the word of a
+kernel that lives. It has ended the sessions of a process that is gone; one that closed its listener to end may still
+answer what it was asked before. What is left after that is of a host that was without power for a moment, and has
+forgotten."""
 UNANSWERED: Final = 4.0
 """For so long nobody has answered attempts to connect (nothing comes back, not even a refusal) when a server is dead:
 its host has lost power or network. Three looks: SYNs get lost."""
@@ -210,6 +216,7 @@ RULES: Final = (
     Rule("a server drains for longer than it takes to be passed over", "PASSED_OVER", "STANDBY_DRAIN"),
     Rule("so does a hosted one, whose standby begins meanwhile", "STANDBY_DRAIN", "HOSTED_DRAIN"),
     Rule("a server is not killed before it has handed over and drained", "GOING", "GRACE"),
+    Rule("the sessions of one that refuses are cut no sooner than it would have been killed", "GRACE", "DRAINED"),
     Rule("who leads level 3 tries often before its lease is lost", "LEVEL_3_RETRY", "RENEW_DEADLINE"),
     Rule("a probe has longer than a server's slowest answer", "SLOWEST_ANSWER", "PROBE"),
     Rule("so has one of an add-on", "SLOWEST_ANSWER", "ADDON_PROBE"),
