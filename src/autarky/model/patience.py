@@ -140,10 +140,10 @@ start (5 s), so that a bare `kubectl set image` on one node loses nothing."""
 STANDBY_DRAIN: Final = 3
 """The standby goes only when the hosted one answers, so this covers no more than the load balancers' checks."""
 REQUESTS_END: Final = 60
-"""What a server has after its drain for the requests that it has."""
-GOING: Final = HAND_OVER + HOSTED_DRAIN
-GRACE: Final = HOSTED_DRAIN + REQUESTS_END
-"""The kubelet kills it after that; the hook counts."""
+"""What a server has after its drain for the requests that it has: upstream's, who ends by itself after that."""
+GOING: Final = HAND_OVER + HOSTED_DRAIN + REQUESTS_END
+GRACE: Final = 125
+"""The kubelet kills it after that; the hook counts. One that has nothing left to answer ends long before."""
 
 # --- the node agent's lock -----------------------------------------------------------------------------------------
 
@@ -215,8 +215,9 @@ RULES: Final = (
     Rule("an API server of another node has longer than its slowest answer", "SLOWEST_ANSWER", "CONTROL_NODE"),
     Rule("a server drains for longer than it takes to be passed over", "PASSED_OVER", "STANDBY_DRAIN"),
     Rule("so does a hosted one, whose standby begins meanwhile", "STANDBY_DRAIN", "HOSTED_DRAIN"),
-    Rule("a server is not killed before it has handed over and drained", "GOING", "GRACE"),
+    Rule("a server is not killed before it has handed over, drained and answered what it has", "GOING", "GRACE"),
     Rule("the sessions of one that refuses are cut no sooner than it would have been killed", "GRACE", "DRAINED"),
+    Rule("a command waits for a hosted server's end until it would have been killed", "GRACE", "HOSTED_ENDS"),
     Rule("who leads level 3 tries often before its lease is lost", "LEVEL_3_RETRY", "RENEW_DEADLINE"),
     Rule("a probe has longer than a server's slowest answer", "SLOWEST_ANSWER", "PROBE"),
     Rule("so has one of an add-on", "SLOWEST_ANSWER", "ADDON_PROBE"),
