@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -26,6 +27,7 @@ class SlowServer:
     answers: Mapping[str, float] = field(default_factory=dict)
     host: str = "127.0.0.1"
     port: int = 0
+    asked: Counter[str] = field(default_factory=Counter)
     answered: Counter[str] = field(default_factory=Counter)
     """By path, how often."""
     _listener: Socket | None = None
@@ -70,6 +72,7 @@ class SlowServer:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 path = head.split()[1]
+                self.asked[path] += 1
                 await asyncio.sleep(self.answers.get(path, 0.0))
                 transport.write(_OK)
                 self.answered[path] += 1
@@ -100,3 +103,14 @@ def nobody_answers(host: str, port: int) -> Iterator[None]:
             one.setblocking(False)
             one.connect_ex((host, port))
         yield
+
+
+@contextmanager
+def out_of_reach(host: str) -> Iterator[None]:
+    """Attempts to connect there fail at once: no route leads to it. Of an address of loopback that nobody else uses."""
+    route = ["unreachable", host, "table", "local"]
+    subprocess.run(["ip", "route", "add", *route], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["ip", "route", "del", *route], check=True)

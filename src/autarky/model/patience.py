@@ -36,8 +36,14 @@ DEAD: Final = LOOKS_BEFORE_DEAD * SLOWEST_ANSWER + (LOOKS_BEFORE_DEAD - 1) * LOO
 CUT: Final = SLOWEST_ANSWER + DEAD
 """That at the latest, since the first of these looks may only just have been answered."""
 REFUSED: Final = 1.2
-"""For so long an API server has refused connections, or is said to be out of reach, when it is dead: two looks. Its
-process is gone, or its host; a link of one's own that is away for a moment is borne with."""
+"""For so long an API server has refused connections, or is said to be out of reach, when it counts as down even where
+none is ready: two looks. The sessions with one that is out of reach are cut then; a link of one's own that is away for
+a moment is borne with."""
+DRAINED: Final = 390.0
+"""For so long an API server has refused connections when the sessions with it are cut. A refusal is the word of a
+kernel that lives. It has ended the sessions of a process that is gone; one that closed its listener to end may still
+answer what it was asked before. What is left after that is of a host that was without power for a moment, and has
+forgotten."""
 UNANSWERED: Final = 4.0
 """For so long nobody has answered attempts to connect (nothing comes back, not even a refusal) when a server is dead:
 its host has lost power or network. Three looks: SYNs get lost."""
@@ -139,10 +145,10 @@ start (5 s), so that a bare `kubectl set image` on one node loses nothing."""
 STANDBY_DRAIN: Final = 3
 """The standby goes only when the hosted one answers, so this covers no more than the load balancers' checks."""
 REQUESTS_END: Final = 60
-"""What a server has after its drain for the requests that it has."""
-GOING: Final = SLOW_HAND_OVER + HOSTED_DRAIN
-GRACE: Final = int(GOING) + REQUESTS_END
-"""The kubelet kills it after that; the hook counts."""
+"""What a server has after its drain for the requests that it has: upstream's, who ends by itself after that."""
+GOING: Final = SLOW_HAND_OVER + HOSTED_DRAIN + REQUESTS_END
+GRACE: Final = 365
+"""The kubelet kills it after that; the hook counts. One that has nothing left to answer ends long before."""
 PROBED_GRACE: Final = HOSTED_DRAIN + REQUESTS_END
 """The same of a server that its kubelet ends because it fails its probes: nobody waits for its standby, and one that
 hangs heeds no SIGTERM."""
@@ -225,7 +231,8 @@ RULES: Final = (
     Rule("a rollout where starts are slow is judged later than a kubelet gives one up", "STARTS", "SLOW_ROLLOUT"),
     Rule("a standby that starts is waited for until its kubelet gives it up", "STARTS", "SLOW_HAND_OVER"),
     Rule("one of which nothing runs is given up sooner", "HAND_OVER", "STARTS"),
-    Rule("a server is not killed before it has handed over and drained", "GOING", "GRACE"),
+    Rule("a server is not killed before it has handed over, drained and answered what it has", "GOING", "GRACE"),
+    Rule("the sessions of one that refuses are cut no sooner than it would have been killed", "GRACE", "DRAINED"),
     Rule("nor one that fails its probes before it has drained", "HOSTED_DRAIN", "PROBED_GRACE"),
     Rule("that which was hosted ends is waited for until its kubelet has killed it", "GRACE", "HOSTED_ENDS"),
     Rule("who leads level 3 tries often before its lease is lost", "LEVEL_3_RETRY", "RENEW_DEADLINE"),

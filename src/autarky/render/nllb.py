@@ -242,8 +242,9 @@ def _ready(balancer: Balancer) -> str:
 
 
 def _alive(balancer: Balancer) -> str:
-    """For when no server is ready. What is withdrawn comes last, and is still better than nothing."""
-    how = f"{ALIVE_INTERVALS} fall {patience.LOOKS_BEFORE_DEAD} rise 1 on-marked-down shutdown-sessions"
+    """For when no server is ready. What is withdrawn comes last, and is still better than nothing. Whose sessions are
+    cut is for the script to say: one that refuses is down as well, and may still answer on those that it has."""
+    how = f"{ALIVE_INTERVALS} fall {patience.LOOKS_BEFORE_DEAD} rise 1"
     lines = _checked("alive", balancer, "/livez?exclude=etcd", how)
     servers = sorted(_api_servers(balancer), key=lambda found: found[3].withdrawn)
     for server, address, first, node in servers:

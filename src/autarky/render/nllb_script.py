@@ -1,4 +1,4 @@
-"""What HAProxy's own words cannot say, in its Lua: the hold, who begins as down, and who is gone.
+"""What HAProxy's own words cannot say, in its Lua: the hold, who begins as down, and whose sessions are cut.
 
 HAProxy takes a server for healthy until its first check has failed. That would be a second in which new connections
 go to servers that were known to be down before a reload, or of which nothing is known: these begin as down. (An only
@@ -13,11 +13,19 @@ machines are so slow that nobody is ever ready in time, one that has lived for a
 All that are held share one look: each would cost a slow machine more than it has.
 
 A server of `ready` is out of use when it is not ready, but its sessions are to end well: it drains. They are to be
-cut when it is not even alive, which HAProxy's own `on-marked-down` cannot know, as that is another check.
+cut when it is not even alive, which HAProxy's own `on-marked-down` cannot know, as that is another check. Nor does that
+ask why: a server that has drained closes its listener, and then answers what it was asked before. Those of `alive`, to
+which connections go while none is ready, are treated alike.
 
 A check of `alive` is patient, since a slow server lives. Who is gone needs no patience, and the checks of `ready` are
-quick enough to tell: they are refused, or nobody answers their attempts to connect. Such a server is dead at once.
+quick enough to tell: they are refused, no route leads there, or nobody answers their attempts to connect. Such a server
+is down at once. Its sessions are cut, but not since it refuses: a kernel that does so lives, and has ended those of a
+process that is gone. They are cut when any server that drains has ended, and at once where nobody had answered before:
+such a host was without power, and knows nothing of them.
 The own node is there: where it does not answer attempts to connect, it is HAProxy that is starved.
+
+A worker that is told to stop looks at nobody any more, and HAProxy says for ever how the last look ended. So it judges
+nobody, and sessions with a server that hangs later are their clients' to end.
 """
 
 from __future__ import annotations
@@ -25,6 +33,10 @@ from __future__ import annotations
 from autarky.model import patience
 
 _LOOK_SECONDS, _WATCH_SECONDS = 0.05, 0.3
+CLOSE_WATCH_SECONDS = 0.05
+"""After a first look at `alive` that failed: what it takes beyond HAProxy's verdict until the sessions are cut."""
+_REFUSED = "Connection refused"
+"""The kernel's words, which HAProxy hands on. It has one name (L4CON) for this and for a host that is out of reach."""
 
 
 def script(*, in_use: str, own: str) -> str:
@@ -77,38 +89,68 @@ core.register_action("hold", {{ "tcp-req" }}, function(_, backend, most)
   end
 end, 2)
 
-local out_of_reach = {{}}
+local last_look, since, was_alive = {{}}, {{}}, {{}}
 
-local function is_gone(name, server)
-  local said = server:get_stats().check_status or ""
-  local refused = said:find("L4CON", 1, true) ~= nil
-  local unanswered = said:find("L4TOUT", 1, true) and not server:get_addr():find("{own}:", 1, true)
-  if not refused and not unanswered then
-    out_of_reach[name] = nil
-    return false
+-- How the last look of `ready` ended. Why a connection failed HAProxy forgets when it begins with the next look.
+local function how_it_looked(name, said)
+  local under_way, how = (said.check_status or ""):match("^(%*? ?)(.*)$")
+  if how ~= "L4CON" then
+    last_look[name] = how
+  elseif under_way == "" then
+    last_look[name] = (said.last_chk or ""):find("{_REFUSED}", 1, true) and "refused" or "out of reach"
   end
-  out_of_reach[name] = out_of_reach[name] or seconds()
-  local bearable = refused and {patience.REFUSED} or {patience.UNANSWERED}
-  return seconds() - out_of_reach[name] >= bearable
+  return last_look[name]
+end
+
+local function has_lasted(what, long)
+  return since[what] ~= nil and seconds() - since[what] >= long
+end
+
+-- True once, when it has been so for that long.
+local function lasts_now(what, long, is_so)
+  since[what] = is_so and (since[what] or seconds()) or nil
+  if not has_lasted(what, long) then return false end
+  since[what] = math.huge
+  return true
+end
+
+-- Whether a server is up for `alive`, and whether the next look may be its end there.
+local function judged(name, alive, ready)
+  local said, how = alive:get_stats(), how_it_looked(name, ready:get_stats())
+  local is_alive, patient = said.status:sub(1, 4) ~= "DOWN", said.check_status or ""
+  local refused = how == "refused"
+  local unanswered = how == "L4TOUT" and not ready:get_addr():find("{own}:", 1, true)
+  local came_back = refused and has_lasted("away " .. name, {patience.REFUSED})
+  local away = unanswered or how == "out of reach" or came_back
+  local bearable = unanswered and {patience.UNANSWERED} or {patience.REFUSED}
+
+  local is_silent = was_alive[name] and not is_alive and not patient:find("L4CON", 1, true)
+  local is_away = lasts_now("away " .. name, bearable, away)
+  local has_drained = lasts_now("refused " .. name, {patience.DRAINED:g}, refused)
+  if lasts_now("gone " .. name, bearable, away or refused) and is_alive then
+    alive:check_force_down()
+    is_alive = false
+  end
+  if is_silent or is_away or has_drained then
+    ready:shut_sess()
+    alive:shut_sess()
+  end
+  was_alive[name] = is_alive
+  return is_alive, is_alive and patient:find("L%d") and not patient:find("OK", 1, true)
 end
 
 core.register_task(function()
-  local down, gone, lives_since = {{}}, {{}}, nil
-  while true do
-    local lives = false
-    for name, server in pairs(core.backends["alive"].servers) do
-      local is_down_now, ready = is_down(server), core.backends["ready"].servers[name]
-      local is_gone_now = is_gone(name, ready)
-      if is_gone_now and not gone[name] and not is_down_now then
-        server:check_force_down()
-        is_down_now = true
-      end
-      if is_down_now and not down[name] then ready:shut_sess() end
-      down[name], gone[name], lives = is_down_now, is_gone_now, lives or not is_down_now
+  local lives_since = nil
+  while tostring(core.get_info().Stopping) ~= "1" do
+    local lives, watch = false, {round(_WATCH_SECONDS * 1000)}
+    for name, alive in pairs(core.backends["alive"].servers) do
+      local is_alive, is_close = judged(name, alive, core.backends["ready"].servers[name])
+      lives = lives or is_alive
+      if is_close then watch = {round(CLOSE_WATCH_SECONDS * 1000)} end
     end
     lives_since = lives and (lives_since or seconds()) or nil
     if lives_since ~= nil and seconds() - lives_since >= {patience.SECOND_BEST} then was_up["ready"] = true end
-    core.msleep({round(_WATCH_SECONDS * 1000)})
+    core.msleep(watch)
   end
 end)
 """

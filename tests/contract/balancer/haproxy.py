@@ -29,6 +29,7 @@ from autarky.render import nllb
 from fakes.web import trusting_context
 
 SELF, OUTSIDE, NEIGHBOUR = "127.0.0.1", "127.0.0.2", "127.0.0.9"
+READY = "/readyz"
 START_LIMIT = 60.0
 PATIENCE = 20.0
 """Of a client."""
@@ -69,21 +70,21 @@ class Running:
     def connect(self, to: str, source: str, port: int = ports.NLLB_API) -> Socket:
         return socket.create_connection((to, self.ours[port]), PATIENCE, (source, 0))
 
-    async def asked(self, to: str, source: str = SELF) -> int:
+    async def asked(self, to: str, source: str = SELF, path: str = READY) -> int:
         """The status of an answer of the API, by a new connection."""
-        return await asyncio.to_thread(self._ask, to, source)
+        return await asyncio.to_thread(self._ask, to, source, path)
 
-    def _ask(self, to: str, source: str) -> int:
+    def _ask(self, to: str, source: str, path: str) -> int:
         with self.connect(to, source) as plain, self.tls().wrap_socket(plain) as tls:
-            return self.status(tls)
+            return self.status(tls, path)
 
     def tls(self) -> ssl.SSLContext:
         context = trusting_context()
         context.check_hostname = False
         return context
 
-    def status(self, connection: ssl.SSLSocket) -> int:
-        connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+    def status(self, connection: ssl.SSLSocket, path: str = READY) -> int:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         return int(connection.recv(1000).split(b" ")[1])
 
 

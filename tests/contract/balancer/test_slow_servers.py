@@ -1,4 +1,5 @@
-"""A server that is slow lives; one that is silent, refuses or is out of reach does not. The real HAProxy.
+"""A server that is slow lives, and one that refuses may answer what it has been asked; one that is silent or out of
+reach is dead. The real HAProxy.
 
 How long each takes is bounded by the table (`model/patience.py`), with what a busy machine adds.
 """
@@ -6,26 +7,32 @@ How long each takes is bounded by the table (`model/patience.py`), with what a b
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from autarky.agents.node import haproxy
 from autarky.agents.node.ports_seen import plain_status
 from autarky.model import patience, ports
 from autarky.model.balancer import ApiNode, Balancer
-from contract.balancer.haproxy import BALANCER, SELF, Running, balancing
-from fakes.slow import SlowServer, nobody_answers
+from autarky.render import nllb
+from contract.balancer.haproxy import BALANCER, NEIGHBOUR, READY, SELF, Running, balancing
+from fakes.slow import SlowServer, nobody_answers, out_of_reach
 
 pytestmark = pytest.mark.contract
 
 BUSY = 1.5
 """Seconds that a busy machine adds."""
-READY, ALIVE = "/readyz", "/livez?exclude=etcd"
+ALIVE = "/livez?exclude=etcd"
+LONG, LONG_SECONDS = "/long", 5.0
+"""A request, and how long it takes: longer than a server that refuses is held for alive."""
 OTHER = "127.0.0.3"
 OF_ANOTHER_NODE = Balancer("w1", False, (ApiNode("n1", OTHER),))
 NEVER = 3600.0
@@ -33,10 +40,14 @@ NEVER = 3600.0
 
 @asynccontextmanager
 async def led_to(
-    image: Path, directory: Path, server: SlowServer, made_of: Balancer = BALANCER
+    image: Path,
+    directory: Path,
+    server: SlowServer,
+    made_of: Balancer = BALANCER,
+    change: Callable[[str], str] = str,
 ) -> AsyncIterator[Running]:
     """A load balancer that leads to it, and has just held it for ready."""
-    async with balancing(image, directory, server.port, made_of=made_of) as balancer:
+    async with balancing(image, directory, server.port, made_of=made_of, change=change) as balancer:
         await comes(balancer, "n1-hosted", 20)
         await comes(balancer, "alive/n1-hosted", 20)
         yield balancer
@@ -70,8 +81,19 @@ async def leaves(balancer: Running, path: str, most: float) -> float:
 
 def a_session(balancer: Running) -> ssl.SSLSocket:
     session = balancer.tls().wrap_socket(balancer.connect(SELF, SELF))
-    assert balancer.status(session) == 200
+    assert balancer.status(session, ALIVE) == 200
     return session
+
+
+@asynccontextmanager
+async def a_session_by_either_backend(balancer: Running, server: SlowServer) -> AsyncIterator[list[ssl.SSLSocket]]:
+    """One that began when the server was ready, and one when it only lived: it is not ready in time any more."""
+    by_ready = await asyncio.to_thread(a_session, balancer)
+    server.answers = {**server.answers, READY: 2 * patience.PREFERRED_ANSWER}
+    await leaves(balancer, "n1-hosted", 2 * patience.PREFERRED_ANSWER + BUSY)
+    by_alive = await asyncio.to_thread(a_session, balancer)
+    with by_ready, by_alive:
+        yield [by_ready, by_alive]
 
 
 def has_ended(session: ssl.SSLSocket) -> bool:
@@ -104,24 +126,93 @@ async def test_a_server_that_answers_its_checks_after_three_seconds_stays_in_and
 async def test_a_server_that_is_silent_for_longer_goes_and_its_sessions_are_cut(
     haproxy_root: Path, tmp_path: Path
 ) -> None:
-    async with SlowServer().running() as server, led_to(haproxy_root, tmp_path, server) as balancer:
-        session = await asyncio.to_thread(a_session, balancer)
+    async with (
+        SlowServer().running() as server,
+        led_to(haproxy_root, tmp_path, server) as balancer,
+        a_session_by_either_backend(balancer, server) as sessions,
+    ):
         server.handshake = NEVER
-        took = await leaves(balancer, "alive/n1-hosted", patience.SLOWEST_ANSWER + patience.DEAD + BUSY)
+        took = await leaves(balancer, "alive/n1-hosted", patience.CUT + BUSY)
         assert took > patience.DEAD - BUSY
-        assert await asyncio.to_thread(has_ended, session)
-        session.close()
+        assert [await asyncio.to_thread(has_ended, session) for session in sessions] == [True, True]
 
 
-async def test_a_server_that_refuses_goes_at_once(haproxy_root: Path, tmp_path: Path) -> None:
-    async with SlowServer().running() as server, led_to(haproxy_root, tmp_path, server) as balancer:
-        session = await asyncio.to_thread(a_session, balancer)
-        await answers_a_look(server, ALIVE)  # the next one is the latest that there can be
+def _with_a_standby(port: int) -> Callable[[str], str]:
+    return lambda text: text.replace(f"{SELF}:{ports.API_STANDBY} ", f"{SELF}:{port} ")
+
+
+@pytest.mark.parametrize("later", [0.0, patience.SLOWEST_ANSWER - 0.3], ids=["after a look", "before a look"])
+async def test_a_server_that_refuses_gets_nothing_new_at_once_and_answers_what_it_has_been_asked(
+    haproxy_root: Path, tmp_path: Path, later: float
+) -> None:
+    """As an API server that has drained: it closes its listener first, and then has a minute for its requests. The next
+    look whether it lives is the latest that there can be; or that and another one come before all else."""
+    server, other = SlowServer(answers={LONG: LONG_SECONDS}), SlowServer(port=_free_port())
+    async with (
+        server.running(),
+        led_to(haproxy_root, tmp_path, server, change=_with_a_standby(other.port)) as balancer,
+        a_session_by_either_backend(balancer, server) as sessions,
+        other.running(),
+    ):
+        await comes(balancer, "n1-standby", 20)
+        await answers_a_look(server, ALIVE)
+        await asyncio.sleep(later)
+        asked = [asyncio.create_task(asyncio.to_thread(balancer.status, session, LONG)) for session in sessions]
+        while server.asked[LONG] < len(sessions):  # noqa: ASYNC110 # it tells nobody
+            await asyncio.sleep(0.02)
         await server.refuse()
+        assert await balancer.asked(SELF, path="/new") == 200
         most = patience.PREFERRED_CHECK + patience.REFUSED + 1
         assert most < patience.SLOWEST_ANSWER, "or this shows nothing"
         await leaves(balancer, "alive/n1-hosted", most)
-        assert await asyncio.to_thread(has_ended, session)
+        assert await balancer.asked(SELF, path="/new") == 200
+        assert other.answered["/new"] == 2
+        assert not server.answered[LONG], "or this shows nothing"
+        assert await asyncio.gather(*asked, return_exceptions=True) == [200, 200]
+
+
+def _free_port() -> int:
+    with socket.create_server((SELF, 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def _cuts_after(seconds: float) -> Callable[[str], str]:
+    def change(text: str) -> str:
+        changed = text.replace(f"{patience.DRAINED:g}", f"{seconds:g}")
+        assert changed != text or "register_task" not in text
+        return changed
+
+    return change
+
+
+async def test_the_sessions_of_a_server_that_refuses_are_cut_when_it_can_have_nothing_left_to_answer(
+    haproxy_root: Path, tmp_path: Path
+) -> None:
+    """Its host may have been without power for a moment, and knows nothing of them."""
+    bearable = 4.0
+    server = SlowServer()
+    async with server.running(), led_to(haproxy_root, tmp_path, server, change=_cuts_after(bearable)) as balancer:
+        session = await asyncio.to_thread(a_session, balancer)
+        began = time.monotonic()
+        await server.refuse()
+        while not await asyncio.to_thread(has_ended, session):
+            assert time.monotonic() - began < patience.PREFERRED_CHECK + bearable + BUSY
+        assert time.monotonic() - began > bearable
+        session.close()
+
+
+async def test_a_server_that_no_route_leads_to_goes_at_once_and_its_sessions_are_cut(
+    haproxy_root: Path, tmp_path: Path
+) -> None:
+    high, middle, low = os.getpid().to_bytes(3)
+    host = f"127.{64 + high}.{middle}.{low}"
+    server, of_another = SlowServer(host=host), Balancer("w1", False, (ApiNode("n1", host),))
+    async with server.running(), led_to(haproxy_root, tmp_path, server, of_another) as balancer:
+        session = await asyncio.to_thread(a_session, balancer)
+        await answers_a_look(server, ALIVE)
+        with out_of_reach(host):
+            await leaves(balancer, "alive/n1-hosted", patience.PREFERRED_CHECK + patience.REFUSED + 1)
+            assert await asyncio.to_thread(has_ended, session)
         session.close()
 
 
@@ -136,6 +227,23 @@ async def test_a_server_whose_host_does_not_answer_goes_sooner_than_one_that_is_
         with nobody_answers(OTHER, server.port):
             took = await leaves(balancer, "alive/n1-hosted", 2 * patience.PREFERRED_CHECK + patience.UNANSWERED + BUSY)
             assert took > patience.UNANSWERED, "a lost packet is not a lost host"
+        assert await asyncio.to_thread(has_ended, session)
+        session.close()
+
+
+async def test_a_server_that_refuses_after_nobody_answered_has_been_without_power_and_its_sessions_are_cut(
+    haproxy_root: Path, tmp_path: Path
+) -> None:
+    """Its host is back soon, and knows nothing of them."""
+    server = SlowServer(host=OTHER)
+    async with server.running(), led_to(haproxy_root, tmp_path, server, OF_ANOTHER_NODE) as balancer:
+        session = await asyncio.to_thread(a_session, balancer)
+        await server.refuse()
+        with nobody_answers(OTHER, server.port):
+            await leaves(balancer, "n1-hosted", 2 * patience.PREFERRED_CHECK + BUSY)
+            await asyncio.sleep(patience.REFUSED + 0.5)
+            assert not await asyncio.to_thread(has_ended, session)
+        await asyncio.sleep(1 + BUSY / 2)
         assert await asyncio.to_thread(has_ended, session)
         session.close()
 
@@ -156,6 +264,51 @@ async def test_the_sessions_of_a_server_that_was_out_of_reach_for_a_moment_stay(
             assert await says(balancer, "alive/n1-hosted")
             assert not await asyncio.to_thread(has_ended, session)
         session.close()
+
+
+async def reloaded(balancer: Running) -> None:
+    """With one more server; the worker of before stays for its sessions."""
+    name = balancer.write(nllb.configuration_files(replace(OF_ANOTHER_NODE, servers=_WITH_ONE_MORE)))
+    assert await haproxy.reload(balancer.socket) is None
+    await balancer.runs(name)
+
+
+_WITH_ONE_MORE = (*OF_ANOTHER_NODE.servers, ApiNode("n2", NEIGHBOUR))
+
+
+async def test_a_worker_that_stops_does_not_go_by_the_last_look_that_it_had(haproxy_root: Path, tmp_path: Path) -> None:
+    """Which was not answered; the next one would have been, but such a worker looks at nobody any more."""
+    server = SlowServer(host=OTHER)
+    async with server.running(), led_to(haproxy_root, tmp_path, server, OF_ANOTHER_NODE) as balancer:
+        session = await asyncio.to_thread(a_session, balancer)
+        await server.refuse()
+        with nobody_answers(OTHER, server.port):
+            await leaves(balancer, "n1-hosted", 2 * patience.PREFERRED_CHECK + BUSY)
+            await reloaded(balancer)
+        async with SlowServer(host=OTHER, port=server.port).running():
+            await comes(balancer, "n1-hosted", patience.UNANSWERED + BUSY)
+            await asyncio.sleep(patience.UNANSWERED)
+            assert not await asyncio.to_thread(has_ended, session)
+        session.close()
+
+
+async def test_the_sessions_of_a_worker_that_stops_are_its_clients_to_end_when_a_server_hangs(
+    haproxy_root: Path, tmp_path: Path
+) -> None:
+    """docs/load-balancing.md says so."""
+    server = SlowServer(host=OTHER)
+    async with server.running(), led_to(haproxy_root, tmp_path, server, OF_ANOTHER_NODE) as balancer:
+        before = await asyncio.to_thread(a_session, balancer)
+        await reloaded(balancer)
+        await comes(balancer, "alive/n1-hosted", 20)
+        after = await asyncio.to_thread(a_session, balancer)
+        server.handshake = NEVER
+        await leaves(balancer, "alive/n1-hosted", patience.CUT + BUSY)
+        assert await asyncio.to_thread(has_ended, after)
+        await asyncio.sleep(BUSY)
+        assert not await asyncio.to_thread(has_ended, before)
+        for session in (before, after):
+            session.close()
 
 
 async def test_where_servers_live_and_none_is_ever_ready_in_time_the_hold_lets_clients_through(
@@ -180,9 +333,7 @@ async def _seconds_until_served(balancer: Running) -> float:
 async def test_while_no_server_lives_a_connection_is_held_for_all_its_time_and_no_longer(
     haproxy_root: Path, tmp_path: Path
 ) -> None:
-    with socket.create_server((SELF, 0)) as taken:
-        port = taken.getsockname()[1]
-    async with balancing(haproxy_root, tmp_path, port) as balancer:
+    async with balancing(haproxy_root, tmp_path, _free_port()) as balancer:
         began = time.monotonic()
         with pytest.raises((OSError, IndexError)):
             await balancer.asked(SELF)

@@ -67,6 +67,10 @@ def test_a_server_that_is_cut_off_is_dead_no_later_than_before_there_was_a_table
     assert patience.PREFERRED_CHECK + patience.REFUSED + patience.LOOK_AGAIN < 2.6
 
 
+def test_a_server_has_after_hand_over_and_drain_what_upstream_gives_to_requests() -> None:
+    assert patience.GRACE - patience.HAND_OVER - patience.HOSTED_DRAIN > patience.REQUESTS_END
+
+
 def test_rules_contradict_each_other_nowhere() -> None:
     pairs = {(rule.lesser, rule.greater) for rule in patience.RULES}
     assert len(pairs) == len(patience.RULES)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autarky.model import patience
 from autarky.model.balancer import ApiNode, Balancer, EtcdNode
-from autarky.render import nllb
+from autarky.render import nllb, nllb_script
 from autarky.render import node as render_node
 from fakes.clusters import a_cluster, inputs_of
 from unit.render.rendered import EXTERNAL, some_inputs
@@ -202,9 +202,11 @@ def test_when_no_server_passes_its_checks_each_is_tried_all_the_same():
     assert "retries 18" in found["backend accepting"]
 
 
-def test_sessions_are_not_cut_when_a_server_drains_and_are_when_one_of_several_etcd_members_is_down():
+def test_haproxy_itself_cuts_the_sessions_of_a_member_of_several_that_is_down_and_of_no_api_server():
+    """One that drains is not ready, and then refuses: down both times, and it still answers what it was asked."""
     found = config("n1", controls=3)
-    assert not [line for line in found["backend ready"] if "shutdown-sessions" in line]
+    for backend in ("ready", "alive"):
+        assert not [line for line in found[f"backend {backend}"] if "shutdown-sessions" in line]
     assert [line for line in found["backend etcd"] if "on-marked-down shutdown-sessions" in line]
     assert not [line for line in config("n1")["backend etcd"] if "shutdown-sessions" in line]
 
@@ -240,14 +242,16 @@ def test_a_control_node_whose_etcd_is_elsewhere_shares_the_load_over_all_members
     assert servers(found["backend etcd"]) == ["n1 192.0.2.11:2379", "n2 192.0.2.12:2379"]
 
 
-def test_sessions_of_a_server_are_cut_when_it_is_not_alive_and_not_when_it_is_not_ready():
+def test_one_late_look_does_not_end_a_server_and_the_script_says_whose_sessions_are_cut():
     found = config("n1", controls=3)
-    [ready] = [line for line in found["backend ready"] if line.startswith("default-server")]
     [alive] = [line for line in found["backend alive"] if line.startswith("default-server")]
-    assert "shutdown-sessions" not in ready
-    assert alive.endswith("on-marked-down shutdown-sessions")
     assert f"fall {patience.LOOKS_BEFORE_DEAD} " in alive
     assert any(line.startswith("lua-load ") for line in found["global"])
+    assert f"{patience.DRAINED:g}, refused" in nllb_script.script(in_use="/x", own="127.0.0.1")
+
+
+def test_the_script_cuts_sessions_before_their_clients_give_up():
+    assert patience.CUT + nllb_script.CLOSE_WATCH_SECONDS < patience.SECURE
 
 
 def test_a_check_of_what_lives_has_all_of_its_interval_and_one_of_what_is_ready_is_quick():

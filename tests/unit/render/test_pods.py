@@ -194,10 +194,12 @@ def test_the_api_server_talks_to_etcd_through_the_local_balancer_and_to_an_exter
     assert arguments(foreign["containers"][0])["etcd-servers"] == "https://198.51.100.1:2379"
 
 
-def test_the_api_server_has_time_to_drain():
-    for spec in (hosted_pod(EVERY_LEVEL[0], "kube-apiserver"), standby_pod(EVERY_LEVEL[0], "kube-apiserver")):
+def test_the_api_server_has_time_to_hand_over_to_drain_and_to_answer_what_it_has():
+    hosted, standby = hosted_pod(EVERY_LEVEL[0], "kube-apiserver"), standby_pod(EVERY_LEVEL[0], "kube-apiserver")
+    for spec, hook in ((hosted, patience.HAND_OVER), (standby, 0)):
         drain = int(arguments(spec["containers"][0])["shutdown-delay-duration"].removesuffix("s"))
-        assert spec["terminationGracePeriodSeconds"] > drain + 30
+        assert spec["terminationGracePeriodSeconds"] >= hook + drain + patience.REQUESTS_END
+    assert "preStop" not in str(standby)
 
 
 def test_a_hosted_api_server_has_time_to_wait_for_its_standby_but_not_when_its_probes_end_it():
