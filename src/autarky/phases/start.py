@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from autarky import places
-from autarky.engine.deadline import poll_until
+from autarky.engine.deadline import NotYet, poll_until
 from autarky.engine.phase import Change
 from autarky.model import patience
 from autarky.model.cluster import Node
@@ -127,9 +127,14 @@ async def _note_founded(context: Context, node: Node) -> None:
 
 async def wait_for_api(context: Context, progress: Progress) -> None:
     kube = context.kube()
+
+    async def answers() -> NotYet | None:
+        said = await kube.healthy("/readyz")
+        return None if said is None else NotYet(said, said)  # what control nodes say: which checks still fail
+
     await poll_until(
         "the API answers through the load balancer",
-        lambda: kube.healthy("/readyz"),
+        answers,
         timeout=API_TIMEOUT,
         still=patience.STILL,
         progress=progress,
