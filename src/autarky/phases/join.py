@@ -26,7 +26,7 @@ from autarky.phases.kubelets import kubelet_runs
 from autarky.phases.objects import ApplyParts
 from autarky.phases.prepare import changed_files
 from autarky.phases.start import start_kubelet, static_pod_changes
-from autarky.ports import Host, Progress
+from autarky.ports import SHORT, Host, Progress
 from autarky.render import access
 from autarky.render import node as render_node
 from autarky.render.kubeconfig import bootstrap_kubeconfig, bootstrap_token, embeds_certificate
@@ -124,12 +124,12 @@ async def start_joining(context: Context, node: Node) -> None:
 async def _lacks_credentials(host: Host) -> bool:
     """Whether its kubelet has neither a certificate nor what it can ask for one with when it has joined. A kubelet
     writes its kubeconfig at its first start, before it has a certificate."""
-    kubeconfig = await host.read(render_node.KUBELET_KUBECONFIG)
+    kubeconfig = await host.read(render_node.KUBELET_KUBECONFIG, most=SHORT)
     if kubeconfig is None:
         return True
     if embeds_certificate(kubeconfig) or await host.read(render_node.CURRENT_PATH):
         return False
-    asks_with = await host.read(render_node.BOOTSTRAP_KUBECONFIG)
+    asks_with = await host.read(render_node.BOOTSTRAP_KUBECONFIG, most=SHORT)
     return asks_with is None or bootstrap_token(asks_with) is not None
 
 
@@ -144,7 +144,7 @@ async def _give_token(context: Context, host: Host, node: Node) -> None:
 
 async def _token(host: Host) -> str | None:
     """The id of the token that lies on the host."""
-    content = await host.read(render_node.BOOTSTRAP_KUBECONFIG)
+    content = await host.read(render_node.BOOTSTRAP_KUBECONFIG, most=SHORT)
     token = None if content is None else bootstrap_token(content)
     return None if token is None else token.partition(".")[0]
 

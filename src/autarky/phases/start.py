@@ -26,7 +26,7 @@ from autarky.phases.etcd_pods import manifest_of, static_pods, wanted_member
 from autarky.phases.hosts import FOUNDED
 from autarky.phases.kubelets import kubelet_runs
 from autarky.phases.prepare import changed_files, missing_revisions, point_links, put_revision, wanted_revisions
-from autarky.ports import Host, Progress
+from autarky.ports import SHORT, Host, Progress
 from autarky.render import etcd, standby
 from autarky.render import node as render_node
 from autarky.render.kubeconfig import embeds_certificate
@@ -111,7 +111,7 @@ class StartControlPlane:
 async def _will_end(host: Host) -> bool:
     """Whether its kubelet would one day ask in vain: earlier releases wrote its first certificate into its kubeconfig,
     and that is what it asks with. Only where it has rotated its own since."""
-    kubeconfig = await host.read(render_node.KUBELET_KUBECONFIG)
+    kubeconfig = await host.read(render_node.KUBELET_KUBECONFIG, most=SHORT)
     if kubeconfig is None or not embeds_certificate(kubeconfig):
         return False
     return all([await host.read(path) is not None for path in render_node.FIRST_LINK])
