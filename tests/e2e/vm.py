@@ -99,7 +99,7 @@ class VirtualMachine:
         """Until it has booted."""
         assert shutil.which(QEMU), f"{QEMU} is missing: ./run need-vm"
         self.remove()
-        self.directory.mkdir(parents=True)
+        self.directory.mkdir(parents=True, mode=0o700)  # its disk has keys, addresses and the store
         asyncio.run(self._connect())
         asyncio.run(self._make_disk())
         self.power_on()
