@@ -182,14 +182,16 @@ class Driver:
             self.progress.note(f"{component} on {node.name}: tried again, since {error.stderr.strip()}")
 
 
-_ON_THE_WAY = {slots.Health.NOT_READY: 1, slots.Health.TERMINATING: 1, slots.Health.READY: 2}
-_SETTLED = 4
+_ON_THE_WAY, _READY = {slots.Health.NOT_READY: 1, slots.Health.TERMINATING: 1}, 2
+_SETTLED = 5
 
 
 def _come(view: View) -> int:
-    """How far a component is that has not settled: its pod is there, is Ready, is led to."""
-    balanced = isinstance(view, slots.Seen) and view.hosted is slots.Health.READY and bool(view.balanced)
-    return _ON_THE_WAY.get(view.hosted, 0) + balanced
+    """How far a component is that has not settled: its pod is there, is Ready, is led to, its standby has gone."""
+    if view.hosted is not slots.Health.READY:
+        return _ON_THE_WAY.get(view.hosted, 0)
+    balanced = isinstance(view, slots.Seen) and bool(view.balanced)
+    return _READY + balanced + (view.standby_active is False)
 
 
 # --- looking ---------------------------------------------------------------------------------------
