@@ -30,6 +30,8 @@ from autarky.model.runtime import (
 
 Object = dict[str, Any]
 """A Kubernetes object as it is on the wire: typed models would lose fields they do not know."""
+SHORT = 64 * 1024
+"""Bytes: no marker, certificate or kubeconfig of ours is longer. Whoever is root on a host may write one that is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,9 @@ class Host(Protocol):
         """Run a program to its end. Secrets go through stdin, never argv. `timeout` in seconds."""
         ...
 
-    async def read(self, path: str) -> bytes | None:
-        """The file's content, or None where there is none."""
+    async def read(self, path: str, *, most: int | None = None) -> bytes | None:
+        """The file's content, or None where there is none. CommandFailed where it has more than `most` bytes, of which
+        no more come over here."""
         ...
 
     async def digests(self, paths: Sequence[str]) -> Mapping[str, tuple[str, int]]:

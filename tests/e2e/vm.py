@@ -101,7 +101,7 @@ class VirtualMachine:
         assert shutil.which(QEMU), f"{QEMU} is missing: ./run need-vm"
         claim(f"vm-{self.name}", STATE)
         self.remove()
-        self.directory.mkdir(parents=True)
+        self.directory.mkdir(parents=True, mode=0o700)  # its disk has keys, addresses and the store
         asyncio.run(self._connect())
         asyncio.run(self._make_disk())
         self.power_on()

@@ -102,10 +102,12 @@ class FakeHost:
             raise CommandFailed(self.name, argv, completed.status, completed.stderr)
         return completed
 
-    async def read(self, path: str) -> bytes | None:
+    async def read(self, path: str, *, most: int | None = None) -> bytes | None:
         found = self.disk.file(path)
         if found is None and self.disk.leads_to_directory(path):
             raise CommandFailed(self.name, ["cat", path], 1, f"cat: {path}: Is a directory")
+        if found is not None and most is not None and len(found[0]) > most:
+            raise CommandFailed(self.name, ["cat", path], 0, f"the file has more than {most} bytes")
         return None if found is None else found[0]
 
     async def digests(self, paths: Sequence[str]) -> Mapping[str, tuple[str, int]]:

@@ -264,7 +264,7 @@ class _FailureNotes:
 
 
 def as_json(report: Report, status: int | None) -> str:
-    return json.dumps({**report.as_dict(), "command_status": status}, indent=2, ensure_ascii=False)
+    return json.dumps({**report.as_dict(), "command_status": status}, indent=2)
 
 
 def as_text(report: Report, status: int | None) -> str:

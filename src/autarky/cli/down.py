@@ -10,6 +10,7 @@ import click
 
 from autarky import places
 from autarky.cli.options import cluster_options, confirm, output_option, yes_option
+from autarky.cli.say import of_nodes, say
 from autarky.cli.session import run_async, run_phases
 from autarky.errors import Unreachable, UserError
 
@@ -101,9 +102,9 @@ def refuse_what_cannot_be_left(cluster: Cluster, leave: Collection[str]) -> None
 
 def tell_of_silent(absent: Mapping[str, str], cluster: str, *, dry_run: bool) -> None:
     """Which hosts still have all of autarky; after a run that is an error, since the cluster is not gone."""
-    silent = "; ".join(f"node {name}: {why}" for name, why in absent.items())
+    silent = of_nodes(absent)
     if silent and dry_run:
-        click.echo(f"planned without what does not answer: {silent}", err=True)
+        say(f"planned without what does not answer: {silent}", err=True)
     elif silent:
         raise Unreachable(
             f"the rest of the cluster {cluster} is gone, but not all hosts answer: {silent}\n"

@@ -14,6 +14,7 @@ import click
 
 from autarky import places
 from autarky.cli.options import cluster_options
+from autarky.cli.say import of_nodes
 from autarky.cli.session import operation, run_async
 from autarky.errors import UserError
 
@@ -102,8 +103,9 @@ async def _inputs_of_file(context: Context, directory: Path, *, ask_hosts: bool,
     if ask_hosts:
         await look(context)
         if context.absent:
-            silent = "; ".join(f"node {name}: {why}" for name, why in context.absent.items())
-            raise UserError(f"not all hosts answer: {silent}", fix="power them on, or leave --ask-hosts out")
+            raise UserError(
+                f"not all hosts answer: {of_nodes(context.absent)}", fix="power them on, or leave --ask-hosts out"
+            )
     wanted = with_some_addresses(context.cluster)
     images = {component: image_reference(context.release, component) for component in IMAGE_COMPONENTS}
     credentials = _keys(wanted, directory / "pki") if with_pki else placeholders(wanted)

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 import click
 
 from autarky.cli.options import cluster_options, output_option
-from autarky.cli.say import say
+from autarky.cli.say import of_nodes, say
 from autarky.cli.session import run_async, run_phases
 from autarky.errors import Unreachable
 
 if TYPE_CHECKING:
     from autarky.model.cluster import Cluster
 
-_WHEN_BACK = "  fix: run `autarky up` again when they do, or `autarky node remove NAME --dead` for one that is gone"
+_WHEN_BACK = (
+    "  fix: run `autarky up` again when that is mended, or `autarky node remove NAME` (`--dead`: its machine is gone)"
+)
 
 ignore_option = click.option(
     "--ignore", multiple=True, metavar="CHECK", help="Demote this preflight check to a warning (repeatable)."
@@ -141,11 +143,11 @@ async def bring_up(
 
 def _tell_of_absent(absent: Mapping[str, str], *, dry_run: bool) -> None:
     """Which nodes were left out; after a run that is an error, since the cluster is not as wanted."""
-    left_out = "; ".join(f"node {name}: {why}" for name, why in absent.items())
+    left_out = of_nodes(absent)
     if left_out and dry_run:
         say(f"planned without what does not answer: {left_out}", err=True)
     elif left_out:
-        raise Unreachable(f"everything else is as wanted, but not all hosts answer: {left_out}\n{_WHEN_BACK}")
+        raise Unreachable(f"everything else is as wanted, but nodes were left out: {left_out}\n{_WHEN_BACK}")
 
 
 def _how_to_use(name: str, directory: Path, *, changed: bool) -> str:

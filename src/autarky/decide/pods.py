@@ -9,6 +9,8 @@ from autarky.decide.slots import Health
 
 Object = dict[str, Any]
 MIRROR = "kubernetes.io/config.mirror"
+_MOST_PRESSING, _LONGEST = 3, 200
+"""Conditions of a node that are told, and letters of each: a kubelet writes as many and as long ones as it likes."""
 
 
 def is_mirror(pod: Object) -> bool:
@@ -47,7 +49,12 @@ def pressure(node: Object) -> str:
     """
     conditions = node.get("status", {}).get("conditions") or ()
     pressing = [c for c in conditions if c["type"].endswith("Pressure") and c["status"] == "True"]
-    return ", ".join(f"{c['type']} ({c.get('message') or 'no message'})" for c in pressing)
+    told = [(c["type"], c.get("message") or "no message") for c in pressing[:_MOST_PRESSING]]
+    return ", ".join(f"{_cut(name)} ({_cut(message)})" for name, message in told)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def pod_health(pod: Object, *, runs: bool | None = True) -> Health:

@@ -29,9 +29,20 @@ class Seen:
 
 def missing(node: str, seen: Seen) -> str | None:
     """One sentence, or None: it is a control node."""
+    return next((sentence for done, sentence in _steps(node, seen) if not done), None)
+
+
+def come(seen: Seen) -> tuple[int, str | None]:
+    """How far it is: how many steps are done, and the phase of its member. What a wait takes for progress, so without
+    anybody's words."""
+    return sum(done for done, _ in _steps("", seen)), seen.member
+
+
+def _steps(node: str, seen: Seen) -> tuple[tuple[bool, str], ...]:
+    """(whether it is done, what to say where it is not)."""
     log = "kubectl -n kube-system logs deploy/autarky-operator"
     member = f"the EtcdMember {node} is {seen.member}{f': {seen.message}' if seen.message else ''}"
-    steps = (
+    return (
         (seen.wished, f"{node} does not carry the label of a control node"),
         (seen.prepared, f"the node agent of {node} has not prepared it (then its annotation {PREPARED} says so)"),
         (seen.in_fact, f"the operator has not made {node} a control node ({log})"),
@@ -39,4 +50,3 @@ def missing(node: str, seen: Seen) -> str | None:
         (seen.member != "", f"there is no EtcdMember {node} yet"),
         (seen.member in (None, "", JOINED), member),
     )
-    return next((sentence for done, sentence in steps if not done), None)

@@ -3,26 +3,37 @@
 Contract: every wait has a name (a clause that will be true: "the API answers on n1"), an overall deadline,
 and remembers what it saw last, which is shown while it waits and in the error when it gives up. A
 condition that hangs is cut off; it can never outlive the deadline by more than `LAST_CHECK` seconds. A deadline may
-look at progress: then it moves as long as something new is seen, up to a ceiling.
+look at progress: then it moves as long as things come on, up to a ceiling.
 
 Dangers: a condition is called many times and may be cancelled at any await, so it only looks, or acts
 idempotently. Unreachable and ApiError mean "not yet" here (an API server that starts answers both);
-every other error ends the wait at once.
+every other error ends the wait at once. What is seen may be the words of whoever has a worker: of any length, and
+others at each look. They are shown and cut; no deadline moves by them, and nothing is searched in them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 
 from autarky.errors import ApiError, TimedOut, Unreachable
 from autarky.model.patience import CEILING
 from autarky.ports import Clock, Progress
 
-Condition = Callable[[], Awaitable[str | None]]
-"""None when it holds, else one sentence with what was seen instead."""
+
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """What a look has seen instead, as one sentence, and how far things have come: a count of ours, or which step it
+    is. Another value is progress, one that this wait has had before is none. So it is made of few values, and never of
+    what a kubelet or a tenant says: whoever can make it new at each look keeps the command waiting."""
+
+    sentence: str
+    come: Hashable = None
+
+
+Condition = Callable[[], Awaitable[str | NotYet | None]]
+"""None when it holds, else what was seen instead. A bare sentence is never progress."""
 
 FIRST_INTERVAL = 0.1
 LONGEST_INTERVAL = 0.5
@@ -32,7 +43,10 @@ REPORT_INTERVAL = 1.0
 """A wait is reported at most once in so many seconds."""
 LAST_CHECK = 1.0
 """Seconds that a check gets at least, so that the one at the deadline is a fair one."""
-_COUNTED = re.compile(r"\d+(\.\d+)? ?(ms|s|m)\b")
+LONGEST_SEEN = 8000
+"""Letters of what was seen that are kept and told."""
+MOST_KNOWN = 1000
+"""Values that a wait takes for progress: more steps than there are until its ceiling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +85,8 @@ async def poll_until(
     """Check the condition until it holds. Exactly one of `timeout` (seconds) and `deadline` is given.
 
     `interval` is the first pause in seconds; it grows to `LONGEST_INTERVAL` (or stays, when it is longer).
-    `still`: only after so many seconds without anything new it gives up, `CEILING` times `timeout` at the most. New is
-    a sentence that was not seen before in this wait, but for the seconds that it counts.
+    `still`: only after so many seconds without progress (`NotYet.come`) it gives up, `CEILING` times `timeout` at the
+    most.
     Raises TimedOut with the name, the time and the last thing seen; errors of the condition other than
     Unreachable and ApiError pass through.
     """
@@ -88,8 +102,8 @@ async def poll_until(
     ceiling = clock.monotonic() + CEILING * (timeout or 0.0)
     pause = interval
     while (seen := await _check(condition, wait.deadline, wait.last)) is not None:
-        wait.last = seen
-        if still is not None and wait.is_new(seen):
+        wait.last = seen.sentence[:LONGEST_SEEN]
+        if still is not None and wait.comes_on(seen.come):
             wait.moves_to(min(clock.monotonic() + still, ceiling))
         if wait.deadline.expired:
             raise wait.gave_up()
@@ -99,17 +113,18 @@ async def poll_until(
     wait.ended()
 
 
-async def _check(condition: Condition, deadline: Deadline, before: str) -> str | None:
+async def _check(condition: Condition, deadline: Deadline, before: str) -> NotYet | None:
     """One look; what makes it fail for now becomes the sentence."""
     try:
         async with asyncio.timeout(max(deadline.left, LAST_CHECK)) as limit:
-            return await condition()
+            seen = await condition()
+            return NotYet(seen) if isinstance(seen, str) else seen
     except (Unreachable, ApiError) as error:
-        return str(error)
+        return NotYet(str(error))
     except TimeoutError:
         if not limit.expired():
             raise
-        return "the last check did not end" + (f"; before it: {before}" if before else "")
+        return NotYet("the last check did not end" + (f"; before it: {before}" if before else ""))
 
 
 @dataclass(slots=True)
@@ -123,13 +138,16 @@ class _Wait:
     started: float
     last: str = ""
     reported: float | None = None
-    known: set[str] = field(default_factory=set)
+    known: set[int] = field(default_factory=set)
+    """Hashes of how far things had come at some look."""
 
-    def is_new(self, seen: str) -> bool:
-        told = _COUNTED.sub("", seen)
-        is_new = told not in self.known
-        self.known.add(told)
-        return is_new
+    def comes_on(self, come: Hashable) -> bool:
+        """Whether they have come to where they had not been before in this wait. What goes back and comes again is no
+        progress."""
+        if come is None or hash(come) in self.known or len(self.known) == MOST_KNOWN:
+            return False
+        self.known.add(hash(come))
+        return True
 
     def moves_to(self, end: float) -> None:
         """Never back."""
@@ -148,4 +166,4 @@ class _Wait:
 
     def gave_up(self) -> TimedOut:
         waited = self.clock.monotonic() - self.started
-        return TimedOut(f"timed out after {waited:.0f} s: {self.what}; last seen: {self.last}")
+        return TimedOut(f"timed out after {waited:.0f} s: {self.what}; last seen: {' '.join(self.last.split())}")

@@ -153,12 +153,16 @@ class ShellHost:
             raise CommandFailed(self._name, _without_scripts(argv), completed.status, completed.stderr)
         return completed
 
-    async def read(self, path: str) -> bytes | None:
-        completed = await self._repeatable(["sh", "-c", '[ -e "$1" ] || exit 44; cat "$1"', "sh", path], None, 30)
+    async def read(self, path: str, *, most: int | None = None) -> bytes | None:
+        limit = process.OUTPUT_LIMIT if most is None else most
+        argv = ["sh", "-c", '[ -e "$1" ] || exit 44; head -c "$2" -- "$1"', "sh", path, str(limit + 1)]
+        completed = await self._repeatable(argv, None, 30)
         if completed.status == 44:
             return None
         if completed.status != 0:
             raise CommandFailed(self._name, ["cat", path], completed.status, completed.stderr)
+        if len(completed.stdout) > limit:
+            raise CommandFailed(self._name, ["cat", path], completed.status, f"the file has more than {limit} bytes")
         return completed.stdout
 
     async def digests(self, paths: Sequence[str]) -> Mapping[str, tuple[str, int]]:

@@ -121,7 +121,7 @@ class SshHost(ShellHost):
         """What the program did, from what was heard; the error to raise where it is not known."""
         stderr = said.stderr.decode(errors="replace")
         begun = _begun(token, said)
-        ended = re.search(rf"\n{token} (\d+)\n", stderr)
+        ended = re.search(rf"\n{token} (\d{{1,3}})\n", stderr)
         if ended is not None and begun is not None:
             complaints = stderr[: ended.start()] + stderr[ended.end() :]
             return self._completed(argv, int(ended[1]), bytes(said.stdout[begun.end() :]), complaints)

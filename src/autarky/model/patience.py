@@ -164,7 +164,7 @@ LONGEST_ROUND: Final = 180.0
 # --- waits of a command --------------------------------------------------------------------------------------------
 
 STILL: Final = 30.0
-"""A wait ends at its deadline, unless something new has been seen so lately: then it goes on."""
+"""A wait ends at its deadline, unless things have come on so lately: then it goes on."""
 CEILING: Final = 5
 """So many times its deadline is the most that a wait may last: a machine that goes on at a fifth of the usual pace."""
 API_STARTS: Final = 180.0

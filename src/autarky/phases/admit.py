@@ -7,8 +7,9 @@ them must be admitted before an operator can run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from autarky.decide import approval
@@ -16,7 +17,7 @@ from autarky.decide.slim import slim_request
 from autarky.decide.turns import in_turn
 from autarky.duties import certificates
 from autarky.duties.certificates import CSR
-from autarky.engine.deadline import poll_until
+from autarky.engine.deadline import Condition, NotYet, poll_until
 from autarky.engine.phase import Change
 from autarky.errors import AutarkyError
 from autarky.model import patience
@@ -29,6 +30,8 @@ NODE_MANAGER = "autarky-nodes"
 ROLE_LABELS = {CONTROL_PLANE_WISH, CONTROL_PLANE_FACT}
 JUDGE_SECONDS = 0.5
 MOST_AT_ONCE = 20
+LONGEST_WHY = 200
+"""Letters of why a request is denied: it names what the node has asked for."""
 
 
 async def plan_admission(context: Context, nodes: Sequence[Node]) -> list[Change]:
@@ -61,20 +64,23 @@ async def wait_until_registered(context: Context, node: Node, progress: Progress
 
 async def admit(context: Context, node: Node, progress: Progress) -> None:
     """Label a node that has registered, and see its serving certificate issued."""
-    kube = context.kube()
+    kube, told = context.kube(), False
 
-    async def certified() -> str | None:
+    async def certified() -> NotYet | None:
+        nonlocal told
         await judge_requests(kube, {node.name}, progress)
-        return await _serving_certificate(kube, node.name)
+        asked = await _serving_requests(kube, node.name)
+        if asked.denied and not told:  # of however many
+            progress.note(f"node {node.name}: nobody waits for its certificate request {asked.denied}")
+            told = True
+        return await _serving_certificate(kube, node.name, asked)
 
     await kube.apply(_node_labels(node, await kube.get("v1", "Node", node.name)), manager=NODE_MANAGER)
     await _wait(context, f"the kubelet of {node.name} has its serving certificate", certified, progress)
     progress.note(f"node {node.name} is admitted")
 
 
-async def _wait(
-    context: Context, what: str, condition: Callable[[], Awaitable[str | None]], progress: Progress
-) -> None:
+async def _wait(context: Context, what: str, condition: Condition, progress: Progress) -> None:
     await poll_until(
         what, condition, timeout=patience.JOINS, still=patience.STILL, progress=progress, clock=context.clock
     )
@@ -150,19 +156,43 @@ async def judging(context: Context, nodes: Sequence[Node], progress: Progress) -
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _serving_certificate(kube: Kube, node: str) -> str | None:
-    """None when the node's serving certificate was issued. Requests are garbage-collected after an hour,
-    so a node older than that without any has had its own long ago."""
-    last = ""
+@dataclass(frozen=True, slots=True)
+class _Requests:
+    """Of a node, for serving certificates. waiting: one that may be granted yet. denied: one that will not, and why."""
+
+    granted: bool = False
+    waiting: str = ""
+    denied: str = ""
+
+
+async def _serving_requests(kube: Kube, node: str) -> _Requests:
+    waiting = denied = ""
     async for csr in kube.each(*CSR):
-        if csr["spec"]["signerName"] == approval.SERVING_SIGNER and csr["spec"]["username"] == f"system:node:{node}":
-            if csr.get("status", {}).get("certificate"):
-                return None
-            last = csr["metadata"]["name"]
-    if last:
-        return f"request {last} is not signed yet"
+        if csr["spec"]["signerName"] != approval.SERVING_SIGNER or csr["spec"]["username"] != f"system:node:{node}":
+            continue
+        name, status = csr["metadata"]["name"], csr.get("status", {})
+        if status.get("certificate"):
+            return _Requests(granted=True)
+        refusals = [one for one in status.get("conditions") or () if one["type"] in ("Denied", "Failed")]
+        if refusals:
+            denied = f"{name}: {str(refusals[0].get('message', ''))[:LONGEST_WHY]}"
+        else:
+            waiting = name
+    return _Requests(waiting=waiting, denied=denied)
+
+
+async def _serving_certificate(kube: Kube, node: str, asked: _Requests) -> NotYet | None:
+    """None when the node's serving certificate was issued. Requests are garbage-collected after an hour,
+    so a node older than that without any has had its own long ago; so has one with nothing but denied ones, which are
+    as many as it likes. Of a younger one another is waited for: its address may have been mended since."""
+    if asked.granted:
+        return None
+    if asked.waiting:
+        return NotYet(f"request {asked.waiting} is not signed yet", "asked")
     live = await kube.get("v1", "Node", node)
     created = datetime.fromisoformat(live["metadata"]["creationTimestamp"]) if live else datetime.now(UTC)
     if (datetime.now(UTC) - created).total_seconds() > 3600:
         return None
-    return "the kubelet has not asked for one yet"
+    if asked.denied:
+        return NotYet(f"the kubelet has not asked for another one since its request {asked.denied}", "not asked")
+    return NotYet("the kubelet has not asked for one yet", "not asked")

@@ -10,14 +10,14 @@ from autarky.errors import ApiError, Unreachable, UserError
 from autarky.model.cluster import Node
 from autarky.model.fingerprint import fingerprint
 from autarky.phases.context import Context
-from autarky.ports import Host
+from autarky.ports import SHORT, Host
 
 CA = f"{places.PKI}/ca.crt"
 
 
 async def said_by(host: Host, marker: bytes) -> Said:
-    """What the host says, whose marker has been read."""
-    return Said.of(marker, fingerprint(await host.read(CA)))
+    """What the host says, whose marker has been read. CommandFailed for a CA that is none by its length."""
+    return Said.of(marker, fingerprint(await host.read(CA, most=SHORT)))
 
 
 async def refusal(context: Context, name: str, said: Said, *, by_name: bool = False) -> Refusal | None:
@@ -32,7 +32,7 @@ async def refusals(context: Context, nodes: Iterable[Node], *, by_name: bool = F
     found = {}
     for node in nodes:
         host = context.machines.host(node.name) if node.name not in context.absent else None
-        marker = await host.read(places.NODE_MARKER) if host is not None else None
+        marker = await host.read(places.NODE_MARKER, most=SHORT) if host is not None else None
         if host is not None and marker is not None:
             found[node.name] = await refusal(context, node.name, await said_by(host, marker), by_name=by_name)
     return found

@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from autarky.decide.belonging import Ours, Said
 from autarky.decide.founders import Memory
 from autarky.decide.records import Record, newest
-from autarky.errors import UserError
+from autarky.errors import AutarkyError, UserError
 from autarky.model import ports
 from autarky.model.cluster import Cluster, Node
 from autarky.model.facts import HostFacts
@@ -82,8 +82,10 @@ class Context:
     """Control node, or `records.API` → the record of the cluster that it has."""
     api_seen: bool = False
     """Whether the API has been asked who is in the cluster, and what its record is."""
+    joined: frozenset[str] = frozenset()
+    """Nodes that the API had when it was asked who is in the cluster: they have joined before this run."""
     absent: dict[str, str] = field(default_factory=dict)
-    """Node → why its host could not be asked."""
+    """Node → why its host could not be asked, or why it was left out after that."""
     lender: str | None = None
     """The control node that lends what this state directory has not (`borrow`), and signs."""
     surplus: tuple[Node, ...] = ()
@@ -254,3 +256,24 @@ async def for_each(items: Iterable[Node], work: Callable[[Node], Awaitable[T]]) 
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
     return {name: task.result() for name, task in tasks.items()}
+
+
+async def for_each_or_left_out(
+    context: Context, nodes: Iterable[Node], work: Callable[[Node], Awaitable[T]], progress: Progress | None = None
+) -> dict[str, T]:
+    """The same, but for a worker that has joined before: what fails there may be the will of whoever has it, and ends
+    no command. From here on it is left out, as one whose host does not answer; the others' results are returned."""
+
+    async def one(node: Node) -> T | None:
+        try:
+            return await work(node)
+        except AutarkyError as error:
+            if node.control_plane or node.name not in context.joined:
+                raise
+            context.absent[node.name] = str(error)
+            if progress is not None:
+                progress.note(f"{node.name} is left out: {error}")
+            return None
+
+    found = await for_each(nodes, one)
+    return {name: cast(T, result) for name, result in found.items() if name not in context.absent}

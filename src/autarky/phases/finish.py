@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autarky.decide.pods import is_ready, pressure
-from autarky.engine.deadline import poll_until
+from autarky.engine.deadline import NotYet, poll_until
 from autarky.engine.phase import Change
 from autarky.model import patience
 from autarky.phases import members
@@ -34,7 +34,7 @@ class AwaitWorkloads:
         if names := await changed(context):
             return [Change(f"see why {', '.join(names)} is not as it was applied")]
         waiting = await unavailable(context)
-        return [Change(f"wait: {waiting}")] if waiting else []
+        return [Change(f"wait: {waiting.sentence}")] if waiting else []
 
     async def run(self, context: Context, progress: Progress) -> None:
         applied = WentBack(context)
@@ -52,23 +52,29 @@ class AwaitWorkloads:
         )
 
 
-async def unavailable(context: Context) -> str | None:
+async def unavailable(context: Context) -> NotYet | None:
     """None when all nodes are Ready, all our workloads rolled out and the withdrawn standbys gone, else what is
-    missing. What a host has that does not answer is not waited for."""
+    missing. What a host has that does not answer is not waited for.
+
+    Progress is one number, so that a node whose readiness comes and goes makes few new values of it."""
     kube = context.kube()
     nodes = await kube.list("v1", "Node")
-    missing = [f"node {name} is not Ready" for name in _unready_nodes(context, nodes)]
+    unready = _unready_nodes(context, nodes)
+    missing, come = [f"node {name} is not Ready" for name in unready], -len(unready)
     inputs = context.inputs()
     for part in [*parts(inputs), *agent_parts(inputs)]:
         for obj in part.objects:
             if obj["kind"] in WORKLOADS:
                 meta = obj["metadata"]
                 live = await kube.get(obj["apiVersion"], obj["kind"], meta["name"], meta["namespace"])
-                missing += _not_rolled_out(obj, live, len(context.absent))
-    missing += [f"{pod} has not ended" for pod in await withdrawn_pods(context)]
-    if missing:
-        missing += [f"node {n['metadata']['name']} takes no new pods: {why}" for n in nodes if (why := pressure(n))]
-    return "; ".join(missing) or None
+                lacking, pods = _rolled_out(obj, live, len(context.absent))
+                missing, come = missing + lacking, come + pods
+    going = await withdrawn_pods(context)
+    missing, come = missing + [f"{pod} has not ended" for pod in going], come - len(going)
+    if not missing:
+        return None
+    pressed = [f"node {n['metadata']['name']} takes no new pods: {why}" for n in nodes if (why := pressure(n))]
+    return NotYet("; ".join(missing + pressed), come)
 
 
 def _unready_nodes(context: Context, nodes: Sequence[Object]) -> list[str]:
@@ -76,14 +82,14 @@ def _unready_nodes(context: Context, nodes: Sequence[Object]) -> list[str]:
     return [node.name for node in context.present(context.cluster.nodes) if node.name not in ready]
 
 
-def _not_rolled_out(obj: Object, live: Object | None, absent: int) -> list[str]:
-    """`absent`: how many nodes cannot have what they should."""
+def _rolled_out(obj: Object, live: Object | None, absent: int) -> tuple[list[str], int]:
+    """(what is missing, how many pods are as wanted). `absent`: how many nodes cannot have what they should."""
     name = f"{obj['kind']} {obj['metadata']['name']}"
     if live is None:
-        return [f"{name} does not exist"]
+        return [f"{name} does not exist"], 0
     status = live.get("status", {})
     if status.get("observedGeneration", 0) < live["metadata"]["generation"]:
-        return [f"{name} was not looked at yet"]
+        return [f"{name} was not looked at yet"], 0
     if obj["kind"] == "DaemonSet":
         want, have = status.get("desiredNumberScheduled", 0), status.get("numberAvailable", 0)
         updated = status.get("updatedNumberScheduled", 0)
@@ -91,9 +97,10 @@ def _not_rolled_out(obj: Object, live: Object | None, absent: int) -> list[str]:
         want, have = live["spec"]["replicas"], status.get("availableReplicas", 0)
         updated = status.get("updatedReplicas", 0)
     enough = max(want - absent, min(want, 1))
+    come = min(have, want) + min(updated, want)
     if have < enough or updated < enough or (want == 0 and obj["kind"] == "DaemonSet"):
-        return [f"{name} has {have} of {want} pods available, {updated} updated"]
-    return []
+        return [f"{name} has {have} of {want} pods available, {updated} updated"], come
+    return [], come
 
 
 @dataclass(frozen=True, slots=True)

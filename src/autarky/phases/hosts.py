@@ -20,7 +20,7 @@ from autarky.phases.context import Context, for_each
 from autarky.phases.leafless import refuse_leafless
 from autarky.phases.records import refuse_another_cluster, refuse_old_defaults, refuse_old_file
 from autarky.phases.version_check import refuse_another_version
-from autarky.ports import Host, Progress
+from autarky.ports import SHORT, Host, Progress
 from autarky.render import cluster_record
 
 FOUNDED = f"{places.HOST_STATE}/founded"
@@ -151,7 +151,7 @@ async def observe(context: Context) -> None:
 
 async def _look_at(context: Context, node: Node, host: Host) -> None:
     facts = await host.facts()
-    marker = await host.read(places.NODE_MARKER)
+    marker = await host.read(places.NODE_MARKER, most=SHORT)
     said = await belonging.said_by(host, marker) if marker is not None else None
     context.facts[node.name] = facts  # not before it is known whose it is: our own ports are in use there
     if marker is None or said is None:

@@ -5,6 +5,9 @@ kubelet can come back with as a worker, when its certificate has expired: founde
 
 Kubelets that join are started before the hosted components are applied: from then on all nodes are busy with those,
 and one that comes later is Ready much later (with three control nodes and a worker on two cores: 10 s).
+
+A node that has joined before and fails here is left out, as one whose host does not answer: whoever is root there can
+make it fail, and that ends no `up`. A new one that fails ends the phase.
 """
 
 from __future__ import annotations
@@ -21,12 +24,12 @@ from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.phases import members, renewals
 from autarky.phases.admit import admit, plan_admission, wait_until_registered
-from autarky.phases.context import Context, for_each
+from autarky.phases.context import Context, for_each_or_left_out
 from autarky.phases.kubelets import kubelet_runs
 from autarky.phases.objects import ApplyParts
 from autarky.phases.prepare import changed_files
 from autarky.phases.start import start_kubelet, static_pod_changes
-from autarky.ports import Host, Progress
+from autarky.ports import SHORT, Host, Progress
 from autarky.render import access
 from autarky.render import node as render_node
 from autarky.render.kubeconfig import bootstrap_kubeconfig, bootstrap_token, embeds_certificate
@@ -46,13 +49,13 @@ class StartJoining:
     async def plan(self, context: Context) -> Sequence[Change]:
         if not context.addresses_known or not context.pki.complete():
             return [Change(f"start the kubelet on {node.name}") for node in _joining(context)]
-        differences = await for_each(_joining(context), lambda node: _differences(context, node))
+        differences = await for_each_or_left_out(context, _joining(context), lambda node: _differences(context, node))
         return [Change(sentence) for each in differences.values() for sentence in each]
 
     async def run(self, context: Context, progress: Progress) -> None:
         await renewals.refuse_former(context, progress)
         await ApplyParts(access_part).run(context, progress)
-        await for_each(_joining(context), lambda node: start_joining(context, node))
+        await for_each_or_left_out(context, _joining(context), lambda node: start_joining(context, node), progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +65,14 @@ class JoinNodes:
     timeout: float = patience.most(patience.JOINS, patience.JOINS)
 
     async def plan(self, context: Context) -> Sequence[Change]:
-        nodes = _nodes(context)
         if not context.addresses_known or not context.pki.complete():
-            return [Change(f"join node {node.name}") for node in nodes]
-        tokens = await for_each(_joining(context), lambda node: _token(context.host(node)))
+            return [Change(f"join node {node.name}") for node in _nodes(context)]
+        tokens = await for_each_or_left_out(context, _joining(context), lambda node: _token(context.host(node)))
         left = [Change(f"take back the join token of {name}") for name, token in tokens.items() if token is not None]
-        bare = [node for node in nodes if tokens.get(node.name) is None]
-        due = await for_each(bare, lambda node: renewals.due(context, node))
+        bare = [node for node in _nodes(context) if tokens.get(node.name) is None]
+        due = await for_each_or_left_out(context, bare, lambda node: renewals.due(context, node))
         left += [Change(sentence) for sentence in due.values() if sentence is not None]
-        return [*await plan_admission(context, nodes), *left]
+        return [*await plan_admission(context, _nodes(context)), *left]
 
     async def run(self, context: Context, progress: Progress) -> None:
         async def one(node: Node) -> None:
@@ -82,7 +84,7 @@ class JoinNodes:
                 await _take_token_back(context, context.host(node))
             await renewals.give(context, node)
 
-        await for_each(_nodes(context), one)
+        await for_each_or_left_out(context, _nodes(context), one, progress)
 
 
 def _nodes(context: Context) -> list[Node]:
@@ -124,12 +126,12 @@ async def start_joining(context: Context, node: Node) -> None:
 async def _lacks_credentials(host: Host) -> bool:
     """Whether its kubelet has neither a certificate nor what it can ask for one with when it has joined. A kubelet
     writes its kubeconfig at its first start, before it has a certificate."""
-    kubeconfig = await host.read(render_node.KUBELET_KUBECONFIG)
+    kubeconfig = await host.read(render_node.KUBELET_KUBECONFIG, most=SHORT)
     if kubeconfig is None:
         return True
     if embeds_certificate(kubeconfig) or await host.read(render_node.CURRENT_PATH):
         return False
-    asks_with = await host.read(render_node.BOOTSTRAP_KUBECONFIG)
+    asks_with = await host.read(render_node.BOOTSTRAP_KUBECONFIG, most=SHORT)
     return asks_with is None or bootstrap_token(asks_with) is not None
 
 
@@ -144,7 +146,7 @@ async def _give_token(context: Context, host: Host, node: Node) -> None:
 
 async def _token(host: Host) -> str | None:
     """The id of the token that lies on the host."""
-    content = await host.read(render_node.BOOTSTRAP_KUBECONFIG)
+    content = await host.read(render_node.BOOTSTRAP_KUBECONFIG, most=SHORT)
     token = None if content is None else bootstrap_token(content)
     return None if token is None else token.partition(".")[0]
 

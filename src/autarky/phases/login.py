@@ -24,7 +24,7 @@ from autarky.phases import kept_file, records, signing
 from autarky.phases.context import Connect, Context
 from autarky.pki import PkiStore
 from autarky.pki.signing import Request, is_good
-from autarky.ports import Host, Progress
+from autarky.ports import SHORT, Host, Progress
 from autarky.render import cluster_record
 from autarky.render.certificates import ADMINISTRATORS, administrator
 from autarky.store import write_private
@@ -44,8 +44,8 @@ class Fetched:
 
 async def fetch(host: Host) -> Fetched:
     """Look at the host. UserError where it is no control node that could sign."""
-    marker = await host.read(places.NODE_MARKER)
-    ca = await host.read(f"{places.PKI}/{CA}")
+    marker = await host.read(places.NODE_MARKER, most=SHORT)
+    ca = await host.read(f"{places.PKI}/{CA}", most=SHORT)
     if marker is None or ca is None:
         raise UserError(f"host {host.name} belongs to no cluster", fix="name a control node of the cluster")
     said = Said.of(marker, fingerprint(ca))

@@ -71,7 +71,9 @@ async def learn(context: Context) -> None:
     nodes = tuple(replace(node, founder=node.name in found) for node in context.cluster.nodes)
     context.cluster = replace(context.cluster, nodes=nodes)
     context.surplus = tuple(known.values())
-    live = {name: obj for name, obj in (await _ask_api(context)).items() if name not in _in_file(context)}
+    nodes_in_api = await _ask_api(context)
+    context.joined = frozenset(nodes_in_api)
+    live = {name: obj for name, obj in nodes_in_api.items() if name not in _in_file(context)}
     inventory = await read_inventory(context.kube()) if live or (known and context.api_seen) else {}
     recorded = _recorded(context)
     known |= {

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from autarky.decide import leadership, level_3_told, slots
 from autarky.decide.pods import is_mirror, is_ready, pod_health, said_to_run
 from autarky.decide.slim import slim_pod
-from autarky.engine.deadline import poll_until
+from autarky.engine.deadline import NotYet, poll_until
 from autarky.engine.phase import Change
 from autarky.errors import ApiError, CommandFailed, Unreachable
 from autarky.model import patience, ports
@@ -143,28 +143,33 @@ class Driver:
     judges: dict[tuple[str, str], Judge] = field(default_factory=dict)
     _told: set[tuple[str, str]] = field(default_factory=set)
 
-    async def step(self) -> str | None:
+    async def step(self) -> NotYet | None:
         """One round; None when all have settled, else what is still open."""
         if not self.judges:
             self.judges = await judges(self.context)
         seen = await look_everywhere(self.context)
         now = self.context.clock.monotonic()
         open_ = await for_each(pivoting(self.context), lambda node: self._node(node, seen[node.name], now))
-        return "; ".join(sentence for sentence in open_.values() if sentence) or None
+        sentences = [sentence for each, _ in open_.values() for sentence in each]
+        return NotYet("; ".join(sentences), sum(come for _, come in open_.values())) if sentences else None
 
-    async def _node(self, node: Node, seen: Mapping[str, View], now: float) -> str:
-        open_ = []
+    async def _node(self, node: Node, seen: Mapping[str, View], now: float) -> tuple[list[str], int]:
+        """(what is still open, how far its components have come)."""
+        open_, come = [], 0
         for component, view in seen.items():
             judge, wanted = self.judges[node.name, component], wanted_slot(self.context, component)
             decision = judge.judge(wanted, view, now)
             for action in decision.actions:
                 await self._act(node, component, action, decision.sentence)
             if not judge.has_settled(wanted, view, decision):
+                come += _come(view)
                 open_.append(f"{component} on {node.name}: {decision.sentence}")
-            elif decision.sentence == LEFT_TO_AGENT and (node.name, component) not in self._told:
+                continue
+            come += _SETTLED
+            if decision.sentence == LEFT_TO_AGENT and (node.name, component) not in self._told:
                 self._told.add((node.name, component))
                 self.progress.note(f"{component} on {node.name}: {decision.sentence}")
-        return "; ".join(open_)
+        return open_, come
 
     async def _act(self, node: Node, component: str, action: slots.Action, why: str) -> None:
         verb = {slots.Action.ACTIVATE_STANDBY: "activate", slots.Action.WITHDRAW_STANDBY: "withdraw"}[action]
@@ -175,6 +180,18 @@ class Driver:
             if error.status != standby.NO_LOCK:
                 raise
             self.progress.note(f"{component} on {node.name}: tried again, since {error.stderr.strip()}")
+
+
+_ON_THE_WAY, _READY = {slots.Health.NOT_READY: 1, slots.Health.TERMINATING: 1}, 2
+_SETTLED = 5
+
+
+def _come(view: View) -> int:
+    """How far a component is that has not settled: its pod is there, is Ready, is led to, its standby has gone."""
+    if view.hosted is not slots.Health.READY:
+        return _ON_THE_WAY.get(view.hosted, 0)
+    balanced = isinstance(view, slots.Seen) and bool(view.balanced)
+    return _READY + balanced + (view.standby_active is False)
 
 
 # --- looking ---------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from autarky.decide import promotion
 from autarky.decide.etcd_members import MOST_MEMBERS
 from autarky.decide.pods import is_ready
-from autarky.engine.deadline import poll_until
+from autarky.engine.deadline import NotYet, poll_until
 from autarky.engine.phase import Change
 from autarky.errors import ApiError
 from autarky.model import patience
@@ -60,8 +60,10 @@ async def _make(context: Context, node: Node, progress: Progress) -> None:
     wish = {"name": node.name, "labels": {CONTROL_PLANE_WISH: ""}}
     await context.kube().apply({"apiVersion": "v1", "kind": "Node", "metadata": wish}, manager=WISH_MANAGER)
 
-    async def made() -> str | None:
-        return promotion.missing(node.name, await look(context, node))
+    async def made() -> NotYet | None:
+        seen = await look(context, node)
+        sentence = promotion.missing(node.name, seen)
+        return None if sentence is None else NotYet(sentence, promotion.come(seen))
 
     await poll_until(
         f"{node.name} is a control node",

@@ -22,7 +22,7 @@ from autarky.model.cluster import Node
 from autarky.model.fingerprint import fingerprint
 from autarky.phases import signing
 from autarky.phases.context import Context
-from autarky.ports import Host, Kube, Progress
+from autarky.ports import SHORT, Host, Kube, Progress
 from autarky.render import access
 from autarky.render import node as render_node
 from autarky.render.certificates import renewal_certificate
@@ -78,7 +78,7 @@ async def forget(kube: Kube, node: str) -> None:
 
 async def _held(host: Host) -> str | None:
     """The fingerprint of what the host has; None for a token, too."""
-    content = await host.read(render_node.BOOTSTRAP_KUBECONFIG)
+    content = await host.read(render_node.BOOTSTRAP_KUBECONFIG, most=SHORT)
     return None if content is None else _fingerprint(content)
 
 

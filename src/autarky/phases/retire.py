@@ -14,7 +14,7 @@ from autarky.decide import levels
 from autarky.decide.pods import pod_health
 from autarky.decide.slots import Health
 from autarky.duties import hosting
-from autarky.engine.deadline import poll_until
+from autarky.engine.deadline import NotYet, poll_until
 from autarky.engine.phase import Change
 from autarky.model import patience
 from autarky.model.cluster import Node
@@ -59,7 +59,7 @@ async def superfluous(context: Context) -> list[str]:
 async def _until_standbys_serve(context: Context, component: str, progress: Progress) -> None:
     memory = levels.Memory()
 
-    async def serve() -> str | None:
+    async def serve() -> NotYet | None:
         nonlocal memory
         standbys = {
             node.name: await _serves(context, node, component)
@@ -68,7 +68,7 @@ async def _until_standbys_serve(context: Context, component: str, progress: Prog
         seen = levels.Seen(hosted=False, workload=True, standbys=standbys)
         decision = levels.decide(seen, memory, context.clock.monotonic())
         memory = decision.memory
-        return None if decision.step is levels.Step.RETIRE else decision.sentence
+        return None if decision.step is levels.Step.RETIRE else NotYet(decision.sentence, sum(standbys.values()))
 
     what = f"the standby of {component} serves on every control node"
     await poll_until(what, serve, timeout=SERVE_SECONDS, still=patience.STILL, progress=progress, clock=context.clock)
@@ -84,9 +84,9 @@ async def _serves(context: Context, node: Node, component: str) -> bool:
 
 
 async def _until_hosted_pods_ended(context: Context, component: str, progress: Progress) -> None:
-    async def ended() -> str | None:
-        pods = await hosted_pods(context.kube(), component)
-        return f"still there: {', '.join(pod['metadata']['name'] for pod in pods)}" if pods else None
+    async def ended() -> NotYet | None:
+        names = [pod["metadata"]["name"] for pod in await hosted_pods(context.kube(), component)]
+        return NotYet(f"still there: {', '.join(names)}", len(names)) if names else None
 
     what = f"the hosted pods of {component} have ended"
     await poll_until(what, ended, timeout=END_SECONDS, still=patience.STILL, progress=progress, clock=context.clock)

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from autarky import places
-from autarky.engine.deadline import poll_until
+from autarky.engine.deadline import NotYet, poll_until
 from autarky.engine.phase import Change
 from autarky.model import patience
 from autarky.model.cluster import Node
@@ -26,7 +26,7 @@ from autarky.phases.etcd_pods import manifest_of, static_pods, wanted_member
 from autarky.phases.hosts import FOUNDED
 from autarky.phases.kubelets import kubelet_runs
 from autarky.phases.prepare import changed_files, missing_revisions, point_links, put_revision, wanted_revisions
-from autarky.ports import Host, Progress
+from autarky.ports import SHORT, Host, Progress
 from autarky.render import etcd, standby
 from autarky.render import node as render_node
 from autarky.render.kubeconfig import embeds_certificate
@@ -111,7 +111,7 @@ class StartControlPlane:
 async def _will_end(host: Host) -> bool:
     """Whether its kubelet would one day ask in vain: earlier releases wrote its first certificate into its kubeconfig,
     and that is what it asks with. Only where it has rotated its own since."""
-    kubeconfig = await host.read(render_node.KUBELET_KUBECONFIG)
+    kubeconfig = await host.read(render_node.KUBELET_KUBECONFIG, most=SHORT)
     if kubeconfig is None or not embeds_certificate(kubeconfig):
         return False
     return all([await host.read(path) is not None for path in render_node.FIRST_LINK])
@@ -127,9 +127,14 @@ async def _note_founded(context: Context, node: Node) -> None:
 
 async def wait_for_api(context: Context, progress: Progress) -> None:
     kube = context.kube()
+
+    async def answers() -> NotYet | None:
+        said = await kube.healthy("/readyz")
+        return None if said is None else NotYet(said, said)  # what control nodes say: which checks still fail
+
     await poll_until(
         "the API answers through the load balancer",
-        lambda: kube.healthy("/readyz"),
+        answers,
         timeout=API_TIMEOUT,
         still=patience.STILL,
         progress=progress,

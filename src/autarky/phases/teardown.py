@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from autarky import places
 from autarky.decide.belonging import Refusal
 from autarky.engine.phase import Change
-from autarky.errors import Problems, Unreachable
+from autarky.errors import CommandFailed, Problems, Unreachable
 from autarky.model.cluster import Node
 from autarky.phases import belonging
 from autarky.phases.context import Context, for_each
@@ -134,7 +134,7 @@ async def hosts_to_clean(context: Context, leave: Collection[str] = ()) -> tuple
             continue
         try:
             found = await belonging.refusals(context, [node], by_name=True)
-        except Unreachable as error:
+        except (Unreachable, CommandFailed) as error:  # what cannot be read is as unknown as what is silent
             context.absent[node.name] = str(error)
             continue
         refused |= {name: why for name, why in found.items() if why is not None}

@@ -20,7 +20,7 @@ from autarky.engine.events import (
     Progressed,
     Waiting,
 )
-from autarky.ui.text import one_line
+from autarky.ui.text import sentence
 
 RECENT = 3
 """Lines of the running phase that are kept in sight."""
@@ -83,9 +83,9 @@ class Board:
                 self.phases[event.phase] = PhaseLine(event.title, started=event.time)
             case Changed():
                 self.phases[event.phase].changes += 1
-                self.recent.append(f"- {one_line(event.sentence)}")
+                self.recent.append(f"- {sentence(event.sentence)}")
             case Noted():
-                self.recent.append(one_line(event.sentence))
+                self.recent.append(sentence(event.sentence))
             case Waiting():
                 self._waiting(event)
             case Progressed():
@@ -100,7 +100,7 @@ class Board:
 
     def _waiting(self, event: Waiting) -> None:
         if event.last:
-            self.waits[event.what] = Wait(event.time + event.deadline, one_line(event.last))
+            self.waits[event.what] = Wait(event.time + event.deadline, sentence(event.last))
         else:
             self.waits.pop(event.what, None)
 

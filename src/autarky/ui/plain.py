@@ -22,7 +22,7 @@ from autarky.engine.events import (
     Warned,
 )
 from autarky.ui.stream import LastingStream
-from autarky.ui.text import drift, duration, one_line, operation_end, percent, phase_end, printable
+from autarky.ui.text import cut, drift, duration, one_line, operation_end, percent, phase_end, printable, sentence
 
 QUIET = 5.0
 """Seconds between two lines about the same wait or the same piece of work."""
@@ -81,7 +81,7 @@ class PlainRenderer:
                 self._line(phase_end(event), indent=2)
             case OperationEnded():
                 self._line(f"{event.operation}: {operation_end(event)}")
-                self._line(event.detail, indent=2)
+                self._lines(event.detail, indent=2)
 
     def tick(self) -> None: ...
 
@@ -95,7 +95,7 @@ class PlainRenderer:
                 self._line(f"waited {duration(event.time - pace.first)}: {event.what}", indent=2)
         elif self.verbose or pace.due(event.time):
             pace.shown = event.time
-            last = one_line(event.last)[:LONGEST_LAST]
+            last = cut(one_line(event.last), LONGEST_LAST)
             self._line(f"waiting: {event.what} ({event.deadline:.0f} s left): {last}", indent=2)
 
     def _progressed(self, event: Progressed) -> None:
@@ -108,5 +108,9 @@ class PlainRenderer:
             del self._paces[event.what]
 
     def _line(self, text: str, *, indent: int = 0) -> None:
+        """One, whatever is in it."""
+        self.stream.write(f"{' ' * indent}{sentence(text)}\n")
+
+    def _lines(self, text: str, *, indent: int = 0) -> None:
         for line in printable(text).splitlines():
             self.stream.write(f"{' ' * indent}{line}\n")

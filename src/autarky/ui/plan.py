@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from autarky.engine.events import Changed, Drifted, Event, OperationEnded, PhaseStarted, Warned
 from autarky.ui.stream import LastingStream
-from autarky.ui.text import columns, count, one_line, printable
+from autarky.ui.text import columns, count, sentence
 
 
 @dataclass(slots=True)
@@ -36,10 +36,10 @@ class PlanOutput:
     def _write(self, event: OperationEnded) -> None:
         lines = []
         for title, sentences in self._changes.items():
-            lines += [title, *(f"  {printable(sentence)}" for sentence in sentences)]
+            lines += [title, *(f"  {sentence(said)}" for said in sentences)]
         if self._drift:
             lines += ["Left as others have set it (`--take-ownership` takes it back)", *_drift_table(self._drift)]
-        lines += [one_line(sentence) for sentence in self._warnings]
+        lines += [sentence(said) for said in self._warnings]
         lines.append(self._summary(event))
         self.stream.write("\n".join(lines) + "\n")
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from autarky.engine.events import Drifted, OperationEnded, PhaseEnded
 
 LONGEST_CELL = 500
-"""Letters: of what others say; a table is for reading. JSON has all of it."""
+LONGEST_SENTENCE = 2000
+"""Letters: of what others say; tables and lines are for reading. JSON has all of it."""
 
 
 def duration(seconds: float) -> str:
@@ -29,6 +30,11 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """The text with its lines and runs of blanks joined."""
     return " ".join(printable(text).split())
+
+
+def sentence(text: str) -> str:
+    """One line of what may be others' words, no longer than can be read. JSON has all of it."""
+    return cut(one_line(text), LONGEST_SENTENCE)
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -21,7 +21,7 @@ from rich.text import Text
 from autarky.engine.events import Drifted, Event, Noted, OperationEnded, Warned
 from autarky.ui.board import Board, PhaseLine, Wait, Work
 from autarky.ui.stream import LastingStream
-from autarky.ui.text import count, drift, duration, one_line, operation_end, percent, printable
+from autarky.ui.text import count, drift, duration, one_line, operation_end, percent, printable, sentence
 
 BAR = 24
 """Characters of a progress bar."""
@@ -83,11 +83,11 @@ class TtyRenderer:
     def handle(self, event: Event) -> None:
         self._board.follow(event)
         if isinstance(event, Noted) and not self._board.current:
-            self._console.print(Text(printable(event.sentence)))
+            self._console.print(Text(sentence(event.sentence)))
         if isinstance(event, Drifted):
-            self._console.print(Text(one_line(drift(event))))
+            self._console.print(Text(sentence(drift(event))))
         if isinstance(event, Warned):
-            self._console.print(Text(f"warning: {printable(event.sentence)}", "yellow"))
+            self._console.print(Text(f"warning: {sentence(event.sentence)}", "yellow"))
         if isinstance(event, OperationEnded):
             self.close()
         elif not self._live.is_started:

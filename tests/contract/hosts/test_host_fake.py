@@ -70,12 +70,23 @@ async def test_files_are_read_as_they_were_written_with_their_modes(host):
     assert await host.digests([files[0].path]) == {files[0].path: (hashlib.sha256(b"another\n").hexdigest(), 0o640)}
 
 
+async def test_a_file_that_is_longer_than_it_may_be_is_not_read(host):
+    await host.write_files([File(f"{HERE}/one", b"0123456789"), File(f"{HERE}/empty", b"")])
+    assert await host.read(f"{HERE}/one", most=10) == b"0123456789"
+    assert await host.read(f"{HERE}/empty", most=0) == b""
+    assert await host.read(f"{HERE}/absent", most=9) is None
+    with pytest.raises(CommandFailed, match="the file has more than 9 bytes"):
+        await host.read(f"{HERE}/one", most=9)
+
+
 async def test_a_directory_is_neither_read_nor_written_nor_removed_as_a_file(host, tmp_path):
     (tmp_path / "source").write_bytes(b"pushed")
     await host.write_files([File(f"{HERE}/a/b/one", b"one")])
     for path in (f"{HERE}/a", f"{HERE}/a/b"):
         with pytest.raises(CommandFailed, match="Is a directory"):
             await host.read(path)
+        with pytest.raises(CommandFailed, match="Is a directory"):
+            await host.read(path, most=9)
         with pytest.raises(CommandFailed, match="Is a directory"):
             await host.remove([path])
         with pytest.raises(CommandFailed, match="directory"):

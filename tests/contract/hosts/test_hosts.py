@@ -51,6 +51,12 @@ async def test_files_arrive_whole_with_their_modes_and_are_read_as_they_are(host
     assert set(owners.split()) == {"root"}
 
 
+async def test_a_file_without_end_is_not_read(host):
+    for most in ({"most": 1000}, {}):
+        with pytest.raises(CommandFailed, match=r"/dev/zero.* more than"):
+            await host.read("/dev/zero", **most)
+
+
 async def test_removing_passes_over_what_is_absent(host, directory):
     await host.write_files([File(f"{directory}/-a", b"")])
     await host.remove([f"{directory}/-a", f"{directory}/absent"])

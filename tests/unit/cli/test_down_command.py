@@ -107,10 +107,10 @@ class SilentHost(CleanableHost):
 
     answers = False
 
-    async def read(self, path):
+    async def read(self, path, *, most=None):
         if not self.answers:
             raise Unreachable(f"{self.name}: no route to host")
-        return await CleanableHost.read(self, path)
+        return await CleanableHost.read(self, path, most=most)
 
 
 @pytest.fixture
@@ -143,6 +143,16 @@ async def test_a_silent_host_is_named_and_holds_up_no_other(three, notes):
     with pytest.raises(Unreachable, match="node n2: n2: no route to host") as told:
         tell_of_silent(three.absent, "demo", dry_run=False)
     assert "`autarky down` again when they do, or `autarky down --leave n2`" in str(told.value)
+
+
+async def test_a_host_whose_marker_cannot_be_read_holds_up_no_other(three, notes):
+    """Root on it has written it so."""
+    three.machines.hosts["n2"].answers = True
+    three.machines.hosts["n2"].files[NODE_MARKER] = (b" " * 100_000, 0o644)
+    await taken_down(three, notes)
+    assert cleaned(three) == ["n1", "n3"]
+    with pytest.raises(Unreachable, match=r"node n2: n2: cat .* the file has more than"):
+        tell_of_silent(three.absent, "demo", dry_run=False)
 
 
 async def test_a_second_down_finishes_when_the_host_is_back(three, notes):

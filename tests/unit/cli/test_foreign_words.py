@@ -14,15 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autarky import cli
+from autarky.cli import up
+from autarky.cli.bench import as_json
 from autarky.cli.doctor import LONGEST, as_text
+from autarky.cli.down import tell_of_silent
 from autarky.cli.main import main
 from autarky.cli.say import say
 from autarky.cli.status import table
 from autarky.decide.certificates import ANNOTATION, read
 from autarky.decide.diagnosis import Finding
-from autarky.errors import UserError
+from autarky.errors import Unreachable, UserError
 from autarky.phases.status import Row, Status
-from autarky.ui.text import LONGEST_CELL, columns
+from autarky.probe.report import report
+from autarky.probe.tally import Tally
+from autarky.ui.text import LONGEST_CELL, LONGEST_SENTENCE, columns
 
 ESCAPE, NEW_LINE, RIGHT_TO_LEFT, HALF, NO_SPACE = "\x1b[2J\x1b]0;x\x07", "\n", "\u202e", "\ud800", "\u200b"
 HOSTILE = f"a{ESCAPE}{NEW_LINE}b{RIGHT_TO_LEFT}c{HALF}d{NO_SPACE}\u2028e\u009b1m"
@@ -89,6 +94,30 @@ def test_commands_that_show_what_others_say_have_one_way_out(module: str) -> Non
     source = Path(cli.__file__).with_name(f"{module}.py").read_text()
     assert "say(" in source
     assert "echo(" not in source
+
+
+def test_what_a_probe_has_seen_is_ascii_as_all_json() -> None:
+    found = report(Tally(), started=0.0, ended=1.0, endpoints=[HOSTILE])
+    text = as_json(found, None)
+    assert text.isascii()
+    assert json.loads(text)["endpoints"] == [HOSTILE]
+
+
+@pytest.mark.parametrize(
+    "tell", [up._tell_of_absent, lambda absent, dry_run: tell_of_silent(absent, "demo", dry_run=dry_run)]
+)
+def test_why_a_node_was_left_out_is_no_line_of_its_own(
+    tell: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    absent = {"n2": f"no answer\ncluster demo is up{HOSTILE}" + "x" * 10**5}
+    tell(absent, dry_run=True)
+    written = capsys.readouterr().err
+    assert not dangerous(written)
+    with pytest.raises(Unreachable) as caught:
+        tell(absent, dry_run=False)
+    for text in (written.strip("\n"), str(caught.value).partition("\n  fix: ")[0]):
+        assert text.count("\n") == 0
+        assert len(text) < LONGEST_SENTENCE + 200
 
 
 def test_an_error_with_words_of_a_host_is_clean(

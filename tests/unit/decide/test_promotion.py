@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autarky.decide.promotion import Seen, missing
+from autarky.decide.promotion import Seen, come, missing
 
 DONE = Seen(wished=True, prepared=True, in_fact=True, serves=True, member="Member")
 
@@ -36,3 +36,18 @@ def test_what_is_missing_is_named(change, said):
 
 def test_the_first_thing_that_is_missing_is_named_alone():
     assert "label" in (missing("n4", Seen(wished=False, prepared=False, in_fact=False, serves=False, member="")) or "")
+
+
+def test_each_step_is_another_value_and_no_words_are():
+    joining = Seen(wished=True, prepared=False, in_fact=False, serves=False, member="")
+    steps = [joining]
+    for change in (
+        {"prepared": True},
+        {"in_fact": True},
+        {"serves": True},
+        {"member": "Learner"},
+        {"member": "Member"},
+    ):
+        steps.append(replace(steps[-1], **change))
+    assert len({come(seen) for seen in steps}) == len(steps)
+    assert come(replace(DONE, message="another sentence")) == come(DONE)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import pairwise
+import time
+from itertools import count, pairwise
 
 import pytest
 
-from autarky.engine.deadline import Deadline, poll_until
+from autarky.engine import deadline
+from autarky.engine.deadline import LONGEST_SEEN, MOST_KNOWN, Deadline, NotYet, poll_until
 from autarky.errors import ApiError, CommandFailed, TimedOut, Unreachable
 from autarky.model.patience import CEILING
 
@@ -135,37 +137,41 @@ async def test_a_wait_without_a_bound_or_with_two_is_a_bug(clock, listener, true
 # --- a deadline that looks at progress -----------------------------------------------------------------------------
 
 
-async def test_a_wait_goes_on_while_something_new_is_seen(clock, listener):
-    async def condition() -> str | None:
-        return None if now() >= 40 else f"{now() // 4:.0f} of 10 nodes are Ready"
+async def test_a_wait_goes_on_while_things_come_on(clock, listener):
+    async def condition() -> NotYet | None:
+        return None if now() >= 40 else NotYet("not all nodes are Ready", now() // 4)
 
     await poll_until(WHAT, condition, timeout=10, still=5, progress=listener, clock=clock)
     assert 40 <= now() < 41
 
 
 async def test_without_looking_at_progress_it_ends_at_its_deadline(clock, listener):
-    async def condition() -> str | None:
-        return f"{now() // 4:.0f} of 10 nodes are Ready"
+    async def condition() -> NotYet | None:
+        return NotYet("not all nodes are Ready", now() // 4)
 
     with pytest.raises(TimedOut, match="timed out after 10 s"):
         await poll_until(WHAT, condition, timeout=10, progress=listener, clock=clock)
 
 
 @pytest.mark.parametrize("last", [3, 8])
-async def test_a_wait_in_which_nothing_happens_any_more_ends_at_its_deadline_or_a_while_after_the_last_news(
+async def test_a_wait_in_which_nothing_happens_any_more_ends_at_its_deadline_or_a_while_after_the_last_step(
     clock, listener, last
 ):
-    async def condition() -> str | None:
-        return "a pod starts" if now() >= last else "an image is fetched"
+    async def condition() -> NotYet | None:
+        return NotYet("a pod starts", 2) if now() >= last else NotYet("an image is fetched", 1)
 
     with pytest.raises(TimedOut):
         await poll_until(WHAT, condition, timeout=10, still=5, progress=listener, clock=clock)
     assert now() == pytest.approx(max(10, last + 5), abs=0.6)
 
 
-@pytest.mark.parametrize("seen", [lambda: f"it serves since {now():.1f} s", lambda: ("up", "down")[int(now()) % 2]])
-async def test_seconds_that_are_counted_and_what_comes_and_goes_are_no_progress(clock, listener, seen):
-    async def condition() -> str | None:
+@pytest.mark.parametrize(
+    "seen",
+    [lambda: NotYet("up or down", int(now()) % 2), lambda: f"{now():.3f}", lambda: NotYet(f"{now():.3f}", 3)],
+    ids=["comes and goes", "bare words", "words beside what stays"],
+)
+async def test_what_comes_and_goes_and_what_is_only_said_is_no_progress(clock, listener, seen):
+    async def condition() -> str | NotYet | None:
         return seen()
 
     with pytest.raises(TimedOut):
@@ -173,9 +179,18 @@ async def test_seconds_that_are_counted_and_what_comes_and_goes_are_no_progress(
     assert now() == 10
 
 
-async def test_what_is_always_new_has_a_ceiling(clock, listener):
+async def test_errors_are_no_progress_whatever_they_say(clock, listener):
     async def condition() -> str | None:
-        return f"revision {now():.3f}"
+        raise ApiError(503, "ServiceUnavailable", f"{now():.3f}")
+
+    with pytest.raises(TimedOut):
+        await poll_until(WHAT, condition, timeout=10, still=5, progress=listener, clock=clock)
+    assert now() == 10
+
+
+async def test_what_is_always_new_has_a_ceiling(clock, listener):
+    async def condition() -> NotYet | None:
+        return NotYet("not yet", now())
 
     with pytest.raises(TimedOut):
         await poll_until(WHAT, condition, timeout=10, still=5, progress=listener, clock=clock)
@@ -187,3 +202,48 @@ async def test_a_deadline_that_is_shared_does_not_move(clock, listener, true_aft
         await poll_until(
             WHAT, true_after(0, ""), deadline=Deadline.after(1, clock), still=1, progress=listener, clock=clock
         )
+
+
+async def test_of_what_a_wait_has_seen_it_keeps_little(clock, listener, monkeypatch):
+    """Who makes it new at each look fills no memory with it."""
+    waits: list[deadline._Wait] = []
+
+    class Watched(deadline._Wait):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            waits.append(self)
+
+    monkeypatch.setattr(deadline, "_Wait", Watched)
+    numbers = count()
+
+    async def condition() -> NotYet | None:
+        return NotYet("x" * 100_000, str(next(numbers)) * 1000)
+
+    with pytest.raises(TimedOut) as caught:
+        await poll_until(WHAT, condition, timeout=600, still=5, progress=listener, clock=clock)
+    [wait] = waits
+    assert next(numbers) > MOST_KNOWN
+    assert len(wait.known) == MOST_KNOWN
+    assert all(isinstance(one, int) for one in wait.known)
+    assert len(wait.last) == LONGEST_SEEN
+    assert len(str(caught.value)) < LONGEST_SEEN + 100
+
+
+async def test_a_sentence_of_a_million_digits_holds_nobody_up(clock, listener):
+    """A kubelet writes what it likes into the conditions of its Node."""
+
+    async def condition() -> str | None:
+        return "9" * 10**6
+
+    began = time.monotonic()
+    with pytest.raises(TimedOut):
+        await poll_until(WHAT, condition, timeout=2, still=1, progress=listener, clock=clock)
+    assert time.monotonic() - began < 1
+
+
+async def test_what_was_seen_last_is_one_line_of_the_error(clock, listener):
+    async def condition() -> str | None:
+        return "no\nerror: everything is well"
+
+    with pytest.raises(TimedOut, match=r"last seen: no error: everything is well$"):
+        await poll_until(WHAT, condition, timeout=1, progress=listener, clock=clock)

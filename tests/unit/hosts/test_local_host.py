@@ -48,6 +48,19 @@ async def test_a_directory_made_for_a_secret_is_closed_and_one_for_others_is_ope
     assert (mode(tmp_path / "open"), mode(tmp_path / "closed")) == (0o755, 0o700)
 
 
+async def test_no_more_of_a_file_is_read_than_it_may_have(tmp_path):
+    path = tmp_path / "-odd name"
+    path.write_bytes(b"0123456789")
+    assert await HOST.read(str(path)) == await HOST.read(str(path), most=10) == b"0123456789"
+    assert await HOST.read(f"{tmp_path}/absent", most=10) is None
+    with pytest.raises(CommandFailed, match="the file has more than 9 bytes"):
+        await HOST.read(str(path), most=9)
+    with pytest.raises(CommandFailed, match="Is a directory"):
+        await HOST.read(str(tmp_path), most=9)
+    with pytest.raises(CommandFailed, match="more than 16777216 bytes"):
+        await HOST.read("/dev/zero")
+
+
 async def test_a_file_is_replaced_not_written_into(tmp_path):
     """Whoever has the old file open reads the old content to its end."""
     path = tmp_path / "file"

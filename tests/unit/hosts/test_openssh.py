@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from autarky.errors import Unreachable, UserError
+from autarky.hosts import SshHost
 from autarky.hosts.openssh import LONGEST_SOCKET, Master, explain, socket_directory
+from autarky.hosts.process import Said
 
 CHANGED = """\
 @@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
@@ -74,3 +76,13 @@ def test_connections_by_two_configurations_are_not_shared():
     one, two = (Master("n1", "ssh://n1", Path("/x"), config).session("true") for config in (None, "/etc/c"))
     assert one[one.index("-S") + 1] != two[two.index("-S") + 1]
     assert two[1:3] == ["-F", "/etc/c"]
+
+
+def test_a_status_that_is_none_is_no_answer(tmp_path):
+    """Root over there sees the token of the call, and may write a line of digits behind it."""
+    said = Said(bytearray(b"autarky-1 7 7\nout"), bytearray(b"\nautarky-1 " + b"9" * 5000 + b"\n"))
+    host = SshHost("n2", "ssh://n2", sockets=tmp_path)
+    with pytest.raises(Unreachable, match="the connection was lost while it ran"):
+        host._result(["true"], "autarky-1", 0, said)
+    said.stderr = bytearray(b"\nautarky-1 255\n")
+    assert host._result(["true"], "autarky-1", 0, said).status == 255

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import base64
 import ipaddress
 from dataclasses import replace
@@ -12,7 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtensionOID, NameOID
 
 from autarky.decide.approval import CLIENT_SIGNER, SERVING_SIGNER
-from autarky.errors import Conflict
+from autarky.errors import Conflict, TimedOut
+from autarky.model import patience
 from autarky.phases.admit import (
     _node_labels,
     admit,
@@ -213,6 +215,77 @@ async def test_a_control_node_is_labelled_once_it_registers_and_waited_for_until
     assert live is not None
     assert missing_labels(live, CLUSTER.node("n1")) == []
     assert notes.notes == ["node n1 is admitted"]
+
+
+# --- requests that were denied ---------------------------------------------------------------------------------------
+
+
+def denied(name: str, node: str, why: str = "192.0.2.66 is not in the join inventory", kind: str = "Denied") -> dict:
+    judged = {"conditions": [{"type": kind, "status": "True", "message": why}]}
+    return {**serving(name, node, "192.0.2.66"), "status": judged}
+
+
+def a_worker(created: str) -> dict:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n2", "creationTimestamp": created}}
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("kind", ["Denied", "Failed"])
+async def test_denied_requests_of_a_node_that_has_its_certificate_are_told_and_not_waited_for(
+    make_context, notes, kube, looptime, kind
+):
+    context = make_context(CLUSTER, kube=kube)
+    kube.put(a_worker("2020-01-01T00:00:00Z"))
+    for number in range(3):
+        kube.put(denied(f"csr-{number}", "n2", "x" * 9000, kind))
+    await admit(context, CLUSTER.node("n2"), notes)
+    assert looptime < 1
+    [told, _admitted] = notes.notes
+    assert told.startswith("node n2: nobody waits for its certificate request csr-")
+    assert len(told) < 300
+
+
+@pytest.mark.looptime
+async def test_a_node_that_is_denied_under_another_name_each_time_moves_no_deadline(
+    make_context, notes, kube, looptime
+):
+    context = make_context(CLUSTER, kube=kube)
+    kube.put(a_worker("2999-01-01T00:00:00Z"))
+    kube.put(denied("csr-0", "n2"))
+
+    async def ask_again() -> None:
+        for number in range(10_000):
+            await asyncio.sleep(1)
+            await kube.delete(*CSR, f"csr-{number}")
+            kube.put(denied(f"csr-{number + 1}", "n2"))
+
+    asking = asyncio.create_task(ask_again())
+    with pytest.raises(
+        TimedOut, match=r"not asked for another one since .* 192\.0\.2\.66 is not in the join inventory"
+    ):
+        await admit(context, CLUSTER.node("n2"), notes)
+    asking.cancel()
+    assert looptime == pytest.approx(patience.JOINS, abs=1)
+
+
+@pytest.mark.looptime
+async def test_a_request_beside_denied_ones_is_waited_for(make_context, notes, kube, looptime):
+    """As after the address of a node was mended."""
+    context = make_context(CLUSTER, kube=kube)
+    kube.put(a_worker("2999-01-01T00:00:00Z"))
+    kube.put(denied("csr-0", "n2"))
+
+    async def ask_again() -> None:
+        await asyncio.sleep(20)
+        kube.put(serving("csr-1", "n2", "192.0.2.12"))
+        await asyncio.sleep(20)
+        csr = await kube.get(*CSR, "csr-1")
+        await kube.replace({**csr, "status": {**csr["status"], "certificate": "…"}}, subresource="status")
+
+    asking = asyncio.create_task(ask_again())
+    await admit(context, CLUSTER.node("n2"), notes)
+    await asking
+    assert 40 <= looptime < 42
 
 
 def _applied(*labels: str) -> dict:

@@ -79,14 +79,14 @@ class SpoiledHost(CleanableHost):
 class UnreadableHost(FakeHost):
     """It says its facts, and its files take for ever, or fail."""
 
-    async def read(self, path: str) -> bytes | None:
+    async def read(self, path: str, *, most: int | None = None) -> bytes | None:
         raise CommandFailed(self.name, ["cat", path], 1, "no")
 
 
 class SlowHost(FakeHost):
-    async def read(self, path: str) -> bytes | None:
+    async def read(self, path: str, *, most: int | None = None) -> bytes | None:
         await asyncio.sleep(29)
-        return await super().read(path)
+        return await super().read(path, most=most)
 
 
 def a_kube(kind: type[FakeKube] = FakeKube) -> Any:

@@ -114,7 +114,7 @@ LOOKS: dict[str, tuple[Callable[[int], Object], Callable[[Context], Awaitable[An
     "CertificateSigningRequest to judge": (a_request, lambda context: admit.pending_requests(context.kube(), {"n2"})),
     "CertificateSigningRequest to wait for": (
         a_request,
-        lambda context: admit._serving_certificate(context.kube(), "n2"),
+        lambda context: admit._serving_requests(context.kube(), "n2"),
     ),
 }
 

@@ -9,7 +9,7 @@ import json
 import pytest
 from cryptography import x509
 
-from autarky.errors import ApiError
+from autarky.errors import ApiError, CommandFailed, TimedOut
 from autarky.model.fingerprint import fingerprint
 from autarky.phases import forget
 from autarky.phases.admit import JUDGE_SECONDS, judging
@@ -243,6 +243,68 @@ async def test_a_kubelet_that_has_just_joined_is_started_anew_and_no_other(make_
         await JoinNodes().run(context, notes)
     assert [call for call in context.host(WORKER).log if "restart" in call] == ["restart kubelet"]
     assert not [call for call in context.host(CLUSTER.nodes[0]).log if "restart" in call]
+
+
+# --- a node that has joined before, and is in somebody else's hands --------------------------------------------------
+
+
+@pytest.fixture
+def fails(monkeypatch, admitted):
+    """n2's kubelet never gets a serving certificate."""
+
+    async def admit(_context, node, _progress):
+        if node.name == "n2":
+            raise TimedOut("timed out after 120 s: the kubelet of n2 has its serving certificate")
+
+    monkeypatch.setattr("autarky.phases.join.admit", admit)
+
+
+async def test_a_node_that_has_joined_before_and_fails_is_left_out_and_the_others_are_seen_to(
+    make_context, notes, fails
+):
+    context = make_context(CLUSTER)
+    context.joined = frozenset({"n1", "n2"})
+    await StartJoining().run(context, notes)
+    await JoinNodes().run(context, notes)
+    assert context.absent == {"n2": "timed out after 120 s: the kubelet of n2 has its serving certificate"}
+    assert [node.name for node in context.present(context.cluster.nodes)] == ["n1"]
+    assert [note for note in notes.notes if note.startswith("n2 is left out: timed out after 120 s")]
+    assert held_by(context.host(CLUSTER.nodes[0])) == (await noted(context))["n1"]
+    assert not [sentence for sentence in await plan(JoinNodes(), context) if "n2" in sentence]
+
+
+async def test_a_new_node_that_fails_ends_the_phase(make_context, notes, fails):
+    context = make_context(CLUSTER)
+    context.joined = frozenset({"n1"})
+    await StartJoining().run(context, notes)
+    with pytest.raises(TimedOut):
+        await JoinNodes().run(context, notes)
+
+
+async def test_a_control_node_that_fails_ends_the_phase(make_context, notes, admitted, monkeypatch):
+    async def admit(_context, node, _progress):
+        if node.name == "n1":
+            raise TimedOut("n1")
+
+    monkeypatch.setattr("autarky.phases.join.admit", admit)
+    context = make_context(CLUSTER)
+    context.joined = frozenset({"n1", "n2"})
+    await StartJoining().run(context, notes)
+    with pytest.raises(TimedOut):
+        await JoinNodes().run(context, notes)
+
+
+@pytest.mark.parametrize("phase", [StartJoining(), JoinNodes()], ids=lambda phase: phase.name)
+async def test_a_credential_without_end_on_a_node_that_has_joined_before_stops_nothing(make_context, notes, phase):
+    context = make_context(CLUSTER)
+    await StartJoining().run(context, notes)
+    context.host(WORKER).files[render_node.KUBELET_KUBECONFIG] = (b"", 0o600)
+    context.host(WORKER).files[render_node.BOOTSTRAP_KUBECONFIG] = (b" " * 10**6, 0o600)
+    with pytest.raises(CommandFailed):
+        await phase.plan(context)
+    context.joined = frozenset({"n1", "n2"})
+    assert not [sentence for sentence in await plan(phase, context) if "n2" in sentence]
+    assert "the file has more than 65536 bytes" in context.absent["n2"]
 
 
 def test_the_token_is_read_from_the_kubeconfig_that_was_written():

@@ -225,3 +225,13 @@ def test_a_host_is_read_as_it_is_written(text):
 def test_what_is_no_host_is_refused():
     with pytest.raises(ValueError, match="no host"):
         HostRef.parse("telnet://n1")
+
+
+async def test_who_has_joined_before_is_known_by_the_api_and_by_nothing_else(make_context):
+    context = make_context(THREE)
+    context.kube().put(node_object("n4", "192.0.2.14"))
+    await observe(context)
+    assert context.joined == {"n4"}
+    context.kube().unhealthy = "connection refused"
+    await observe(context)
+    assert context.joined == frozenset()

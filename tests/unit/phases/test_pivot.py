@@ -13,6 +13,7 @@ from autarky.decide import leadership, slots
 from autarky.decide.pods import pod_health
 from autarky.decide.slots import Health
 from autarky.errors import TimedOut
+from autarky.model import patience
 from autarky.model.cluster import Level
 from autarky.phases.pivot import Pivot, look_everywhere, withdrawn_pods
 from autarky.render import controllers, standby
@@ -86,6 +87,26 @@ async def test_hosted_slots_that_answer_take_over_after_the_settling_time(contex
     assert host(context).log == [f"withdraw {component}" for component in standby.COMPONENTS]
     assert slots.SETTLE_SECONDS <= looptime < leadership.SETTLE_SECONDS
     assert await Pivot().plan(context) == []
+
+
+@pytest.mark.looptime
+async def test_components_that_come_one_after_the_other_are_waited_for_beyond_the_time(
+    context, kube, notes, monkeypatch, looptime
+):
+    monkeypatch.setattr("autarky.phases.pivot.PIVOT_TIMEOUT", 20.0)
+    monkeypatch.setattr(patience, "STILL", 15.0)
+    for component in standby.COMPONENTS:
+        kube.put(pod(component, ready=False))
+
+    async def come() -> None:
+        for component in standby.COMPONENTS:
+            await asyncio.sleep(12)
+            kube.put(pod(component))
+
+    coming = asyncio.create_task(come())
+    await Pivot().run(context, notes)
+    await coming
+    assert looptime > 20 + 15
 
 
 @pytest.mark.looptime

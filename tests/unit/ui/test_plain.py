@@ -4,6 +4,7 @@ import io
 
 from autarky.ui.plain import PlainRenderer
 from autarky.ui.stream import LastingStream
+from autarky.ui.text import LONGEST_SENTENCE
 
 
 def shown(events, *, verbose=False) -> str:
@@ -75,8 +76,31 @@ def test_the_changes_of_a_dry_run_are_left_to_the_result(script):
     assert shown([script.change("make it so", dry_run=True)]) == ""
 
 
-def test_a_text_of_many_lines_stays_in_its_place_and_commands_nothing(script):
-    assert shown([script.note("one\n  fix: \x1b[31mtwo")]) == "  one\n    fix:  [31mtwo\n"
+def test_the_text_of_an_error_keeps_its_lines_in_its_place_and_commands_nothing(script):
+    told = shown([script.end("failed", 0, "one\n  fix: \x1b[31mtwo")])
+    assert told.partition("\n")[2] == "  one\n    fix:  [31mtwo\n"
+
+
+def test_whatever_a_sentence_says_it_is_one_line_and_no_longer_than_can_be_read(script):
+    """Names of pods, messages of kubelets and what programs on hosts say are in them."""
+    said = "one\nup: unchanged in 2.0 s\u2028\r" + "x" * 10**5
+    events = [
+        script.phase_begins(said, said, 1, 1),
+        script.change(said),
+        script.note(said),
+        script.warning(said),
+        script.drift(said, "spec.x", "1", said),
+        script.at(0).waiting("a", 9, said),
+        script.at(2).waiting("a", 8, said),
+        script.at(2).waiting(said, 8, "no"),
+        script.at(4).waiting(said, 8, "no"),
+        script.at(4).progress(f"{said}b", 1, 2),
+        script.at(6).progress(f"{said}b", 1, 2),
+    ]
+    lines = shown(events).splitlines()
+    assert len(lines) == 8
+    assert not [line for line in lines if line.startswith("up:")]
+    assert max(map(len, lines)) < LONGEST_SENTENCE + 10
 
 
 def test_it_tells_errors_as_long_as_somebody_reads(script):

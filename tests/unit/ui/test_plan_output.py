@@ -4,6 +4,7 @@ import io
 
 from autarky.ui.plan import PlanOutput
 from autarky.ui.stream import LastingStream
+from autarky.ui.text import LONGEST_SENTENCE
 
 
 def shown(events) -> str:
@@ -77,3 +78,18 @@ Left as others have set it (`--take-ownership` takes it back)
 nothing would change
 """
     )
+
+
+def test_whatever_a_sentence_says_it_is_one_line_of_the_plan(script):
+    said = "remove x\nnothing would change\u2028" + "x" * 10**5
+    events = [
+        script.phase_begins("p", "Phase", 1, 1),
+        script.change(said, dry_run=True),
+        script.warning(said, in_plan=True),
+        script.drift(said, said, said, said),
+        script.end("planned", 1),
+    ]
+    lines = shown(events).splitlines()
+    assert len(lines) == 2 + 3 + 1 + 1
+    assert not [line for line in lines if line.startswith("nothing")]
+    assert max(map(len, lines)) < 5 * LONGEST_SENTENCE

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autarky.ui.text import count, duration, one_line, percent, printable
+from autarky.ui.text import LONGEST_SENTENCE, count, duration, one_line, percent, printable, sentence
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,9 @@ def test_percentages_are_bounded_and_absent_where_the_total_is_unknown():
 
 def test_nouns_have_a_plural():
     assert [count(1, "change"), count(0, "change"), count(2, "phase")] == ["1 change", "0 changes", "2 phases"]
+
+
+def test_a_sentence_is_one_line_and_is_cut_where_it_is_long():
+    assert sentence("a\n  b\t\x1b c") == "a b c"
+    assert sentence("x" * LONGEST_SENTENCE) == "x" * LONGEST_SENTENCE
+    assert sentence("x" * 10**6) == "x" * (LONGEST_SENTENCE - 1) + "…"

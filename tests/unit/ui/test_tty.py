@@ -7,6 +7,7 @@ from rich.console import Console, Group
 
 from autarky.ui.board import Board
 from autarky.ui.stream import LastingStream
+from autarky.ui.text import LONGEST_SENTENCE
 from autarky.ui.tty import ASCII, UNICODE, TtyRenderer, draw
 
 START = 1_800_000_000.0
@@ -197,3 +198,26 @@ def test_a_warning_stays_on_the_screen_when_its_phase_is_over(screen, script):
     for event in (*begin, script.warning("swap is on"), script.phase_ends("unchanged", 0), script.end("unchanged")):
         renderer.handle(event)
     assert "warning: swap is on" in screen.getvalue()
+
+
+SAID = "one\nup: unchanged in 2.0 s\u2028" + "x" * 10**5
+
+
+@pytest.mark.parametrize("height", [24, None])
+def test_whatever_a_sentence_says_it_is_one_line_of_the_picture(script, height):
+    events = [script.begin(get="Get"), script.phase_begins("get", "Get", 1, 1)]
+    events += [script.change(SAID), script.note(SAID), script.waiting("a", 9, SAID), script.progress(SAID, 1, 2)]
+    lines = picture(events, at=1, height=height).splitlines()
+    assert len(lines) == 2 + 2 + 2 + 1
+    assert [line for line in lines if line.startswith("up:")] == lines[:1]
+
+
+def test_whatever_a_sentence_says_that_stays_it_begins_no_line(screen, script):
+    renderer = renderer_on(screen, environ={"NO_COLOR": "1"})
+    for event in (script.begin(), script.note(SAID), script.warning(SAID), script.drift(SAID, "a", "b", SAID)):
+        renderer.handle(event)
+    renderer.close()
+    written = screen.getvalue()
+    assert written.count("one up: unchanged in 2.0 s") >= 3
+    assert "\nup: unchanged" not in written
+    assert 1000 < written.count("x") < 4 * LONGEST_SENTENCE

@@ -1,0 +1,103 @@
+"""The end of `up`: what it waits for, and that nobody who has a worker keeps it waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+
+from autarky.errors import TimedOut
+from autarky.model import patience
+from autarky.phases.context import Context
+from autarky.phases.finish import WORKLOADS, AwaitWorkloads
+from autarky.ports import Object
+from autarky.render.objects import agent_parts, parts
+from fakes.clusters import a_cluster
+from fakes.kube import FakeKube
+
+CLUSTER = a_cluster(controls=1, workers=1)
+SECONDS = 20.0
+"""For the wait, in these tests."""
+pytestmark = pytest.mark.looptime
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "WORKLOADS", SECONDS)
+    monkeypatch.setattr(patience, "STILL", 5.0)
+
+
+class Spoken(FakeKube):
+    """Its nodes are Ready, and n2's kubelet says that it runs out of something."""
+
+    message: Callable[[], str] = str
+    ready: Callable[[], bool] = staticmethod(lambda: True)
+
+    async def list(self, api_version, kind, **options) -> list[Object]:
+        return [self._node("n1", True), self._node("n2", self.ready())] if kind == "Node" else []
+
+    def _node(self, name: str, ready: bool) -> Object:
+        conditions = [{"type": "Ready", "status": str(ready)}]
+        if name == "n2":
+            conditions += [{"type": "DiskPressure", "status": "True", "message": self.message()}]
+        return {"metadata": {"name": name}, "status": {"conditions": conditions}}
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def ends_at(context: Context, notes) -> float:
+    with pytest.raises(TimedOut, match="DiskPressure"):
+        await AwaitWorkloads().run(context, notes)
+    return now()
+
+
+async def test_a_kubelet_that_says_a_million_digits_holds_up_nothing(make_context, notes):
+    kube = Spoken()
+    kube.message = lambda: "9" * 10**6
+    began = time.monotonic()
+    assert await ends_at(make_context(CLUSTER, kube=kube), notes) == pytest.approx(SECONDS, abs=1)
+    assert time.monotonic() - began < 20
+
+
+async def test_a_kubelet_that_says_something_else_at_each_look_moves_no_deadline(make_context, notes):
+    kube, numbers = Spoken(), count()
+    kube.message = lambda: "x" * next(numbers)
+    assert await ends_at(make_context(CLUSTER, kube=kube), notes) == pytest.approx(SECONDS, abs=1)
+
+
+async def test_a_node_that_is_ready_now_and_then_moves_the_deadline_hardly_at_all(make_context, notes):
+    kube = Spoken()
+    kube.ready = lambda: int(now()) % 2 == 0
+    assert await ends_at(make_context(CLUSTER, kube=kube), notes) == pytest.approx(SECONDS, abs=1)
+
+
+def rolled_out(obj: Object, pods: int) -> Object:
+    """As its controller leaves it with so many pods of two."""
+    status = {"observedGeneration": 1, "desiredNumberScheduled": 2}
+    for number in ("numberAvailable", "updatedNumberScheduled", "availableReplicas", "updatedReplicas"):
+        status[number] = pods
+    return {**obj, "spec": {**obj["spec"], "replicas": 2}, "status": status}
+
+
+async def test_pods_that_come_one_after_the_other_are_waited_for_beyond_the_time(make_context, notes):
+    kube = Spoken()
+    context = make_context(CLUSTER, kube=kube)
+    inputs = context.inputs()
+    workloads = [obj for part in (*parts(inputs), *agent_parts(inputs)) for obj in part.objects]
+    workloads = [obj for obj in workloads if obj["kind"] in WORKLOADS]
+
+    async def come() -> None:
+        for pods in (1, 2):
+            for obj in workloads:
+                await asyncio.sleep(3)
+                kube.put(rolled_out(obj, pods))
+
+    coming = asyncio.create_task(come())
+    await AwaitWorkloads().run(context, notes)
+    await coming
+    assert SECONDS + 5 < now() < SECONDS * patience.CEILING
