@@ -106,10 +106,14 @@ def _few_are_excused(report: Report) -> None:
 
 
 def _tell_what_was_slow(report: Report) -> None:
+    by_stream: dict[str, list[Mapping[str, Any]]] = {}
     for slow in unannounced(report):
-        _log.warning("%s: %s, %.1f s, at %.1f", SLOW, slow["stream"], slow["seconds"], slow["time"])
+        by_stream.setdefault(slow["stream"], []).append(slow)
+    for stream, found in sorted(by_stream.items()):
+        worst = max(found, key=lambda slow: slow["seconds"])
+        _log.warning("%s: %s, %d times, %.1f s at %.1f", SLOW, stream, len(found), worst["seconds"], worst["time"])
     if report["slow_left_out"]:
-        _log.warning("%s: and %d more", SLOW, report["slow_left_out"])
+        _log.warning("%s: and %d that are not told", SLOW, report["slow_left_out"])
 
 
 def unannounced(report: Report) -> Iterator[Mapping[str, Any]]:

@@ -39,7 +39,7 @@ class AwaitWorkloads:
     async def run(self, context: Context, progress: Progress) -> None:
         applied = WentBack(context)
 
-        async def missing() -> str | None:
+        async def missing() -> str | NotYet | None:
             return await applied.look() or await unavailable(context)
 
         await poll_until(

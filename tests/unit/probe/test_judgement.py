@@ -185,12 +185,13 @@ def test_what_was_slow_is_told_unless_a_cut_was_announced(caplog):
     tally = Tally()
     for began, seconds in ((10.0, 1.5), (18.0, 3.0), (24.9, 2.0), (25.1, 2.5)):
         tally.answered(Stream.NEW, "https://a", began, seconds)
+    tally.answered(Stream.WRITES, "https://a", 30.0, 1.2)
     seen = {**probed(), "slow": [asdict(each) for each in tally.slow], "slow_left_out": 7}
-    assert [each["time"] for each in unannounced(seen)] == [10.0, 25.1]
+    assert [each["time"] for each in unannounced(seen)] == [10.0, 25.1, 30.0]
     with caplog.at_level(logging.WARNING):
         nothing_failed(seen)
     assert [record.getMessage() for record in caplog.records] == [
-        "slow, with no cut announced: new-connections, 1.5 s, at 10.0",
-        "slow, with no cut announced: new-connections, 2.5 s, at 25.1",
-        "slow, with no cut announced: and 7 more",
+        "slow, with no cut announced: new-connections, 2 times, 2.5 s at 25.1",
+        "slow, with no cut announced: writes, 1 times, 1.2 s at 30.0",
+        "slow, with no cut announced: and 7 that are not told",
     ]
