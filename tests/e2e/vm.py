@@ -27,7 +27,6 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any, ClassVar
 
-from claims import claim
 from harness import STATE, TestCluster
 from vm_root import vm_root
 
@@ -42,6 +41,7 @@ from autarky.phases.prepare import STORE
 from autarky.phases.supply import GROUPS
 from autarky.render.node import BINARIES
 from autarky.store import waiting_lock
+from cases.claims import claim
 
 QEMU = "qemu-system-x86_64"
 HOST = "n1"

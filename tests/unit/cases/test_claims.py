@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from e2e import claims
+from cases import claims
 
-HOLDS = "import sys; sys.path.insert(0, sys.argv[1]); import claims, pathlib\n"
+HOLDS = "import sys; sys.path.insert(0, sys.argv[1]); import pathlib; from cases import claims\n"
 HOLDS += "claims.claim('t-one', pathlib.Path(sys.argv[2])); print('held', flush=True); sys.stdin.read()"
 
 
@@ -22,7 +22,7 @@ def nothing_is_claimed(monkeypatch):
 @pytest.fixture
 def another(tmp_path):
     """A run that has claimed t-one; it ends with what is written to it."""
-    argv = [sys.executable, "-c", HOLDS, str(Path(claims.__file__).parent), str(tmp_path)]
+    argv = [sys.executable, "-c", HOLDS, str(Path(claims.__file__).parents[1]), str(tmp_path)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"held\n"
         yield process
