@@ -100,7 +100,7 @@ def test_a_standby_of_which_nothing_is_seen_is_given_up_soon():
 def test_a_standby_that_is_on_its_way_is_waited_for():
     hand_over = HandOver(SystemClock())
     with asked(hand_over) as kubelet:
-        hand_over.standby_comes(True)
+        hand_over.is_worth(LONGEST_SECONDS)
         kubelet.join(timeout=0.3)
         assert kubelet.is_alive()
         assert hand_over.waits
@@ -113,23 +113,24 @@ def test_a_standby_that_is_on_its_way_is_waited_for():
 def test_one_that_has_ended_on_its_way_is_waited_for_no_more():
     hand_over = HandOver(SystemClock())
     with asked(hand_over) as kubelet:
-        hand_over.standby_comes(True)
+        hand_over.is_worth(LONGEST_SECONDS)
         kubelet.join(timeout=0.3)
-        hand_over.standby_comes(False)
+        hand_over.is_worth(0)
         kubelet.join(timeout=60)
         assert not kubelet.is_alive()
 
 
 @pytest.mark.usefixtures("quick")
-def test_one_that_never_arrives_holds_nobody_up_for_ever():
+@pytest.mark.parametrize(("worth", "longest"), [(1e9, LONGEST_SECONDS), (60.0, 60.0)])
+def test_one_that_never_arrives_holds_nobody_up_for_ever(worth, longest):
     clock = AheadClock()
     hand_over = HandOver(clock)
     with asked(hand_over) as kubelet:
-        hand_over.standby_comes(True)
-        clock.ahead = LONGEST_SECONDS - 10
+        hand_over.is_worth(worth)
+        clock.ahead = longest - 10
         kubelet.join(timeout=0.3)
         assert kubelet.is_alive()
-        clock.ahead = LONGEST_SECONDS
+        clock.ahead = longest
         kubelet.join(timeout=60)
         assert not kubelet.is_alive()
 
@@ -138,7 +139,7 @@ def test_one_that_never_arrives_holds_nobody_up_for_ever():
 def test_what_was_seen_of_one_hand_over_says_nothing_about_the_next():
     hand_over = HandOver(SystemClock())
     with asked(hand_over):
-        hand_over.standby_comes(True)
+        hand_over.is_worth(LONGEST_SECONDS)
     assert hand_over.judged(Health.ABSENT) is Health.ABSENT
     with asked(hand_over) as kubelet:
         kubelet.join(timeout=60)

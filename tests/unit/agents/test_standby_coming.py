@@ -12,13 +12,20 @@ from autarky.agents.node import ports_seen
 from autarky.agents.node.handover import HandOver
 from autarky.agents.node.standby_coming import StandbyComing
 from autarky.clock import SystemClock
+from autarky.model import patience
 from autarky.model.endpoint import Endpoint
 from autarky.model.runtime import Container
+from autarky.ports import Object
 from fakes.cri import FakeCri
 from unit.agents.disks import Disk, HandClock, a_disk
 
 API = "kube-apiserver"
 ENDPOINTS = [Endpoint(name, f"192.0.2.{number}", ready=True) for number, name in enumerate(("n1", "n2", "n3"), 1)]
+
+
+def ending(grace: int) -> Object:
+    """A hosted pod that is being deleted."""
+    return {"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z", "deletionGracePeriodSeconds": grace}}
 
 
 class CountingCri(FakeCri):
@@ -37,8 +44,15 @@ class Node:
         self.hand_over = HandOver(SystemClock())
         self.ready: set[str] = set()
         self.endpoints = ENDPOINTS[:1]
+        self.hosted = [ending(patience.GRACE)]
         self.coming = StandbyComing(
-            "n1", self.cri, HandClock(), lambda _subject, _sentence: None, self.hand_over, lambda: self.endpoints
+            "n1",
+            self.cri,
+            HandClock(),
+            lambda _subject, _sentence: None,
+            self.hand_over,
+            lambda: self.endpoints,
+            lambda: self.hosted,
         )
         self.cri.put_image("api:1")
         monkeypatch.setattr(ports_seen, "plain_status", self.status)
@@ -59,7 +73,7 @@ class Node:
 
     async def is_waited_for(self) -> bool:
         await self.coming.round()
-        return self.hand_over._comes
+        return self.hand_over._worth > patience.HAND_OVER
 
 
 @pytest.fixture
@@ -117,6 +131,28 @@ async def test_where_another_node_serves_nobody_waits_for_a_slow_standby(node: N
     assert await node.is_waited_for(), "its own is the one that ends"
     node.ready = {server}
     assert not await node.is_waited_for()
+
+
+@pytest.mark.parametrize(
+    ("hosted", "seconds"),
+    [
+        ([ending(patience.GRACE)], patience.SLOW_HAND_OVER),
+        ([{"metadata": {}}, ending(patience.GRACE)], patience.SLOW_HAND_OVER),
+        ([ending(90)], 90 - patience.HOSTED_DRAIN),
+        ([ending(1)], 0),
+        ([{"metadata": {}}], 0),
+        ([], 0),
+    ],
+)
+async def test_it_is_waited_for_within_the_grace_period_of_who_is_deleted(
+    node: Node, hosted: list[Object], seconds: float
+) -> None:
+    """Whose probes fail has less, and is not deleted."""
+    node.activate()
+    node.container()
+    node.hosted = hosted
+    await node.coming.round()
+    assert max(node.hand_over._worth, 0) == seconds
 
 
 async def test_rule_2_what_the_runtime_or_the_disk_do_not_say_changes_nothing(

@@ -5,8 +5,8 @@ Without that, the standby would have to start within the time that the hosted se
 does not grant.
 
 Contract: the answer is an opinion, not a veto: the kubelet goes on when nobody answers, or after HAND_OVER, or, while
-the standby is on its way and nobody else serves (`standby_coming` looks), after SLOW_HAND_OVER, which leaves the hosted
-server the time to drain within its grace period. `before_stop` is called in threads of the agent's HTTP server, all
+the standby is on its way and nobody else serves (`standby_coming` looks), after SLOW_HAND_OVER: so that the hosted
+server has the time to drain within its grace period. `before_stop` is called in threads of the agent's HTTP server, all
 else in the agent's loop.
 """
 
@@ -32,22 +32,19 @@ class HandOver:
     _asked: float | None = None
     """Since when (monotonic seconds) the hosted server is to end."""
     _answered: float | None = None
-    _comes: bool = False
-    """Whether the standby was on its way when that was known last, and nobody else served."""
+    _worth: float = 0.0
+    """For how many seconds it is worth to wait, by what was known last of the standby."""
     _go: threading.Event = field(default_factory=threading.Event)
 
     def before_stop(self) -> None:
         """Return when the hosted server may be told to end."""
         self._go.clear()
-        self._answered, self._comes = None, False
+        self._answered, self._worth = None, 0.0
         self._asked = asked = self.clock.monotonic()
         if not self._go.wait(QUICK_SECONDS):
-            while self._is_worth_waiting_for(asked) and not self._go.wait(LOOK_SECONDS):
+            while self.clock.monotonic() - asked < self._worth and not self._go.wait(LOOK_SECONDS):
                 pass
         self._answered = self.clock.monotonic()
-
-    def _is_worth_waiting_for(self, asked: float) -> bool:
-        return self._comes and self.clock.monotonic() - asked < LONGEST_SECONDS
 
     def judged(self, hosted: Health) -> Health:
         """The hosted server's health, given that it may be about to end."""
@@ -69,9 +66,9 @@ class HandOver:
         """Whether the kubelet has no answer yet."""
         return self._asked is not None and self._answered is None
 
-    def standby_comes(self, comes: bool) -> None:
-        """Whether the standby is on its way and nobody else serves. What was said last holds until it is known anew."""
-        self._comes = comes
+    def is_worth(self, seconds: float) -> None:
+        """To wait for the standby, since the kubelet has asked. What was said last holds until it is known anew."""
+        self._worth = min(seconds, LONGEST_SECONDS)
 
     def go_on(self) -> None:
         """The standby serves, or cannot come to serve."""

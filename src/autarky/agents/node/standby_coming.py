@@ -3,6 +3,9 @@
 A standby is on its way when its container is there and none of it has ended: a server that starts on a slow machine
 needs minutes, and one that cannot start ends. How far it has come it does not say.
 
+It is waited for only where the hosted server's pod is being deleted, and within its grace period: one that fails its
+probes has less, and would have no time to drain.
+
 Contract: a task of its own, since a runtime that hangs must not delay the agent's rounds; nothing is asked unless
 somebody waits. What the disk or the runtime do not say changes nothing (rule 2).
 """
@@ -21,7 +24,7 @@ from autarky.errors import AutarkyError
 from autarky.model import patience
 from autarky.model.endpoint import Endpoint
 from autarky.model.runtime import Container
-from autarky.ports import Clock, Cri
+from autarky.ports import Clock, Cri, Object
 from autarky.render.api_server import COMPONENT
 from autarky.render.nllb import SLOTS
 
@@ -31,7 +34,8 @@ ASK_SECONDS = patience.RUNTIME
 
 @dataclass(slots=True)
 class StandbyComing:
-    """`tell(subject, sentence)` says a thing once; endpoints: the control nodes as far as known."""
+    """`tell(subject, sentence)` says a thing once; endpoints: the control nodes as far as known; hosted: this node's
+    hosted API servers, as the API shows them."""
 
     node: str
     cri: Cri
@@ -39,6 +43,7 @@ class StandbyComing:
     tell: Callable[[str, str], None]
     hand_over: HandOver
     endpoints: Callable[[], Sequence[Endpoint]]
+    hosted: Callable[[], Sequence[Object]]
 
     async def run(self) -> NoReturn:
         while True:
@@ -53,7 +58,7 @@ class StandbyComing:
         if comes is None:
             return
         covered = comes and await self._another_node_serves()
-        self.hand_over.standby_comes(comes and not covered)
+        self.hand_over.is_worth(seconds_to_wait(self.hosted()) if comes and not covered else 0.0)
         why = "another node serves" if covered else "its process runs" if comes else "nothing of it runs, or it ended"
         self.tell("hand-over", f"the hosted API server waits for its standby: {why}")
 
@@ -76,6 +81,13 @@ class StandbyComing:
             if await haproxy.holds(server):
                 return True
         return False
+
+
+def seconds_to_wait(hosted: Sequence[Object]) -> float:
+    """What the grace period leaves before the drain, of a pod that is being deleted."""
+    ending = [pod["metadata"] for pod in hosted if "deletionTimestamp" in pod["metadata"]]
+    graces = [float(meta.get("deletionGracePeriodSeconds") or 0) for meta in ending]
+    return max(graces, default=0.0) - patience.HOSTED_DRAIN
 
 
 def is_on_its_way(containers: Sequence[Container]) -> bool:
