@@ -27,7 +27,7 @@ from autarky.decide import defaults
 from autarky.model.defaults import FIRST
 from fakes.editions import SECOND, TOLD
 
-pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.chain, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900)]
 
 SHAPES = {"one-node": one_node, "three-and-one": three_and_one}
 STANDBYS = "/var/lib/autarky/standby"
@@ -50,12 +50,12 @@ class Found:
     file: Mapping[str, Any]
 
 
-def _id(made: tuple[Release, str]) -> str:
-    release, shape = made
-    return f"{release.name}-{shape}"
+def _param(release: Release, shape: str) -> Any:
+    name = f"{release.name}-{shape}"
+    return pytest.param((release, shape), id=name, marks=[pytest.mark.chain(name), pytest.mark.apart(name)])
 
 
-@pytest.fixture(scope="module", params=[(release, shape) for release in releases() for shape in SHAPES], ids=_id)
+@pytest.fixture(scope="module", params=[_param(release, shape) for release in releases() for shape in SHAPES])
 def found(request: pytest.FixtureRequest, make_cluster: Callable[..., TestCluster]) -> Iterator[Found]:
     release, shape = request.param
     spec = SHAPES[shape]()
