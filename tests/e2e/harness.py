@@ -187,14 +187,15 @@ class TestCluster:
     # --- looking ---
 
     def wait(self, what: str, condition: Any, seconds: float = 60, *, pause: float = 0.3) -> None:
-        """Until `condition()` is true; fails with its last value. pause: seconds between two looks."""
+        """Until `condition()` is true; fails with its last value. pause: seconds between two looks, or as long as a look
+        has taken: on a busy machine they would take the processors from what is waited for."""
         deadline = time.monotonic() + seconds
         last = None
-        while time.monotonic() < deadline:
+        while (began := time.monotonic()) < deadline:
             last = condition()
             if last:
                 return
-            time.sleep(pause)
+            time.sleep(max(pause, time.monotonic() - began))
         raise AssertionError(f"waited {seconds:.0f} s until {what}; last seen: {last!r}")
 
     def api_answers(self) -> bool:
