@@ -187,8 +187,8 @@ class TestCluster:
     # --- looking ---
 
     def wait(self, what: str, condition: Any, seconds: float = 60, *, pause: float = 0.3) -> None:
-        """Until `condition()` is true; fails with its last value. pause: seconds between two looks, or as long as a look
-        has taken: on a busy machine they would take the processors from what is waited for."""
+        """Until `condition()` is true; fails with its last value. pause: seconds between two looks, or as long as a
+        look has taken: on a busy machine they would take the processors from what is waited for."""
         deadline = time.monotonic() + seconds
         last = None
         while (began := time.monotonic()) < deadline:
