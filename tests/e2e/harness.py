@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from autarky.hosts import LabHost
+from autarky.lab.tools import DIE_WITH_US
 from autarky.payload import default_version, find_binary, load_release
 from cases.claims import claim
 
@@ -243,7 +244,7 @@ class TestCluster:
         if inside is not None:
             network = ["nsenter", f"--target={self.host_process(inside)}", "--net", "--"]
             argv = [*network, *argv, "--server", "https://127.0.0.1:6443"]
-        argv = ["nice", "-n", "-10", *argv, "--", "sleep", str(seconds)]
+        argv = [*DIE_WITH_US, "nice", "-n", "-10", *argv, "--", "sleep", str(seconds)]
         process = subprocess.Popen(
             argv,
             env=environment(self.tree),
