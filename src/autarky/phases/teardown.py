@@ -59,8 +59,8 @@ rm -rf {places.MANIFESTS} {places.RUN} /run/flannel /var/lib/cni /var/lib/kubele
 for plugin in bridge loopback host-local portmap; do
   case "$(readlink {render_node.CNI_BIN}/$plugin)" in {places.HOST_ROOT}/*) rm -f {render_node.CNI_BIN}/$plugin ;; esac
 done
-for empty in {render_node.CNI_BIN} {render_node.CNI_CONF} $(dirname {render_node.CONTAINERD_CONFIG}); do
-  rmdir -p "$empty" 2>/dev/null # and no directory in which somebody else has something
+for place in {render_node.CNI_BIN} {render_node.CNI_CONF} {render_node.CONTAINERD_CONFIG}; do
+  rmdir "$place" "$(dirname "$place")" 2>/dev/null # neither what is in use, nor /opt
 done
 systemctl daemon-reload
 """

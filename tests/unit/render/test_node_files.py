@@ -335,4 +335,5 @@ def test_down_takes_every_unit_away_that_a_host_was_given():
     assert len(units) == 4
     removed = teardown._CLEAN.partition("rm -rf ")[2].split()
     assert set(units) <= set(removed)
+    assert "rmdir -p" not in teardown._CLEAN, "an empty /opt is not ours"
     assert {"/var/lib/kubelet", "/var/log/pods", "/var/log/containers", "/var/lib/cni"} <= set(removed)
