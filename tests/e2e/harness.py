@@ -29,6 +29,7 @@ STATE = Path.home() / ".local/state/autarky-tests"
 COMMAND = [sys.executable, "-m", "autarky"]
 UP_SECONDS = 600.0
 KUBECTL_SECONDS = 120.0
+LONGEST_PAUSE = 2.0
 AGNHOST = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
 Show = Callable[[str], None]
 
@@ -212,18 +213,20 @@ class TestCluster:
 
     def wait(self, what: str, condition: Any, seconds: float = 60, *, pause: float = 0.3) -> None:
         """Until `condition()` is true; fails with its last value. pause: seconds between two looks, or as long as a
-        look has taken: on a busy machine they would take the processors from what is waited for."""
+        look has taken, `LONGEST_PAUSE` at most: on a busy machine they would take the processors from what is waited
+        for. A look that takes longer has waited itself, for a machine that is off."""
         deadline = time.monotonic() + seconds
         last = None
         while (began := time.monotonic()) < deadline:
             last = condition()
             if last:
                 return
-            time.sleep(max(pause, time.monotonic() - began))
+            time.sleep(max(pause, min(LONGEST_PAUSE, time.monotonic() - began)))
         raise AssertionError(f"waited {seconds:.0f} s until {what}; last seen: {last!r}")
 
     def api_answers(self) -> bool:
-        return self.kubectl("get", "--raw", "/readyz", check=False) == "ok"
+        """kubectl's own patience with a server that is off is 30 s: who waits would look twice in a minute."""
+        return self.kubectl("get", "--raw", "/readyz", "--request-timeout=5s", check=False) == "ok"
 
     def host_process(self, host: str) -> int:
         """The host's first process, as this machine sees it."""
