@@ -237,13 +237,15 @@ class TestCluster:
         return sorted(self.shell(host, "ls /etc/kubernetes/manifests").split())
 
     @contextmanager
-    def probed(self, seconds: float = 1800, *, inside: str | None = None) -> Iterator[list[dict[str, Any]]]:
+    def probed(
+        self, seconds: float = 1800, *, inside: str | None = None, rate: float = 200
+    ) -> Iterator[list[dict[str, Any]]]:
         """Probe the API during the block; the report is in the list afterwards, with what was `announced`. Fails when
         the probe, which lasts for `seconds`, has ended before the block. `inside`: from that host, through its own load
-        balancer. It goes before everything else here, as a client with a processor of its own would: on a busy machine
-        it would measure how long its own handshakes wait for one."""
+        balancer. `rate`: requests a second. It goes before everything else here, as a client with a processor of its
+        own would: on a busy machine it would measure how long its own handshakes wait for one."""
         reports: list[dict[str, Any]] = []
-        argv = [*self.command, "bench", "probe", "--cluster", self.name, "-o", "json"]
+        argv = [*self.command, "bench", "probe", "--cluster", self.name, "-o", "json", f"--rate={rate}"]
         if inside is not None:
             network = ["nsenter", f"--target={self.host_process(inside)}", "--net", "--"]
             argv = [*network, *argv, "--server", "https://127.0.0.1:6443"]

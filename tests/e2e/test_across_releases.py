@@ -31,6 +31,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900)]
 
 SHAPES = {"one-node": one_node, "three-and-one": three_and_one}
 STANDBYS = "/var/lib/autarky/standby"
+FROM_A_WORKER = 50.0
+"""Requests a second, beside the 200 from outside: two at the full rate take a third of the processors of a small
+machine, and would measure that."""
 Running = Mapping[str, frozenset[str]]
 """Component → what runs of it on all nodes: containers and processes, each once."""
 
@@ -96,7 +99,7 @@ def probed_from_a_worker(found: Found) -> Iterator[list[dict[str, Any]]]:
     if set(found.hosts) == set(found.control):
         yield []
         return
-    with found.cluster.probed(inside=WORKER) as reports:
+    with found.cluster.probed(inside=WORKER, rate=FROM_A_WORKER) as reports:
         yield reports
 
 
