@@ -94,7 +94,7 @@ class CommandFailed(AutarkyError):
     def __init__(self, host: str, argv: Sequence[str], status: int, stderr: str) -> None:
         self.status = status
         self.stderr = stderr
-        tail = stderr.strip()[-2000:]
+        tail = " ".join(stderr.split())[-2000:]  # one line: it may be the words of whoever has the host
         super().__init__(f"{host}: {' '.join(argv)[:400]} ended with status {status}: {tail}")
 
 

@@ -11,7 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-HASHED = ("src/autarky", "tests/e2e", "examples", "docs/by-hand.md", "requirements", "pyproject.toml")
+HASHED = (
+    *("src/autarky", "tests/e2e", "examples", "docs/by-hand.md", "requirements", "pyproject.toml"),
+    *("tests/conftest.py", "tests/fakes/editions.py"),
+)
 """Directories with all that is in them, and files."""
 
 

@@ -93,7 +93,7 @@ def _leaves(cluster: TestCluster, server: str, hosts: Sequence[str]) -> float:
 
 
 def test_a_hung_server_leaves_within_two_seconds_and_is_named(cluster: TestCluster) -> None:
-    """SIGSTOP: it accepts, and never answers. Then its node's standby serves, and in the end it comes back."""
+    """SIGSTOP: it accepts, and never answers. Others serve meanwhile, and in the end it comes back."""
     with cluster.probed(inside="n4") as reports, connecting(cluster, NODES) as met:
         time.sleep(2)  # so that there is a before
         cluster.shell("n2", "pkill -STOP -x kube-apiserver")

@@ -282,7 +282,7 @@ LOOKS = (
     "iptables-save | grep -E 'KUBE|CNI'",
 )
 """Directories and units, processes, interfaces, rules, mounts: each finds something while a cluster runs."""
-PLACES = "/etc /home /opt /root /srv /usr/local /var"
+PLACES = "/etc /home /opt /root /srv /usr/libexec /usr/local /var"
 PASSING = ("/var/log/journal/", "/var/tmp/systemd-private", "/var/lib/systemd/", "/var/cache/", "/root/.ssh")
 """What a machine writes by itself."""
 KEPT = re.compile(r"/var/lib/etcd\.\d{8}T|/etc/kubernetes(/pki\.\d{8}T|$)|/var/lib/containerd(/|$)")

@@ -59,6 +59,7 @@ async def _down(
     from autarky.cli.wiring import build_context, load_cluster
     from autarky.phases.members import with_remembered
     from autarky.phases.teardown import doomed
+    from autarky.ui.text import sentence
     from autarky.workflows.down import phases
 
     found = load_cluster(file, name)
@@ -67,7 +68,7 @@ async def _down(
     context = build_context(whole, gone=sorted(leave))
     try:
         if not dry_run and not yes:
-            goes = "".join(f"\n  - {line}" for line in await doomed(context, purge=purge, leave=leave))
+            goes = "".join(f"\n  - {sentence(line)}" for line in await doomed(context, purge=purge, leave=leave))
             confirm(f"Take the cluster {context.cluster.name} away?{goes or ' Nothing of it is there.'}\n", yes=False)
         await run_phases(
             "down",

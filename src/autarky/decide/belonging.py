@@ -11,8 +11,11 @@ host without a marker belongs to nobody: what is on its disk is for the prefligh
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 
+_NAME = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+"""Of a cluster, as its file may give it."""
 SHOWN = 16
 """Digits of a fingerprint that people are shown."""
 
@@ -38,6 +41,8 @@ class Said:
         if not isinstance(content, dict):
             return cls(None, None, disk)
         cluster, ca, version = (_text(content.get(key)) for key in ("cluster", "ca", "version"))
+        if cluster is not None and _NAME.fullmatch(cluster) is None:  # whoever has the host may have written anything
+            cluster = None
         return cls(cluster, ca, disk, version)
 
     @property

@@ -25,8 +25,9 @@ from autarky.ports import Clock, Progress
 @dataclass(frozen=True, slots=True)
 class NotYet:
     """What a look has seen instead, as one sentence, and how far things have come: a count of ours, or which step it
-    is. Another value is progress, one that this wait has had before is none. So it is made of few values, and never of
-    what a kubelet or a tenant says: whoever can make it new at each look keeps the command waiting."""
+    is. More than ever before in this wait is progress, or, of what cannot be counted, what it has not had before. So it
+    is made of few values, and never of what a kubelet or a tenant says: whoever can make it new at each look keeps the
+    command waiting."""
 
     sentence: str
     come: Hashable = None
@@ -140,10 +141,16 @@ class _Wait:
     reported: float | None = None
     known: set[int] = field(default_factory=set)
     """Hashes of how far things had come at some look."""
+    most: int | None = None
+    """Where that is counted: the most."""
 
     def comes_on(self, come: Hashable) -> bool:
         """Whether they have come to where they had not been before in this wait. What goes back and comes again is no
         progress."""
+        if isinstance(come, int):
+            further = self.most is None or come > self.most
+            self.most = come if further else self.most
+            return further
         if come is None or hash(come) in self.known or len(self.known) == MOST_KNOWN:
             return False
         self.known.add(hash(come))

@@ -165,6 +165,8 @@ LONGEST_ROUND: Final = 180.0
 
 STILL: Final = 30.0
 """A wait ends at its deadline, unless things have come on so lately: then it goes on."""
+STEP: Final = STARTS + 10.0
+"""The same where components come one after the other: while one starts, nothing else can be seen to happen."""
 CEILING: Final = 5
 """So many times its deadline is the most that a wait may last: a machine that goes on at a fifth of the usual pace."""
 API_STARTS: Final = 180.0
@@ -240,6 +242,7 @@ RULES: Final = (
     Rule("so has one of an add-on", "SLOWEST_ANSWER", "ADDON_PROBE"),
     Rule("an agent beats often before it counts as hung", "BEAT", "HANG"),
     Rule("a wait in which something happens goes on for longer than a handshake takes", "SECURE", "STILL"),
+    Rule("and where components start, for longer than one of them may take", "STARTS", "STEP"),
     Rule("what an operator has done is told before a wait counts as still", "TOLD", "STILL"),
     Rule("what is written again and again is tried more than once", "REQUEST", "WRITTEN"),
     Rule("a command's wait is not given up between two attempts of a client", "REQUEST", "API_STARTS"),

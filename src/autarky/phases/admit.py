@@ -130,12 +130,16 @@ async def pending_requests(kube: Kube, nodes: set[str]) -> list[Object]:
 
 async def judge_requests(kube: Kube, nodes: set[str], progress: Progress) -> None:
     """Approve or deny what is pending for these nodes, by the inventory in the cluster: some of it, where it is much,
-    and the rest when it is called again."""
+    and the rest when it is called again. Of what a node is denied at one look, one is told: a hostile one asks without
+    end."""
+    told: set[str] = set()
     for csr in in_turn(await pending_requests(kube, nodes), certificates.requester, MOST_AT_ONCE):
         inventory, renewals = await certificates.read_inventory(kube), await certificates.read_renewals(kube)
         decision = await certificates.judge(kube, csr, inventory, renewals)
-        if decision.verdict in certificates.JUDGED:
-            progress.note(f"certificate request {csr['metadata']['name']}: {decision.sentence}")
+        by = certificates.requester(csr)
+        if decision.verdict is approval.Verdict.APPROVE or (decision.verdict in certificates.JUDGED and by not in told):
+            progress.note(f"certificate request {csr['metadata']['name']}: {decision.sentence[:LONGEST_WHY]}")
+            told.add(by)
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 from autarky.decide.belonging import Ours, Said
 from autarky.decide.founders import Memory
 from autarky.decide.records import Record, newest
-from autarky.errors import AutarkyError, UserError
+from autarky.errors import CommandFailed, TimedOut, Unreachable, UserError
 from autarky.model import ports
 from autarky.model.cluster import Cluster, Node
 from autarky.model.facts import HostFacts
@@ -259,20 +259,32 @@ async def for_each(items: Iterable[Node], work: Callable[[Node], Awaitable[T]]) 
 
 
 async def for_each_or_left_out(
-    context: Context, nodes: Iterable[Node], work: Callable[[Node], Awaitable[T]], progress: Progress | None = None
+    context: Context,
+    nodes: Iterable[Node],
+    work: Callable[[Node], Awaitable[T]],
+    progress: Progress | None = None,
+    *,
+    seconds: float | None = None,
 ) -> dict[str, T]:
-    """The same, but for a worker that has joined before: what fails there may be the will of whoever has it, and ends
-    no command. From here on it is left out, as one whose host does not answer; the others' results are returned."""
+    """The same, but for a worker that has joined before: what fails there, or takes longer than `seconds`, may be the
+    will of whoever has it, and ends no command. From here on it is left out, as one whose host does not answer; the
+    others' results are returned. What the API refuses is no doing of the worker, and is raised.
+
+    A control node never is, also one that joins as a worker would: what must hold on all control nodes would be asked
+    of the others alone (rule 1)."""
+    control = {node.name for node in context.cluster.control_nodes}
+    workers = context.joined - control
 
     async def one(node: Node) -> T | None:
-        try:
+        if node.name not in workers:
             return await work(node)
-        except AutarkyError as error:
-            if node.control_plane or node.name not in context.joined:
-                raise
-            context.absent[node.name] = str(error)
+        try:
+            async with asyncio.timeout(seconds):
+                return await work(node)
+        except (CommandFailed, Unreachable, TimedOut, TimeoutError) as error:
+            context.absent[node.name] = str(error) or f"it was not done within {seconds:.0f} s"
             if progress is not None:
-                progress.note(f"{node.name} is left out: {error}")
+                progress.note(f"{node.name} is left out: {context.absent[node.name]}")
             return None
 
     found = await for_each(nodes, one)

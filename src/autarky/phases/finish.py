@@ -17,6 +17,7 @@ from autarky.phases.went_back import WentBack, changed
 from autarky.ports import Object, Progress
 from autarky.render.kubeconfig import client_kubeconfig
 from autarky.render.objects import agent_parts, parts
+from autarky.render.values import CONTROL_PLANE_FACT
 from autarky.store import write_private
 
 WORKLOADS = ("DaemonSet", "Deployment")
@@ -46,7 +47,7 @@ class AwaitWorkloads:
             "all nodes are Ready and all workloads available",
             missing,
             timeout=patience.WORKLOADS,
-            still=patience.STILL,
+            still=patience.STEP,
             progress=progress,
             clock=context.clock,
         )
@@ -67,7 +68,7 @@ async def unavailable(context: Context) -> NotYet | None:
             if obj["kind"] in WORKLOADS:
                 meta = obj["metadata"]
                 live = await kube.get(obj["apiVersion"], obj["kind"], meta["name"], meta["namespace"])
-                lacking, pods = _rolled_out(obj, live, len(context.absent))
+                lacking, pods = _rolled_out(obj, live, _absent_for(context, obj))
                 missing, come = missing + lacking, come + pods
     going = await withdrawn_pods(context)
     missing, come = missing + [f"{pod} has not ended" for pod in going], come - len(going)
@@ -80,6 +81,14 @@ async def unavailable(context: Context) -> NotYet | None:
 def _unready_nodes(context: Context, nodes: Sequence[Object]) -> list[str]:
     ready = {node["metadata"]["name"] for node in nodes if is_ready(node)}
     return [node.name for node in context.present(context.cluster.nodes) if node.name not in ready]
+
+
+def _absent_for(context: Context, obj: Object) -> int:
+    """On how many nodes that are left out its pods would run: a worker that is left out, by its own doing maybe, is no
+    excuse for what runs on control nodes."""
+    if CONTROL_PLANE_FACT not in obj["spec"]["template"]["spec"].get("nodeSelector", {}):
+        return len(context.absent)
+    return len(context.absent.keys() & {node.name for node in context.cluster.control_nodes})
 
 
 def _rolled_out(obj: Object, live: Object | None, absent: int) -> tuple[list[str], int]:

@@ -38,6 +38,9 @@ from autarky.render.values import SYSTEM
 
 TOKEN_LIFETIME = timedelta(minutes=30)
 _ALPHABET = string.ascii_lowercase + string.digits
+WITHIN = 120.0
+"""Seconds in which the kubelet of a node that has joined before is started, or the node is left out: less than what the
+phase has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,9 @@ class StartJoining:
     async def run(self, context: Context, progress: Progress) -> None:
         await renewals.refuse_former(context, progress)
         await ApplyParts(access_part).run(context, progress)
-        await for_each_or_left_out(context, _joining(context), lambda node: start_joining(context, node), progress)
+        await for_each_or_left_out(
+            context, _joining(context), lambda node: start_joining(context, node), progress, seconds=WITHIN
+        )
 
 
 @dataclass(frozen=True, slots=True)

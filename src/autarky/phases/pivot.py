@@ -61,7 +61,7 @@ class Pivot:
             "the control plane runs in its wanted slots",
             Driver(context, progress).step,
             timeout=PIVOT_TIMEOUT,
-            still=patience.STILL,
+            still=patience.STEP,
             progress=progress,
             clock=context.clock,
             interval=POLL_SECONDS,
@@ -142,6 +142,9 @@ class Driver:
     progress: Progress
     judges: dict[tuple[str, str], Judge] = field(default_factory=dict)
     _told: set[tuple[str, str]] = field(default_factory=set)
+    _steps: set[tuple[object, ...]] = field(default_factory=set)
+    """Every state in which a component of a node was seen. They only grow, also where nodes roll one after the other
+    and the next one is as far back as the one before was; and there are few, however often they come and go."""
 
     async def step(self) -> NotYet | None:
         """One round; None when all have settled, else what is still open."""
@@ -150,26 +153,26 @@ class Driver:
         seen = await look_everywhere(self.context)
         now = self.context.clock.monotonic()
         open_ = await for_each(pivoting(self.context), lambda node: self._node(node, seen[node.name], now))
-        sentences = [sentence for each, _ in open_.values() for sentence in each]
-        return NotYet("; ".join(sentences), sum(come for _, come in open_.values())) if sentences else None
+        sentences = [sentence for each in open_.values() for sentence in each]
+        return NotYet("; ".join(sentences), len(self._steps)) if sentences else None
 
-    async def _node(self, node: Node, seen: Mapping[str, View], now: float) -> tuple[list[str], int]:
-        """(what is still open, how far its components have come)."""
-        open_, come = [], 0
+    async def _node(self, node: Node, seen: Mapping[str, View], now: float) -> list[str]:
+        """What is still open."""
+        open_ = []
         for component, view in seen.items():
             judge, wanted = self.judges[node.name, component], wanted_slot(self.context, component)
             decision = judge.judge(wanted, view, now)
             for action in decision.actions:
                 await self._act(node, component, action, decision.sentence)
+            if (state := _state(view)) is not None:
+                self._steps.add((node.name, component, *state))
             if not judge.has_settled(wanted, view, decision):
-                come += _come(view)
                 open_.append(f"{component} on {node.name}: {decision.sentence}")
                 continue
-            come += _SETTLED
             if decision.sentence == LEFT_TO_AGENT and (node.name, component) not in self._told:
                 self._told.add((node.name, component))
                 self.progress.note(f"{component} on {node.name}: {decision.sentence}")
-        return open_, come
+        return open_
 
     async def _act(self, node: Node, component: str, action: slots.Action, why: str) -> None:
         verb = {slots.Action.ACTIVATE_STANDBY: "activate", slots.Action.WITHDRAW_STANDBY: "withdraw"}[action]
@@ -182,16 +185,12 @@ class Driver:
             self.progress.note(f"{component} on {node.name}: tried again, since {error.stderr.strip()}")
 
 
-_ON_THE_WAY, _READY = {slots.Health.NOT_READY: 1, slots.Health.TERMINATING: 1}, 2
-_SETTLED = 5
-
-
-def _come(view: View) -> int:
-    """How far a component is that has not settled: its pod is there, is Ready, is led to, its standby has gone."""
-    if view.hosted is not slots.Health.READY:
-        return _ON_THE_WAY.get(view.hosted, 0)
+def _state(view: View) -> tuple[object, ...] | None:
+    """What a wait takes for a step; None where nobody could look."""
+    if view.hosted is slots.Health.UNKNOWN:
+        return None
     balanced = isinstance(view, slots.Seen) and bool(view.balanced)
-    return _READY + balanced + (view.standby_active is False)
+    return view.hosted, balanced, view.standby_active
 
 
 # --- looking ---------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ async def _make(context: Context, node: Node, progress: Progress) -> None:
         f"{node.name} is a control node",
         made,
         timeout=PROMOTION_TIMEOUT,
-        still=patience.STILL,
+        still=patience.STEP,
         progress=progress,
         clock=context.clock,
     )

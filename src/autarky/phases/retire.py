@@ -71,7 +71,7 @@ async def _until_standbys_serve(context: Context, component: str, progress: Prog
         return None if decision.step is levels.Step.RETIRE else NotYet(decision.sentence, sum(standbys.values()))
 
     what = f"the standby of {component} serves on every control node"
-    await poll_until(what, serve, timeout=SERVE_SECONDS, still=patience.STILL, progress=progress, clock=context.clock)
+    await poll_until(what, serve, timeout=SERVE_SECONDS, still=patience.STEP, progress=progress, clock=context.clock)
 
 
 async def _serves(context: Context, node: Node, component: str) -> bool:
@@ -86,7 +86,7 @@ async def _serves(context: Context, node: Node, component: str) -> bool:
 async def _until_hosted_pods_ended(context: Context, component: str, progress: Progress) -> None:
     async def ended() -> NotYet | None:
         names = [pod["metadata"]["name"] for pod in await hosted_pods(context.kube(), component)]
-        return NotYet(f"still there: {', '.join(names)}", len(names)) if names else None
+        return NotYet(f"still there: {', '.join(names)}", -len(names)) if names else None
 
     what = f"the hosted pods of {component} have ended"
-    await poll_until(what, ended, timeout=END_SECONDS, still=patience.STILL, progress=progress, clock=context.clock)
+    await poll_until(what, ended, timeout=END_SECONDS, still=patience.STEP, progress=progress, clock=context.clock)

@@ -26,6 +26,14 @@ from autarky.phases.context import Context, for_each
 from autarky.ports import Host, Progress
 from autarky.render import node as render_node
 
+_MADE_BY_OTHERS = " ".join(
+    (
+        *("/opt/containerd/bin", "/opt/containerd/lib", "/opt/containerd"),
+        *("/usr/libexec/kubernetes/kubelet-plugins/volume/exec", "/usr/libexec/kubernetes/kubelet-plugins/volume"),
+        *("/usr/libexec/kubernetes/kubelet-plugins", "/usr/libexec/kubernetes"),
+    )
+)
+"""By containerd (its opt plugin) and the kubelet (volume plugins) at each start, whether or not anybody uses them."""
 # Stops the kubelet first, so that it restarts nothing; then every container; then the mounts they leave.
 _CLEAN = f"""\
 set -u
@@ -59,6 +67,7 @@ rm -rf {places.MANIFESTS} {places.RUN} /run/flannel /var/lib/cni /var/lib/kubele
 for plugin in bridge loopback host-local portmap; do
   case "$(readlink {render_node.CNI_BIN}/$plugin)" in {places.HOST_ROOT}/*) rm -f {render_node.CNI_BIN}/$plugin ;; esac
 done
+rmdir {_MADE_BY_OTHERS} 2>/dev/null # each where it is empty
 for place in {render_node.CNI_BIN} {render_node.CNI_CONF} {render_node.CONTAINERD_CONFIG}; do
   rmdir "$place" "$(dirname "$place")" 2>/dev/null # neither what is in use, nor /opt
 done
@@ -107,7 +116,7 @@ class CleanHosts:
         async def one(node: Node) -> None:
             try:
                 await clean(context.host(node), stamp, progress, purge=self.purge)
-            except Unreachable as error:
+            except (Unreachable, CommandFailed) as error:  # whoever has it can make it fail; the others' go on
                 context.absent[node.name] = str(error)
 
         ours, others = await hosts_to_clean(context, self.leave)

@@ -73,4 +73,4 @@ async def _told(context: Context) -> str:
     plane = await live_control_plane(context.kube()) or {}
     conditions = (plane.get("status") or {}).get("conditions") or ()
     back = (one for one in conditions if one["type"] == "RolledBack" and one["status"] == "True")
-    return next((str(one.get("message", "")) for one in back), "")
+    return next((" ".join(str(one.get("message", "")).split()) for one in back), "")

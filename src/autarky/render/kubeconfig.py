@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from autarky.render.values import Credentials, Inputs, pretty_json
 RENEWER = "kubelet-renewal"
 """What the kubeconfig of `certificates.renewal_certificate` calls its user."""
 LOCAL_SERVER = f"https://127.0.0.1:{ports.NLLB_API}"
+_TOKEN = re.compile("[a-z0-9]{6}[.][a-z0-9]{16}")
+"""As Kubernetes has them."""
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 EXTENSION = "autarky.dev/servers"
 """kubectl knows one server and leaves extensions alone; ours has all the servers that are as good."""
@@ -56,12 +59,13 @@ def pair_kubeconfig(ca_pem: bytes, cluster: str, user: str, certificate: bytes, 
 
 
 def bootstrap_token(kubeconfig: bytes) -> str | None:
-    """The token in what `bootstrap_kubeconfig` made; None in what has a certificate instead, or cannot be read."""
+    """The token in what `bootstrap_kubeconfig` made; None in what has a certificate instead, cannot be read, or has
+    what is no token: whoever has the host may have written anything."""
     try:
         token = json.loads(kubeconfig)["users"][0]["user"].get("token")
     except _UNREADABLE:
         return None
-    return None if token is None else str(token)
+    return token if isinstance(token, str) and _TOKEN.fullmatch(token) else None
 
 
 def embedded_certificate(kubeconfig: bytes) -> bytes | None:

@@ -82,7 +82,7 @@ def test_a_server_that_serves_long_after_the_answer_was_not_told_to_end():
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hook's patience with what nobody sees coming, and its looks, are moments."""
-    monkeypatch.setattr(handover, "QUICK_SECONDS", 0.05)
+    monkeypatch.setattr(handover, "QUICK_SECONDS", 0.5)
     monkeypatch.setattr(handover, "LOOK_SECONDS", 0.01)
 
 
@@ -101,7 +101,7 @@ def test_a_standby_that_is_on_its_way_is_waited_for():
     hand_over = HandOver(SystemClock())
     with asked(hand_over) as kubelet:
         hand_over.is_worth(LONGEST_SECONDS)
-        kubelet.join(timeout=0.3)
+        kubelet.join(timeout=1)
         assert kubelet.is_alive()
         assert hand_over.waits
         hand_over.go_on()
@@ -110,11 +110,30 @@ def test_a_standby_that_is_on_its_way_is_waited_for():
 
 
 @pytest.mark.usefixtures("quick")
+def test_a_kubelet_that_asks_again_after_its_restart_waits_as_long_as_the_first_time():
+    """The first question's thread has nobody who hears its answer."""
+    clock = AheadClock()
+    hand_over = HandOver(clock)
+    with asked(hand_over) as before_its_restart:
+        hand_over.is_worth(100.0)
+        clock.ahead, first = 60.0, hand_over._asked
+        with asked(hand_over) as again:
+            while hand_over._asked == first:
+                pass
+            clock.ahead = 101.0
+            before_its_restart.join(timeout=60)
+            assert not before_its_restart.is_alive()
+            again.join(timeout=1)
+            assert again.is_alive(), "what was said of the standby still holds"
+            assert hand_over.waits, "who looks after the standby looks on"
+
+
+@pytest.mark.usefixtures("quick")
 def test_one_that_has_ended_on_its_way_is_waited_for_no_more():
     hand_over = HandOver(SystemClock())
     with asked(hand_over) as kubelet:
         hand_over.is_worth(LONGEST_SECONDS)
-        kubelet.join(timeout=0.3)
+        kubelet.join(timeout=1)
         hand_over.is_worth(0)
         kubelet.join(timeout=60)
         assert not kubelet.is_alive()
@@ -128,7 +147,7 @@ def test_one_that_never_arrives_holds_nobody_up_for_ever(worth, longest):
     with asked(hand_over) as kubelet:
         hand_over.is_worth(worth)
         clock.ahead = longest - 10
-        kubelet.join(timeout=0.3)
+        kubelet.join(timeout=1)
         assert kubelet.is_alive()
         clock.ahead = longest
         kubelet.join(timeout=60)

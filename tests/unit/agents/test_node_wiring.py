@@ -224,6 +224,16 @@ async def test_no_beat_is_given_while_a_round_hangs_and_it_is_said_once(monkeypa
     beating.cancel()
 
 
+async def test_each_duty_that_there_is_is_done(wired: Wired) -> None:
+    """One that nobody puts here is tested, and done by nobody."""
+    role_on_disk.remember(role_on_disk.State.READY)
+    names = {type(one).__name__ for one in await duties(wired, slot="hosted")} - {"Reflector"}
+    assert names == {
+        *("ActivationWatch", "Announcer", "Answering", "ApiView", "ClockWatch", "ControlNode", "EtcdMembership"),
+        *("ImageKeeping", "LeafKeeping", "LoadBalancer", "ParkedAgent", "StandbyComing", "Undertaker"),
+    }
+
+
 async def test_only_the_hosted_agent_keeps_the_parked_one(wired: Wired) -> None:
     role_on_disk.remember(role_on_disk.State.READY)
     standby = {type(one).__name__ for one in await duties(wired, slot="standby")}

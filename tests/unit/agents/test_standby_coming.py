@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autarky.agents.node import ports_seen
 from autarky.agents.node.handover import HandOver
-from autarky.agents.node.standby_coming import StandbyComing
+from autarky.agents.node.standby_coming import StandbyComing, servers_that_cover
 from autarky.clock import SystemClock
 from autarky.model import patience
 from autarky.model.endpoint import Endpoint
@@ -122,15 +124,31 @@ async def test_what_runs_without_a_manifest_is_on_no_way(node: Node) -> None:
     assert not await node.is_waited_for()
 
 
-@pytest.mark.parametrize("server", ["n2-hosted", "n3-standby", "n3-spare"])
+@pytest.mark.parametrize("server", ["n2-standby", "n3-standby", "n3-spare", "a-hosted"])
 async def test_where_another_node_serves_nobody_waits_for_a_slow_standby(node: Node, server: str) -> None:
-    node.endpoints = ENDPOINTS
+    node.endpoints = [*ENDPOINTS, Endpoint("a", "192.0.2.9", ready=True)]
     node.activate()
     node.container()
     node.ready = {"n1-hosted"}
     assert await node.is_waited_for(), "its own is the one that ends"
     node.ready = {server}
     assert not await node.is_waited_for()
+
+
+async def test_where_all_hosted_servers_are_to_end_at_once_the_first_node_waits_for_its_standby(node: Node) -> None:
+    """Each of the three still serves while its kubelet waits, and none will in a moment."""
+    node.endpoints = ENDPOINTS
+    node.activate()
+    node.container()
+    node.ready = {f"{each.node}-hosted" for each in ENDPOINTS}
+    assert await node.is_waited_for()
+
+
+@given(st.lists(st.sampled_from(["n1", "n2", "n10", "a", "z"]), min_size=1, unique=True))
+def test_no_two_nodes_count_on_each_others_hosted_server(nodes: list[str]) -> None:
+    counts = {(one, other) for one in nodes for other in nodes if f"{other}-hosted" in servers_that_cover(one, nodes)}
+    assert not [pair for pair in counts if pair[::-1] in counts]
+    assert all(f"{other}-standby" in servers_that_cover(one, nodes) for one in nodes for other in nodes if one != other)
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from pathlib import Path
 
 import pytest
 
-from cases.tree import tree_hash
+from cases.tree import ROOT, _files, tree_hash
 
 CONTENT = {
     "src/autarky/__init__.py": "",
@@ -17,6 +18,8 @@ CONTENT = {
     "tests/cases/rotation.py": "",
     "tests/cases/records/test_a/test_a.json": "{}",
     "tests/unit/test_b.py": "",
+    "tests/conftest.py": "a seed",
+    "tests/fakes/editions.py": "a later release",
     "examples/lab-1.yaml": "a",
     "docs/by-hand.md": "how",
     "docs/README.md": "what",
@@ -53,6 +56,8 @@ def test_the_same_content_has_the_same_hash_wherever_it_lies(
         "src/autarky/payload/recipes/etcd/go.mod",
         "tests/e2e/test_a.py",
         "tests/e2e/focus.txt",
+        "tests/conftest.py",
+        "tests/fakes/editions.py",
         "docs/by-hand.md",
         "examples/lab-1.yaml",
         "requirements/dev.lock",
@@ -63,6 +68,24 @@ def test_what_a_scenario_meets_counts(root: Path, name: str) -> None:
     before = tree_hash(root)
     (root / name).write_text("something else")
     assert tree_hash(root) != before
+
+
+COUNTING = ("cases", "unit")
+"""What scenarios import of that which counts and claims them, and shares with unit tests."""
+
+
+def test_whatever_a_scenario_imports_of_the_tests_is_in_the_hash_or_counts_it() -> None:
+    hashed = set(_files(ROOT))
+    missing = set()
+    for path in sorted((ROOT / "tests/e2e").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            for name in names:
+                found = ROOT / "tests" / f"{name.replace('.', '/')}.py"
+                if found.is_file() and found not in hashed and name.partition(".")[0] not in COUNTING:
+                    missing.add((path.name, name))
+    assert missing == set()
 
 
 def test_names_and_new_files_count(root: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from autarky.cli.down import refuse_what_cannot_be_left, tell_of_silent
 from autarky.cli.main import main
-from autarky.errors import Unreachable, UserError
+from autarky.errors import CommandFailed, Unreachable, UserError
 from autarky.model.cluster import HostRef
 from autarky.payload import load_release
 from autarky.phases.context import Context
@@ -153,6 +153,33 @@ async def test_a_host_whose_marker_cannot_be_read_holds_up_no_other(three, notes
     assert cleaned(three) == ["n1", "n3"]
     with pytest.raises(Unreachable, match=r"node n2: n2: cat .* the file has more than"):
         tell_of_silent(three.absent, "demo", dry_run=False)
+
+
+async def test_a_host_on_which_a_program_fails_holds_up_no_other(three, notes, monkeypatch):
+    """Root on it has exchanged one of those that clean it."""
+
+    async def run(*_args, **_options):
+        raise CommandFailed("n2", ["sh", "-c", "…"], 1, "umount: no")
+
+    three.machines.hosts["n2"].answers = True
+    monkeypatch.setattr(three.machines.hosts["n2"], "run", run)
+    await taken_down(three, notes)
+    assert cleaned(three) == ["n1", "n3"]
+    assert three.directory.exists()
+    assert "umount: no" in three.absent["n2"]
+
+
+async def test_what_a_host_says_is_one_line_of_the_question(three, notes):
+    lines = "\n\n  - nothing of it goes" * 9
+    three.machines.hosts["n2"].answers = True
+
+    async def read(*_args, **_options):
+        raise CommandFailed("n3", ["cat", NODE_MARKER], 1, f"no{lines}")
+
+    three.machines.hosts["n3"].read = read
+    told = await doomed(three, purge=False)
+    assert [line for line in told if "n3" in line]
+    assert not [line for line in told if "\n" in line]
 
 
 async def test_a_second_down_finishes_when_the_host_is_back(three, notes):

@@ -75,6 +75,12 @@ def test_a_marker_that_is_nested_without_end_says_nothing(marker):
     assert Said.of(marker, "d" * 64) == Said(None, None, "d" * 64)
 
 
+@pytest.mark.parametrize("name", ["x\n  - nothing goes", "x; reboot", "", "A", "x" * 64, "-x"])
+def test_what_is_no_name_of_a_cluster_is_not_told_as_one(name):
+    """It stands in a command that people are told to type."""
+    assert Said.of(json.dumps({"cluster": name, "ca": "b" * 64}).encode(), None) == Said(None, "b" * 64, None)
+
+
 @given(st.integers(0, 60))
 def test_any_beginning_of_a_marker_is_either_whole_or_nothing(length):
     whole = json.dumps({"cluster": "demo", "node": "n1", "founders": ["n1"], "ca": "a" * 64}).encode()

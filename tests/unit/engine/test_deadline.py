@@ -153,6 +153,29 @@ async def test_without_looking_at_progress_it_ends_at_its_deadline(clock, listen
         await poll_until(WHAT, condition, timeout=10, progress=listener, clock=clock)
 
 
+@pytest.mark.parametrize("numbers", [(-3, -2, -1, 0), (1, 5, 3, 6, 2, 7)])
+async def test_each_count_that_is_more_than_ever_before_is_progress(clock, listener, numbers):
+    """-1 and -2 have the same hash."""
+
+    async def condition() -> NotYet | None:
+        look = int(now() // 4)
+        return NotYet("not all are there", numbers[look]) if look < len(numbers) else None
+
+    await poll_until(WHAT, condition, timeout=6, still=8.5, progress=listener, clock=clock)
+    assert now() >= 4 * len(numbers)
+
+
+async def test_what_is_less_at_each_look_is_no_progress(clock, listener):
+    """Whoever has a worker can take one thing after the other away."""
+
+    async def condition() -> NotYet | None:
+        return NotYet("not all are there", -int(now()))
+
+    with pytest.raises(TimedOut):
+        await poll_until(WHAT, condition, timeout=10, still=5, progress=listener, clock=clock)
+    assert now() == 10
+
+
 @pytest.mark.parametrize("last", [3, 8])
 async def test_a_wait_in_which_nothing_happens_any_more_ends_at_its_deadline_or_a_while_after_the_last_step(
     clock, listener, last

@@ -16,6 +16,7 @@ from autarky.decide.approval import CLIENT_SIGNER, SERVING_SIGNER
 from autarky.errors import Conflict, TimedOut
 from autarky.model import patience
 from autarky.phases.admit import (
+    LONGEST_WHY,
     _node_labels,
     admit,
     judge_requests,
@@ -94,6 +95,17 @@ async def test_a_serving_certificate_for_the_nodes_own_address_is_approved(kube,
     await judge_requests(kube, {"n1"}, notes)
     assert await verdict(kube, "csr-1") == "Approved"
     assert notes.notes == ["certificate request csr-1: node n1 serves at 192.0.2.11"]
+
+
+async def test_of_what_a_node_is_denied_at_one_look_one_is_told_and_cut(kube, notes):
+    """It asks without end, and has chosen the words."""
+    for number in range(5):
+        kube.put(serving(f"csr-{number}", "n1", "192.0.2.12", *(f"203.0.113.{last}" for last in range(1, 100))))
+    kube.put(serving("csr-5", "n2", "192.0.2.12"))
+    await judge_requests(kube, {"n1", "n2"}, notes)
+    assert [await verdict(kube, f"csr-{number}") for number in range(6)] == ["Denied"] * 5 + ["Approved"]
+    assert len(notes.notes) == 2
+    assert max(map(len, notes.notes)) < LONGEST_WHY + 50
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.96.0.1", "192.0.2.12", "203.0.113.1"])

@@ -12,7 +12,7 @@ import pytest
 from autarky.errors import TimedOut
 from autarky.model import patience
 from autarky.phases.context import Context
-from autarky.phases.finish import WORKLOADS, AwaitWorkloads
+from autarky.phases.finish import WORKLOADS, AwaitWorkloads, _absent_for, _rolled_out
 from autarky.ports import Object
 from autarky.render.objects import agent_parts, parts
 from fakes.clusters import a_cluster
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.looptime
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "WORKLOADS", SECONDS)
-    monkeypatch.setattr(patience, "STILL", 5.0)
+    monkeypatch.setattr(patience, "STEP", 5.0)
 
 
 class Spoken(FakeKube):
@@ -68,6 +68,31 @@ async def test_a_kubelet_that_says_something_else_at_each_look_moves_no_deadline
     kube, numbers = Spoken(), count()
     kube.message = lambda: "x" * next(numbers)
     assert await ends_at(make_context(CLUSTER, kube=kube), notes) == pytest.approx(SECONDS, abs=1)
+
+
+@pytest.mark.parametrize(("absent", "missing"), [("n4", True), ("n3", False)])
+async def test_a_worker_that_is_left_out_is_no_excuse_for_what_runs_on_control_nodes(make_context, absent, missing):
+    cluster = a_cluster(controls=3, workers=1)
+    context = make_context(cluster)
+    context.absent = {absent: "it does not answer"}
+    inputs = context.inputs()
+    servers = next(
+        obj
+        for part in parts(inputs)
+        for obj in part.objects
+        if (obj["kind"], obj["metadata"]["name"]) == ("DaemonSet", "kube-apiserver")
+    )
+    live = {
+        "metadata": {"generation": 1},
+        "status": {
+            "observedGeneration": 1,
+            "desiredNumberScheduled": 3,
+            "numberAvailable": 2,
+            "updatedNumberScheduled": 3,
+        },
+    }
+    lacking, _ = _rolled_out(servers, live, _absent_for(context, servers))
+    assert bool(lacking) is missing
 
 
 async def test_a_node_that_is_ready_now_and_then_moves_the_deadline_hardly_at_all(make_context, notes):

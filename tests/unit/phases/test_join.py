@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from dataclasses import replace
 
 import pytest
 from cryptography import x509
@@ -292,6 +293,63 @@ async def test_a_control_node_that_fails_ends_the_phase(make_context, notes, adm
     await StartJoining().run(context, notes)
     with pytest.raises(TimedOut):
         await JoinNodes().run(context, notes)
+
+
+async def test_a_control_node_that_joins_as_a_worker_does_is_not_left_out(make_context, notes, fails):
+    """What must hold on every control node (rule 1) would be asked of the others alone."""
+    founder, other = a_cluster(controls=2).nodes
+    context = make_context(replace(CLUSTER, nodes=(founder, replace(other, founder=False))))
+    context.joined = frozenset({"n1", "n2"})
+    await StartJoining().run(context, notes)
+    with pytest.raises(TimedOut):
+        await JoinNodes().run(context, notes)
+    assert context.absent == {}
+
+
+@pytest.mark.looptime
+async def test_a_node_that_has_joined_before_and_answers_without_end_is_left_out(make_context, notes, monkeypatch):
+    async def start_joining(_context, node):
+        if node.name == "n2":
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr("autarky.phases.join.start_joining", start_joining)
+    context = make_context(CLUSTER)
+    context.joined = frozenset({"n1", "n2"})
+    async with asyncio.timeout(180):  # what the phase has
+        await StartJoining().run(context, notes)
+    assert context.absent == {"n2": "it was not done within 120 s"}
+
+
+async def test_what_the_api_refuses_leaves_nobody_out(make_context, notes, admitted, monkeypatch):
+    async def admit(_context, node, _progress):
+        if node.name == "n2":
+            raise ApiError(500, "InternalError", "etcdserver: leader changed")
+
+    monkeypatch.setattr("autarky.phases.join.admit", admit)
+    context = make_context(CLUSTER)
+    context.joined = frozenset({"n1", "n2"})
+    await StartJoining().run(context, notes)
+    with pytest.raises(ApiError):
+        await JoinNodes().run(context, notes)
+    assert context.absent == {}
+
+
+async def test_what_is_no_token_is_asked_of_nobody(make_context, notes, admitted):
+    """No API server, and no HTTP client, is to be asked for a name that a worker has made up."""
+    context = make_context(CLUSTER)
+    context.joined = frozenset({"n1", "n2"})
+    await StartJoining().run(context, notes)
+    odd = {"users": [{"user": {"token": "\ud800.x"}}]}
+    context.host(WORKER).files[render_node.BOOTSTRAP_KUBECONFIG] = (json.dumps(odd).encode(), 0o600)
+    await JoinNodes().run(context, notes)
+    assert context.absent == {}
+
+
+@pytest.mark.parametrize(
+    "token", ["\ud800.x", "abcdef", "abcdef.0123456789abcde", "../../x.0123456789abcdef", "ABCDEF.0123456789abcdef", 7]
+)
+def test_no_token_is_what_kubernetes_has_none_of(token):
+    assert bootstrap_token(json.dumps({"users": [{"user": {"token": token}}]}).encode()) is None
 
 
 @pytest.mark.parametrize("phase", [StartJoining(), JoinNodes()], ids=lambda phase: phase.name)

@@ -94,7 +94,7 @@ async def test_components_that_come_one_after_the_other_are_waited_for_beyond_th
     context, kube, notes, monkeypatch, looptime
 ):
     monkeypatch.setattr("autarky.phases.pivot.PIVOT_TIMEOUT", 20.0)
-    monkeypatch.setattr(patience, "STILL", 15.0)
+    monkeypatch.setattr(patience, "STEP", 15.0)
     for component in standby.COMPONENTS:
         kube.put(pod(component, ready=False))
 
@@ -107,6 +107,30 @@ async def test_components_that_come_one_after_the_other_are_waited_for_beyond_th
     await Pivot().run(context, notes)
     await coming
     assert looptime > 20 + 15
+
+
+@pytest.mark.looptime
+async def test_nodes_that_roll_one_after_the_other_are_waited_for_beyond_the_time(
+    make_context, notes, monkeypatch, looptime
+):
+    """Each is as far back as the one before was, and comes as far: together they come on all the same."""
+    monkeypatch.setattr("autarky.phases.pivot.PIVOT_TIMEOUT", 30.0)
+    monkeypatch.setattr(patience, "STEP", 15.0)
+    names = ("n1", "n2", "n3", "n4")
+
+    def at(seconds: float) -> slots.Seen:
+        """A hosted server that is told to end at 0."""
+        steps = (Health.READY, Health.TERMINATING, Health.ABSENT, Health.NOT_READY, Health.READY)
+        health = steps[max(0, min(4, 1 + int(seconds // 10)))]
+        return slots.Seen(health, standby_active=health is not Health.READY, balanced=True)
+
+    async def look_everywhere(_context):
+        now = asyncio.get_running_loop().time()
+        return {name: {standby.COMPONENTS[0]: at(now - 30 * number)} for number, name in enumerate(names)}
+
+    monkeypatch.setattr("autarky.phases.pivot.look_everywhere", look_everywhere)
+    await Pivot().run(make_context(a_cluster(controls=4)), notes)
+    assert looptime >= 30 * len(names)
 
 
 @pytest.mark.looptime

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from autarky.decide import plane_status
+from autarky.decide.plane_status import Rollout
 from autarky.errors import TimedOut, UserError
 from autarky.model import patience
 from autarky.phases import finish
@@ -48,6 +50,13 @@ class Scene:
         live = await self.live()
         await self.kube.replace({**live, "spec": {**live["spec"], "template": template}})
 
+    async def tells(self, *back: Rollout) -> None:
+        """The operator, in its own words."""
+        plane = await self.kube.get(API_VERSION, "ControlPlane", "cluster")
+        assert plane is not None
+        told = plane_status.status((), (), back, (), (), (), generation=1, before={}, now="2026-11-21T10:00:00Z")
+        await self.kube.replace({**plane, "status": told}, subresource="status")
+
     async def tell(self, message: str, status: str = "True") -> None:
         plane = await self.kube.get(API_VERSION, "ControlPlane", "cluster")
         assert plane is not None
@@ -74,7 +83,7 @@ async def test_up_fails_with_the_operators_sentence_when_what_it_applied_has_gon
     """All that is live then is available: the revision before."""
     await scene.up()
     await scene.exchange(scene.good)
-    await scene.tell(f"{API}: {SENTENCE}; kube-proxy: something of last week")
+    await scene.tells(Rollout("kube-proxy", "something\nof last week", True), Rollout(API, SENTENCE, True))
     assert [change.sentence for change in await PHASE.plan(scene.context)] == [
         "see why DaemonSet kube-apiserver is not as it was applied"
     ]

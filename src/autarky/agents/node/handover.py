@@ -37,14 +37,18 @@ class HandOver:
     _go: threading.Event = field(default_factory=threading.Event)
 
     def before_stop(self) -> None:
-        """Return when the hosted server may be told to end."""
+        """Return when the hosted server may be told to end. A kubelet that was started anew meanwhile asks again, and
+        nobody hears the answer to the question before: it changes nothing."""
+        if not self.waits:
+            self._worth = 0.0
         self._go.clear()
-        self._answered, self._worth = None, 0.0
+        self._answered = None
         self._asked = asked = self.clock.monotonic()
         if not self._go.wait(QUICK_SECONDS):
             while self.clock.monotonic() - asked < self._worth and not self._go.wait(LOOK_SECONDS):
                 pass
-        self._answered = self.clock.monotonic()
+        if self._asked in (asked, None):
+            self._answered = self.clock.monotonic()
 
     def judged(self, hosted: Health) -> Health:
         """The hosted server's health, given that it may be about to end."""

@@ -20,6 +20,7 @@ from typing import NoReturn
 from autarky.agents.node import haproxy, slots_on_disk
 from autarky.agents.node.handover import HandOver
 from autarky.agents.node.rounds import bounded
+from autarky.decide.slots import Slot
 from autarky.errors import AutarkyError
 from autarky.model import patience
 from autarky.model.endpoint import Endpoint
@@ -76,11 +77,18 @@ class StandbyComing:
 
     async def _another_node_serves(self) -> bool:
         """As the load balancer sees it, which is where their requests would go."""
-        others = [one.node for one in self.endpoints() if one.node != self.node]
-        for server in (f"{name}-{slot}" for name in others for slot in SLOTS):
+        for server in servers_that_cover(self.node, [one.node for one in self.endpoints()]):
             if await haproxy.holds(server):
                 return True
         return False
+
+
+def servers_that_cover(node: str, control_nodes: Sequence[str]) -> list[str]:
+    """The servers that may serve instead of the node's own. A hosted one that is told to end serves until its hook has
+    answered: where all are told at once, each would count on the others and none wait for its standby. So a node counts
+    on the hosted servers of those before it only, and the first of them on none."""
+    others = [name for name in control_nodes if name != node]
+    return [f"{name}-{slot}" for name in others for slot in SLOTS if slot != Slot.HOSTED.value or name < node]
 
 
 def seconds_to_wait(hosted: Sequence[Object]) -> float:

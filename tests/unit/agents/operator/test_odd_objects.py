@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from autarky.agents.operator.wiring import Operator
+from autarky.agents.operator.wiring import WRITE_IS_FRESH, Operator
+from autarky.kube.elector import Elector
 from autarky.model.cluster import Level
 from autarky.ports import Object
 from autarky.render import access, crds, etcd, etcd_members
@@ -132,3 +133,13 @@ async def test_an_odd_member_of_etcd_ends_no_round_and_the_condition_names_it_an
         assert there == {"n1", "n2", "n3"}, "the others are seen to"
         world.kube.put(member)
         assert "n2 is left alone" not in (await condition(world, "EtcdMembersSettled"))["message"]
+
+
+@pytest.mark.parametrize(("age", "up"), [(WRITE_IS_FRESH - 1, True), (WRITE_IS_FRESH + 1, False)])
+async def test_etcd_is_up_while_it_takes_the_operators_own_writes(
+    world: World, monkeypatch: pytest.MonkeyPatch, age: float, up: bool
+) -> None:
+    """Rule 9 rests on it: the clocks of rollouts stand still where it is not."""
+    monkeypatch.setattr(Elector, "renewal_age", property(lambda _: age))
+    operator = Operator(world.kube, LoopClock(), world.say, "me")  # type: ignore[arg-type]
+    assert operator._rollouts.etcd_up() is up
