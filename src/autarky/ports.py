@@ -231,6 +231,10 @@ class Cri(Protocol):
         """Stop it if it runs, and forget it with its containers. One that is absent is passed over."""
         ...
 
+    async def remove_container(self, container_id: str, *, timeout: float = 30.0) -> None:
+        """Kill it if it runs, and forget it. One that is absent is passed over."""
+        ...
+
     async def images(self) -> Sequence[NodeImage]:
         """All images, by id."""
         ...

@@ -159,6 +159,15 @@ class FakeCri:
             del self._containers[container.id], self._statuses[container.id]
         self._tell("deleted", sandbox_id, self._sandboxes.pop(sandbox_id))
 
+    async def remove_container(self, container_id: str, *, timeout: float = 30.0) -> None:
+        await self._arrive()
+        if container_id not in self._containers:
+            return
+        if self._containers[container_id].state == "running":
+            self.exit_container(container_id)
+        self._tell("deleted", container_id, self._pod_of(container_id))
+        del self._containers[container_id], self._statuses[container_id]
+
     async def images(self) -> Sequence[NodeImage]:
         await self._arrive()
         return sorted(self._images.values(), key=lambda image: image.id)

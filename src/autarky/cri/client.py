@@ -44,6 +44,7 @@ _PODS = Method(f"{_RUNTIME}/ListPodSandbox", pb.ListPodSandboxRequest, pb.ListPo
 _STOP = Method(f"{_RUNTIME}/StopPodSandbox", pb.StopPodSandboxRequest, pb.StopPodSandboxResponse)
 _REMOVE = Method(f"{_RUNTIME}/RemovePodSandbox", pb.RemovePodSandboxRequest, pb.RemovePodSandboxResponse)
 _CONTAINERS = Method(f"{_RUNTIME}/ListContainers", pb.ListContainersRequest, pb.ListContainersResponse)
+_REMOVE_CONTAINER = Method(f"{_RUNTIME}/RemoveContainer", pb.RemoveContainerRequest, pb.RemoveContainerResponse)
 _CONTAINER = Method(f"{_RUNTIME}/ContainerStatus", pb.ContainerStatusRequest, pb.ContainerStatusResponse)
 _EVENTS = Method(f"{_RUNTIME}/GetContainerEvents", pb.GetEventsRequest, pb.ContainerEventResponse)
 _LIST_IMAGES = Method(f"{_IMAGES}/ListImages", pb.ListImagesRequest, pb.ListImagesResponse)
@@ -99,6 +100,10 @@ class CriClient:
 
     async def remove_sandbox(self, sandbox_id: str, *, timeout: float = 30.0) -> None:
         await self._connection.call(_REMOVE, pb.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id), timeout=timeout)
+
+    async def remove_container(self, container_id: str, *, timeout: float = 30.0) -> None:
+        request = pb.RemoveContainerRequest(container_id=container_id)
+        await self._connection.call(_REMOVE_CONTAINER, request, timeout=timeout)
 
     async def events(self) -> AsyncGenerator[ContainerEvent, None]:
         stream = self._connection.stream(_EVENTS, pb.GetEventsRequest(), timeout=self._timeout)

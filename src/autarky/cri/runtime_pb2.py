@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x61utarky/cri/runtime.proto\x12\nruntime.v1\"!\n\x0eVersionRequest\x12\x0f\n\x07version\x18\x01 \x01(\t\"n\n\x0fVersionResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x14\n\x0cruntime_name\x18\x02 \x01(\t\x12\x17\n\x0fruntime_version\x18\x03 \x01(\t\x12\x1b\n\x13runtime_api_version\x18\x04 \x01(\t\"\x0f\n\rStatusRequest\";\n\x0eStatusResponse\x12)\n\x06status\x18\x01 \x01(\x0b\x32\x19.runtime.v1.RuntimeStatus\"A\n\rRuntimeStatus\x12\x30\n\nconditions\x18\x01 \x03(\x0b\x32\x1c.runtime.v1.RuntimeCondition\"Q\n\x10RuntimeCondition\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x0e\n\x06status\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\"S\n\x12PodSandboxMetadata\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\"\xdf\x02\n\nPodSandbox\x12\n\n\x02id\x18\x01 \x01(\t\x12\x30\n\x08metadata\x18\x02 \x01(\x0b\x32\x1e.runtime.v1.PodSandboxMetadata\x12*\n\x05state\x18\x03 \x01(\x0e\x32\x1b.runtime.v1.PodSandboxState\x12\x12\n\ncreated_at\x18\x04 \x01(\x03\x12\x32\n\x06labels\x18\x05 \x03(\x0b\x32\".runtime.v1.PodSandbox.LabelsEntry\x12<\n\x0b\x61nnotations\x18\x06 \x03(\x0b\x32\'.runtime.v1.PodSandbox.AnnotationsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x17\n\x15ListPodSandboxRequest\"?\n\x16ListPodSandboxResponse\x12%\n\x05items\x18\x01 \x03(\x0b\x32\x16.runtime.v1.PodSandbox\"/\n\x15StopPodSandboxRequest\x12\x16\n\x0epod_sandbox_id\x18\x01 \x01(\t\"\x18\n\x16StopPodSandboxResponse\"1\n\x17RemovePodSandboxRequest\x12\x16\n\x0epod_sandbox_id\x18\x01 \x01(\t\"\x1a\n\x18RemovePodSandboxResponse\"2\n\x11\x43ontainerMetadata\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"8\n\tImageSpec\x12\r\n\x05image\x18\x01 \x01(\t\x12\x1c\n\x14user_specified_image\x18\x12 \x01(\t\"\xcc\x02\n\tContainer\x12\n\n\x02id\x18\x01 \x01(\t\x12\x16\n\x0epod_sandbox_id\x18\x02 \x01(\t\x12/\n\x08metadata\x18\x03 \x01(\x0b\x32\x1d.runtime.v1.ContainerMetadata\x12$\n\x05image\x18\x04 \x01(\x0b\x32\x15.runtime.v1.ImageSpec\x12\x11\n\timage_ref\x18\x05 \x01(\t\x12)\n\x05state\x18\x06 \x01(\x0e\x32\x1a.runtime.v1.ContainerState\x12\x12\n\ncreated_at\x18\x07 \x01(\x03\x12\x31\n\x06labels\x18\x08 \x03(\x0b\x32!.runtime.v1.Container.LabelsEntry\x12\x10\n\x08image_id\x18\n \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x17\n\x15ListContainersRequest\"C\n\x16ListContainersResponse\x12)\n\ncontainers\x18\x01 \x03(\x0b\x32\x15.runtime.v1.Container\"\xfc\x01\n\x0f\x43ontainerStatus\x12\n\n\x02id\x18\x01 \x01(\t\x12/\n\x08metadata\x18\x02 \x01(\x0b\x32\x1d.runtime.v1.ContainerMetadata\x12)\n\x05state\x18\x03 \x01(\x0e\x32\x1a.runtime.v1.ContainerState\x12\x12\n\ncreated_at\x18\x04 \x01(\x03\x12\x12\n\nstarted_at\x18\x05 \x01(\x03\x12\x13\n\x0b\x66inished_at\x18\x06 \x01(\x03\x12\x11\n\texit_code\x18\x07 \x01(\x05\x12\x0e\n\x06reason\x18\n \x01(\t\x12\x0f\n\x07message\x18\x0b \x01(\t\x12\x10\n\x08log_path\x18\x0f \x01(\t\".\n\x16\x43ontainerStatusRequest\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\t\"F\n\x17\x43ontainerStatusResponse\x12+\n\x06status\x18\x01 \x01(\x0b\x32\x1b.runtime.v1.ContainerStatus\"P\n\x10PodSandboxStatus\x12\n\n\x02id\x18\x01 \x01(\t\x12\x30\n\x08metadata\x18\x02 \x01(\x0b\x32\x1e.runtime.v1.PodSandboxMetadata\"\x12\n\x10GetEventsRequest\"\xba\x01\n\x16\x43ontainerEventResponse\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\t\x12<\n\x14\x63ontainer_event_type\x18\x02 \x01(\x0e\x32\x1e.runtime.v1.ContainerEventType\x12\x12\n\ncreated_at\x18\x03 \x01(\x03\x12\x38\n\x12pod_sandbox_status\x18\x04 \x01(\x0b\x32\x1c.runtime.v1.PodSandboxStatus\"Z\n\x05Image\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\trepo_tags\x18\x02 \x03(\t\x12\x14\n\x0crepo_digests\x18\x03 \x03(\t\x12\x0c\n\x04size\x18\x04 \x01(\x04\x12\x0e\n\x06pinned\x18\x08 \x01(\x08\"\x13\n\x11ListImagesRequest\"7\n\x12ListImagesResponse\x12!\n\x06images\x18\x01 \x03(\x0b\x32\x11.runtime.v1.Image\":\n\x12ImageStatusRequest\x12$\n\x05image\x18\x01 \x01(\x0b\x32\x15.runtime.v1.ImageSpec\"7\n\x13ImageStatusResponse\x12 \n\x05image\x18\x01 \x01(\x0b\x32\x11.runtime.v1.Image*:\n\x0fPodSandboxState\x12\x11\n\rSANDBOX_READY\x10\x00\x12\x14\n\x10SANDBOX_NOTREADY\x10\x01*k\n\x0e\x43ontainerState\x12\x15\n\x11\x43ONTAINER_CREATED\x10\x00\x12\x15\n\x11\x43ONTAINER_RUNNING\x10\x01\x12\x14\n\x10\x43ONTAINER_EXITED\x10\x02\x12\x15\n\x11\x43ONTAINER_UNKNOWN\x10\x03*\x88\x01\n\x12\x43ontainerEventType\x12\x1b\n\x17\x43ONTAINER_CREATED_EVENT\x10\x00\x12\x1b\n\x17\x43ONTAINER_STARTED_EVENT\x10\x01\x12\x1b\n\x17\x43ONTAINER_STOPPED_EVENT\x10\x02\x12\x1b\n\x17\x43ONTAINER_DELETED_EVENT\x10\x03\x32\xb5\x05\n\x0eRuntimeService\x12\x42\n\x07Version\x12\x1a.runtime.v1.VersionRequest\x1a\x1b.runtime.v1.VersionResponse\x12?\n\x06Status\x12\x19.runtime.v1.StatusRequest\x1a\x1a.runtime.v1.StatusResponse\x12W\n\x0eListPodSandbox\x12!.runtime.v1.ListPodSandboxRequest\x1a\".runtime.v1.ListPodSandboxResponse\x12W\n\x0eStopPodSandbox\x12!.runtime.v1.StopPodSandboxRequest\x1a\".runtime.v1.StopPodSandboxResponse\x12]\n\x10RemovePodSandbox\x12#.runtime.v1.RemovePodSandboxRequest\x1a$.runtime.v1.RemovePodSandboxResponse\x12W\n\x0eListContainers\x12!.runtime.v1.ListContainersRequest\x1a\".runtime.v1.ListContainersResponse\x12Z\n\x0f\x43ontainerStatus\x12\".runtime.v1.ContainerStatusRequest\x1a#.runtime.v1.ContainerStatusResponse\x12X\n\x12GetContainerEvents\x12\x1c.runtime.v1.GetEventsRequest\x1a\".runtime.v1.ContainerEventResponse0\x01\x32\xab\x01\n\x0cImageService\x12K\n\nListImages\x12\x1d.runtime.v1.ListImagesRequest\x1a\x1e.runtime.v1.ListImagesResponse\x12N\n\x0bImageStatus\x12\x1e.runtime.v1.ImageStatusRequest\x1a\x1f.runtime.v1.ImageStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x61utarky/cri/runtime.proto\x12\nruntime.v1\"!\n\x0eVersionRequest\x12\x0f\n\x07version\x18\x01 \x01(\t\"n\n\x0fVersionResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x14\n\x0cruntime_name\x18\x02 \x01(\t\x12\x17\n\x0fruntime_version\x18\x03 \x01(\t\x12\x1b\n\x13runtime_api_version\x18\x04 \x01(\t\"\x0f\n\rStatusRequest\";\n\x0eStatusResponse\x12)\n\x06status\x18\x01 \x01(\x0b\x32\x19.runtime.v1.RuntimeStatus\"A\n\rRuntimeStatus\x12\x30\n\nconditions\x18\x01 \x03(\x0b\x32\x1c.runtime.v1.RuntimeCondition\"Q\n\x10RuntimeCondition\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x0e\n\x06status\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\"S\n\x12PodSandboxMetadata\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\"\xdf\x02\n\nPodSandbox\x12\n\n\x02id\x18\x01 \x01(\t\x12\x30\n\x08metadata\x18\x02 \x01(\x0b\x32\x1e.runtime.v1.PodSandboxMetadata\x12*\n\x05state\x18\x03 \x01(\x0e\x32\x1b.runtime.v1.PodSandboxState\x12\x12\n\ncreated_at\x18\x04 \x01(\x03\x12\x32\n\x06labels\x18\x05 \x03(\x0b\x32\".runtime.v1.PodSandbox.LabelsEntry\x12<\n\x0b\x61nnotations\x18\x06 \x03(\x0b\x32\'.runtime.v1.PodSandbox.AnnotationsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x17\n\x15ListPodSandboxRequest\"?\n\x16ListPodSandboxResponse\x12%\n\x05items\x18\x01 \x03(\x0b\x32\x16.runtime.v1.PodSandbox\"/\n\x15StopPodSandboxRequest\x12\x16\n\x0epod_sandbox_id\x18\x01 \x01(\t\"\x18\n\x16StopPodSandboxResponse\"1\n\x17RemovePodSandboxRequest\x12\x16\n\x0epod_sandbox_id\x18\x01 \x01(\t\"\x1a\n\x18RemovePodSandboxResponse\"2\n\x11\x43ontainerMetadata\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"8\n\tImageSpec\x12\r\n\x05image\x18\x01 \x01(\t\x12\x1c\n\x14user_specified_image\x18\x12 \x01(\t\"\xcc\x02\n\tContainer\x12\n\n\x02id\x18\x01 \x01(\t\x12\x16\n\x0epod_sandbox_id\x18\x02 \x01(\t\x12/\n\x08metadata\x18\x03 \x01(\x0b\x32\x1d.runtime.v1.ContainerMetadata\x12$\n\x05image\x18\x04 \x01(\x0b\x32\x15.runtime.v1.ImageSpec\x12\x11\n\timage_ref\x18\x05 \x01(\t\x12)\n\x05state\x18\x06 \x01(\x0e\x32\x1a.runtime.v1.ContainerState\x12\x12\n\ncreated_at\x18\x07 \x01(\x03\x12\x31\n\x06labels\x18\x08 \x03(\x0b\x32!.runtime.v1.Container.LabelsEntry\x12\x10\n\x08image_id\x18\n \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x17\n\x15ListContainersRequest\"C\n\x16ListContainersResponse\x12)\n\ncontainers\x18\x01 \x03(\x0b\x32\x15.runtime.v1.Container\"\xfc\x01\n\x0f\x43ontainerStatus\x12\n\n\x02id\x18\x01 \x01(\t\x12/\n\x08metadata\x18\x02 \x01(\x0b\x32\x1d.runtime.v1.ContainerMetadata\x12)\n\x05state\x18\x03 \x01(\x0e\x32\x1a.runtime.v1.ContainerState\x12\x12\n\ncreated_at\x18\x04 \x01(\x03\x12\x12\n\nstarted_at\x18\x05 \x01(\x03\x12\x13\n\x0b\x66inished_at\x18\x06 \x01(\x03\x12\x11\n\texit_code\x18\x07 \x01(\x05\x12\x0e\n\x06reason\x18\n \x01(\t\x12\x0f\n\x07message\x18\x0b \x01(\t\x12\x10\n\x08log_path\x18\x0f \x01(\t\".\n\x16RemoveContainerRequest\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\t\"\x19\n\x17RemoveContainerResponse\".\n\x16\x43ontainerStatusRequest\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\t\"F\n\x17\x43ontainerStatusResponse\x12+\n\x06status\x18\x01 \x01(\x0b\x32\x1b.runtime.v1.ContainerStatus\"P\n\x10PodSandboxStatus\x12\n\n\x02id\x18\x01 \x01(\t\x12\x30\n\x08metadata\x18\x02 \x01(\x0b\x32\x1e.runtime.v1.PodSandboxMetadata\"\x12\n\x10GetEventsRequest\"\xba\x01\n\x16\x43ontainerEventResponse\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\t\x12<\n\x14\x63ontainer_event_type\x18\x02 \x01(\x0e\x32\x1e.runtime.v1.ContainerEventType\x12\x12\n\ncreated_at\x18\x03 \x01(\x03\x12\x38\n\x12pod_sandbox_status\x18\x04 \x01(\x0b\x32\x1c.runtime.v1.PodSandboxStatus\"Z\n\x05Image\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\trepo_tags\x18\x02 \x03(\t\x12\x14\n\x0crepo_digests\x18\x03 \x03(\t\x12\x0c\n\x04size\x18\x04 \x01(\x04\x12\x0e\n\x06pinned\x18\x08 \x01(\x08\"\x13\n\x11ListImagesRequest\"7\n\x12ListImagesResponse\x12!\n\x06images\x18\x01 \x03(\x0b\x32\x11.runtime.v1.Image\":\n\x12ImageStatusRequest\x12$\n\x05image\x18\x01 \x01(\x0b\x32\x15.runtime.v1.ImageSpec\"7\n\x13ImageStatusResponse\x12 \n\x05image\x18\x01 \x01(\x0b\x32\x11.runtime.v1.Image*:\n\x0fPodSandboxState\x12\x11\n\rSANDBOX_READY\x10\x00\x12\x14\n\x10SANDBOX_NOTREADY\x10\x01*k\n\x0e\x43ontainerState\x12\x15\n\x11\x43ONTAINER_CREATED\x10\x00\x12\x15\n\x11\x43ONTAINER_RUNNING\x10\x01\x12\x14\n\x10\x43ONTAINER_EXITED\x10\x02\x12\x15\n\x11\x43ONTAINER_UNKNOWN\x10\x03*\x88\x01\n\x12\x43ontainerEventType\x12\x1b\n\x17\x43ONTAINER_CREATED_EVENT\x10\x00\x12\x1b\n\x17\x43ONTAINER_STARTED_EVENT\x10\x01\x12\x1b\n\x17\x43ONTAINER_STOPPED_EVENT\x10\x02\x12\x1b\n\x17\x43ONTAINER_DELETED_EVENT\x10\x03\x32\x91\x06\n\x0eRuntimeService\x12\x42\n\x07Version\x12\x1a.runtime.v1.VersionRequest\x1a\x1b.runtime.v1.VersionResponse\x12?\n\x06Status\x12\x19.runtime.v1.StatusRequest\x1a\x1a.runtime.v1.StatusResponse\x12W\n\x0eListPodSandbox\x12!.runtime.v1.ListPodSandboxRequest\x1a\".runtime.v1.ListPodSandboxResponse\x12W\n\x0eStopPodSandbox\x12!.runtime.v1.StopPodSandboxRequest\x1a\".runtime.v1.StopPodSandboxResponse\x12]\n\x10RemovePodSandbox\x12#.runtime.v1.RemovePodSandboxRequest\x1a$.runtime.v1.RemovePodSandboxResponse\x12W\n\x0eListContainers\x12!.runtime.v1.ListContainersRequest\x1a\".runtime.v1.ListContainersResponse\x12Z\n\x0fRemoveContainer\x12\".runtime.v1.RemoveContainerRequest\x1a#.runtime.v1.RemoveContainerResponse\x12Z\n\x0f\x43ontainerStatus\x12\".runtime.v1.ContainerStatusRequest\x1a#.runtime.v1.ContainerStatusResponse\x12X\n\x12GetContainerEvents\x12\x1c.runtime.v1.GetEventsRequest\x1a\".runtime.v1.ContainerEventResponse0\x01\x32\xab\x01\n\x0cImageService\x12K\n\nListImages\x12\x1d.runtime.v1.ListImagesRequest\x1a\x1e.runtime.v1.ListImagesResponse\x12N\n\x0bImageStatus\x12\x1e.runtime.v1.ImageStatusRequest\x1a\x1f.runtime.v1.ImageStatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,12 +37,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PODSANDBOX_ANNOTATIONSENTRY']._serialized_options = b'8\001'
   _globals['_CONTAINER_LABELSENTRY']._loaded_options = None
   _globals['_CONTAINER_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_PODSANDBOXSTATE']._serialized_start=2591
-  _globals['_PODSANDBOXSTATE']._serialized_end=2649
-  _globals['_CONTAINERSTATE']._serialized_start=2651
-  _globals['_CONTAINERSTATE']._serialized_end=2758
-  _globals['_CONTAINEREVENTTYPE']._serialized_start=2761
-  _globals['_CONTAINEREVENTTYPE']._serialized_end=2897
+  _globals['_PODSANDBOXSTATE']._serialized_start=2666
+  _globals['_PODSANDBOXSTATE']._serialized_end=2724
+  _globals['_CONTAINERSTATE']._serialized_start=2726
+  _globals['_CONTAINERSTATE']._serialized_end=2833
+  _globals['_CONTAINEREVENTTYPE']._serialized_start=2836
+  _globals['_CONTAINEREVENTTYPE']._serialized_end=2972
   _globals['_VERSIONREQUEST']._serialized_start=41
   _globals['_VERSIONREQUEST']._serialized_end=74
   _globals['_VERSIONRESPONSE']._serialized_start=76
@@ -89,28 +89,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTCONTAINERSRESPONSE']._serialized_end=1636
   _globals['_CONTAINERSTATUS']._serialized_start=1639
   _globals['_CONTAINERSTATUS']._serialized_end=1891
-  _globals['_CONTAINERSTATUSREQUEST']._serialized_start=1893
-  _globals['_CONTAINERSTATUSREQUEST']._serialized_end=1939
-  _globals['_CONTAINERSTATUSRESPONSE']._serialized_start=1941
-  _globals['_CONTAINERSTATUSRESPONSE']._serialized_end=2011
-  _globals['_PODSANDBOXSTATUS']._serialized_start=2013
-  _globals['_PODSANDBOXSTATUS']._serialized_end=2093
-  _globals['_GETEVENTSREQUEST']._serialized_start=2095
-  _globals['_GETEVENTSREQUEST']._serialized_end=2113
-  _globals['_CONTAINEREVENTRESPONSE']._serialized_start=2116
-  _globals['_CONTAINEREVENTRESPONSE']._serialized_end=2302
-  _globals['_IMAGE']._serialized_start=2304
-  _globals['_IMAGE']._serialized_end=2394
-  _globals['_LISTIMAGESREQUEST']._serialized_start=2396
-  _globals['_LISTIMAGESREQUEST']._serialized_end=2415
-  _globals['_LISTIMAGESRESPONSE']._serialized_start=2417
-  _globals['_LISTIMAGESRESPONSE']._serialized_end=2472
-  _globals['_IMAGESTATUSREQUEST']._serialized_start=2474
-  _globals['_IMAGESTATUSREQUEST']._serialized_end=2532
-  _globals['_IMAGESTATUSRESPONSE']._serialized_start=2534
-  _globals['_IMAGESTATUSRESPONSE']._serialized_end=2589
-  _globals['_RUNTIMESERVICE']._serialized_start=2900
-  _globals['_RUNTIMESERVICE']._serialized_end=3593
-  _globals['_IMAGESERVICE']._serialized_start=3596
-  _globals['_IMAGESERVICE']._serialized_end=3767
+  _globals['_REMOVECONTAINERREQUEST']._serialized_start=1893
+  _globals['_REMOVECONTAINERREQUEST']._serialized_end=1939
+  _globals['_REMOVECONTAINERRESPONSE']._serialized_start=1941
+  _globals['_REMOVECONTAINERRESPONSE']._serialized_end=1966
+  _globals['_CONTAINERSTATUSREQUEST']._serialized_start=1968
+  _globals['_CONTAINERSTATUSREQUEST']._serialized_end=2014
+  _globals['_CONTAINERSTATUSRESPONSE']._serialized_start=2016
+  _globals['_CONTAINERSTATUSRESPONSE']._serialized_end=2086
+  _globals['_PODSANDBOXSTATUS']._serialized_start=2088
+  _globals['_PODSANDBOXSTATUS']._serialized_end=2168
+  _globals['_GETEVENTSREQUEST']._serialized_start=2170
+  _globals['_GETEVENTSREQUEST']._serialized_end=2188
+  _globals['_CONTAINEREVENTRESPONSE']._serialized_start=2191
+  _globals['_CONTAINEREVENTRESPONSE']._serialized_end=2377
+  _globals['_IMAGE']._serialized_start=2379
+  _globals['_IMAGE']._serialized_end=2469
+  _globals['_LISTIMAGESREQUEST']._serialized_start=2471
+  _globals['_LISTIMAGESREQUEST']._serialized_end=2490
+  _globals['_LISTIMAGESRESPONSE']._serialized_start=2492
+  _globals['_LISTIMAGESRESPONSE']._serialized_end=2547
+  _globals['_IMAGESTATUSREQUEST']._serialized_start=2549
+  _globals['_IMAGESTATUSREQUEST']._serialized_end=2607
+  _globals['_IMAGESTATUSRESPONSE']._serialized_start=2609
+  _globals['_IMAGESTATUSRESPONSE']._serialized_end=2664
+  _globals['_RUNTIMESERVICE']._serialized_start=2975
+  _globals['_RUNTIMESERVICE']._serialized_end=3760
+  _globals['_IMAGESERVICE']._serialized_start=3763
+  _globals['_IMAGESERVICE']._serialized_end=3934
 # @@protoc_insertion_point(module_scope)

@@ -111,6 +111,18 @@ async def test_a_running_sandbox_is_removed_with_its_containers(node: Node) -> N
     assert await node.cri.container_status(container) is None
 
 
+async def test_a_container_that_has_exited_is_removed_and_its_sandbox_stays(node: Node) -> None:
+    pod = await node.run_sandbox("pod")
+    dead, other = [await node.create_container(pod, name) for name in ("main", "other")]
+    for each in (dead, other):
+        await node.start_container(each)
+    await node.kill_container(dead)
+    for _ in range(2):
+        await node.cri.remove_container(dead)
+    assert [(found.id, found.state) for found in await node.cri.containers()] == [(other, "running")]
+    assert [found.ready for found in await node.cri.pods()] == [True]
+
+
 async def test_stopping_and_removing_twice_or_what_is_absent_is_fine(node: Node) -> None:
     pod = await node.run_sandbox("pod")
     for _ in range(2):

@@ -231,6 +231,7 @@ async def test_each_duty_that_there_is_is_done(wired: Wired) -> None:
     assert names == {
         *("ActivationWatch", "Announcer", "Answering", "ApiView", "ClockWatch", "ControlNode", "EtcdMembership"),
         *("ImageKeeping", "LeafKeeping", "LoadBalancer", "ParkedAgent", "StandbyComing", "Undertaker"),
+        "Unhiding",
     }
 
 

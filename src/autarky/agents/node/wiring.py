@@ -34,6 +34,7 @@ from autarky.agents.node.standby_coming import StandbyComing
 from autarky.agents.node.stop_paths import StopPaths
 from autarky.agents.node.told import Say, Told
 from autarky.agents.node.undertaker import Undertaker
+from autarky.agents.node.unhiding import Unhiding
 from autarky.agents.shield import Shield
 from autarky.agents.waiting import changed_within
 from autarky.clock import SystemClock
@@ -152,7 +153,7 @@ async def _act_on_worker(node: str, hold: Hold, say: Say) -> None:
     telling = LeafKeeping(node, kube, clock, said.tell, lambda: None, lambda: api.own_node, lambda: False)
     try:
         answering = health.Answering(ports.NODE_AGENT, clock, partial(_problem, hold), tell=said.tell)
-        duties: list[Duty] = [answering, api, balancer, duty, telling]
+        duties: list[Duty] = [answering, api, balancer, duty, telling, Unhiding(cri, clock, said.tell)]
         await _with_duties(duties, said, _until_control_node(duty.role_changed))
     finally:
         for close in (cri.close, kube.close):
@@ -222,7 +223,7 @@ async def _act_on_control_node(
     duties: list[Duty] = [
         health.Answering(ports.NODE_AGENT, clock, partial(_problem, hold), hooks, *told),
         *(api, undertaker, images, watch, coming, agent.announcer),
-        *(balancer, clocks, members, control_node, plan, keeping),
+        *(balancer, clocks, members, control_node, plan, keeping, Unhiding(cri, clock, said.tell)),
     ]
     if agent.hosted:
         Path(places.STANDBY, COMPONENT).mkdir(mode=0o700, exist_ok=True)
