@@ -42,6 +42,8 @@ from rollouts import (
 )
 from slots import standbys
 
+from autarky.errors import UserError
+
 pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900)]
 pytestmark += [pytest.mark.needs("v1.37.1")]
 
@@ -98,6 +100,18 @@ def test_a_flag_that_does_not_exist_goes_back(cluster: TestCluster) -> None:
     with undisturbed(cluster):
         back = goes_back(cluster, API, lambda: edit(cluster, API, bad_flag(API)))
     assert "unknown flag: --no-such-flag" in back.explanation
+
+
+def test_up_ends_with_an_error_when_what_its_file_wants_goes_back(cluster: TestCluster) -> None:
+    bad = TestCluster(cluster.name, {**cluster.spec, "extraArgs": {"kube-apiserver": {"no-such-flag": "1"}}})
+    with undisturbed(cluster):
+        ended = bad.up(check=False)
+        assert ended.status == UserError.exit_code, ended.stderr
+        assert "what was applied to DaemonSet kube-apiserver has gone back: " in ended.stderr
+        assert "unknown flag: --no-such-flag" in ended.stderr
+        cluster.up()
+    assert "--no-such-flag=1" not in json.dumps(template(cluster, API))
+    assert "up: unchanged" in cluster.up().stderr
 
 
 def test_an_etcd_that_is_nowhere_goes_back(cluster: TestCluster) -> None:
