@@ -23,7 +23,7 @@ from autarky.phases.context import Context
 from autarky.phases.expiry import ADMINISTRATOR
 from autarky.phases.hosts import observe
 from autarky.phases.labelled import find_labelled
-from autarky.phases.pivot import LEVELS
+from autarky.phases.prepare import LEVELS
 from autarky.phases.refused import find_refused
 from autarky.phases.status import gather
 from autarky.ports import Host

@@ -22,15 +22,14 @@ from autarky.engine.deadline import NotYet, poll_until
 from autarky.engine.phase import Change
 from autarky.errors import ApiError, CommandFailed, Unreachable
 from autarky.model import patience, ports
-from autarky.model.cluster import Level, Node
+from autarky.model.cluster import Node
 from autarky.phases.agents import cares_for_its_slots
 from autarky.phases.context import Context, for_each
-from autarky.phases.prepare import CTR
+from autarky.phases.prepare import CTR, LEVELS
 from autarky.ports import Host, Kube, Object, Progress
 from autarky.render import api_server, controllers, standby
 from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
 
-LEVELS = dict.fromkeys(standby.COMPONENTS, Level.CONTROLLERS) | {api_server.COMPONENT: Level.API_SERVER}
 LEASE = ("coordination.k8s.io/v1", "Lease")
 PIVOT_TIMEOUT = patience.PIVOT
 AGENT_SECONDS = 20.0

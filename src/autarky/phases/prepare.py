@@ -9,21 +9,21 @@ Danger: a running kubelet keeps its old binary until it is restarted; `restart` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import PurePosixPath
 
 from autarky import places
 from autarky.engine.phase import Change
-from autarky.model.cluster import Node
+from autarky.model.cluster import Level, Node
 from autarky.model.files import File
 from autarky.payload import Binary, Image, Payload
 from autarky.phases import balancer, kubelets, members
 from autarky.phases.context import Context, for_each
 from autarky.phases.labelled import is_labelled
 from autarky.ports import Host, Progress
-from autarky.render import cluster_record, leaves, standby
+from autarky.render import api_server, cluster_record, leaves, standby
 from autarky.render import node as render_node
 from autarky.render.certificates import certificate_specs
 from autarky.render.checkpoint import is_checkpoint
@@ -31,6 +31,8 @@ from autarky.render.node_marker import node_marker
 
 STORE = f"{places.HOST_ROOT}/store"
 CTR = (f"{places.BIN}/ctr", "--namespace", "k8s.io")
+LEVELS = dict.fromkeys(standby.COMPONENTS, Level.CONTROLLERS) | {api_server.COMPONENT: Level.API_SERVER}
+"""Of what has a standby."""
 PINNED = "io.cri-containerd.pinned=pinned"
 
 
@@ -113,7 +115,7 @@ async def look(context: Context, node: Node) -> NodeWork:
     work = NodeWork(binaries=await missing_binaries(host, payload, render_node.BINARIES))
     work.files = await changed_files(host, await balancer.without_kept(host, context.cluster, files))
     work.leaves = await missing_leaves(context, host, node)
-    work.revisions = await missing_revisions(host, revisions)
+    work.revisions = await revisions_to_put(context, host, revisions)
     work.watch = await lacks_watch(host, work.files)
     runtime = await host.run(["systemctl", "is-active", "containerd"], check=False)
     work.start_runtime = runtime.text != "active" or any(f.path in _RUNTIME_FILES for f in work.files)
@@ -349,15 +351,34 @@ async def push_images(context: Context, payload: Payload, progress: Progress) ->
 
 # --- standby ---------------------------------------------------------------------------------------
 
+_NONE = "-"
 
-async def missing_revisions(host: Host, revisions: Sequence[standby.Revision]) -> list[standby.Revision]:
-    """Those that are not the current one; a component the node agent checkpoints is its own matter."""
+
+async def revisions_to_put(
+    context: Context, host: Host, revisions: Sequence[standby.Revision]
+) -> list[standby.Revision]:
+    """Those that are missing. While the API answers, a standby that is there stays where its level is hosted: what is
+    new has to prove itself in the hosted slot, and then the agent makes a standby of it. Both slots with what does not
+    work, in the minute before the first checkpoint, would be the end of the API, and nobody could go back."""
+    missing = await missing_revisions(host, revisions)
+    if not missing or not await context.api_answers():
+        return missing
+    hosted = {r.component for r in revisions if context.cluster.hosts_level(LEVELS[r.component])}
+    return await missing_revisions(host, revisions, kept=hosted)
+
+
+async def missing_revisions(
+    host: Host, revisions: Sequence[standby.Revision], *, kept: Collection[str] = ()
+) -> list[standby.Revision]:
+    """Those that are not the current one; a component the node agent checkpoints is its own matter. kept: components
+    that need one, whichever it is."""
     if not revisions:
         return []
     paths = [f"{places.STANDBY}/{r.component}/current" for r in revisions]
-    script = 'for p; do readlink "$p" 2>/dev/null || echo -; done'
+    script = f'for p; do readlink "$p" 2>/dev/null || echo {_NONE}; done'
     current = (await host.run(["sh", "-c", script, "sh", *paths])).text.splitlines()
-    return [r for r, name in zip(revisions, current, strict=True) if r.name != name and not is_checkpoint(name)]
+    others = [(r, name) for r, name in zip(revisions, current, strict=True) if r.name != name]
+    return [r for r, name in others if name == _NONE or not (r.component in kept or is_checkpoint(name))]
 
 
 async def put_revision(host: Host, revision: standby.Revision) -> None:

@@ -25,7 +25,7 @@ from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_pods import manifest_of, static_pods, wanted_member
 from autarky.phases.hosts import FOUNDED
 from autarky.phases.kubelets import kubelet_runs
-from autarky.phases.prepare import changed_files, missing_revisions, point_links, put_revision, wanted_revisions
+from autarky.phases.prepare import changed_files, point_links, put_revision, revisions_to_put, wanted_revisions
 from autarky.ports import SHORT, Host, Progress
 from autarky.render import etcd, standby
 from autarky.render import node as render_node
@@ -120,7 +120,7 @@ async def _will_end(host: Host) -> bool:
 async def _note_founded(context: Context, node: Node) -> None:
     """From here on a kubelet that starts brings up the standby, and nobody founds the cluster any more."""
     host = context.host(node)
-    for revision in await missing_revisions(host, wanted_revisions(context, node)):
+    for revision in await revisions_to_put(context, host, wanted_revisions(context, node)):
         await put_revision(host, revision)
     await host.write_files([File(FOUNDED, b"")])
 

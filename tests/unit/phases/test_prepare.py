@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from autarky.errors import Unreachable
-from autarky.phases.prepare import PrepareHosts, lacks_watch, look
+from autarky.model.cluster import Level
+from autarky.phases.prepare import LEVELS, PrepareHosts, lacks_watch, look
 from autarky.pki.issue import Pair, read_pair
 from autarky.places import NODE_MARKER
 from autarky.ports import Completed
@@ -13,6 +14,7 @@ from autarky.render import node as render_node
 from autarky.render import standby
 from fakes.clusters import a_cluster
 from fakes.host import FakeHost
+from fakes.kube import FakeKube
 
 PHASE = PrepareHosts()
 WATCH = f"{render_node.GIVEN_UNIT}.path"
@@ -192,8 +194,34 @@ async def test_an_image_that_is_gone_is_imported_again_and_its_archive_is_remove
     assert not [path for path in host.files if path.startswith("/run/")]
 
 
-async def test_a_new_argument_makes_a_new_revision_of_the_standby_and_keeps_the_old(make_context, notes):
+@pytest.mark.parametrize("lowest", [Level.ETCD, Level.CONTROLLERS])
+async def test_while_the_api_answers_a_new_argument_is_for_the_hosted_slot_alone(make_context, notes, lowest):
+    """Both slots with an argument that does not work would be the end of the API."""
+    context = make_context(replace(a_cluster(), self_hosted=lowest))
+    host = await prepared(context, notes)
+    links = dict(host.links)
+    args = {component: {"no-such-flag": "1"} for component in standby.COMPONENTS}
+    context.cluster = replace(context.cluster, extra_args=args)
+    await PHASE.run(context, notes)
+    changed = {path.split("/")[-2] for path, target in host.links.items() if links.get(path) not in (target, None)}
+    not_hosted = {c for c in standby.COMPONENTS if not context.cluster.hosts_level(LEVELS[c])}
+    assert changed == not_hosted
+    assert await PHASE.plan(context) == []
+
+
+async def test_a_standby_that_is_not_there_is_put_though_the_api_answers(make_context, notes):
     context = make_context()
+    host = await prepared(context, notes)
+    del host.links["/var/lib/autarky/standby/kube-scheduler/current"]
+    await PHASE.run(context, notes)
+    assert "/var/lib/autarky/standby/kube-scheduler/current" in host.links
+
+
+async def test_a_new_argument_makes_a_new_revision_of_the_standby_and_keeps_the_old(make_context, notes):
+    """With no API: the one that is there may be what keeps it away."""
+    kube = FakeKube()
+    kube.set_outage("connection refused")
+    context = make_context(kube=kube)
     host = await prepared(context, notes)
     old = host.links["/var/lib/autarky/standby/kube-scheduler/current"]
     context.cluster = replace(context.cluster, extra_args={"kube-scheduler": {"v": "5"}})
