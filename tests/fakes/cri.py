@@ -155,8 +155,7 @@ class FakeCri:
         if sandbox_id not in self._sandboxes:
             return
         for container in self._containers_of(sandbox_id):
-            self._tell("deleted", container.id, self._sandboxes[sandbox_id])
-            del self._containers[container.id], self._statuses[container.id]
+            await self.remove_container(container.id)
         self._tell("deleted", sandbox_id, self._sandboxes.pop(sandbox_id))
 
     async def remove_container(self, container_id: str, *, timeout: float = 30.0) -> None:

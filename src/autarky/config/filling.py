@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from autarky.config.syntax import is_name
 from autarky.model import defaults
 from autarky.model.defaults import Had
+from autarky.model.names import is_name
 from autarky.model.versions import Version
 
 Founded = Callable[[str], Had | None]

@@ -20,9 +20,9 @@ from pydantic import AfterValidator, StrictStr, ValidationError, WithJsonSchema
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from autarky.model.cluster import CONTROL_PLANE_ROLE
+from autarky.model.names import LABEL, is_name
 
-_LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_SUBDOMAIN = rf"{LABEL}(\.{LABEL})*"
 _QUALIFIED = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _SSH_USER = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _SSH_HOST = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,252})"
@@ -71,11 +71,6 @@ def _published(pattern: str, **more: Any) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": f"^{pattern}$", **more})
 
 
-def is_name(value: str) -> bool:
-    """Whether it is a DNS label: of a cluster, a node, a test host."""
-    return re.fullmatch(_LABEL, value) is not None
-
-
 def _dns_label(value: str) -> str:
     if not is_name(value):
         raise refused(
@@ -111,7 +106,7 @@ def _label_value(value: str) -> str:
     return value
 
 
-Name = Annotated[str, AfterValidator(_dns_label), _published(_LABEL)]
+Name = Annotated[str, AfterValidator(_dns_label), _published(LABEL)]
 Domain = Annotated[str, AfterValidator(_subdomain), _published(_SUBDOMAIN, maxLength=LONGEST_SUBDOMAIN)]
 LabelKey = Annotated[StrictStr, AfterValidator(_own_label_key), _published(rf"({_SUBDOMAIN}/)?{_QUALIFIED}")]
 TaintKey = Annotated[StrictStr, AfterValidator(_label_key), _published(rf"({_SUBDOMAIN}/)?{_QUALIFIED}")]
@@ -125,7 +120,7 @@ def _host(value: str) -> str:
     driver, colon, target = value.partition(":")
     if value == "local":
         return value
-    if driver == "lab" and (not colon or re.fullmatch(_LABEL, target)):
+    if driver == "lab" and (not colon or re.fullmatch(LABEL, target)):
         return value
     if driver == "lab":
         raise refused(f"{value!r} names no test host", "write lab:NAME, where NAME is a DNS label such as n1")
@@ -221,7 +216,7 @@ def _is_port(text: str) -> bool:
     return re.fullmatch("[1-9][0-9]{0,4}", text) is not None and int(text) < 65536
 
 
-HostName = Annotated[str, AfterValidator(_host), _published(rf"(local|lab|lab:{_LABEL}|ssh://[^/]+)")]
+HostName = Annotated[str, AfterValidator(_host), _published(rf"(local|lab|lab:{LABEL}|ssh://[^/]+)")]
 Address = Annotated[str, AfterValidator(_address), _published(_IPV4)]
 Cidr = Annotated[str, AfterValidator(_network), _published(rf"{_IPV4}/\d{{1,2}}")]
 Endpoint = Annotated[str, AfterValidator(_endpoint), _published(r"[a-z0-9.-]+:\d{1,5}")]

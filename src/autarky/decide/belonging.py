@@ -11,11 +11,10 @@ host without a marker belongs to nobody: what is on its disk is for the prefligh
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 
-_NAME = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-"""Of a cluster, as its file may give it."""
+from autarky.model.names import is_name
+
 SHOWN = 16
 """Digits of a fingerprint that people are shown."""
 
@@ -41,7 +40,7 @@ class Said:
         if not isinstance(content, dict):
             return cls(None, None, disk)
         cluster, ca, version = (_text(content.get(key)) for key in ("cluster", "ca", "version"))
-        if cluster is not None and _NAME.fullmatch(cluster) is None:  # whoever has the host may have written anything
+        if cluster is not None and not is_name(cluster):  # whoever has the host may have written anything
             cluster = None
         return cls(cluster, ca, disk, version)
 

@@ -14,7 +14,7 @@ is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -41,29 +41,26 @@ R = TypeVar("R", bound=_Run)
 
 def hiding(sandboxes: Sequence[Sandbox], containers: Sequence[Container]) -> Hiding:
     """What hides what lives, of all pods."""
-    dead_sandboxes = [
-        one
-        for uid in sorted({each.uid for each in sandboxes})
-        for one in _hides(
-            [each for each in sandboxes if each.uid == uid and each.ready],
-            [each for each in sandboxes if each.uid == uid and not each.ready],
-        )
-    ]
-    going = {one.id for one in dead_sandboxes}
-    left = [each for each in containers if each.sandbox_id not in going]
-    dead_containers = [
-        one
-        for uid, name in sorted({(each.pod_uid, each.name) for each in left})
-        for one in _hides(
-            [each for each in left if (each.pod_uid, each.name) == (uid, name) and each.state == "running"],
-            [each for each in left if (each.pod_uid, each.name) == (uid, name) and each.state == "exited"],
-        )
-    ]
-    return Hiding(tuple(dead_sandboxes), tuple(dead_containers))
+    dead = _hides(
+        (one for one in sandboxes if one.ready), (one for one in sandboxes if not one.ready), lambda one: one.uid
+    )
+    going = {one.id for one in dead}
+    left = [one for one in containers if one.sandbox_id not in going]
+    return Hiding(
+        dead,
+        _hides(
+            (one for one in left if one.state == "running"),
+            (one for one in left if one.state == "exited"),
+            lambda one: (one.pod_uid, one.name),
+        ),
+    )
 
 
-def _hides(living: Iterable[R], dead: Iterable[R]) -> list[R]:
-    lives = max(living, key=lambda one: one.attempt, default=None)
-    if lives is None:
-        return []
-    return [one for one in dead if one.attempt < lives.attempt and one.created >= lives.created]
+def _hides(living: Iterable[R], dead: Iterable[R], of: Callable[[R], Hashable]) -> tuple[R, ...]:
+    """`of`: of what they are runs."""
+    latest = {of(one): one for one in sorted(living, key=lambda one: one.attempt)}
+    return tuple(
+        one
+        for one in dead
+        if (lives := latest.get(of(one))) is not None and one.attempt < lives.attempt and one.created >= lives.created
+    )

@@ -250,14 +250,21 @@ async def test_a_kubelet_that_has_just_joined_is_started_anew_and_no_other(make_
 
 
 @pytest.fixture
-def fails(monkeypatch, admitted):
+def admission_fails(monkeypatch, admitted):
+    def of(name, error):
+        async def admit(_context, node, _progress):
+            if node.name == name:
+                raise error
+
+        monkeypatch.setattr("autarky.phases.join.admit", admit)
+
+    return of
+
+
+@pytest.fixture
+def fails(admission_fails):
     """n2's kubelet never gets a serving certificate."""
-
-    async def admit(_context, node, _progress):
-        if node.name == "n2":
-            raise TimedOut("timed out after 120 s: the kubelet of n2 has its serving certificate")
-
-    monkeypatch.setattr("autarky.phases.join.admit", admit)
+    admission_fails("n2", TimedOut("timed out after 120 s: the kubelet of n2 has its serving certificate"))
 
 
 async def test_a_node_that_has_joined_before_and_fails_is_left_out_and_the_others_are_seen_to(
@@ -282,12 +289,8 @@ async def test_a_new_node_that_fails_ends_the_phase(make_context, notes, fails):
         await JoinNodes().run(context, notes)
 
 
-async def test_a_control_node_that_fails_ends_the_phase(make_context, notes, admitted, monkeypatch):
-    async def admit(_context, node, _progress):
-        if node.name == "n1":
-            raise TimedOut("n1")
-
-    monkeypatch.setattr("autarky.phases.join.admit", admit)
+async def test_a_control_node_that_fails_ends_the_phase(make_context, notes, admission_fails):
+    admission_fails("n1", TimedOut("n1"))
     context = make_context(CLUSTER)
     context.joined = frozenset({"n1", "n2"})
     await StartJoining().run(context, notes)
@@ -320,12 +323,8 @@ async def test_a_node_that_has_joined_before_and_answers_without_end_is_left_out
     assert context.absent == {"n2": "it was not done within 120 s"}
 
 
-async def test_what_the_api_refuses_leaves_nobody_out(make_context, notes, admitted, monkeypatch):
-    async def admit(_context, node, _progress):
-        if node.name == "n2":
-            raise ApiError(500, "InternalError", "etcdserver: leader changed")
-
-    monkeypatch.setattr("autarky.phases.join.admit", admit)
+async def test_what_the_api_refuses_leaves_nobody_out(make_context, notes, admission_fails):
+    admission_fails("n2", ApiError(500, "InternalError", "etcdserver: leader changed"))
     context = make_context(CLUSTER)
     context.joined = frozenset({"n1", "n2"})
     await StartJoining().run(context, notes)
