@@ -59,10 +59,12 @@ def machine() -> Iterator[VirtualMachine]:
 
 @dataclass(frozen=True)
 class Up:
-    """A cluster that `up` has brought up, and in how many seconds. before: what was on the machine until then."""
+    """A cluster that `up` has brought up, in how many seconds, and in which boot. before: what was on the machine until
+    then."""
 
     cluster: ClusterOnMachine
     seconds: float
+    boot: str
     before: frozenset[str]
 
 
@@ -73,7 +75,7 @@ def up(machine: VirtualMachine) -> Iterator[Up]:
     before = paths_on(machine)
     began = time.monotonic()
     cluster.up()
-    yield Up(cluster, time.monotonic() - began, before)
+    yield Up(cluster, time.monotonic() - began, machine.boot_id(), before)
     cluster.down()
 
 
@@ -99,9 +101,16 @@ def client(cluster: ClusterOnMachine) -> Client:
 def settles(cluster: ClusterOnMachine) -> float:
     """Seconds until the API answers and everything is hosted and healthy, with nobody's help."""
     began = time.monotonic()
-    cluster.wait("the API answers", client(cluster).answers, RETURN_SECONDS, pause=PAUSE)
+    answers_again(cluster)
     cluster.wait("its API server is Ready", lambda: hosted_serves(cluster), RETURN_SECONDS, pause=4 * PAUSE)
     cluster.wait("everything is hosted and healthy", lambda: is_settled(cluster), RETURN_SECONDS, pause=4 * PAUSE)
+    return time.monotonic() - began
+
+
+def answers_again(cluster: ClusterOnMachine) -> float:
+    """Seconds until the API answers."""
+    began = time.monotonic()
+    cluster.wait("the API answers", client(cluster).answers, RETURN_SECONDS, pause=PAUSE)
     return time.monotonic() - began
 
 
@@ -182,14 +191,24 @@ def test_up_brings_a_cluster_up_and_again_it_changes_nothing(up: Up, show: Show)
     show(f"up took {time.monotonic() - began:.0f} s to find that nothing is to be done")
 
 
-def test_after_a_reboot_it_is_back_without_help(machine: VirtualMachine, cluster: ClusterOnMachine, show: Show) -> None:
+@pytest.mark.chain("reboot")
+def test_after_a_reboot_the_api_answers_without_help(
+    machine: VirtualMachine, cluster: ClusterOnMachine, show: Show
+) -> None:
     began = time.monotonic()
     machine.reboot()
     booted = time.monotonic() - began
-    show(f"reboot: {booted:.0f} s until it had booted, {settles(cluster):.0f} s more until all was settled")
-    runs_pods(cluster, "after-a-reboot")
+    show(f"reboot: {booted:.0f} s until it had booted, {answers_again(cluster):.0f} s more until the API answered")
 
 
+@pytest.mark.chain("reboot")
+def test_after_a_reboot_everything_is_hosted_again(machine: VirtualMachine, up: Up, show: Show) -> None:
+    assert machine.boot_id() != up.boot
+    show(f"after the API answered it took {settles(up.cluster):.0f} s until all was settled")
+    runs_pods(up.cluster, "after-a-reboot")
+
+
+@pytest.mark.chain("power cut")
 def test_a_power_cut_loses_nothing_that_was_acknowledged(
     machine: VirtualMachine, cluster: ClusterOnMachine, writer: Writer, show: Show
 ) -> None:
@@ -201,11 +220,21 @@ def test_a_power_cut_loses_nothing_that_was_acknowledged(
     machine.power_on()
     booted = time.monotonic() - began
     assert torn(machine) == []
-    back = settles(cluster)
+    back = answers_again(cluster)
     assert writer.lost() == set()
     written = len(writer.acknowledged)
-    show(f"power cut: {written} written; {booted:.0f} s until it had booted, {back:.0f} s more until all was settled")
-    runs_pods(cluster, "after-a-cut")
+    show(f"power cut: {written} written; {booted:.0f} s until it had booted, {back:.0f} s more until the API answered")
+
+
+@pytest.mark.chain("power cut")
+def test_after_a_power_cut_everything_is_hosted_again(
+    machine: VirtualMachine, up: Up, writer: Writer, show: Show
+) -> None:
+    assert machine.boot_id() != up.boot
+    show(f"after the API answered it took {settles(up.cluster):.0f} s until all was settled")
+    assert writer.acknowledged, "nothing was written that could be lost"
+    assert writer.lost() == set()
+    runs_pods(up.cluster, "after-a-cut")
 
 
 # --- its clock -------------------------------------------------------------------------------------------
@@ -229,22 +258,32 @@ def test_a_clock_that_is_set_while_everything_runs_costs_nothing(
     show(f"the clock was set by {STEP:.0f} s and back; {len(writer.acknowledged)} were written in all")
 
 
-def test_a_clock_that_is_ahead_at_power_on_and_set_right_later_costs_nothing(
+@pytest.mark.chain("ahead")
+def test_a_clock_that_is_ahead_at_power_on_costs_nothing(
     machine: VirtualMachine, cluster: ClusterOnMachine, writer: Writer, show: Show
 ) -> None:
     machine.power_cut()
     machine.power_on(ahead=STEP)
     assert abs(machine.clock_ahead() - STEP) < STILL_TRUE
     back = settles(cluster)
+    assert writer.lost() == set()
+    show(f"with a clock that was ahead it settled in {back:.0f} s")
+
+
+@pytest.mark.chain("ahead")
+def test_a_clock_that_was_ahead_at_power_on_and_is_set_right_costs_nothing(
+    machine: VirtualMachine, up: Up, writer: Writer, show: Show
+) -> None:
+    assert abs(machine.clock_ahead() - STEP) < STILL_TRUE
     written = len(writer.acknowledged)
     with writer.writing():
         machine.step_clock(-STEP)
         time.sleep(WRITING_SECONDS)
     assert len(writer.acknowledged) > written, "nobody was served meanwhile"
-    runs_pods(cluster, "at-the-right-time")
-    right = settles(cluster)
+    runs_pods(up.cluster, "at-the-right-time")
+    right = settles(up.cluster)
     assert writer.lost() == set()
-    show(f"with a clock that was ahead it settled in {back:.0f} s; {right:.0f} s after the clock was set right")
+    show(f"after the clock was set right it settled in {right:.0f} s")
 
 
 def test_a_clock_that_is_behind_at_power_on_costs_nothing(
