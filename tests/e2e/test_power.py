@@ -165,16 +165,30 @@ OF_AN_ACTIVATION = shares(
     {"temporary": "(create|write|fsync) "},
     {"temporary": ("create ", "write ", "fsync "), REST: ("rename ", "unlink .*/standby-")},
 )
-OF_A_REVISION = {"create-write": "(create|write) ", "chmod-mkdir": "(chmod|symlink|mkdir) ", "fsync": "fsync "}
+OF_A_REVISION = {
+    "create-write": "(create|write) ",
+    "chmod-mkdir": "(chmod|symlink|mkdir) ",
+    "fsync": "fsync ",
+    "rename": "rename ",
+}
 """A checkpoint takes a minute and more, so that a few cuts are a case."""
 IN_A_REVISION = {
     "create-write": ("create ", "write "),
     "chmod-mkdir": ("chmod ", "symlink ", "mkdir "),
     "fsync": (r"fsync .*/(files|\.pod)",),
-    REST: ("rename .*/current$", "unlink .*/pod.json$", "rmdir "),
+    "rename": ("rename .*/current$",),
+    REST: ("unlink .*/pod.json$", "rmdir "),
 }
-OF_A_PARKED_AGENT = {"manifest": r"\w+ .*/manifests/", **OF_A_REVISION}
-IN_A_MANIFEST = ("create ", "write ", "fsync ", "rename ", "unlink .*/manifests/")
+OF_A_PARKED_AGENT = {
+    "manifest-before-rename": r"(create|chmod|write) .*/manifests/",
+    "manifest": r"\w+ .*/manifests/",
+    **OF_A_REVISION,
+}
+IN_A_PARKED_AGENT = {
+    "manifest-before-rename": ("create ", "write "),
+    "manifest": ("fsync ", "rename ", "unlink .*/manifests/"),
+    **IN_A_REVISION,
+}
 
 
 @OF_AN_ACTIVATION
@@ -200,11 +214,34 @@ def _hosted_api_server(cluster: TestCluster) -> str:
     return cluster.kubectl(*SYSTEM, "get", "pods", "-l", label, "-o", "name").strip()
 
 
+@dataclass
+class Edits:
+    """Edits of a workload, one at a time. `revision`: what the agent keeps of it now; `complete`: whether that is all
+    in place, with nothing left of what it replaced."""
+
+    cluster: TestCluster
+    workload: str
+    revision: Callable[[], str]
+    complete: Callable[[], bool]
+    _before: str | None = None
+
+    def begin(self) -> None:
+        self._before = self.revision()
+        self.cluster.kubectl(*SYSTEM, "set", "env", self.workload, f"EDITED={time.time_ns()}")
+
+    def over(self) -> bool:
+        return self.revision() != self._before and self.complete()
+
+    def on_its_way(self) -> bool:
+        return self._before is not None and not self.over()
+
+
 @shares(OF_A_REVISION, IN_A_REVISION)
 def test_a_power_cut_after_any_write_of_a_checkpoint_and_of_a_deletion(
     cluster: TestCluster, show: Show, share: Share
 ) -> None:
-    """One edit is followed over all the cuts: what a cut has interrupted is done again, until nothing is new."""
+    """An edit is followed over the cuts: what a cut has interrupted is done again. What was done before anybody looked,
+    while the node came back, is looked at with the next edit."""
     revisions = Path(f"{STANDBY}/kube-scheduler")
 
     def on_disk() -> tuple[str, set[str]]:
@@ -213,20 +250,14 @@ def test_a_power_cut_after_any_write_of_a_checkpoint_and_of_a_deletion(
         return (directory / "current").readlink().name, names
 
     cluster.wait("a checkpoint was made", lambda: on_disk()[0].startswith("checkpoint-"), seconds=150)
-    before, _ = on_disk()
-    cluster.kubectl(*SYSTEM, "set", "env", SCHEDULER, f"EDITED={time.time_ns()}")
-
-    def over() -> bool:
-        current, kept = on_disk()
-        return current != before and len(kept) == 2
-
-    writes = _cut_after_writes(cluster, f"/{revisions.name}(/|$)", share, lambda: None, over)
+    edits = Edits(cluster, SCHEDULER, lambda: on_disk()[0], lambda: len(on_disk()[1]) == 2)
+    writes = _cut_after_writes(cluster, f"/{revisions.name}(/|$)", share, edits.begin, edits.over, edits.on_its_way)
     show(table("cut after a write of a checkpoint", ("answers", "settled", "write"), writes))
 
 
-@shares(OF_A_PARKED_AGENT, {**IN_A_REVISION, "manifest": IN_A_MANIFEST})
+@shares(OF_A_PARKED_AGENT, IN_A_PARKED_AGENT)
 def test_a_power_cut_after_any_write_of_the_agents_own_standby(cluster: TestCluster, show: Show, share: Share) -> None:
-    """Its checkpoint and the manifest of the parked agent: as above, one edit is followed over all the cuts."""
+    """Its checkpoint and the manifest of the parked agent: as above, an edit is followed over the cuts."""
 
     def on_disk() -> tuple[str, list[str], int]:
         """The current revision, those of the manifests in place, and how many are kept."""
@@ -239,15 +270,14 @@ def test_a_power_cut_after_any_write_of_the_agents_own_standby(cluster: TestClus
         return current, placed, len(kept)
 
     cluster.wait("the parked agent is a copy", lambda: parked_agent_is_a_copy(cluster), seconds=150)
-    before, *_ = on_disk()
-    cluster.kubectl(*SYSTEM, "set", "env", AGENT, f"EDITED={time.time_ns()}")
 
-    def over() -> bool:
+    def is_placed() -> bool:
         current, parked, kept = on_disk()
-        return current != before and parked == [current] and kept == 2
+        return parked == [current] and kept == 2
 
+    edits = Edits(cluster, AGENT, lambda: on_disk()[0], is_placed)
     paths = r"/standby/node-agent(/|$)|/manifests/\.?node-agent-standby-"
-    writes = _cut_after_writes(cluster, paths, share, lambda: None, over)
+    writes = _cut_after_writes(cluster, paths, share, edits.begin, edits.over, edits.on_its_way)
     show(table("cut after a write of the agent's own standby", ("answers", "settled", "write"), writes))
 
 
@@ -314,24 +344,30 @@ def _cut_after_writes(
     share: Share,
     begin: Callable[[], None],
     over: Callable[[], bool],
+    on_its_way: Callable[[], bool] = lambda: False,
     *,
     prepare: Callable[[], None] = lambda: None,
     home: Callable[[], bool] | None = None,
 ) -> list[tuple[float, float, str]]:
     """Cut the power after the first write of this share that is drawn and that no cut has followed yet, again and
     again, until `over` with none: (seconds to the API, seconds until settled, the write). `prepare` goes before each
-    time, with no write looked for; `home`: whether it has settled, where that is not all hosted. Fails when one that
-    must be among them was not."""
+    time, with no write looked for; `begin` does, unless what an earlier one began is `on_its_way` still: then a part of
+    it may have been done already while nobody looked. `home`: whether it has settled, where that is not all hosted.
+    Fails when one that must be among them was not, though all was looked at from its begin."""
     cuts: list[tuple[float, float, str]] = []
     while True:
         taken = {write for _, _, write in cuts}
         prepare()
+        resumed = on_its_way()
         with stopped_after_drawn_write(cluster, paths, share.writes, share.draw, taken) as found:
-            begin()
+            if not resumed:
+                begin()
             cluster.wait("a write was made, or all is done", lambda: found or over(), seconds=STOP_SECONDS)
-            if not found:
-                assert not share.draw.missing(taken), (share.draw.missing(taken), cuts)
+            if not found and not share.draw.missing(taken):
                 return cuts
+            if not found:
+                assert resumed, (share.draw.missing(taken), cuts)
+                continue
             cut(cluster)
         back = comes_back(cluster, home)
         cuts.append((back.answers, back.settled, found[0]))
