@@ -216,21 +216,27 @@ def _hosted_api_server(cluster: TestCluster) -> str:
 
 @dataclass
 class Edits:
-    """Edits of a workload, one at a time. `revision`: what the agent keeps of it now; `complete`: whether that is all
-    in place, with nothing left of what it replaced."""
+    """Edits of a workload, one at a time. `on_disk`: the revision that the agent keeps of it now, and whether that is
+    all in place, with nothing left of what it replaced."""
 
     cluster: TestCluster
     workload: str
-    revision: Callable[[], str]
-    complete: Callable[[], bool]
+    on_disk: Callable[[], tuple[str, bool]]
     _before: str | None = None
 
+    def fill_up(self) -> None:
+        """On a new cluster one revision is there at most: from here on each new one takes the place of another."""
+        if not self.on_disk()[1]:
+            self.begin()
+            self.cluster.wait("the agent keeps as many as it may", self.over, seconds=STOP_SECONDS)
+
     def begin(self) -> None:
-        self._before = self.revision()
+        self._before, _ = self.on_disk()
         self.cluster.kubectl(*SYSTEM, "set", "env", self.workload, f"EDITED={time.time_ns()}")
 
     def over(self) -> bool:
-        return self.revision() != self._before and self.complete()
+        current, complete = self.on_disk()
+        return current != self._before and complete
 
     def on_its_way(self) -> bool:
         return self._before is not None and not self.over()
@@ -244,13 +250,14 @@ def test_a_power_cut_after_any_write_of_a_checkpoint_and_of_a_deletion(
     while the node came back, is looked at with the next edit."""
     revisions = Path(f"{STANDBY}/kube-scheduler")
 
-    def on_disk() -> tuple[str, set[str]]:
+    def on_disk() -> tuple[str, bool]:
         directory = Path(f"/proc/{init_process(cluster)}/root", revisions)
-        names = {path.name for path in directory.iterdir() if path.is_dir() and not path.is_symlink()}
-        return (directory / "current").readlink().name, names
+        kept = [path for path in directory.iterdir() if path.is_dir() and not path.is_symlink()]
+        return (directory / "current").readlink().name, len(kept) == 2
 
     cluster.wait("a checkpoint was made", lambda: on_disk()[0].startswith("checkpoint-"), seconds=150)
-    edits = Edits(cluster, SCHEDULER, lambda: on_disk()[0], lambda: len(on_disk()[1]) == 2)
+    edits = Edits(cluster, SCHEDULER, on_disk)
+    edits.fill_up()
     writes = _cut_after_writes(cluster, f"/{revisions.name}(/|$)", share, edits.begin, edits.over, edits.on_its_way)
     show(table("cut after a write of a checkpoint", ("answers", "settled", "write"), writes))
 
@@ -259,23 +266,19 @@ def test_a_power_cut_after_any_write_of_a_checkpoint_and_of_a_deletion(
 def test_a_power_cut_after_any_write_of_the_agents_own_standby(cluster: TestCluster, show: Show, share: Share) -> None:
     """Its checkpoint and the manifest of the parked agent: as above, an edit is followed over the cuts."""
 
-    def on_disk() -> tuple[str, list[str], int]:
-        """The current revision, those of the manifests in place, and how many are kept."""
+    def on_disk() -> tuple[str, bool]:
+        """The current revision, and whether it is that of the only manifest in place, and nothing more is kept."""
         root = Path(f"/proc/{init_process(cluster)}/root")
         directory = root / STANDBY / "node-agent"
         current = (directory / "current").readlink().name
         kept = [path for path in directory.iterdir() if path.is_dir() and not path.is_symlink()]
         pods = (json.loads(path.read_text()) for path in root.glob("etc/kubernetes/manifests/node-agent-standby-*"))
         placed = [pod["metadata"].get("annotations", {}).get("autarky.dev/revision", "") for pod in pods]
-        return current, placed, len(kept)
+        return current, placed == [current] and len(kept) == 2
 
     cluster.wait("the parked agent is a copy", lambda: parked_agent_is_a_copy(cluster), seconds=150)
-
-    def is_placed() -> bool:
-        current, parked, kept = on_disk()
-        return parked == [current] and kept == 2
-
-    edits = Edits(cluster, AGENT, lambda: on_disk()[0], is_placed)
+    edits = Edits(cluster, AGENT, on_disk)
+    edits.fill_up()
     paths = r"/standby/node-agent(/|$)|/manifests/\.?node-agent-standby-"
     writes = _cut_after_writes(cluster, paths, share, edits.begin, edits.over, edits.on_its_way)
     show(table("cut after a write of the agent's own standby", ("answers", "settled", "write"), writes))
@@ -357,17 +360,18 @@ def _cut_after_writes(
     cuts: list[tuple[float, float, str]] = []
     while True:
         taken = {write for _, _, write in cuts}
+        missing = share.draw.missing(taken)
         prepare()
         resumed = on_its_way()
         with stopped_after_drawn_write(cluster, paths, share.writes, share.draw, taken) as found:
             if not resumed:
                 begin()
             cluster.wait("a write was made, or all is done", lambda: found or over(), seconds=STOP_SECONDS)
-            if not found and not share.draw.missing(taken):
-                return cuts
-            if not found:
-                assert resumed, (share.draw.missing(taken), cuts)
+            if not found and missing and resumed:
                 continue
+            if not found:
+                assert not missing, (missing, cuts)
+                return cuts
             cut(cluster)
         back = comes_back(cluster, home)
         cuts.append((back.answers, back.settled, found[0]))

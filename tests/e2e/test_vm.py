@@ -244,9 +244,11 @@ def test_after_a_power_cut_its_api_server_is_hosted_again(
 
 
 @pytest.mark.chain("power cut")
-def test_after_a_power_cut_all_settles_and_works(machine: VirtualMachine, up: Up, show: Show) -> None:
+def test_after_a_power_cut_all_settles_and_works(machine: VirtualMachine, up: Up, writer: Writer, show: Show) -> None:
     assert machine.boot_id() != up.boot
     show(f"after the hosted server was Ready it took {settles(up.cluster):.0f} s until all was settled")
+    assert writer.acknowledged, "nothing was written that could be lost"
+    assert writer.lost() == set()
     runs_pods(up.cluster, "after-a-cut")
 
 
