@@ -127,6 +127,7 @@ async def test_a_template_is_made_once(payload, cache):
 @pytest.mark.parametrize("seconds", [0.0, 0.2, 0.7])
 async def test_a_kill_in_the_middle_leaves_no_process_and_no_mount_and_is_made_good(payload, cache, seconds):
     script = (
+        f"# {cache}: by this, a child that has not yet begun its own program is known\n"
         f"import os; cache = os.environ['XDG_CACHE_HOME']; os.environ['XDG_CACHE_HOME'] = {USERS_CACHE!r}\n"
         "import asyncio, dataclasses as d; from autarky.payload import *; from fakes.told import Told\n"
         "p = asyncio.run(get_payload(load_release(default_version()), Told(), sources=('store',)))\n"
@@ -135,7 +136,7 @@ async def test_a_kill_in_the_middle_leaves_no_process_and_no_mount_and_is_made_g
         "asyncio.run(containerd_template(p, Told()))"
     )
     state = await asyncio.to_thread(kill_when_importing, script, cache, seconds)
-    assert processes_with(state) == []
+    assert await asyncio.to_thread(stay_gone, cache, state) == []
     assert str(cache) not in Path("/proc/mounts").read_text()
     final = await containerd_template(only(payload, "pause"), Told())
     assert {path.name for path in cache.iterdir()} == {final.name, "lock"}
@@ -145,8 +146,7 @@ async def test_a_kill_in_the_middle_leaves_no_process_and_no_mount_and_is_made_g
 def kill_when_importing(script: str, cache: Path, seconds: float) -> Path:
     """Kill the script that long after it began to start containerd; the directory of containerd's sockets.
 
-    Returns when its processes are gone, or after a minute: one that only just started has to load its libraries
-    before it can see that its parent is dead, and the disk may be busy with hundreds of megabytes."""
+    The dead script's own children may still be on their way: see `stay_gone`."""
     path = f"{Path(__file__).parents[2]}:{os.environ.get('PYTHONPATH', '')}"
     process = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": path})
     while not (cache / ".state").is_symlink():
@@ -156,21 +156,33 @@ def kill_when_importing(script: str, cache: Path, seconds: float) -> Path:
     time.sleep(seconds)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    deadline = time.monotonic() + 60
-    while processes_with(state) and time.monotonic() < deadline:
-        time.sleep(0.02)
     return state
 
 
-def processes_with(path: Path) -> list[str]:
-    """The command lines that name a path, with the state of each process and where in the kernel it waits."""
+def stay_gone(cache: Path, state: Path) -> list[str]:
+    """The processes of a killed script that are left: none as soon as two looks in a row found none, or after a minute.
+
+    One that only just started has to load its libraries before it can see that its parent is dead, and the disk may be
+    busy with hundreds of megabytes. One look is not enough: between fork and exec a child has the script's command
+    line, and while it is in exec it has none at all."""
+    deadline = time.monotonic() + 60
+    looks_without = 0
+    while looks_without < 2 and time.monotonic() < deadline:
+        looks_without = 0 if processes_with(cache, state) else looks_without + 1
+        time.sleep(0.1)
+    return processes_with(cache, state)
+
+
+def processes_with(cache: Path, state: Path) -> list[str]:
+    """The command lines that name one of the paths (the script's own does, and so its children's until they exec),
+    with the state of each process and where in the kernel it waits."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            if str(path) in line:
-                state = re.search(r"State:.*", (file.parent / "status").read_text())
-                found.append(f"{line} {state and state[0]} in {(file.parent / 'wchan').read_text()}")
+            if str(cache) in line or str(state) in line:
+                run_state = re.search(r"State:.*", (file.parent / "status").read_text())
+                found.append(f"{line} {run_state and run_state[0]} in {(file.parent / 'wchan').read_text()}")
         except (FileNotFoundError, ProcessLookupError):
             continue
     return found
