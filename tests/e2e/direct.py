@@ -23,13 +23,18 @@ _BUILD = re.compile(r'^kubernetes_build_info\{.*git_version="([^"]*)".*\} 1$', r
 
 
 def asked(cluster: TestCluster, node: str, port: int, path: str) -> str | None:
-    """What it answers an administrator; None where that is no yes. Level 3 serves with certificates that it has made
-    for itself, so no certificate is looked at."""
+    """What it answers an administrator; None where that is no yes."""
+    return asked_at(cluster, address_of(cluster, node), port, path)
+
+
+def asked_at(cluster: TestCluster, address: str, port: int, path: str, *, seconds: float = 10) -> str | None:
+    """The same by an address that is known, which takes no other API server. Level 3 serves with certificates that it
+    has made for itself, so no certificate is looked at."""
     found = read_kubeconfig(cluster.directory / "kubeconfig")
     context = client_context(found.ca_pem, found.client_cert_pem, found.client_key_pem)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    connection = HTTPSConnection(address_of(cluster, node), port, timeout=10, context=context)
+    connection = HTTPSConnection(address, port, timeout=seconds, context=context)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()

@@ -177,6 +177,7 @@ def stopped_after_drawn_write(
         reader.start()
         try:
             yield found
+            assert found or tracer.poll() is None, "no write was looked for any more"
         finally:
             tracer.kill()
             reader.join()

@@ -354,24 +354,27 @@ def _cut_after_writes(
 ) -> list[tuple[float, float, str]]:
     """Cut the power after the first write of this share that is drawn and that no cut has followed yet, again and
     again, until `over` with none: (seconds to the API, seconds until settled, the write). `prepare` goes before each
-    time, with no write looked for; `begin` does, unless what an earlier one began is `on_its_way` still: then a part of
-    it may have been done already while nobody looked. `home`: whether it has settled, where that is not all hosted.
-    Fails when one that must be among them was not, though all was looked at from its begin."""
+    time, with no write looked for; `begin` does, unless what an earlier one began is `on_its_way` still after a cut:
+    then a part of it may have been done already while nobody looked, so if no write is found in the rest, all is begun
+    anew. `home`: whether it has settled, where that is not all hosted. So all was looked at from its begin in the end;
+    fails when a write that must be among them was not."""
     cuts: list[tuple[float, float, str]] = []
+    anew = True
     while True:
         taken = {write for _, _, write in cuts}
         missing = share.draw.missing(taken)
         prepare()
-        resumed = on_its_way()
+        resumed = not anew and on_its_way()
         with stopped_after_drawn_write(cluster, paths, share.writes, share.draw, taken) as found:
             if not resumed:
                 begin()
             cluster.wait("a write was made, or all is done", lambda: found or over(), seconds=STOP_SECONDS)
-            if not found and missing and resumed:
-                continue
-            if not found:
+            if not found and not resumed:
                 assert not missing, (missing, cuts)
                 return cuts
+            anew = not found  # once after each cut at most: what is begun anew ends in another one, or the loop
+            if anew:
+                continue
             cut(cluster)
         back = comes_back(cluster, home)
         cuts.append((back.answers, back.settled, found[0]))

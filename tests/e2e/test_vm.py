@@ -8,7 +8,6 @@ and twenty times as slow: what has a deadline that no other machine would reach,
 
 from __future__ import annotations
 
-import json
 import platform
 import re
 import time
@@ -17,9 +16,20 @@ from dataclasses import dataclass
 
 import pytest
 from harness import Show
-from power import Client, Writer
-from slots import standbys
+from power import Writer
 from vm import ClusterOnMachine, VirtualMachine, cluster_on
+from vm_settled import (
+    answers_again,
+    client,
+    containers,
+    cut_while_writing,
+    hosted_again,
+    nothing_is_lost,
+    runs_pods,
+    settles,
+    step_while_writing,
+    torn,
+)
 
 from autarky import places
 from autarky.render.node import CNI_BIN, CNI_CONF
@@ -31,20 +41,11 @@ pytestmark = [
     pytest.mark.timeout(900, func_only=True),
 ]
 
-RETURN_SECONDS = 780.0
-"""From a booted machine until everything is where it belongs: seven minutes on two cores that had other work, too."""
-PATIENCE = 30.0
-"""Seconds for which a client waits for one answer: a handshake takes some of them."""
-WRITING_SECONDS = 20.0
 STEP = 600.0
 """Seconds by which the clock is set. Kubelets renew the tokens of pods, which are good for an hour, 12 minutes before
 their end: one that was renewed by a clock further ahead would be good for nobody once that is set right."""
 STILL_TRUE = 30.0
 """Within which two clocks count as the same: what an answer of an emulated machine takes."""
-PAUSE = 3.0
-"""Seconds between two small requests: each has a connection of its own, which costs an emulated machine some time."""
-HOSTED = "/apis/apps/v1/namespaces/kube-system/daemonsets/kube-apiserver"
-IDLE_IMAGE = "registry.k8s.io/pause:3.10.2"
 
 
 @pytest.fixture(scope="module")
@@ -89,70 +90,6 @@ def cluster(up: Up) -> ClusterOnMachine:
 def writer(up: Up) -> Writer:
     """One for all: what was acknowledged in an earlier test is not lost in a later one."""
     return Writer(client(up.cluster))
-
-
-def client(cluster: ClusterOnMachine) -> Client:
-    return Client(cluster, seconds=PATIENCE)
-
-
-# --- what is expected of it ------------------------------------------------------------------------------
-
-
-def settles(cluster: ClusterOnMachine) -> float:
-    """Seconds until the API answers and everything is hosted and healthy, with nobody's help."""
-    began = time.monotonic()
-    hosted_again(cluster)
-    cluster.wait("everything is hosted and healthy", lambda: is_settled(cluster), RETURN_SECONDS, pause=4 * PAUSE)
-    return time.monotonic() - began
-
-
-def answers_again(cluster: ClusterOnMachine) -> float:
-    """Seconds until the API answers."""
-    began = time.monotonic()
-    cluster.wait("the API answers", client(cluster).answers, RETURN_SECONDS, pause=PAUSE)
-    return time.monotonic() - began
-
-
-def hosted_again(cluster: ClusterOnMachine) -> float:
-    """Seconds until the hosted API server is Ready, and not only the standby."""
-    began = time.monotonic()
-    answers_again(cluster)
-    cluster.wait("its API server is Ready", lambda: hosted_serves(cluster), RETURN_SECONDS, pause=4 * PAUSE)
-    return time.monotonic() - began
-
-
-def hosted_serves(cluster: ClusterOnMachine) -> bool:
-    """What takes longest, asked for in one request: a whole look takes tens of them and a login, for which it would
-    wait so much longer."""
-    answer = client(cluster).send("GET", HOSTED)
-    return answer is not None and json.loads(answer)["status"].get("numberReady") == 1
-
-
-def is_settled(cluster: ClusterOnMachine) -> bool:
-    return not standbys(cluster) and bool(cluster.status()["healthy"])
-
-
-def runs_pods(cluster: ClusterOnMachine, name: str) -> None:
-    """Admission, controllers, scheduler and kubelet work together: a new Deployment has a Ready pod."""
-    cluster.kubectl("create", "deployment", name, f"--image={IDLE_IMAGE}")
-    seconds = cluster.kubectl_seconds
-    cluster.kubectl("rollout", "status", f"deployment/{name}", f"--timeout={seconds - 20:.0f}s")
-    cluster.kubectl("delete", "deployment", name)
-
-
-def torn(machine: VirtualMachine) -> list[str]:
-    """What is not whole, of all that a link or a name says is complete: standbys and manifests."""
-    finished = f"{places.STANDBY}/*/current/ {places.STANDBY}/*/previous/ {places.MANIFESTS}/*.json"
-    empty = machine.shell(f"for one in {finished}; do [ ! -e $one ] || find $one -type f -size 0; done").split()
-    pods = machine.shell(f"for one in {places.MANIFESTS}/*.json; do tr -d '\\n' <$one; echo; done").splitlines()
-    return [*empty, *(pod for pod in pods if not is_a_pod(pod))]
-
-
-def is_a_pod(text: str) -> bool:
-    try:
-        return bool(json.loads(text)["kind"] == "Pod")
-    except (ValueError, KeyError):
-        return False
 
 
 # --- the life of a cluster -------------------------------------------------------------------------------
@@ -219,16 +156,13 @@ def test_after_a_reboot_everything_is_hosted_again(machine: VirtualMachine, up: 
 def test_a_power_cut_loses_nothing_that_was_acknowledged(
     machine: VirtualMachine, cluster: ClusterOnMachine, writer: Writer, show: Show
 ) -> None:
-    with writer.writing():
-        time.sleep(WRITING_SECONDS)
-        machine.power_cut()
-    assert writer.acknowledged, "nothing was written that could be lost"
+    cut_while_writing(machine, writer)
     began = time.monotonic()
     machine.power_on()
     booted = time.monotonic() - began
     assert torn(machine) == []
     back = answers_again(cluster)
-    assert writer.lost() == set()
+    nothing_is_lost(writer)
     written = len(writer.acknowledged)
     show(f"power cut: {written} written; {booted:.0f} s until it had booted, {back:.0f} s more until the API answered")
 
@@ -238,17 +172,15 @@ def test_after_a_power_cut_its_api_server_is_hosted_again(
     machine: VirtualMachine, up: Up, writer: Writer, show: Show
 ) -> None:
     assert machine.boot_id() != up.boot
-    show(f"after the API answered it took {hosted_again(up.cluster):.0f} s until the hosted server was Ready")
-    assert writer.acknowledged, "nothing was written that could be lost"
-    assert writer.lost() == set()
+    show(f"after the API answered it took {hosted_again(up.cluster):.0f} s until the hosted server served")
+    nothing_is_lost(writer)
 
 
 @pytest.mark.chain("power cut")
 def test_after_a_power_cut_all_settles_and_works(machine: VirtualMachine, up: Up, writer: Writer, show: Show) -> None:
     assert machine.boot_id() != up.boot
-    show(f"after the hosted server was Ready it took {settles(up.cluster):.0f} s until all was settled")
-    assert writer.acknowledged, "nothing was written that could be lost"
-    assert writer.lost() == set()
+    show(f"after the hosted server served it took {settles(up.cluster):.0f} s until all was settled")
+    nothing_is_lost(writer)
     runs_pods(up.cluster, "after-a-cut")
 
 
@@ -260,15 +192,12 @@ def test_a_clock_that_is_set_while_everything_runs_costs_nothing(
 ) -> None:
     """Ahead, and back: nothing is started anew for it, and what is begun at the wrong time works at the right one."""
     before = containers(machine)
+    assert before, "nothing runs that could be started anew"
     for number, step in enumerate((STEP, -STEP)):
-        written = len(writer.acknowledged)
-        with writer.writing():
-            machine.step_clock(step)
-            time.sleep(WRITING_SECONDS)
-        assert len(writer.acknowledged) > written, "nobody was served meanwhile"
+        step_while_writing(machine, writer, step)
         runs_pods(cluster, f"after-step-{number}")
         settles(cluster)
-    assert writer.lost() == set()
+    nothing_is_lost(writer)
     assert containers(machine) == before
     show(f"the clock was set by {STEP:.0f} s and back; {len(writer.acknowledged)} were written in all")
 
@@ -277,17 +206,20 @@ def test_a_clock_that_is_set_while_everything_runs_costs_nothing(
 def test_with_a_clock_that_is_ahead_at_power_on_the_api_answers(
     machine: VirtualMachine, cluster: ClusterOnMachine, writer: Writer, show: Show
 ) -> None:
-    machine.power_cut()
+    cut_while_writing(machine, writer)
     machine.power_on(ahead=STEP)
     assert is_ahead(machine, STEP)
     show(f"with a clock that was ahead the API answered after {answers_again(cluster):.0f} s")
-    assert writer.lost() == set()
+    nothing_is_lost(writer)
 
 
 @pytest.mark.chain("ahead")
-def test_a_clock_that_is_ahead_at_power_on_costs_nothing(machine: VirtualMachine, up: Up, show: Show) -> None:
+def test_a_clock_that_is_ahead_at_power_on_costs_nothing(
+    machine: VirtualMachine, up: Up, writer: Writer, show: Show
+) -> None:
     assert is_ahead(machine, STEP)
     show(f"after the API answered it took {settles(up.cluster):.0f} s until all was settled")
+    nothing_is_lost(writer)
 
 
 @pytest.mark.chain("ahead")
@@ -295,48 +227,53 @@ def test_a_clock_that_was_ahead_at_power_on_and_is_set_right_costs_nothing(
     machine: VirtualMachine, up: Up, writer: Writer, show: Show
 ) -> None:
     assert is_ahead(machine, STEP)
-    written = len(writer.acknowledged)
-    with writer.writing():
-        machine.step_clock(-STEP)
-        time.sleep(WRITING_SECONDS)
-    assert len(writer.acknowledged) > written, "nobody was served meanwhile"
-    runs_pods(up.cluster, "at-the-right-time")
-    right = settles(up.cluster)
-    assert writer.lost() == set()
-    show(f"after the clock was set right it settled in {right:.0f} s")
+    runs_pods(up.cluster, "ahead")
+    show(f"after the clock was set right it settled in {set_right(up.cluster, writer, -STEP):.0f} s")
 
 
 @pytest.mark.chain("behind")
-def test_a_clock_that_is_behind_at_power_on_costs_nothing(
+def test_with_a_clock_that_is_behind_at_power_on_the_api_answers(
     machine: VirtualMachine, cluster: ClusterOnMachine, writer: Writer, show: Show
 ) -> None:
     """As on a machine whose clock has no battery: by its time, what ran before the cut was made after what runs now,
     and the kubelet takes it for what there is."""
-    machine.power_cut()
+    cut_while_writing(machine, writer)
     machine.power_on(ahead=-STEP)
     assert is_ahead(machine, -STEP)
-    show(f"with a clock that was behind it settled in {settles(cluster):.0f} s")
-    assert writer.lost() == set()
+    show(f"with a clock that was behind the API answered after {answers_again(cluster):.0f} s")
+    nothing_is_lost(writer)
+
+
+@pytest.mark.chain("behind")
+def test_a_clock_that_is_behind_at_power_on_costs_nothing(
+    machine: VirtualMachine, up: Up, writer: Writer, show: Show
+) -> None:
+    assert is_ahead(machine, -STEP)
+    show(f"after the API answered it took {settles(up.cluster):.0f} s until all was settled")
+    nothing_is_lost(writer)
 
 
 @pytest.mark.chain("behind")
 def test_a_clock_that_was_behind_at_power_on_and_is_set_right_costs_nothing(
-    machine: VirtualMachine, up: Up, show: Show
+    machine: VirtualMachine, up: Up, writer: Writer, show: Show
 ) -> None:
     assert is_ahead(machine, -STEP)
     runs_pods(up.cluster, "behind")
-    machine.step_clock(STEP)
-    show(f"after the clock was set right it settled in {settles(up.cluster):.0f} s")
+    show(f"after the clock was set right it settled in {set_right(up.cluster, writer, STEP):.0f} s")
+
+
+def set_right(cluster: ClusterOnMachine, writer: Writer, step: float) -> float:
+    """Seconds until it has settled, after it was seen to serve, to run pods and to have lost nothing."""
+    step_while_writing(cluster.machine, writer, step)
+    assert is_ahead(cluster.machine, 0)
+    runs_pods(cluster, "at-the-right-time")
+    seconds = settles(cluster)
+    nothing_is_lost(writer)
+    return seconds
 
 
 def is_ahead(machine: VirtualMachine, seconds: float) -> bool:
     return abs(machine.clock_ahead() - seconds) < STILL_TRUE
-
-
-def containers(machine: VirtualMachine) -> set[str]:
-    """Of the control plane and what belongs to it: the ids of those that run."""
-    listed = machine.shell(f"{places.BIN}/ctr -n k8s.io tasks ls")
-    return {line.split()[0] for line in listed.splitlines()[1:] if line.split()[2] == "RUNNING"}
 
 
 # --- the end ---------------------------------------------------------------------------------------------

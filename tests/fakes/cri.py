@@ -2,7 +2,8 @@
 it to what containerd does.
 
 For tests: the synchronous methods do what a kubelet or a user of `ctr` does to the node; `set_outage` makes
-every call fail and every stream of events break off; `network_problem` is why the network is not ready.
+every call fail and every stream of events break off; `network_problem` is why the network is not ready;
+`irremovable` says what the removal of a sandbox or container raises, by its id.
 Events reach those who listen; what nobody hears is lost (containerd keeps it for some minutes).
 """
 
@@ -35,6 +36,7 @@ class FakeCri:
     now: Callable[[], float] = time.time
     outage: str | None = None
     network_problem: str | None = None
+    irremovable: dict[str, Exception] = field(default_factory=dict)
     _sandboxes: dict[str, Sandbox] = field(default_factory=dict)
     _containers: dict[str, Container] = field(default_factory=dict)
     _statuses: dict[str, ContainerStatus] = field(default_factory=dict)
@@ -152,6 +154,7 @@ class FakeCri:
 
     async def remove_sandbox(self, sandbox_id: str, *, timeout: float = 30.0) -> None:
         await self.stop_sandbox(sandbox_id)
+        self._may_go(sandbox_id)
         if sandbox_id not in self._sandboxes:
             return
         for container in self._containers_of(sandbox_id):
@@ -160,6 +163,7 @@ class FakeCri:
 
     async def remove_container(self, container_id: str, *, timeout: float = 30.0) -> None:
         await self._arrive()
+        self._may_go(container_id)
         if container_id not in self._containers:
             return
         if self._containers[container_id].state == "running":
@@ -204,6 +208,10 @@ class FakeCri:
         await asyncio.sleep(0)
         if self.outage is not None:
             raise Unreachable(self.outage)
+
+    def _may_go(self, any_id: str) -> None:
+        if any_id in self.irremovable:
+            raise self.irremovable[any_id]
 
     def _new_id(self) -> str:
         self._made += 1

@@ -55,6 +55,8 @@ class FakeHost:
     images: dict[str, str] = field(default_factory=dict)
     """Reference → manifest digest. An archive's content is "REFERENCE DIGEST"."""
     activations: dict[str, list[str]] = field(default_factory=dict)
+    in_place: dict[str, str] = field(default_factory=dict)
+    """Component → the revision of its activations; of those that a test has put there itself, the current one."""
     balanced: bool = True
     """Whether the load balancer says that it sends new connections to the hosted API server."""
     tasks: dict[str, str] | None = field(default_factory=dict)
@@ -277,6 +279,11 @@ class FakeHost:
     def _standby(self, arguments: list[str]) -> Completed:
         if arguments == ["list"]:
             return _said("\n".join(self._listed(component) for component in standby.COMPONENTS))
+        if arguments == ["outdated"]:
+            return _said("\n".join(filter(self._is_outdated, standby.COMPONENTS)))
+        return self._change_standby(arguments)
+
+    def _change_standby(self, arguments: list[str]) -> Completed:
         if self.refusals:
             self.refusals -= 1
             return _failed(standby.NO_LOCK, "nothing was done")
@@ -287,7 +294,9 @@ class FakeHost:
             case ["withdraw", component]:
                 self.activations[component] = []
             case ["activate", component]:
-                return self._activate(component)
+                return _said("") if self.activations.get(component) else self._put_in_place(component)
+            case ["renew", component]:
+                return self._put_in_place(component) if self.activations.get(component) else _said("")
             case _:
                 raise AssertionError(f"the fake host's standby does not know {arguments}")
         return _said("")
@@ -305,13 +314,22 @@ class FakeHost:
         self.disk.link(self._standby_path(component, "current"), revision)
         return _said("")
 
-    def _activate(self, component: str) -> Completed:
-        if self.activations.get(component):
-            return _said("")
-        if not any(self._is_whole(component, link) for link in ("current", "previous")):
+    def _put_in_place(self, component: str) -> Completed:
+        revision = self._newest_whole(component)
+        if revision is None:
             return _failed(1, f"no complete standby of {component}")
         self.activations[component] = [f"{len(self.log):08x}"]
+        self.in_place[component] = revision
         return _said("")
+
+    def _newest_whole(self, component: str) -> str | None:
+        links = [self.links.get(self._standby_path(component, name)) for name in ("current", "previous")]
+        return next((name for name in links if name is not None and self._is_whole(component, name)), None)
+
+    def _is_outdated(self, component: str) -> bool:
+        newest = self._newest_whole(component)
+        is_there = bool(self.activations.get(component)) and newest is not None
+        return is_there and self.in_place.get(component, newest) != newest
 
     def _is_whole(self, component: str, revision: str) -> bool:
         pod = self.disk.file(self._standby_path(component, f"{revision}/pod.json"))

@@ -1,15 +1,19 @@
-"""Which dead runs of a pod hide the living one from the kubelet, because the clock was set back between them.
+"""Which dead runs of a pod hide a later one from the kubelet, because the clock was set back between them.
 
-The kubelet takes the run that was made last for the one that there is, by the wall clock's time of its making. Where
-the clock has gone back since (a machine whose own clock was ahead, or has no battery), a dead run counts as the last:
-the kubelet wants to start the next one under a name that the living one has, and goes on so for ever. What runs, runs
-on, but nobody probes it, and its pod is never Ready (kubernetes/kubernetes issues 83050 and 134153).
+The kubelet takes the run of a container, and of a pod's sandbox, that was made last for the one that there is, by the
+wall clock's time of its making. Where the clock has gone back since (a machine whose own clock was ahead, or has no
+battery), that is a dead one: the kubelet wants to start the next one under a name that a later run has, and goes on so.
+Where the later one lives, nobody probes it, and its pod is never Ready (kubernetes/kubernetes issues 83050 and 134153);
+where it is dead, too, nothing runs until the clock has come to when the first one was made.
 
-Contract: pure. The number of the attempt is believed, not the time: the kubelet counts it up within one pod. Only what
-is dead, has a lower attempt than something of the same pod that lives, and was made later, is named.
+Contract: pure. The number of the attempt is believed, not the time: the kubelet counts it up within one pod. The run
+with the highest is the last one, in whatever state: each keeps its name from others. Named is what is dead, has a lower
+attempt than the last one of the same pod and name, and was made when that was made, or after it. With it gone, the
+kubelet takes the last one for what there is, or another one that lives; the number after the last one's is free.
 
-Invariants: nothing that lives is named; where nothing lives, nothing is named; with a clock that only goes on, nothing
-is.
+Invariants: nothing is named that lives, or of which nobody knows whether it does, nor a sandbox with such a container
+in it (rule 2: unknown is not down). With a clock that only goes on nothing is named. Of what is left nothing that is
+dead hides the last run. (A container that was created and never ran is not named either, and may hide the last one.)
 """
 
 from __future__ import annotations
@@ -40,27 +44,23 @@ R = TypeVar("R", bound=_Run)
 
 
 def hiding(sandboxes: Sequence[Sandbox], containers: Sequence[Container]) -> Hiding:
-    """What hides what lives, of all pods."""
-    dead = _hides(
-        (one for one in sandboxes if one.ready), (one for one in sandboxes if not one.ready), lambda one: one.uid
-    )
-    going = {one.id for one in dead}
-    left = [one for one in containers if one.sandbox_id not in going]
-    return Hiding(
-        dead,
-        _hides(
-            (one for one in left if one.state == "running"),
-            (one for one in left if one.state == "exited"),
-            lambda one: (one.pod_uid, one.name),
-        ),
-    )
+    """What hides a later run, of all pods."""
+    # A runtime that could not look at a sandbox calls it not ready, too.
+    may_live = {one.sandbox_id for one in containers if one.state in ("running", "unknown")}
+    gone = _hides(sandboxes, lambda one: one.uid, lambda one: not one.ready and one.id not in may_live)
+    going = {one.id for one in gone}
+    # What has no pod's uid was made by no kubelet, and may be anybody's.
+    left = [one for one in containers if one.pod_uid and one.sandbox_id not in going]
+    return Hiding(gone, _hides(left, lambda one: (one.pod_uid, one.name), lambda one: one.state == "exited"))
 
 
-def _hides(living: Iterable[R], dead: Iterable[R], of: Callable[[R], Hashable]) -> tuple[R, ...]:
+def _hides(runs: Iterable[R], of: Callable[[R], Hashable], dead: Callable[[R], bool]) -> tuple[R, ...]:
     """`of`: of what they are runs."""
-    latest = {of(one): one for one in sorted(living, key=lambda one: one.attempt)}
-    return tuple(
-        one
-        for one in dead
-        if (lives := latest.get(of(one))) is not None and one.attempt < lives.attempt and one.created >= lives.created
-    )
+    in_turn = sorted(runs, key=lambda one: one.attempt)
+    last = {of(one): one for one in in_turn}
+    return tuple(one for one in in_turn if dead(one) and _comes_after(one, last[of(one)]))
+
+
+def _comes_after(one: _Run, last: _Run) -> bool:
+    """By the clock alone."""
+    return one.attempt < last.attempt and one.created >= last.created

@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autarky import places
 from autarky.engine.phase import Change, Kept
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.phases.context import Context, for_each
 from autarky.phases.objects import ApplyParts
-from autarky.ports import Host, Progress
+from autarky.phases.standbys import cares_for_its_slots
+from autarky.ports import Progress
 from autarky.render import node as render_node
 from autarky.render import objects
-from autarky.render.agent import STANDBY_POD
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +53,3 @@ async def _missing(context: Context, node: Node) -> list[File]:
     if await cares_for_its_slots(context.host(node)):
         return []
     return list(render_node.agent_pod(context.inputs(), node).values())
-
-
-async def cares_for_its_slots(host: Host) -> bool:
-    """Whether an agent of its own does, from the first parked one on."""
-    present = (await host.run(["ls", places.MANIFESTS], check=False)).text.split()
-    return any(name.startswith(f"{STANDBY_POD}-") for name in present)

@@ -258,6 +258,10 @@ async def for_each(items: Iterable[Node], work: Callable[[Node], Awaitable[T]]) 
     return {name: task.result() for name, task in tasks.items()}
 
 
+def _not_done(seconds: float | None) -> str:
+    return "it was not done in time" if seconds is None else f"it was not done within {seconds:.0f} s"
+
+
 async def for_each_or_left_out(
     context: Context,
     nodes: Iterable[Node],
@@ -282,7 +286,7 @@ async def for_each_or_left_out(
             async with asyncio.timeout(seconds):
                 return await work(node)
         except (CommandFailed, Unreachable, TimedOut, TimeoutError) as error:
-            context.absent[node.name] = str(error) or f"it was not done within {seconds:.0f} s"
+            context.absent[node.name] = str(error) or _not_done(seconds)
             if progress is not None:
                 progress.note(f"{node.name} is left out: {context.absent[node.name]}")
             return None

@@ -23,8 +23,8 @@ from autarky.phases.context import Context
 from autarky.phases.expiry import ADMINISTRATOR
 from autarky.phases.hosts import observe
 from autarky.phases.labelled import find_labelled
-from autarky.phases.prepare import LEVELS
 from autarky.phases.refused import find_refused
+from autarky.phases.standbys import LEVELS
 from autarky.phases.status import gather
 from autarky.ports import Host
 from autarky.render import controllers, nllb, standby

@@ -36,7 +36,7 @@ from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_listed import members_of
 from autarky.phases.etcd_pods import manifest_of, static_pods, wanted_member
 from autarky.phases.kubelets import kubelet_runs
-from autarky.phases.restarted import NotWell, until_well
+from autarky.phases.restarted import NotWell, quoted, until_well
 from autarky.ports import Host, Object, Progress
 from autarky.render import etcd, standby
 from autarky.render.values import SYSTEM
@@ -303,7 +303,7 @@ async def _last_words(host: Host, manifest: File) -> str:
     lines = [re.sub(r"^\S+ std(out|err) [FP]( |$)", "", line).strip() for line in text.splitlines()]
     lines = [line for line in itertools.takewhile(lambda line: line != "Usage:", lines) if line]
     grave = [line for line in lines if _GRAVE.search(line)]
-    return "\n".join(f"  {line[:400]}" for line in (grave or lines)[-3:]) or "  (nothing)"
+    return quoted(grave or lines)
 
 
 # --- all members ----------------------------------------------------------------------------------------------------

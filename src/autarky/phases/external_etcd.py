@@ -13,7 +13,8 @@ from autarky.engine.phase import Change
 from autarky.errors import AutarkyError, TimedOut, UserError
 from autarky.model import patience
 from autarky.phases.context import Context
-from autarky.phases.prepare import changed_files, install_binaries, missing_binaries
+from autarky.phases.files import changed_files
+from autarky.phases.prepare import install_binaries, missing_binaries
 from autarky.ports import Host, Progress
 from autarky.render import api_server, etcd
 from autarky.render import node as render_node

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from autarky.engine.phase import Change
 from autarky.model.cluster import Node
 from autarky.payload import Image, Release, get_payload, image_reference, known_versions, load_release, needs
-from autarky.phases.context import Context, for_each
-from autarky.phases.prepare import import_images, present_images
+from autarky.phases.context import Context, for_each_or_left_out
+from autarky.phases.prepare import SEEN_WITHIN, import_images, present_images
 from autarky.phases.supply import GROUPS
 from autarky.ports import Object, Progress
 from autarky.render import node as render_node
 from autarky.render.values import SYSTEM
+
+WITHIN = 1800.0
+"""Seconds for the images of one worker that has joined before, which is left out after that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,8 @@ class BringImages:
             wanted = [images[reference] for reference in sorted(lacking[node.name])]
             await import_images(context.host(node), wanted, progress)
 
-        await for_each([node for node in context.cluster.nodes if node.name in lacking], one)
+        lacks = [node for node in context.cluster.nodes if node.name in lacking]
+        await for_each_or_left_out(context, lacks, one, progress, seconds=WITHIN)
 
 
 async def _lacking(context: Context) -> dict[str, frozenset[str]]:
@@ -62,7 +66,7 @@ async def _lacking(context: Context) -> dict[str, frozenset[str]]:
         present = await present_images(context.host(node))
         return frozenset() if present is None else frozenset(wanted - present.keys())
 
-    found = await for_each(context.present(context.cluster.nodes), of)
+    found = await for_each_or_left_out(context, context.present(context.cluster.nodes), of, seconds=SEEN_WITHIN)
     return {name: references for name, references in found.items() if references}
 
 

@@ -25,9 +25,9 @@ from autarky.model.files import File
 from autarky.phases import members, renewals
 from autarky.phases.admit import admit, plan_admission, wait_until_registered
 from autarky.phases.context import Context, for_each_or_left_out
+from autarky.phases.files import changed_files
 from autarky.phases.kubelets import kubelet_runs
 from autarky.phases.objects import ApplyParts
-from autarky.phases.prepare import changed_files
 from autarky.phases.start import start_kubelet, static_pod_changes
 from autarky.ports import SHORT, Host, Progress
 from autarky.render import access

@@ -36,8 +36,8 @@ from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.phases import members
-from autarky.phases.context import Context
-from autarky.phases.restarted import NotWell, until_well
+from autarky.phases.context import Context, for_each_or_left_out
+from autarky.phases.restarted import NotWell, quoted, until_well
 from autarky.ports import Host, Progress
 from autarky.render import node as render_node
 from autarky.render.values import Inputs
@@ -48,6 +48,9 @@ FORMER = f"{places.HOST_ROOT}/state/kubelet-former.json"
 PATHS = (render_node.KUBELET_CONFIG, render_node.KUBELET_UNIT)
 KNOWN_SECONDS, READY_SECONDS = 60.0, 30.0
 """For how long the API is asked whether a Node is Ready, and for how long one that is not may have just begun."""
+WITHIN = 420.0
+"""Seconds for one worker that has joined before, which is left out after that: a change, its verdict, and the way
+back."""
 LIMIT = 120.0
 """Seconds for which a restarted kubelet may be unwell. It is heard of within 10 s; a slow machine takes longer."""
 
@@ -85,14 +88,21 @@ class ConfigureKubelets:
     async def plan(self, context: Context) -> Sequence[Change]:
         if not context.addresses_known or context.payload is None or not context.pki.complete():
             return []
-        changes = [(node, await _unsettled(context, node)) for node in _nodes(context)]
-        return [Change(f"restart the kubelet of {node.name} {why}; no pod is touched") for node, why in changes if why]
+        changes = await for_each_or_left_out(context, _nodes(context), lambda node: _unsettled(context, node))
+        return [
+            Change(f"restart the kubelet of {name} {why}; no pod is touched") for name, why in changes.items() if why
+        ]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        """Workers first: of all kubelets, those of control nodes should meet a mistake last."""
-        for node in sorted(_nodes(context), key=lambda node: (node.control_plane, node.name)):
+        """Workers first: of all kubelets, those of control nodes should meet a mistake last. So one that is not well
+        ends it; a host that fails is left out."""
+
+        async def one(node: Node) -> None:
             if await _unsettled(context, node):
                 await _apply(context, node, progress)
+
+        for node in sorted(_nodes(context), key=lambda node: (node.control_plane, node.name)):
+            await for_each_or_left_out(context, [node], one, progress, seconds=WITHIN)
 
 
 def _nodes(context: Context) -> list[Node]:
@@ -308,7 +318,7 @@ async def _is_ready(context: Context, node: Node) -> bool | None:
 
 
 async def _last_words(host: Host) -> str:
-    """The kubelet's last lines; of those the errors, where there are some."""
+    """The kubelet's last lines, quoted; of those the errors, where there are some."""
     lines = [line.strip() for line in (await host.run(list(_JOURNAL), check=False)).text.splitlines() if line.strip()]
     errors = [line for line in lines if _ERROR.search(line)]
-    return "\n".join(f"  {line[:400]}" for line in (errors or lines)[-3:]) or "  (nothing)"
+    return quoted(errors or lines)

@@ -23,9 +23,9 @@ from autarky.engine.phase import Change
 from autarky.errors import ApiError, CommandFailed, Unreachable
 from autarky.model import patience, ports
 from autarky.model.cluster import Node
-from autarky.phases.agents import cares_for_its_slots
 from autarky.phases.context import Context, for_each
-from autarky.phases.prepare import CTR, LEVELS
+from autarky.phases.prepare import CTR
+from autarky.phases.standbys import LEVELS, cares_for_its_slots
 from autarky.ports import Host, Kube, Object, Progress
 from autarky.render import api_server, controllers, standby
 from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM

@@ -9,30 +9,30 @@ Danger: a running kubelet keeps its old binary until it is restarted; `restart` 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import PurePosixPath
 
 from autarky import places
 from autarky.engine.phase import Change
-from autarky.model.cluster import Level, Node
+from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.payload import Binary, Image, Payload
-from autarky.phases import balancer, kubelets, members
-from autarky.phases.context import Context, for_each
+from autarky.phases import balancer, kubelets, members, standbys
+from autarky.phases.context import Context, for_each_or_left_out
+from autarky.phases.files import changed_files
 from autarky.phases.labelled import is_labelled
 from autarky.ports import Host, Progress
-from autarky.render import api_server, cluster_record, leaves, standby
+from autarky.render import cluster_record, leaves, standby
 from autarky.render import node as render_node
 from autarky.render.certificates import certificate_specs
-from autarky.render.checkpoint import is_checkpoint
 from autarky.render.node_marker import node_marker
 
+SEEN_WITHIN, PREPARED_WITHIN = 120.0, 420.0
+"""Seconds for the host of one worker that has joined before, which is left out after that: together less than the
+phase has. A machine that is twenty times slower than usual takes 180 s for all binaries and images."""
 STORE = f"{places.HOST_ROOT}/store"
 CTR = (f"{places.BIN}/ctr", "--namespace", "k8s.io")
-LEVELS = dict.fromkeys(standby.COMPONENTS, Level.CONTROLLERS) | {api_server.COMPONENT: Level.API_SERVER}
-"""Of what has a standby."""
 PINNED = "io.cri-containerd.pinned=pinned"
 
 
@@ -48,10 +48,15 @@ class NodeWork:
     start_runtime: bool = False
     watch: bool = False
     """Whether what watches for certificates that are given to the kubelet is to begin, or begin anew."""
+    renewable: frozenset[str] = frozenset()
+    """The components whose standby is nobody else's to renew."""
+    outdated: list[str] = field(default_factory=list)
+    """Those of them whose standby runs in another revision than the current one."""
 
     def __bool__(self) -> bool:
         services = self.start_runtime or self.watch
-        return bool(self.binaries or self.files or self.leaves or self.images or self.revisions or services)
+        of_standby = self.revisions or self.outdated
+        return bool(self.binaries or self.files or self.leaves or self.images or of_standby or services)
 
     def sentences(self, node: Node) -> list[str]:
         result = []
@@ -66,6 +71,9 @@ class NodeWork:
         if self.images:
             result.append(f"import {len(self.images)} images on {node.name}")
         result += [f"put standby {r.name} of {r.component} in place on {node.name}" for r in self.revisions]
+        result += [
+            f"start the standby of {component} on {node.name} in its current revision" for component in self.outdated
+        ]
         return result
 
 
@@ -82,16 +90,20 @@ class PrepareHosts:
         return [Change(s) for node in _nodes(context) for s in work[node.name].sentences(node)]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        work = await self._look(context)
+        work = await self._look(context, progress)
 
         async def one(node: Node) -> None:
             if work[node.name]:
                 await carry_out(context.host(node), work[node.name], progress)
+            for sentence in await standbys.untouched(context, context.host(node), node):
+                progress.note(sentence)
 
-        await for_each(_nodes(context), one)
+        await for_each_or_left_out(context, _nodes(context), one, progress, seconds=PREPARED_WITHIN)
 
-    async def _look(self, context: Context) -> Mapping[str, NodeWork]:
-        return await for_each(_nodes(context), lambda node: look(context, node))
+    async def _look(self, context: Context, progress: Progress | None = None) -> Mapping[str, NodeWork]:
+        return await for_each_or_left_out(
+            context, _nodes(context), lambda node: look(context, node), progress, seconds=SEEN_WITHIN
+        )
 
 
 def _nodes(context: Context) -> list[Node]:
@@ -108,14 +120,16 @@ async def look(context: Context, node: Node) -> NodeWork:
     files = [_marker(context, node), *render_node.system_files(inputs, node), *await _kubelet_files(context, node)]
     if node.control_plane:
         files += cluster_record.files(inputs, certificate_specs(context.whole))
-    revisions = wanted_revisions(context, node)
+    revisions = standbys.wanted_revisions(context, node)
     if not context.founded and node.name != context.first.name:
         files += [file for revision in revisions for file in revision.files]
         revisions = []
     work = NodeWork(binaries=await missing_binaries(host, payload, render_node.BINARIES))
     work.files = await changed_files(host, await balancer.without_kept(host, context.cluster, files))
     work.leaves = await missing_leaves(context, host, node)
-    work.revisions = await revisions_to_put(context, host, revisions)
+    work.revisions = await standbys.revisions_to_put(context, host, revisions)
+    work.renewable = await standbys.renewable(host, revisions)
+    work.outdated = [c for c in await standbys.outdated(host) if c in work.renewable] if work.renewable else []
     work.watch = await lacks_watch(host, work.files)
     runtime = await host.run(["systemctl", "is-active", "containerd"], check=False)
     work.start_runtime = runtime.text != "active" or any(f.path in _RUNTIME_FILES for f in work.files)
@@ -125,16 +139,6 @@ async def look(context: Context, node: Node) -> NodeWork:
 
 
 _RUNTIME_FILES = (render_node.CONTAINERD_CONFIG, render_node.CONTAINERD_UNIT)
-
-
-def wanted_revisions(context: Context, node: Node) -> list[standby.Revision]:
-    """The standby is complete on every control node, whatever is hosted. On all but the first founder it is only
-    written at first, and put in place when the API has answered for the first time: a kubelet that starts brings up
-    what is in place."""
-    if not node.control_plane:
-        return []
-    inputs = context.inputs()
-    return [standby.revision(inputs, component) for component in standby.COMPONENTS]
 
 
 async def carry_out(host: Host, work: NodeWork, progress: Progress) -> None:
@@ -154,7 +158,8 @@ async def carry_out(host: Host, work: NodeWork, progress: Progress) -> None:
     if work.start_runtime or work.images:
         await import_images(host, work.images, progress)
     for revision in work.revisions:
-        await put_revision(host, revision)
+        await standbys.put_revision(host, revision)
+    await standbys.renew_outdated(host, work.renewable)
     progress.note(f"{host.name} is prepared")
 
 
@@ -172,12 +177,6 @@ async def _kubelet_files(context: Context, node: Node) -> list[File]:
     files = render_node.kubelet_files(context.inputs(), node)
     settings = await kubelets.files_at_start(context.host(node), kubelets.settings(context.inputs(), node))
     return [*(file for file in files if file.path not in kubelets.PATHS), *settings]
-
-
-async def changed_files(host: Host, files: Sequence[File]) -> list[File]:
-    """Those whose content or mode differs on the host."""
-    seen = await host.digests([file.path for file in files])
-    return [file for file in files if seen.get(file.path) != (sha256(file.content).hexdigest(), file.mode)]
 
 
 async def settle_kernel(host: Host, files: Sequence[File]) -> None:
@@ -346,42 +345,4 @@ async def push_images(context: Context, payload: Payload, progress: Progress) ->
         await import_images(context.host(node), wanted, progress)
         progress.note(f"{node.name} has the images of Kubernetes {payload.release.kubernetes}")
 
-    await for_each(_nodes(context), one)
-
-
-# --- standby ---------------------------------------------------------------------------------------
-
-_NONE = "-"
-
-
-async def revisions_to_put(
-    context: Context, host: Host, revisions: Sequence[standby.Revision]
-) -> list[standby.Revision]:
-    """Those that are missing. While the API answers, a standby that is there stays where its level is hosted: what is
-    new has to prove itself in the hosted slot, and then the agent makes a standby of it. Both slots with what does not
-    work, in the minute before the first checkpoint, would be the end of the API, and nobody could go back."""
-    missing = await missing_revisions(host, revisions)
-    if not missing or not await context.api_answers():
-        return missing
-    hosted = {r.component for r in revisions if context.cluster.hosts_level(LEVELS[r.component])}
-    return await missing_revisions(host, revisions, kept=hosted)
-
-
-async def missing_revisions(
-    host: Host, revisions: Sequence[standby.Revision], *, kept: Collection[str] = ()
-) -> list[standby.Revision]:
-    """Those that are not the current one; a component the node agent checkpoints is its own matter. kept: components
-    that need one, whichever it is."""
-    if not revisions:
-        return []
-    paths = [f"{places.STANDBY}/{r.component}/current" for r in revisions]
-    script = f'for p; do readlink "$p" 2>/dev/null || echo {_NONE}; done'
-    current = (await host.run(["sh", "-c", script, "sh", *paths])).text.splitlines()
-    others = [(r, name) for r, name in zip(revisions, current, strict=True) if r.name != name]
-    return [r for r, name in others if name == _NONE or not (r.component in kept or is_checkpoint(name))]
-
-
-async def put_revision(host: Host, revision: standby.Revision) -> None:
-    """Complete or absent: all files are synced before `current` is switched to them."""
-    await host.write_files(await changed_files(host, revision.files))
-    await host.run([standby.SCRIPT_PATH, "switch", revision.component, revision.name])
+    await for_each_or_left_out(context, _nodes(context), one, progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from autarky.decide.restarted import Verdict
 from autarky.engine.deadline import poll_until
@@ -12,6 +12,12 @@ from autarky.ports import Clock, Progress
 
 class NotWell(Exception):
     """The text says what was seen, as a clause."""
+
+
+def quoted(lines: Sequence[str]) -> str:
+    """The last three, a line each, that begins as no line of ours does: whoever wrote them may have root on a worker,
+    and a line of theirs must not pass for one of ours (`fix: …`)."""
+    return "\n".join(f"  | {line[:400]}" for line in lines[-3:]) or "  (nothing)"
 
 
 async def until_well(

@@ -20,7 +20,7 @@ from autarky.model import patience
 from autarky.model.cluster import Node
 from autarky.phases.context import Context
 from autarky.phases.pivot import hosted_pods, is_balanced
-from autarky.phases.prepare import LEVELS
+from autarky.phases.standbys import LEVELS
 from autarky.ports import Progress
 from autarky.render import api_server, standby
 from autarky.render.values import SYSTEM

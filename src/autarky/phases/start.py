@@ -7,7 +7,8 @@ be taken away half a minute later.
 
 Contract: after it, the API answers through a control node's load balancer. On a cluster that is already up it does
 nothing: then the hosted slots serve, and starting standbys is the pivot's or the node agent's decision. Of a cluster
-that is down the standbys of all nodes are activated: each may be the one that works.
+that is down the standbys of all nodes are activated: each may be the one that works. What is in place already, and of
+another revision than the current one, is started anew: it may be what does not start.
 """
 
 from __future__ import annotations
@@ -21,18 +22,22 @@ from autarky.engine.phase import Change
 from autarky.model import patience
 from autarky.model.cluster import Node
 from autarky.model.files import File
+from autarky.phases import standbys
 from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_pods import manifest_of, static_pods, wanted_member
+from autarky.phases.files import changed_files
 from autarky.phases.hosts import FOUNDED
 from autarky.phases.kubelets import kubelet_runs
-from autarky.phases.prepare import changed_files, point_links, put_revision, revisions_to_put, wanted_revisions
+from autarky.phases.prepare import point_links
 from autarky.ports import SHORT, Host, Progress
-from autarky.render import etcd, standby
+from autarky.render import api_server, etcd, standby
 from autarky.render import node as render_node
 from autarky.render.kubeconfig import embeds_certificate
 
 API_TIMEOUT = patience.API_STARTS
 """Seconds from the kubelet's start to a ready API; 5 s were measured, a loaded machine takes longer."""
+LOOKS, BETWEEN_LOOKS = 3, 8.0
+"""Before a cluster counts as down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +77,12 @@ class StartControlPlane:
 
     async def run(self, context: Context, progress: Progress) -> None:
         founders = context.present(context.cluster.founders)
-        standbys = () if await context.api_answers() else founders if context.founded else (context.first,)
+        temporary = () if await _api_answers(context) else founders if context.founded else (context.first,)
         begins = await _beginning(context)
 
         async def one(node: Node) -> None:
             founding = await begins(context.host(node))
-            await self._start(context, node, progress, with_standbys=node in standbys, founding=founding)
+            await self._start(context, node, progress, with_standbys=node in temporary, founding=founding)
 
         await for_each(founders, one)
         await wait_for_api(context, progress)
@@ -102,10 +107,30 @@ class StartControlPlane:
             await host.write_files(await changed_files(host, etcd.beginning(context.inputs())))
         await host.write_files(missing)
         if with_standbys:
-            for component in standby.COMPONENTS:
-                await host.run([standby.SCRIPT_PATH, "activate", component])
+            await _start_standbys(context, host, node)
         await start_kubelet(host)
         progress.note(f"the kubelet of {node.name} runs")
+
+
+async def _api_answers(context: Context) -> bool:
+    """Of a cluster that is there one look is not enough: while etcd elects a leader it is not ready for a moment, and
+    on the other hand nothing is as urgent as not to replace what is about to serve again."""
+    for number in range(LOOKS if context.founded else 1):
+        if number:
+            await context.clock.sleep(BETWEEN_LOOKS)
+        if await context.api_answers():
+            return True
+    return False
+
+
+async def _start_standbys(context: Context, host: Host, node: Node) -> None:
+    """There is no API: then its server has to start as the file wants it now, whatever is in place."""
+    of_api = [r for r in standbys.wanted_revisions(context, node) if r.component == api_server.COMPONENT]
+    for revision in await standbys.missing_revisions(host, of_api):
+        await standbys.put_revision(host, revision)
+    await standbys.renew_outdated(host, standby.COMPONENTS)
+    for component in standby.COMPONENTS:
+        await host.run([standby.SCRIPT_PATH, "activate", component])
 
 
 async def _will_end(host: Host) -> bool:
@@ -120,8 +145,8 @@ async def _will_end(host: Host) -> bool:
 async def _note_founded(context: Context, node: Node) -> None:
     """From here on a kubelet that starts brings up the standby, and nobody founds the cluster any more."""
     host = context.host(node)
-    for revision in await revisions_to_put(context, host, wanted_revisions(context, node)):
-        await put_revision(host, revision)
+    for revision in await standbys.revisions_to_put(context, host, standbys.wanted_revisions(context, node)):
+        await standbys.put_revision(host, revision)
     await host.write_files([File(FOUNDED, b"")])
 
 

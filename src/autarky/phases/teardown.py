@@ -34,6 +34,18 @@ _MADE_BY_OTHERS = " ".join(
     )
 )
 """By containerd (its opt plugin) and the kubelet (volume plugins) at each start, whether or not anybody uses them."""
+
+
+def end_shims(root: str) -> str:
+    """Shell: end what containerd was too slow to end: its shims below `root` outlive it, and what they started outlives
+    them. Those of this host alone: hosts that are containers on this machine, a lab's or others', have theirs under the
+    same path, and PID namespaces of their own, all of which can be seen from here."""
+    return f"""\
+for shim in $(pgrep --ns $$ --nslist pid -f '^{root}/[a-z]*/containerd-shim'); do
+  pkill -KILL -P "$shim"; kill -KILL "$shim" 2>/dev/null
+done"""
+
+
 # Stops the kubelet first, so that it restarts nothing; then every container; then the mounts they leave.
 _CLEAN = f"""\
 set -u
@@ -48,10 +60,7 @@ if $ctr version >/dev/null 2>&1; then
   done
 fi
 systemctl disable --now containerd 2>/dev/null
-# What containerd was too slow to end: its shims outlive it, and what they started outlives them.
-for shim in $(pgrep -f '^{places.HOST_ROOT}/[a-z]*/containerd-shim'); do
-  pkill -KILL -P "$shim"; kill -KILL "$shim" 2>/dev/null
-done
+{end_shims(places.HOST_ROOT)}
 awk '$2 ~ "^(/var/lib/kubelet/|/run/containerd/|/var/lib/containerd/|/run/netns/cni-)" {{print $2}}' \\
   /proc/self/mounts | sort -r | while read -r point; do umount -l "$point"; done
 for link in cni0 flannel.1; do ip link delete "$link" 2>/dev/null; done

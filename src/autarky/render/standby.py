@@ -110,6 +110,7 @@ _SCRIPT = """\
 #   standby renew COMPONENT      a new activation in place of those that are there, if any is
 #   standby withdraw COMPONENT   remove the manifests of all its activations (the kubelet ends the pods)
 #   standby restore-etcd         put etcd's former static pod back, where a change of it was cut and none is there
+#   standby outdated             the components of which another revision is in place than would be put there now
 #   standby list                 COMPONENT REVISION ACTIVATIONS, a line each
 set -u
 run=@RUN@
@@ -142,6 +143,15 @@ newest_whole() {
 \tdone
 \techo "no complete standby of $1" >&2
 \treturn 1
+}
+
+# Whether what is in place is of the revision that would be activated now. Without a whole one nothing would be.
+up_to_date() {
+\tpod=$(newest_whole "$1" 2>/dev/null) || return 0
+\trevision=$(readlink "$(dirname "$pod")")
+\tfor file in $(active "$1"); do
+\t\tgrep -q '"@REVISION@": "'"$revision"'"' "$manifests/$file" || return 1
+\tdone
 }
 
 # The API server's last activation may drain for a while on its port: the next one takes the spare port.
@@ -194,6 +204,8 @@ withdraw() {
 \tfor file in $(manifests_of "$1"); do rm -f "$manifests/$file"; done
 \tsync "$manifests"
 }
+
+outdated() { for component in @COMPONENTS@; do up_to_date "$component" || echo "$component"; done; }
 
 list() {
 \tfor component in @COMPONENTS@; do
@@ -261,7 +273,7 @@ all_answer() {
 activate_silent() { answers "$(hosted_port "$1")" || activate "$1"; }
 
 case "${1-}" in
-list) list ;;
+list | outdated) "$1" ;;
 boot) lock || echo "going on without the lock: the kubelet waits" >&2; boot ;;
 boot-rest) boot_rest ;;
 restore-etcd) need_lock; restore_etcd ;;
@@ -277,6 +289,7 @@ _SCRIPT = (
     .replace("@MEMBER@", etcd.MEMBER_DIRECTORY)
     .replace("@FORMER@", places.ETCD_FORMER)
     .replace("@API@", api_server.COMPONENT)
+    .replace("@REVISION@", pods.REVISION)
     .replace("@REST@", " ".join(name for name in COMPONENTS if name != api_server.COMPONENT))
     .replace("@REST_SECONDS@", str(REST_SECONDS))
     .replace("@LOCK_SECONDS@", str(LOCK_SECONDS))

@@ -15,7 +15,7 @@ import pytest
 from autarky import places
 from autarky.errors import CommandFailed, Held
 from autarky.model.files import File
-from autarky.phases import prepare
+from autarky.phases import prepare, standbys
 from autarky.ports import Host
 from autarky.render import node as render_node
 from autarky.render import standby
@@ -310,7 +310,7 @@ async def scripted(host: Host) -> Host:
 async def ready(scripted: Host) -> Host:
     """A complete revision of every component."""
     for component in standby.COMPONENTS:
-        await prepare.put_revision(scripted, revision(component))
+        await standbys.put_revision(scripted, revision(component))
     return scripted
 
 
@@ -350,14 +350,34 @@ async def test_a_withdrawal_takes_away_this_components_activation_and_the_next_h
 
 
 async def test_a_switch_makes_a_revision_the_current_one_and_is_not_made_twice(ready):
-    assert await prepare.missing_revisions(ready, [revision(), NEXT]) == [NEXT]
+    assert await standbys.missing_revisions(ready, [revision(), NEXT]) == [NEXT]
     for _ in range(2):
-        await prepare.put_revision(ready, NEXT)
+        await standbys.put_revision(ready, NEXT)
         assert (await listed(ready))[API] == (NEXT.name, ())
-    assert await prepare.missing_revisions(ready, [revision(), NEXT]) == [revision()]
+    assert await standbys.missing_revisions(ready, [revision(), NEXT]) == [revision()]
     pod = f"{places.STANDBY}/{API}/{{}}/pod.json"
     assert await ready.read(pod.format("current")) == NEXT.files[-1].content
     assert await ready.read(pod.format("previous")) == revision().files[-1].content
+
+
+async def test_what_is_in_place_in_another_revision_is_outdated_until_it_is_renewed(ready):
+    for component in (API, SCHEDULER):
+        await run(ready, "activate", component)
+    assert await standbys.outdated(ready) == []
+    await standbys.put_revision(ready, NEXT)
+    assert await standbys.outdated(ready) == [API]
+    before = await listed(ready)
+    await standbys.renew_outdated(ready, [SCHEDULER])
+    assert await listed(ready) == before
+    await standbys.renew_outdated(ready, standby.COMPONENTS)
+    after = await listed(ready)
+    assert len(after[API][1]) == 1
+    assert after[API][1] != before[API][1]
+    assert after[SCHEDULER] == before[SCHEDULER]
+    assert await standbys.outdated(ready) == []
+    await run(ready, "withdraw", API)
+    await run(ready, "renew", API)
+    assert (await listed(ready))[API] == (NEXT.name, ())
 
 
 @pytest.mark.parametrize(
@@ -380,7 +400,7 @@ async def test_without_a_complete_revision_nothing_is_activated(scripted):
 
 
 async def test_instead_of_a_torn_revision_the_previous_one_is_activated(ready):
-    await prepare.put_revision(ready, NEXT)
+    await standbys.put_revision(ready, NEXT)
     await ready.write_files([File(NEXT.files[-1].path, b"{")])
     await run(ready, "activate", API)
     assert len((await listed(ready))[API][1]) == 1

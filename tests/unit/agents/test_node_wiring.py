@@ -186,13 +186,18 @@ async def duties(wired: Wired, *, slot: str) -> list[wiring.Duty]:
     return wired.duties
 
 
-async def all_duties(wired: Wired) -> list[wiring.Duty]:
+async def duties_of_worker(wired: Wired) -> list[wiring.Duty]:
     role_on_disk.remember(role_on_disk.State.JOINING)
-    acting = asyncio.create_task(duties(wired, slot="hosted"))  # of a worker, for good
+    acting = asyncio.create_task(duties(wired, slot="hosted"))  # for good
     await asyncio.sleep(0.1)
     acting.cancel()
     await asyncio.gather(acting, return_exceptions=True)
     assert wired.duties, "a worker has duties"
+    return wired.duties
+
+
+async def all_duties(wired: Wired) -> list[wiring.Duty]:
+    await duties_of_worker(wired)
     role_on_disk.remember(role_on_disk.State.READY)
     return await duties(wired, slot="hosted")
 
@@ -233,6 +238,11 @@ async def test_each_duty_that_there_is_is_done(wired: Wired) -> None:
         *("ImageKeeping", "LeafKeeping", "LoadBalancer", "ParkedAgent", "StandbyComing", "Undertaker"),
         "Unhiding",
     }
+
+
+async def test_each_duty_of_a_worker_is_done(wired: Wired) -> None:
+    names = {type(one).__name__ for one in await duties_of_worker(wired)}
+    assert names == {"Answering", "ApiView", "ControlNode", "LeafKeeping", "LoadBalancer", "Unhiding"}
 
 
 async def test_only_the_hosted_agent_keeps_the_parked_one(wired: Wired) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -55,6 +56,26 @@ async def test_an_image_of_another_release_goes_to_the_nodes_that_lack_it(contex
     await BringImages().run(context, notes)
     assert context.machines.hosts["n2"].images[SERVER] == "sha256:new"
     assert context.machines.hosts["n1"].images[SERVER] == "sha256:whatever"
+    assert await plan(context) == []
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("asked", ["looked at", "brought"])
+async def test_a_worker_whose_host_never_ends_is_left_out(context, notes, stored, monkeypatch, asked):
+    """What it has joined with ends no command, whoever has it."""
+    context.joined = frozenset({"n1", "n2"})
+    runs(context.kube(), SERVER)
+    real = {"looked at": images.present_images, "brought": images.import_images}[asked]
+
+    async def never(host, *rest):
+        if host.name == "n2":
+            await asyncio.Event().wait()
+        return await real(host, *rest)
+
+    monkeypatch.setattr(images, real.__name__, never)
+    await BringImages().run(context, notes)
+    assert context.machines.hosts["n1"].images[SERVER] == "sha256:new"
+    assert list(context.absent) == ["n2"]
     assert await plan(context) == []
 
 

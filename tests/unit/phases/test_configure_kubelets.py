@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -237,6 +238,37 @@ async def test_killed_between_any_two_steps_of_a_bad_change_the_former_settings_
         with pytest.raises(UserError, match="so that it has the former ones again"):
             await PHASE.run(context, notes)
         assert unit(context, "n2") == before, cut
+
+
+@pytest.mark.parametrize("how", ["refuses", "hangs"])
+async def test_a_worker_that_has_joined_before_is_left_out_and_a_bad_change_there_is_not(
+    running, notes, monkeypatch, how
+):
+    """A host that answers nothing may be the will of whoever has it. A kubelet that is not well is a verdict: the
+    next one would not be well, either."""
+    context = await running()
+    context.joined = frozenset({"n1", "n2"})
+    asking_for(context, "max-pods", "50")
+    real = kubelets._apply
+
+    async def apply(context, node, progress):
+        if node.name == "n2" and how == "refuses":
+            raise Unreachable("n2: connection reset")
+        if node.name == "n2":
+            await asyncio.Event().wait()
+        await real(context, node, progress)
+
+    monkeypatch.setattr(kubelets, "_apply", apply)
+    await PHASE.run(context, notes)
+    assert list(context.absent) == ["n2"]
+    assert b"--max-pods=50" in unit(context, "n1")
+    monkeypatch.setattr(kubelets, "_apply", real)
+    context.absent.clear()
+    asking_for(context, "nonsense", "1")
+    with pytest.raises(UserError, match="n2"):
+        await PHASE.run(context, notes)
+    assert context.absent == {}
+    assert BAD not in unit(context, "n1")
 
 
 async def test_a_host_of_an_older_release_is_restarted_once(running, notes):

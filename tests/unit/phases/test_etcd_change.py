@@ -126,7 +126,7 @@ async def test_a_mistake_meets_one_member_which_is_put_back_and_the_others_are_n
     with pytest.raises(UserError, match="node n2: its member of etcd is not well with --nonsense=1") as refused:
         await PHASE.run(context, notes)
     assert "it was started 3 times, and ended each time" in str(refused.value)
-    assert "}\n  flag provided but not defined: -nonsense\n" in str(refused.value)
+    assert "}\n  | flag provided but not defined: -nonsense\n" in str(refused.value)
     assert "Usage" not in str(refused.value)
     assert "mend spec.extraArgs.etcd" in refused.value.fix
     assert await pods(context) == before

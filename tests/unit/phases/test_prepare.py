@@ -1,21 +1,27 @@
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
-from autarky.errors import Unreachable
+from autarky import places
+from autarky.errors import CommandFailed, Unreachable
 from autarky.model.cluster import Level
-from autarky.phases.prepare import LEVELS, PrepareHosts, lacks_watch, look
+from autarky.phases.prepare import PrepareHosts, lacks_watch, look
+from autarky.phases.standbys import LEVELS
 from autarky.pki.issue import Pair, read_pair
 from autarky.places import NODE_MARKER
 from autarky.ports import Completed
+from autarky.render import api_server, standby
 from autarky.render import node as render_node
-from autarky.render import standby
-from fakes.clusters import a_cluster
+from autarky.render.agent import STANDBY_POD
+from fakes.clusters import a_cluster, facts_of
 from fakes.host import FakeHost
 from fakes.kube import FakeKube
 
+API = api_server.COMPONENT
+BAD = {component: {"no-such-flag": "1"} for component in standby.COMPONENTS}
 PHASE = PrepareHosts()
 WATCH = f"{render_node.GIVEN_UNIT}.path"
 
@@ -23,6 +29,15 @@ WATCH = f"{render_node.GIVEN_UNIT}.path"
 async def prepared(context, notes):
     await PHASE.run(context, notes)
     return context.machines.hosts["n1"]
+
+
+def park(host):
+    """The node has an agent of its own from now on."""
+    host.files[f"{places.MANIFESTS}/{STANDBY_POD}-n1.json"] = (b"{}", 0o600)
+
+
+def current(host, component):
+    return host.links[f"{places.STANDBY}/{component}/current"]
 
 
 def state(host):
@@ -199,14 +214,137 @@ async def test_while_the_api_answers_a_new_argument_is_for_the_hosted_slot_alone
     """Both slots with an argument that does not work would be the end of the API."""
     context = make_context(replace(a_cluster(), self_hosted=lowest))
     host = await prepared(context, notes)
+    park(host)
     links = dict(host.links)
-    args = {component: {"no-such-flag": "1"} for component in standby.COMPONENTS}
-    context.cluster = replace(context.cluster, extra_args=args)
+    context.cluster = replace(context.cluster, extra_args=BAD)
     await PHASE.run(context, notes)
     changed = {path.split("/")[-2] for path, target in host.links.items() if links.get(path) not in (target, None)}
     not_hosted = {c for c in standby.COMPONENTS if not context.cluster.hosts_level(LEVELS[c])}
     assert changed == not_hosted
     assert await PHASE.plan(context) == []
+
+
+async def test_rule_2_where_an_agent_is_one_look_at_the_api_that_fails_gives_no_standby_a_new_argument(
+    make_context, notes
+):
+    kube = FakeKube()
+    context = make_context(kube=kube)
+    host = await prepared(context, notes)
+    park(host)
+    links = dict(host.links)
+    kube.set_outage("connection refused")
+    context.cluster = replace(context.cluster, extra_args=BAD)
+    await PHASE.run(context, notes)
+    assert host.links == links
+
+
+@pytest.mark.parametrize("api_answers", [True, False])
+async def test_a_mistake_in_the_first_files_arguments_is_made_good_by_the_next_one(make_context, notes, api_answers):
+    """Where there is no agent yet, nobody else starts anew what is in place and does not start. The API server's is
+    left to the phase that starts it, while it answers, since it may be that one which answers."""
+    kube = FakeKube()
+    context = make_context(kube=kube)
+    good, context.cluster = context.cluster, replace(context.cluster, extra_args=BAD)
+    host = await prepared(context, notes)
+    for component in standby.COMPONENTS:
+        await host.run([standby.SCRIPT_PATH, "activate", component])
+    bad, activated = {c: current(host, c) for c in standby.COMPONENTS}, dict(host.activations)
+    assert await PHASE.plan(context) == []
+    if not api_answers:
+        kube.set_outage("connection refused")
+    context.cluster = good
+    assert [c.sentence for c in await PHASE.plan(context) if "kube-scheduler" in c.sentence]
+    await PHASE.run(context, notes)
+    for component in ("kube-controller-manager", "kube-scheduler"):
+        assert host.in_place[component] == current(host, component) != bad[component]
+        assert host.activations[component] != activated[component]
+    assert host.activations[API] == activated[API]
+    assert (current(host, API) == bad[API]) is api_answers
+    assert await PHASE.plan(context) == []
+
+
+async def test_a_renewal_that_was_cut_is_made_up_for(make_context, notes):
+    """Killed between the switch and the new activation: nothing else would start it anew."""
+    context = make_context()
+    host = await prepared(context, notes)
+    await host.run([standby.SCRIPT_PATH, "activate", "kube-scheduler"])
+    host.in_place["kube-scheduler"] = "former"
+    assert [c.sentence for c in await PHASE.plan(context)] == [
+        "start the standby of kube-scheduler on n1 in its current revision"
+    ]
+    await PHASE.run(context, notes)
+    assert host.in_place["kube-scheduler"] == current(host, "kube-scheduler")
+    assert await PHASE.plan(context) == []
+
+
+async def test_static_pods_of_a_level_that_is_not_hosted_go_on_and_it_is_told_how_to_start_them_anew(
+    make_context, notes
+):
+    context = make_context(replace(a_cluster(), self_hosted=Level.CONTROLLERS))
+    host = await prepared(context, notes)
+    park(host)
+    for component in standby.COMPONENTS:
+        await host.run([standby.SCRIPT_PATH, "activate", component])
+    assert not [note for note in notes.notes if "goes on" in note]
+    before = dict(host.activations)
+    context.cluster = replace(context.cluster, extra_args={API: {"v": "5"}})
+    for _ in range(2):
+        notes.notes.clear()
+        await PHASE.run(context, notes)
+        [note] = [note for note in notes.notes if "goes on" in note]
+        assert note.startswith(f"{API} on n1 goes on with its former arguments")
+        assert note.endswith(f"{standby.SCRIPT_PATH} renew {API}")
+    assert host.activations == before
+    await host.run([standby.SCRIPT_PATH, "renew", API])
+    notes.notes.clear()
+    await PHASE.run(context, notes)
+    assert not [note for note in notes.notes if "goes on" in note]
+
+
+# --- a worker whose host fails ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def a_workers_host(make_context):
+    """A cluster that n2 has joined before, or not; what its host does is the test's."""
+
+    def of(host_kind, *, joined):
+        cluster = a_cluster(controls=1, workers=1)
+        facts = facts_of(cluster)
+        context = make_context(cluster, hosts={"n1": FakeHost("n1", facts["n1"]), "n2": host_kind("n2", facts["n2"])})
+        context.joined = frozenset({"n1", "n2"} if joined else {"n1"})
+        return context
+
+    return of
+
+
+class Refuses(FakeHost):
+    async def run(self, argv, **how):
+        raise CommandFailed(self.name, list(argv), 1, "no")
+
+
+class Hangs(FakeHost):
+    async def run(self, argv, **how):
+        await asyncio.Event().wait()
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("kind", "why"), [(Refuses, "no"), (Hangs, "within 120 s")])
+async def test_a_worker_that_has_joined_before_is_left_out_and_the_others_are_prepared(
+    a_workers_host, notes, kind, why
+):
+    context = a_workers_host(kind, joined=True)
+    await PHASE.run(context, notes)
+    assert list(context.absent) == ["n2"]
+    assert why in context.absent["n2"]
+    assert [note for note in notes.notes if note.startswith("n2 is left out: ")]
+    assert context.machines.hosts["n1"].active_units
+    assert await PHASE.plan(context) == []
+
+
+async def test_a_worker_that_has_not_joined_yet_ends_it(a_workers_host, notes):
+    with pytest.raises(CommandFailed):
+        await PHASE.run(a_workers_host(Refuses, joined=False), notes)
 
 
 async def test_a_standby_that_is_not_there_is_put_though_the_api_answers(make_context, notes):

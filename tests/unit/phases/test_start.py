@@ -8,14 +8,17 @@ import json
 import pytest
 
 from autarky import places
+from autarky.phases import standbys
 from autarky.phases.hosts import FOUNDED, observe
 from autarky.phases.prepare import PrepareHosts
-from autarky.phases.start import StartControlPlane, static_pod_changes
+from autarky.phases.start import BETWEEN_LOOKS, LOOKS, StartControlPlane, static_pod_changes
 from autarky.places import NODE_MARKER
-from autarky.render import standby
+from autarky.render import api_server, standby
+from autarky.render.agent import STANDBY_POD
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
 
+API = api_server.COMPONENT
 THREE = a_cluster(controls=3)
 ACTIVATIONS = [f"activate {component}" for component in standby.COMPONENTS]
 
@@ -24,11 +27,11 @@ def acts(context, name: str, verb: str) -> list[str]:
     return [act for act in context.machines.hosts[name].log if act.startswith(verb)]
 
 
-async def started(context, kube, notes) -> None:
+async def started(context, kube, notes, *, looks: int = 1) -> None:
     """Run the phase; the API answers when the first host has been told to activate its standbys."""
     async with asyncio.TaskGroup() as group:
         run = group.create_task(StartControlPlane().run(context, notes))
-        await asyncio.sleep(5)
+        await asyncio.sleep((looks - 1) * BETWEEN_LOOKS + 5)
         assert acts(context, "n1", "activate")
         assert not run.done()
         kube.unhealthy = None
@@ -61,18 +64,69 @@ async def test_that_the_cluster_is_founded_is_noted_after_the_standbys_are_compl
     assert log.index(f"write {FOUNDED}") > max(n for n, act in enumerate(log) if act.startswith("switch"))
 
 
-@pytest.mark.looptime
-async def test_of_a_cluster_that_is_down_the_standbys_of_all_nodes_are_activated(make_context, notes):
-    kube = FakeKube(unhealthy="connection refused")
-    context = make_context(THREE, kube=kube)
+@pytest.fixture
+async def founded(make_context):
+    """Three control nodes with standbys of another revision than the file's, none of which is in place."""
+    context = make_context(THREE, kube=FakeKube(unhealthy="connection refused"))
     for name in ("n1", "n2", "n3"):
         said = {"cluster": "demo", "node": name, "founders": ["n1", "n2", "n3"]}
         context.machines.hosts[name].files[NODE_MARKER] = (json.dumps(said).encode(), 0o644)
         context.machines.hosts[name].files[FOUNDED] = (b"", 0o644)
         context.machines.hosts[name].put_standbys()
     await observe(context)
-    await started(context, kube, notes)
-    assert all(acts(context, name, "activate") == ACTIVATIONS for name in ("n1", "n2", "n3"))
+    return context
+
+
+@pytest.mark.looptime
+async def test_of_a_cluster_that_is_down_the_standbys_of_all_nodes_are_activated(founded, notes):
+    await started(founded, founded.kube(), notes, looks=LOOKS)
+    assert all(acts(founded, name, "activate") == ACTIVATIONS for name in ("n1", "n2", "n3"))
+
+
+@pytest.mark.looptime
+async def test_rule_2_a_cluster_whose_api_answers_at_the_second_look_is_not_down(founded, notes):
+    async with asyncio.TaskGroup() as group:
+        group.create_task(StartControlPlane().run(founded, notes))
+        await asyncio.sleep(BETWEEN_LOOKS / 2)
+        founded.kube().unhealthy = None
+    assert not [act for name in ("n1", "n2", "n3") for act in acts(founded, name, "activate")]
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("parked", [False, True], ids=["no agent yet", "an agent"])
+async def test_of_a_cluster_that_is_down_an_api_server_in_place_starts_anew_as_the_file_has_it(founded, notes, parked):
+    """It may be what does not start, with an agent or without one: no checkpoint has been made."""
+    host = founded.machines.hosts["n1"]
+    [old] = {host.links[f"{places.STANDBY}/{API}/current"]}
+    for component in standby.COMPONENTS:
+        await host.run([standby.SCRIPT_PATH, "activate", component])
+    if parked:
+        host.files[f"{places.MANIFESTS}/{STANDBY_POD}-n1.json"] = (b"{}", 0o600)
+    before = dict(host.activations)
+    await started(founded, founded.kube(), notes, looks=LOOKS)
+    assert host.links[f"{places.STANDBY}/{API}/current"] == host.in_place[API] != old
+    assert host.activations[API] != before.pop(API)
+    assert {component: host.activations[component] for component in before} == before
+
+
+@pytest.mark.looptime
+async def test_of_a_cluster_that_is_down_what_is_in_place_as_the_file_has_it_goes_on(founded, notes):
+    """It is about to serve, maybe: nothing would be won by another one."""
+    host = founded.machines.hosts["n1"]
+    for revision in standbys.wanted_revisions(founded, founded.first):
+        await standbys.put_revision(host, revision)
+        await host.run([standby.SCRIPT_PATH, "activate", revision.component])
+    before = dict(host.activations)
+    await started(founded, founded.kube(), notes, looks=LOOKS)
+    assert host.activations == before
+
+
+@pytest.mark.looptime
+async def test_what_the_agent_has_made_of_what_works_is_not_replaced_by_what_the_file_says(founded, notes):
+    host = founded.machines.hosts["n1"]
+    host.put_standbys("checkpoint-0123456789")
+    await started(founded, founded.kube(), notes, looks=LOOKS)
+    assert host.in_place == dict.fromkeys(standby.COMPONENTS, "checkpoint-0123456789")
 
 
 async def test_etcds_static_pod_is_not_written_anew_when_a_member_has_left(make_context):

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -158,6 +158,45 @@ def test_a_renewal_replaces_what_is_in_place_by_an_activation_of_its_own(ready):
     after = {pod["metadata"]["uid"]: pod["metadata"]["labels"]["k8s-app"] for pod in ready.active()}
     assert sorted(after.values()) == [API, "kube-scheduler"]
     assert [before[uid] for uid in before.keys() & after.keys()] == ["kube-scheduler"]
+
+
+def test_outdated_is_what_is_in_place_in_another_revision_than_the_current_one(ready):
+    assert ready.ok("outdated") == ""
+    for component in standby.COMPONENTS:
+        ready.ok("activate", component)
+    assert ready.ok("outdated") == ""
+    newer = revision(extra_args={API: {"v": "5"}})
+    ready.write(newer)
+    ready.ok("switch", API, newer.name)
+    assert ready.ok("outdated").split() == [API]
+    ready.ok("renew", API)
+    assert ready.ok("outdated") == ""
+
+
+def test_what_is_not_in_place_is_not_outdated_nor_is_what_could_not_be_replaced(ready):
+    ready.ok("activate", API)
+    newer = revision(extra_args={API: {"v": "5"}})
+    ready.write(newer)
+    ready.ok("switch", API, newer.name)
+    ready.write(replace(newer, files=(File(newer.files[-1].path, b"{"),)))
+    assert ready.ok("outdated") == "", "the previous one is what would be activated"
+    ready.ok("withdraw", API)
+    assert ready.ok("outdated") == ""
+
+
+def test_on_a_host_with_nothing_on_it_nothing_is_outdated(place):
+    assert place.ok("outdated") == ""
+
+
+def test_one_of_two_activations_that_is_of_another_revision_is_outdated(ready):
+    """A renewal that was cut leaves both."""
+    ready.ok("activate", API)
+    newer = revision(extra_args={API: {"v": "5"}})
+    ready.write(newer)
+    ready.ok("switch", API, newer.name)
+    ready.run("renew", API, broken="rm")
+    assert len(ready.active()) == 2
+    assert ready.ok("outdated").split() == [API]
 
 
 def test_what_was_withdrawn_meanwhile_is_not_renewed(ready):

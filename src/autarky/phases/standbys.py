@@ -1,0 +1,128 @@
+"""The revisions of standbys on hosts, as `up` puts them there: which are wanted, missing, or not what runs.
+
+Contract: a standby is complete on every control node, whatever is hosted. Once a node has an agent, that makes standbys
+of what has proved itself in the hosted slot, and `up` gives new content to the hosted slot alone: both slots with what
+does not work, in the minute before the first checkpoint, would be the end of the API, and nobody could go back. One
+look at the API that fails changes nothing in that (rule 2).
+
+Before there is an agent nobody but `up` mends a standby. Then what the file says now replaces what the file said
+before, also where that is in place already and does not start: a mistake in the first file must not need a `down`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from autarky import places
+from autarky.model.cluster import Level, Node
+from autarky.phases.context import Context
+from autarky.phases.files import changed_files
+from autarky.ports import Host
+from autarky.render import api_server, standby
+from autarky.render.agent import STANDBY_POD
+from autarky.render.checkpoint import is_checkpoint
+
+LEVELS = dict.fromkeys(standby.COMPONENTS, Level.CONTROLLERS) | {api_server.COMPONENT: Level.API_SERVER}
+"""Of what has a standby."""
+_NONE = "-"
+
+
+def wanted_revisions(context: Context, node: Node) -> list[standby.Revision]:
+    """The standby is complete on every control node, whatever is hosted. On all but the first founder it is only
+    written at first, and put in place when the API has answered for the first time: a kubelet that starts brings up
+    what is in place."""
+    if not node.control_plane:
+        return []
+    inputs = context.inputs()
+    return [standby.revision(inputs, component) for component in standby.COMPONENTS]
+
+
+async def revisions_to_put(
+    context: Context, host: Host, revisions: Sequence[standby.Revision]
+) -> list[standby.Revision]:
+    """Those that are missing, and those that are to replace another one."""
+    others = await _others(host, revisions)
+    return _missing(others, kept=await _kept(context, host)) if _missing(others) else []
+
+
+async def _kept(context: Context, host: Host) -> frozenset[str]:
+    """The components whose standby stays as it is. That of an API server also where there is no agent yet and the API
+    answers: it may be what answers."""
+    hosted = frozenset(c for c, level in LEVELS.items() if context.cluster.hosts_level(level))
+    if await cares_for_its_slots(host):
+        return hosted
+    return hosted & {api_server.COMPONENT} if await context.api_answers() else frozenset()
+
+
+async def missing_revisions(host: Host, revisions: Sequence[standby.Revision]) -> list[standby.Revision]:
+    """Those that are not the current one; a component the node agent checkpoints is its own matter."""
+    return _missing(await _others(host, revisions))
+
+
+def _missing(others: Sequence[tuple[standby.Revision, str]], *, kept: Collection[str] = ()) -> list[standby.Revision]:
+    """kept: components that need one, whichever it is."""
+    return [r for r, name in others if name == _NONE or not (r.component in kept or is_checkpoint(name))]
+
+
+async def _others(host: Host, revisions: Sequence[standby.Revision]) -> list[tuple[standby.Revision, str]]:
+    """Those that are not the current one, each with the name of that."""
+    if not revisions:
+        return []
+    paths = [f"{places.STANDBY}/{r.component}/current" for r in revisions]
+    script = f'for p; do readlink "$p" 2>/dev/null || echo {_NONE}; done'
+    current = (await host.run(["sh", "-c", script, "sh", *paths])).text.splitlines()
+    return [(r, name) for r, name in zip(revisions, current, strict=True) if r.name != name]
+
+
+async def put_revision(host: Host, revision: standby.Revision) -> None:
+    """Complete or absent: all files are synced before `current` is switched to them."""
+    await host.write_files(await changed_files(host, revision.files))
+    await host.run([standby.SCRIPT_PATH, "switch", revision.component, revision.name])
+
+
+# --- what runs -----------------------------------------------------------------------------------------------------
+
+
+async def outdated(host: Host) -> list[str]:
+    """The components whose standby is in place in another revision than it would be put in place now. None where the
+    host's script is of a release before this one and does not say."""
+    said = await host.run([standby.SCRIPT_PATH, "outdated"], check=False)
+    return [component for component in said.text.split() if component in standby.COMPONENTS] if said.status == 0 else []
+
+
+async def renewable(host: Host, revisions: Sequence[standby.Revision]) -> frozenset[str]:
+    """Those of level 3 that run while the cluster comes up, where no agent is there to care for them: when the API
+    answers, nothing else that `up` does starts them anew. Level 3 may all start anew at once."""
+    controllers = {r.component for r in revisions} - {api_server.COMPONENT}
+    if not controllers or await cares_for_its_slots(host):
+        return frozenset()
+    return frozenset(controllers)
+
+
+async def renew_outdated(host: Host, components: Collection[str]) -> None:
+    """Start these standbys anew, where they are in place and not in their current revision."""
+    if not components:
+        return
+    for component in await outdated(host):
+        if component in components:
+            await host.run([standby.SCRIPT_PATH, "renew", component])
+
+
+async def untouched(context: Context, host: Host, node: Node) -> list[str]:
+    """What goes on as it was, though the file wants something else, as sentences: the static pods of levels that are
+    not hosted. Nothing rolls them out, and nothing would take them back."""
+    static = [c for c, level in LEVELS.items() if node.control_plane and not context.cluster.hosts_level(level)]
+    if not static:
+        return []
+    return [
+        f"{component} on {node.name} goes on with its former arguments, since its level is not hosted; to start it with"
+        f" the new ones, one node at a time, run there: {standby.SCRIPT_PATH} renew {component}"
+        for component in await outdated(host)
+        if component in static
+    ]
+
+
+async def cares_for_its_slots(host: Host) -> bool:
+    """Whether an agent of its own does, from the first parked one on."""
+    present = (await host.run(["ls", places.MANIFESTS], check=False)).text.split()
+    return any(name.startswith(f"{STANDBY_POD}-") for name in present)
