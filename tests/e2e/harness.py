@@ -233,6 +233,11 @@ class TestCluster:
         lab = json.loads((STATE / "autarky/labs" / self.name / "lab.json").read_text())
         return int(lab["hosts"][host]["pid"])
 
+    def has_host(self, host: str) -> bool:
+        """Whether its test host is there already: the first `up` makes it."""
+        lab = STATE / "autarky/labs" / self.name / "lab.json"
+        return lab.exists() and "pid" in json.loads(lab.read_text())["hosts"].get(host, {})
+
     def static_pods(self, host: str) -> list[str]:
         return sorted(self.shell(host, "ls /etc/kubernetes/manifests").split())
 
