@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from autarky.model.versions import Version
 from autarky.payload import Image, Payload, image_reference, load_release
-from autarky.phases import images
+from autarky.phases import images, prepare
 from autarky.phases.images import BringImages
 from fakes.clusters import a_cluster
+from fakes.host import FakeHost
 from fakes.kube import FakeKube
 
 OLD, NEW = load_release(Version(1, 36, 4)), load_release(Version(1, 37, 1))
@@ -65,9 +67,9 @@ async def test_a_worker_whose_host_never_ends_is_left_out(context, notes, stored
     """What it has joined with ends no command, whoever has it."""
     context.joined = frozenset({"n1", "n2"})
     runs(context.kube(), SERVER)
-    real = {"looked at": images.present_images, "brought": images.import_images}[asked]
+    real = {"looked at": prepare.present_images, "brought": prepare.import_images}[asked]
 
-    async def never(host, *rest):
+    async def never(host: FakeHost, *rest: Any) -> Any:
         if host.name == "n2":
             await asyncio.Event().wait()
         return await real(host, *rest)
