@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Generator
 
@@ -36,7 +37,12 @@ ORDER = {
 }
 SETTLES_SECONDS = 150
 
-CLUSTERS = {"one_node": TestCluster("t-one-node", of_one()), "three_and_one": TestCluster("t-three", of_three())}
+LANE = os.environ.get("AUTARKY_LANE", "")
+"""Part of the names of shared clusters: scenarios of two checkouts run side by side where each has another one."""
+CLUSTERS = {
+    "one_node": TestCluster(f"t-one-node{LANE}", of_one()),
+    "three_and_one": TestCluster(f"t-three{LANE}", of_three()),
+}
 
 
 def _shared(name: str) -> Shared:

@@ -67,7 +67,7 @@ async def test_a_worker_whose_host_never_ends_is_left_out(context, notes, stored
     """What it has joined with ends no command, whoever has it."""
     context.joined = frozenset({"n1", "n2"})
     runs(context.kube(), SERVER)
-    real = {"looked at": prepare.present_images, "brought": prepare.import_images}[asked]
+    real: Any = {"looked at": prepare.present_images, "brought": prepare.import_images}[asked]
 
     async def never(host: FakeHost, *rest: Any) -> Any:
         if host.name == "n2":
