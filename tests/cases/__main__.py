@@ -16,7 +16,20 @@ from cases.checks import former_names, is_certain, problems
 from cases.pieces import seconds_of
 from cases.records import BadRecord, Record, latest_run
 from cases.rotation import SHARE_SECONDS, SLOWER, longer_than_a_share, pick, turn
-from cases.running import Runner, boot_seconds, in_ci, left_of_ci, minutes, others, rotate, run_groups, say, tell
+from cases.running import (
+    Runner,
+    boot_seconds,
+    in_ci,
+    left_for_short,
+    left_of_ci,
+    minutes,
+    others,
+    rotate,
+    run_groups,
+    run_short,
+    say,
+    tell,
+)
 from cases.shards import parse_shard, shard
 from cases.situation import Situation
 
@@ -82,6 +95,10 @@ def pick_or_run(arguments: argparse.Namespace) -> int:
     say("what would not fit:")
     tell(picked.too_long, build_seconds)
     return 0
+
+
+def run_short_cases(_: argparse.Namespace) -> int:
+    return run_short(Situation(), left_for_short())
 
 
 def _clock(given_minutes: float | None) -> Callable[[], float] | None:
@@ -164,6 +181,7 @@ def parser() -> argparse.ArgumentParser:
     command("stale", show_stale, "the cases whose last pass is not of this very tree; fails when there are any")
     picks = command("pick", pick_or_run, "what the rotation would take now")
     picks.add_argument("--minutes", type=float, help="how much time it has (default: what CI has left)")
+    command("short", run_short_cases, "run tier 1 of CI: the cases that are not left to the rotation")
     shards = command("shard", run_shard, "the cases of one part of all")
     shards.add_argument("--shard", default="1/1", metavar="I/N", help="which part (default: all)")
     runs = command("run", run_cases, "run cases by hand and record them; a module's or a test's name means all of it")

@@ -111,9 +111,10 @@ def as_candidate(
 ) -> Candidate:
     """`scenarios`: case → its hash now. `changed`: cases that are other than before the change, if that is known.
 
-    A case is touched as well when it has passed once, but not as it is now.
+    A case is touched as well when it has passed once, but not as it is now. Of a piece with some cases of the rotation
+    these alone count.
     """
-    its = {case.id: records.get(case.id, Record()) for case in piece.cases if case.rotation}
+    its = {case.id: records.get(case.id, Record()) for case in piece.cases if case.rotation or not piece.rotates}
     passed = {case for case, record in its.items() if record.passed}
     other = {case for case in passed if its[case].scenario != scenarios[case]}
     touched = other | (changed & its.keys())

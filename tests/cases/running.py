@@ -12,6 +12,7 @@ from cases.building import build
 from cases.listing import PYTEST
 from cases.pieces import Piece, seconds_of
 from cases.rotation import Candidate, cost, first_group, pick, seconds_left, waits_for_a_first_pass
+from cases.short import left_out, seconds_of_short
 from cases.situation import Situation
 from cases.tree import ROOT
 
@@ -37,6 +38,12 @@ def left_of_ci() -> float | None:
     """Seconds for the rotation; None when this is no run of CI."""
     started = os.environ.get(STARTED)
     return None if started is None else seconds_left(float(started), boot_seconds())
+
+
+def left_for_short() -> float | None:
+    """Seconds for tier 1; None when this is no run of CI."""
+    started = os.environ.get(STARTED)
+    return None if started is None else seconds_of_short(float(started), boot_seconds())
 
 
 def in_ci() -> bool:
@@ -76,6 +83,22 @@ def run_groups(groups: Iterable[Sequence[Piece]], runner: Runner) -> int:
         runner.run(group)
     say(f"all of them took {minutes(boot_seconds() - began)}")
     return runner.end()
+
+
+def run_short(situation: Situation, left: float | None, arguments: Sequence[str] = ()) -> int:
+    """Tier 1, in one call of pytest: what the rotation does not have. Exit status."""
+    candidates, build_seconds = situation.candidates(piece for piece in situation.pieces if not piece.rotates)
+    late = [case for piece in left_out(candidates, left, build_seconds) for case in piece.ids]
+    if late:
+        say("left out, since their components are not in the store and CI has not the time to build them:")
+        print("\n".join(f"  {case}" for case in late), flush=True)
+    try:
+        build(need for case in situation.cases if not case.rotation and case.id not in late for need in case.needs)
+        without = [f"--deselect={case}" for case in late]
+        subprocess.run([*PYTEST, "-m", "not rotation", *without, *arguments, "tests/e2e"], cwd=ROOT, check=True)
+    except subprocess.CalledProcessError as error:
+        return error.returncode
+    return 0
 
 
 def rotate(situation: Situation, left: Callable[[], float], runner: Runner) -> int:
