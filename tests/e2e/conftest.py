@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from harness import Show, TestCluster
+from harness import LANE, Show, TestCluster
 from judgement import SLOW
 from shared import (
     one_node,
@@ -47,7 +47,7 @@ def make_cluster(request: pytest.FixtureRequest) -> Iterator[Callable[..., TestC
     made: list[TestCluster] = []
 
     def make(name: str, **spec: Any) -> TestCluster:
-        cluster = TestCluster(name, spec)
+        cluster = TestCluster(f"{name}{LANE}", spec)
         cluster.down()
         made.append(cluster)
         return cluster

@@ -26,6 +26,8 @@ from autarky.payload import default_version, find_binary, load_release
 from cases.claims import claim
 
 STATE = Path.home() / ".local/state/autarky-tests"
+LANE = os.environ.get("AUTARKY_LANE", "")
+"""Ends the names of clusters: scenarios of two checkouts that have the same ones run side by side."""
 COMMAND = [sys.executable, "-m", "autarky"]
 UP_SECONDS = 600.0
 KUBECTL_SECONDS = 120.0

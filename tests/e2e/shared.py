@@ -7,14 +7,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Generator
 
 import pytest
 from ha import three_and_one as of_three
 from ha import wait_until_healthy
-from harness import TestCluster
+from harness import LANE, TestCluster
 from harness import one_node as of_one
 from sharing import Shared, together
 from slots import settled
@@ -37,8 +36,6 @@ ORDER = {
 }
 SETTLES_SECONDS = 150
 
-LANE = os.environ.get("AUTARKY_LANE", "")
-"""Part of the names of shared clusters: scenarios of two checkouts run side by side where each has another one."""
 CLUSTERS = {
     "one_node": TestCluster(f"t-one-node{LANE}", of_one()),
     "three_and_one": TestCluster(f"t-three{LANE}", of_three()),
