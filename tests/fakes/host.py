@@ -327,9 +327,9 @@ class FakeHost:
         return next((name for name in links if name is not None and self._is_whole(component, name)), None)
 
     def _is_outdated(self, component: str) -> bool:
-        newest = self._newest_whole(component)
-        is_there = bool(self.activations.get(component)) and newest is not None
-        return is_there and self.in_place.get(component, newest) != newest
+        current = self.links.get(self._standby_path(component, "current"))
+        is_there = bool(self.activations.get(component)) and current is not None and self._is_whole(component, current)
+        return is_there and self.in_place.get(component, current) != current
 
     def _is_whole(self, component: str, revision: str) -> bool:
         pod = self.disk.file(self._standby_path(component, f"{revision}/pod.json"))

@@ -47,9 +47,10 @@ def hiding(sandboxes: Sequence[Sandbox], containers: Sequence[Container]) -> Hid
     """What hides a later run, of all pods."""
     # A runtime that could not look at a sandbox calls it not ready, too.
     may_live = {one.sandbox_id for one in containers if one.state in ("running", "unknown")}
-    gone = _hides(sandboxes, lambda one: one.uid, lambda one: not one.ready and one.id not in may_live)
-    going = {one.id for one in gone}
     # What has no pod's uid was made by no kubelet, and may be anybody's.
+    boxes = [one for one in sandboxes if one.uid]
+    gone = _hides(boxes, lambda one: one.uid, lambda one: not one.ready and one.id not in may_live)
+    going = {one.id for one in gone}
     left = [one for one in containers if one.pod_uid and one.sandbox_id not in going]
     return Hiding(gone, _hides(left, lambda one: (one.pod_uid, one.name), lambda one: one.state == "exited"))
 

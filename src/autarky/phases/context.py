@@ -7,7 +7,7 @@ What must survive lies on the hosts, in the API, or in the cluster's directory (
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 from autarky.decide.belonging import Ours, Said
 from autarky.decide.founders import Memory
 from autarky.decide.records import Record, newest
+from autarky.engine.phase import Warn
 from autarky.errors import CommandFailed, TimedOut, Unreachable, UserError
 from autarky.model import ports
 from autarky.model.cluster import Cluster, Node
@@ -256,6 +257,13 @@ async def for_each(items: Iterable[Node], work: Callable[[Node], Awaitable[T]]) 
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
     return {name: task.result() for name, task in tasks.items()}
+
+
+def left_out_since(context: Context, before: Collection[str]) -> list[Warn]:
+    """Who is left out and was not before: what a plan finds has nobody to tell it otherwise."""
+    return [
+        Warn(f"{name} is left out: {why}", in_plan=True) for name, why in context.absent.items() if name not in before
+    ]
 
 
 def _not_done(seconds: float | None) -> str:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autarky.engine.phase import Change
+from autarky.engine.phase import Change, Warn
 from autarky.model.cluster import Node
 from autarky.payload import Image, Release, get_payload, image_reference, known_versions, load_release, needs
-from autarky.phases.context import Context, for_each_or_left_out
+from autarky.phases.context import Context, for_each_or_left_out, left_out_since
 from autarky.phases.prepare import SEEN_WITHIN, import_images, present_images
 from autarky.phases.supply import GROUPS
 from autarky.ports import Object, Progress
@@ -30,14 +30,15 @@ class BringImages:
     title: str = "Bring the images that the cluster runs"
     timeout: float = 3600
 
-    async def plan(self, context: Context) -> Sequence[Change]:
+    async def plan(self, context: Context) -> Sequence[Change | Warn]:
+        before = set(context.absent)
         lacking = await _lacking(context)
         sentences = [
             f"import {reference} on {node}, which the cluster runs"
             for node, references in lacking.items()
             for reference in sorted(references)
         ]
-        return [Change(sentence) for sentence in sentences]
+        return [*map(Change, sentences), *left_out_since(context, before)]
 
     async def run(self, context: Context, progress: Progress) -> None:
         lacking = await _lacking(context)

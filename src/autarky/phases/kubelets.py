@@ -23,6 +23,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 
 from autarky import places
@@ -30,13 +31,13 @@ from autarky.decide.kubelet_restart import Seen, judge
 from autarky.decide.pods import is_ready
 from autarky.decide.restarted import Verdict
 from autarky.engine.deadline import poll_until
-from autarky.engine.phase import Change
+from autarky.engine.phase import Change, Warn
 from autarky.errors import ApiError, TimedOut, Unreachable, UserError
 from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.phases import members
-from autarky.phases.context import Context, for_each_or_left_out
+from autarky.phases.context import Context, for_each_or_left_out, left_out_since
 from autarky.phases.restarted import NotWell, quoted, until_well
 from autarky.ports import Host, Progress
 from autarky.render import node as render_node
@@ -48,9 +49,8 @@ FORMER = f"{places.HOST_ROOT}/state/kubelet-former.json"
 PATHS = (render_node.KUBELET_CONFIG, render_node.KUBELET_UNIT)
 KNOWN_SECONDS, READY_SECONDS = 60.0, 30.0
 """For how long the API is asked whether a Node is Ready, and for how long one that is not may have just begun."""
-WITHIN = 420.0
-"""Seconds for one worker that has joined before, which is left out after that: a change, its verdict, and the way
-back."""
+WITHIN = 120.0
+"""Seconds for a look at one worker that has joined before, which is left out after that."""
 LIMIT = 120.0
 """Seconds for which a restarted kubelet may be unwell. It is heard of within 10 s; a slow machine takes longer."""
 
@@ -85,24 +85,28 @@ class ConfigureKubelets:
     title: str = "Apply changed settings of kubelets"
     timeout: float = 1800
 
-    async def plan(self, context: Context) -> Sequence[Change]:
+    async def plan(self, context: Context) -> Sequence[Change | Warn]:
         if not context.addresses_known or context.payload is None or not context.pki.complete():
             return []
-        changes = await for_each_or_left_out(context, _nodes(context), lambda node: _unsettled(context, node))
-        return [
-            Change(f"restart the kubelet of {name} {why}; no pod is touched") for name, why in changes.items() if why
-        ]
+        before = set(context.absent)
+        changes = await _changes(context)
+        found = [Change(f"restart the kubelet of {name} {why}; no pod is touched") for name, why in changes.items()]
+        return [*found, *left_out_since(context, before)]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        """Workers first: of all kubelets, those of control nodes should meet a mistake last. So one that is not well
-        ends it; a host that fails is left out."""
-
-        async def one(node: Node) -> None:
-            if await _unsettled(context, node):
+        """Workers first: of all kubelets, those of control nodes should meet a mistake last. So whatever fails once a
+        kubelet gets its settings ends it, also a host that is not heard of any more: they may have done that."""
+        changes = await _changes(context, progress)
+        for node in sorted(_nodes(context), key=lambda node: (node.control_plane, node.name)):
+            if node.name in changes:
                 await _apply(context, node, progress)
 
-        for node in sorted(_nodes(context), key=lambda node: (node.control_plane, node.name)):
-            await for_each_or_left_out(context, [node], one, progress, seconds=WITHIN)
+
+async def _changes(context: Context, progress: Progress | None = None) -> dict[str, str]:
+    """Node → why its kubelet is to be restarted. A worker whose host fails here is left out."""
+    look = partial(_unsettled, context)
+    found = await for_each_or_left_out(context, _nodes(context), look, progress, seconds=WITHIN)
+    return {name: why for name, why in found.items() if why}
 
 
 def _nodes(context: Context) -> list[Node]:

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from autarky import places
-from autarky.engine.phase import Change
+from autarky.engine.phase import Change, Warn
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.payload import Binary, Image, Payload
 from autarky.phases import balancer, kubelets, members, standbys
-from autarky.phases.context import Context, for_each_or_left_out
+from autarky.phases.context import Context, for_each_or_left_out, left_out_since
 from autarky.phases.files import changed_files
 from autarky.phases.labelled import is_labelled
 from autarky.ports import Host, Progress
@@ -52,6 +52,7 @@ class NodeWork:
     """The components whose standby is nobody else's to renew."""
     outdated: list[str] = field(default_factory=list)
     """Those of them whose standby runs in another revision than the current one."""
+    warnings: list[Warn] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         services = self.start_runtime or self.watch
@@ -83,11 +84,14 @@ class PrepareHosts:
     title: str = "Prepare the hosts"
     timeout: float = 600
 
-    async def plan(self, context: Context) -> Sequence[Change]:
+    async def plan(self, context: Context) -> Sequence[Change | Warn]:
         if not context.addresses_known or context.payload is None or not context.pki.complete():
             return [Change(f"prepare host {node.name}") for node in context.cluster.nodes]
+        before = set(context.absent)
         work = await self._look(context)
-        return [Change(s) for node in _nodes(context) for s in work[node.name].sentences(node)]
+        found: list[Change | Warn] = [Change(s) for node in _nodes(context) for s in work[node.name].sentences(node)]
+        found += [warning for one in work.values() for warning in one.warnings]
+        return found + left_out_since(context, before)
 
     async def run(self, context: Context, progress: Progress) -> None:
         work = await self._look(context, progress)
@@ -95,8 +99,6 @@ class PrepareHosts:
         async def one(node: Node) -> None:
             if work[node.name]:
                 await carry_out(context.host(node), work[node.name], progress)
-            for sentence in await standbys.untouched(context, context.host(node), node):
-                progress.note(sentence)
 
         await for_each_or_left_out(context, _nodes(context), one, progress, seconds=PREPARED_WITHIN)
 
@@ -130,6 +132,7 @@ async def look(context: Context, node: Node) -> NodeWork:
     work.revisions = await standbys.revisions_to_put(context, host, revisions)
     work.renewable = await standbys.renewable(host, revisions)
     work.outdated = [c for c in await standbys.outdated(host) if c in work.renewable] if work.renewable else []
+    work.warnings = await standbys.untouched(context, host, node, work.revisions)
     work.watch = await lacks_watch(host, work.files)
     runtime = await host.run(["systemctl", "is-active", "containerd"], check=False)
     work.start_runtime = runtime.text != "active" or any(f.path in _RUNTIME_FILES for f in work.files)

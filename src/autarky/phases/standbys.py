@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from autarky import places
+from autarky.engine.phase import Warn
 from autarky.model.cluster import Level, Node
 from autarky.phases.context import Context
 from autarky.phases.files import changed_files
@@ -84,8 +85,8 @@ async def put_revision(host: Host, revision: standby.Revision) -> None:
 
 
 async def outdated(host: Host) -> list[str]:
-    """The components whose standby is in place in another revision than it would be put in place now. None where the
-    host's script is of a release before this one and does not say."""
+    """The components whose standby is in place in another revision than the current one. None where the host's
+    script is of a release before this one and does not say."""
     said = await host.run([standby.SCRIPT_PATH, "outdated"], check=False)
     return [component for component in said.text.split() if component in standby.COMPONENTS] if said.status == 0 else []
 
@@ -108,17 +109,21 @@ async def renew_outdated(host: Host, components: Collection[str]) -> None:
             await host.run([standby.SCRIPT_PATH, "renew", component])
 
 
-async def untouched(context: Context, host: Host, node: Node) -> list[str]:
-    """What goes on as it was, though the file wants something else, as sentences: the static pods of levels that are
-    not hosted. Nothing rolls them out, and nothing would take them back."""
-    static = [c for c, level in LEVELS.items() if node.control_plane and not context.cluster.hosts_level(level)]
+async def untouched(context: Context, host: Host, node: Node, to_put: Collection[standby.Revision]) -> list[Warn]:
+    """What goes on as it was, though the file wants something else: the static pods of levels that are not hosted.
+    Nothing rolls them out, and nothing would take them back. to_put: the revisions that are about to be put there."""
+    static = {c for c, level in LEVELS.items() if node.control_plane and not context.cluster.hosts_level(level)}
     if not static:
         return []
+    listed = standby.parse_list((await host.run([standby.SCRIPT_PATH, "list"], check=False)).text)
+    going = {r.component for r in to_put if listed.get(r.component, (None, ()))[1]}
     return [
-        f"{component} on {node.name} goes on with its former arguments, since its level is not hosted; to start it with"
-        f" the new ones, one node at a time, run there: {standby.SCRIPT_PATH} renew {component}"
-        for component in await outdated(host)
-        if component in static
+        Warn(
+            f"{component} on {node.name} goes on with its former arguments, since its level is not hosted; to start it"
+            f" with the new ones, one node at a time, run there: {standby.SCRIPT_PATH} renew {component}",
+            in_plan=True,
+        )
+        for component in sorted(static & going.union(await outdated(host)))
     ]
 
 

@@ -7,8 +7,8 @@ be taken away half a minute later.
 
 Contract: after it, the API answers through a control node's load balancer. On a cluster that is already up it does
 nothing: then the hosted slots serve, and starting standbys is the pivot's or the node agent's decision. Of a cluster
-that is down the standbys of all nodes are activated: each may be the one that works. What is in place already, and of
-another revision than the current one, is started anew: it may be what does not start.
+that is down the standbys of all nodes are activated: each may be the one that works. What is in place already stays,
+but for an API server where the node has no agent yet: it may be what does not start, and nobody else would mend it.
 """
 
 from __future__ import annotations
@@ -113,8 +113,7 @@ class StartControlPlane:
 
 
 async def _api_answers(context: Context) -> bool:
-    """Of a cluster that is there one look is not enough: while etcd elects a leader it is not ready for a moment, and
-    on the other hand nothing is as urgent as not to replace what is about to serve again."""
+    """Of a cluster that is there one look is not enough: while etcd elects a leader it is not ready for a moment."""
     for number in range(LOOKS if context.founded else 1):
         if number:
             await context.clock.sleep(BETWEEN_LOOKS)
@@ -124,11 +123,14 @@ async def _api_answers(context: Context) -> bool:
 
 
 async def _start_standbys(context: Context, host: Host, node: Node) -> None:
-    """There is no API: then its server has to start as the file wants it now, whatever is in place."""
-    of_api = [r for r in standbys.wanted_revisions(context, node) if r.component == api_server.COMPONENT]
-    for revision in await standbys.missing_revisions(host, of_api):
-        await standbys.put_revision(host, revision)
-    await standbys.renew_outdated(host, standby.COMPONENTS)
+    """Where the node has no agent yet, no API server of it ever served in both slots: then it starts as the file wants
+    it now, whatever is in place. With an agent what is in place has served, and may be about to again (it may be etcd
+    that is away): it stays."""
+    if not await standbys.cares_for_its_slots(host):
+        of_api = [r for r in standbys.wanted_revisions(context, node) if r.component == api_server.COMPONENT]
+        for revision in await standbys.missing_revisions(host, of_api):
+            await standbys.put_revision(host, revision)
+        await standbys.renew_outdated(host, [api_server.COMPONENT])
     for component in standby.COMPONENTS:
         await host.run([standby.SCRIPT_PATH, "activate", component])
 

@@ -110,7 +110,7 @@ _SCRIPT = """\
 #   standby renew COMPONENT      a new activation in place of those that are there, if any is
 #   standby withdraw COMPONENT   remove the manifests of all its activations (the kubelet ends the pods)
 #   standby restore-etcd         put etcd's former static pod back, where a change of it was cut and none is there
-#   standby outdated             the components of which another revision is in place than would be put there now
+#   standby outdated             the components of which another revision is in place than the current one
 #   standby list                 COMPONENT REVISION ACTIVATIONS, a line each
 set -u
 run=@RUN@
@@ -145,10 +145,10 @@ newest_whole() {
 \treturn 1
 }
 
-# Whether what is in place is of the revision that would be activated now. Without a whole one nothing would be.
+# Whether what is in place is of the current revision. Where that is not whole, what is in place is as good as it gets.
 up_to_date() {
-\tpod=$(newest_whole "$1" 2>/dev/null) || return 0
-\trevision=$(readlink "$(dirname "$pod")")
+\twhole "$standby/$1/current/pod.json" || return 0
+\trevision=$(readlink "$standby/$1/current")
 \tfor file in $(active "$1"); do
 \t\tgrep -q '"@REVISION@": "'"$revision"'"' "$manifests/$file" || return 1
 \tdone

@@ -106,6 +106,11 @@ def test_what_goes_with_its_sandbox_is_not_removed_by_itself_and_hides_nothing()
     assert named(dead_sandboxes(12, 10), containers) == (["etcd-0"], [])
 
 
+def test_sandboxes_that_no_kubelet_made_are_not_runs_of_one_pod():
+    """Nobody's pod has no uid: two of them have nothing to do with each other."""
+    assert named([sandbox("", 0, 200, ready=False), sandbox("", 1, 100, ready=True)], []) == ([], [])
+
+
 def test_what_no_kubelet_made_is_left_alone():
     containers = [container("", "main", attempt, 9 - attempt, "exited", f"box-{attempt}") for attempt in (0, 1)]
     assert named([], containers) == ([], [])

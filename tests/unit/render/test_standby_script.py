@@ -179,8 +179,18 @@ def test_what_is_not_in_place_is_not_outdated_nor_is_what_could_not_be_replaced(
     ready.write(newer)
     ready.ok("switch", API, newer.name)
     ready.write(replace(newer, files=(File(newer.files[-1].path, b"{"),)))
-    assert ready.ok("outdated") == "", "the previous one is what would be activated"
+    assert ready.ok("outdated") == "", "the current one is not whole: nothing better is there"
     ready.ok("withdraw", API)
+    assert ready.ok("outdated") == ""
+
+
+def test_what_is_in_place_is_not_outdated_where_its_revision_was_torn_since(ready):
+    """Else the former one, which it has replaced, would come back."""
+    newer = revision(extra_args={API: {"v": "5"}})
+    ready.write(newer)
+    ready.ok("switch", API, newer.name)
+    ready.ok("activate", API)
+    ready.write(replace(newer, files=(File(newer.files[-1].path, b"{"),)))
     assert ready.ok("outdated") == ""
 
 
