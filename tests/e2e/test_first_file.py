@@ -9,7 +9,12 @@ import pytest
 from harness import TestCluster, kill_when
 from power import settled
 
-pytestmark = [pytest.mark.e2e, pytest.mark.shares("one_node", up=False), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.rotation,
+    pytest.mark.shares("one_node", up=False),
+    pytest.mark.timeout(600),
+]
 
 ARGUMENT = "no-such-flag"
 LEVEL_3 = ("kube-controller-manager", "kube-scheduler")
