@@ -17,7 +17,7 @@ from autarky.phases.went_back import WentBack, changed
 from autarky.ports import Object, Progress
 from autarky.render.kubeconfig import client_kubeconfig
 from autarky.render.objects import agent_parts, parts
-from autarky.render.values import CONTROL_PLANE_FACT
+from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
 from autarky.store import write_private
 
 WORKLOADS = ("DaemonSet", "Deployment")
@@ -70,6 +70,7 @@ async def unavailable(context: Context) -> NotYet | None:
                 live = await kube.get(obj["apiVersion"], obj["kind"], meta["name"], meta["namespace"])
                 lacking, pods = _rolled_out(obj, live, _absent_for(context, obj))
                 missing, come = missing + lacking, come + pods
+    missing += await _control_nodes_without(context)
     going = await withdrawn_pods(context)
     missing, come = missing + [f"{pod} has not ended" for pod in going], come - len(going)
     if not missing:
@@ -89,6 +90,28 @@ def _absent_for(context: Context, obj: Object) -> int:
     if CONTROL_PLANE_FACT not in obj["spec"]["template"]["spec"].get("nodeSelector", {}):
         return len(context.absent)
     return len(context.absent.keys() & {node.name for node in context.cluster.control_nodes})
+
+
+async def _control_nodes_without(context: Context) -> list[str]:
+    """Where a node is left out, a DaemonSet is enough with one pod less: whose, its numbers do not say. Of the control
+    nodes that are there each has to have one that is Ready."""
+    if not context.absent:
+        return []
+    pods = await context.kube().list("v1", "Pod", namespace=SYSTEM)
+    has = {(owner, pod["spec"].get("nodeName")) for pod in pods if is_ready(pod) for owner in _daemonsets_of(pod)}
+    return [
+        f"DaemonSet {obj['metadata']['name']} has no pod that is Ready on {node.name}"
+        for part in [*parts(context.inputs()), *agent_parts(context.inputs())]
+        for obj in part.objects
+        if obj["kind"] == "DaemonSet"
+        for node in context.present(context.cluster.control_nodes)
+        if (obj["metadata"]["name"], node.name) not in has
+    ]
+
+
+def _daemonsets_of(pod: Object) -> list[str]:
+    owners = pod["metadata"].get("ownerReferences", [])
+    return [owner["name"] for owner in owners if owner["kind"] == "DaemonSet"]
 
 
 def _rolled_out(obj: Object, live: Object | None, absent: int) -> tuple[list[str], int]:
