@@ -36,14 +36,17 @@ def boot_seconds() -> float:
 
 def left_of_ci() -> float | None:
     """Seconds for the rotation; None when this is no run of CI."""
-    started = os.environ.get(STARTED)
-    return None if started is None else seconds_left(float(started), boot_seconds())
+    return _left_by(seconds_left)
 
 
 def left_for_short() -> float | None:
     """Seconds for tier 1; None when this is no run of CI."""
+    return _left_by(seconds_of_short)
+
+
+def _left_by(seconds: Callable[[float, float], float]) -> float | None:
     started = os.environ.get(STARTED)
-    return None if started is None else seconds_of_short(float(started), boot_seconds())
+    return None if started is None else seconds(float(started), boot_seconds())
 
 
 def in_ci() -> bool:

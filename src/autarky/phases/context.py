@@ -261,9 +261,11 @@ async def for_each(items: Iterable[Node], work: Callable[[Node], Awaitable[T]]) 
 
 def left_out_since(context: Context, before: Collection[str]) -> list[Warn]:
     """Who is left out and was not before: what a plan finds has nobody to tell it otherwise."""
-    return [
-        Warn(f"{name} is left out: {why}", in_plan=True) for name, why in context.absent.items() if name not in before
-    ]
+    return [Warn(_left_out(context, name), in_plan=True) for name in context.absent if name not in before]
+
+
+def _left_out(context: Context, name: str) -> str:
+    return f"{name} is left out: {context.absent[name]}"
 
 
 def _not_done(seconds: float | None) -> str:
@@ -296,7 +298,7 @@ async def for_each_or_left_out(
         except (CommandFailed, Unreachable, TimedOut, TimeoutError) as error:
             context.absent[node.name] = str(error) or _not_done(seconds)
             if progress is not None:
-                progress.note(f"{node.name} is left out: {context.absent[node.name]}")
+                progress.note(_left_out(context, node.name))
             return None
 
     found = await for_each(nodes, one)

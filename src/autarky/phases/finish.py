@@ -62,21 +62,25 @@ async def unavailable(context: Context) -> NotYet | None:
     nodes = await kube.list("v1", "Node")
     unready = _unready_nodes(context, nodes)
     missing, come = [f"node {name} is not Ready" for name in unready], -len(unready)
-    inputs = context.inputs()
-    for part in [*parts(inputs), *agent_parts(inputs)]:
-        for obj in part.objects:
-            if obj["kind"] in WORKLOADS:
-                meta = obj["metadata"]
-                live = await kube.get(obj["apiVersion"], obj["kind"], meta["name"], meta["namespace"])
-                lacking, pods = _rolled_out(obj, live, _absent_for(context, obj))
-                missing, come = missing + lacking, come + pods
-    missing += await _control_nodes_without(context)
+    workloads = _workloads(context)
+    for obj in workloads:
+        meta = obj["metadata"]
+        live = await kube.get(obj["apiVersion"], obj["kind"], meta["name"], meta["namespace"])
+        lacking, pods = _rolled_out(obj, live, _absent_for(context, obj))
+        missing, come = missing + lacking, come + pods
+    missing += await _control_nodes_without(context, workloads)
     going = await withdrawn_pods(context)
     missing, come = missing + [f"{pod} has not ended" for pod in going], come - len(going)
     if not missing:
         return None
     pressed = [f"node {n['metadata']['name']} takes no new pods: {why}" for n in nodes if (why := pressure(n))]
     return NotYet("; ".join(missing + pressed), come)
+
+
+def _workloads(context: Context) -> list[Object]:
+    inputs = context.inputs()
+    all_parts = [*parts(inputs), *agent_parts(inputs)]
+    return [obj for part in all_parts for obj in part.objects if obj["kind"] in WORKLOADS]
 
 
 def _unready_nodes(context: Context, nodes: Sequence[Object]) -> list[str]:
@@ -92,7 +96,7 @@ def _absent_for(context: Context, obj: Object) -> int:
     return len(context.absent.keys() & {node.name for node in context.cluster.control_nodes})
 
 
-async def _control_nodes_without(context: Context) -> list[str]:
+async def _control_nodes_without(context: Context, workloads: Sequence[Object]) -> list[str]:
     """Where a node is left out, a DaemonSet is enough with one pod less: whose, its numbers do not say. Of the control
     nodes that are there each has to have one that is Ready."""
     if not context.absent:
@@ -101,8 +105,7 @@ async def _control_nodes_without(context: Context) -> list[str]:
     has = {(owner, pod["spec"].get("nodeName")) for pod in pods if is_ready(pod) for owner in _daemonsets_of(pod)}
     return [
         f"DaemonSet {obj['metadata']['name']} has no pod that is Ready on {node.name}"
-        for part in [*parts(context.inputs()), *agent_parts(context.inputs())]
-        for obj in part.objects
+        for obj in workloads
         if obj["kind"] == "DaemonSet"
         for node in context.present(context.cluster.control_nodes)
         if (obj["metadata"]["name"], node.name) not in has

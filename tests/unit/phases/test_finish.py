@@ -12,7 +12,14 @@ import pytest
 from autarky.errors import TimedOut
 from autarky.model import patience
 from autarky.phases.context import Context
-from autarky.phases.finish import WORKLOADS, AwaitWorkloads, _absent_for, _control_nodes_without, _rolled_out
+from autarky.phases.finish import (
+    WORKLOADS,
+    AwaitWorkloads,
+    _absent_for,
+    _control_nodes_without,
+    _rolled_out,
+    _workloads,
+)
 from autarky.ports import Object
 from autarky.render.objects import agent_parts, parts
 from fakes.clusters import a_cluster
@@ -112,23 +119,19 @@ async def test_a_worker_that_is_left_out_is_no_excuse_for_a_daemonset_of_all_nod
 ):
     """Its own pod may run all the same, so that the numbers are as if it were the one without."""
     context = make_context(CLUSTER)
-    names = [o["metadata"]["name"] for p in _parts(context) for o in p.objects if o["kind"] == "DaemonSet"]
-    for name in names:
+    workloads = _workloads(context)
+    for name in [obj["metadata"]["name"] for obj in workloads if obj["kind"] == "DaemonSet"]:
         context.kube().put(a_pod(name, "n1"))
         context.kube().put(a_pod(name, "n2"))
-    assert await _control_nodes_without(context) == []
+    assert await _control_nodes_without(context, workloads) == []
     context.absent = {"n2": "it fails on purpose"}
-    assert await _control_nodes_without(context) == []
+    assert await _control_nodes_without(context, workloads) == []
     await context.kube().delete("v1", "Pod", "node-agent-n1", "kube-system")
     if lacking == "not ready":
         context.kube().put(a_pod("node-agent", "n1", ready=False))
-    assert await _control_nodes_without(context) == ["DaemonSet node-agent has no pod that is Ready on n1"]
+    assert await _control_nodes_without(context, workloads) == ["DaemonSet node-agent has no pod that is Ready on n1"]
     context.absent = {}
-    assert await _control_nodes_without(context) == [], "then the numbers say it"
-
-
-def _parts(context):
-    return [*parts(context.inputs()), *agent_parts(context.inputs())]
+    assert await _control_nodes_without(context, workloads) == [], "then the numbers say it"
 
 
 async def test_a_node_that_is_ready_now_and_then_moves_the_deadline_hardly_at_all(make_context, notes):

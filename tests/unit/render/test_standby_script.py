@@ -160,14 +160,20 @@ def test_a_renewal_replaces_what_is_in_place_by_an_activation_of_its_own(ready):
     assert [before[uid] for uid in before.keys() & after.keys()] == ["kube-scheduler"]
 
 
+def switch_to_newer(ready: Place) -> standby.Revision:
+    """The API server's current revision is another one from now on."""
+    newer = revision(extra_args={API: {"v": "5"}})
+    ready.write(newer)
+    ready.ok("switch", API, newer.name)
+    return newer
+
+
 def test_outdated_is_what_is_in_place_in_another_revision_than_the_current_one(ready):
     assert ready.ok("outdated") == ""
     for component in standby.COMPONENTS:
         ready.ok("activate", component)
     assert ready.ok("outdated") == ""
-    newer = revision(extra_args={API: {"v": "5"}})
-    ready.write(newer)
-    ready.ok("switch", API, newer.name)
+    switch_to_newer(ready)
     assert ready.ok("outdated").split() == [API]
     ready.ok("renew", API)
     assert ready.ok("outdated") == ""
@@ -175,9 +181,7 @@ def test_outdated_is_what_is_in_place_in_another_revision_than_the_current_one(r
 
 def test_what_is_not_in_place_is_not_outdated_nor_is_what_could_not_be_replaced(ready):
     ready.ok("activate", API)
-    newer = revision(extra_args={API: {"v": "5"}})
-    ready.write(newer)
-    ready.ok("switch", API, newer.name)
+    newer = switch_to_newer(ready)
     ready.write(replace(newer, files=(File(newer.files[-1].path, b"{"),)))
     assert ready.ok("outdated") == "", "the current one is not whole: nothing better is there"
     ready.ok("withdraw", API)
@@ -186,9 +190,7 @@ def test_what_is_not_in_place_is_not_outdated_nor_is_what_could_not_be_replaced(
 
 def test_what_is_in_place_is_not_outdated_where_its_revision_was_torn_since(ready):
     """Else the former one, which it has replaced, would come back."""
-    newer = revision(extra_args={API: {"v": "5"}})
-    ready.write(newer)
-    ready.ok("switch", API, newer.name)
+    newer = switch_to_newer(ready)
     ready.ok("activate", API)
     ready.write(replace(newer, files=(File(newer.files[-1].path, b"{"),)))
     assert ready.ok("outdated") == ""
@@ -201,9 +203,7 @@ def test_on_a_host_with_nothing_on_it_nothing_is_outdated(place):
 def test_one_of_two_activations_that_is_of_another_revision_is_outdated(ready):
     """A renewal that was cut leaves both."""
     ready.ok("activate", API)
-    newer = revision(extra_args={API: {"v": "5"}})
-    ready.write(newer)
-    ready.ok("switch", API, newer.name)
+    switch_to_newer(ready)
     ready.run("renew", API, broken="rm")
     assert len(ready.active()) == 2
     assert ready.ok("outdated").split() == [API]
