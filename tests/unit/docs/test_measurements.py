@@ -14,7 +14,7 @@ from record import refusals
 
 from unit.docs.documents import ROOT
 
-A_RUN_IS_RECORDED = False
+A_RUN_IS_RECORDED = True
 """True with the first run that is recorded. From then on its record cannot get lost."""
 
 
