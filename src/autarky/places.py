@@ -54,6 +54,12 @@ def cache_dir() -> Path:
     return _xdg("XDG_CACHE_HOME", ".cache")
 
 
+def releases_dir() -> Path:
+    """Release files of the user's own. AUTARKY_RELEASES names another directory."""
+    given = os.environ.get("AUTARKY_RELEASES")
+    return Path(given) if given else _xdg("XDG_DATA_HOME", ".local/share") / "releases"
+
+
 def state_dir() -> Path:
     """Clusters and labs: kubeconfigs, keys, journals. Losing it loses the CA keys kept here."""
     return _xdg("XDG_STATE_HOME", ".local/state")

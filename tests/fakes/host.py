@@ -23,6 +23,7 @@ from pathlib import Path
 from autarky import places
 from autarky.errors import CommandFailed, Held, Unreachable
 from autarky.model import ports
+from autarky.model.components import WITH_STANDBY
 from autarky.model.facts import HostFacts
 from autarky.model.files import File
 from autarky.phases.prepare import CTR
@@ -87,7 +88,7 @@ class FakeHost:
 
     def put_standbys(self, revision: str = "0123456789") -> None:
         """Complete, and dormant: as the first `up` leaves them."""
-        for component in standby.COMPONENTS:
+        for component in WITH_STANDBY:
             self.disk.write(self._standby_path(component, f"{revision}/pod.json"), _POD, 0o600)
             self.disk.link(self._standby_path(component, "current"), revision)
 
@@ -278,9 +279,9 @@ class FakeHost:
 
     def _standby(self, arguments: list[str]) -> Completed:
         if arguments == ["list"]:
-            return _said("\n".join(self._listed(component) for component in standby.COMPONENTS))
+            return _said("\n".join(self._listed(component) for component in WITH_STANDBY))
         if arguments == ["outdated"]:
-            return _said("\n".join(filter(self._is_outdated, standby.COMPONENTS)))
+            return _said("\n".join(filter(self._is_outdated, WITH_STANDBY)))
         return self._change_standby(arguments)
 
     def _change_standby(self, arguments: list[str]) -> Completed:

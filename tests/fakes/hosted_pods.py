@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 
+from autarky.model.components import API_SERVER
 from autarky.render import api_server, controllers
 from autarky.render.values import Inputs, Object
 
@@ -13,7 +14,7 @@ NODE = "n1"
 
 def hosted_objects(inputs: Inputs, component: str) -> list[Object]:
     """The Secrets and ConfigMaps of a component, and its workload."""
-    if component == api_server.COMPONENT:
+    if component == API_SERVER:
         return api_server.hosted(inputs)
     return controllers.hosted(inputs, component)
 

@@ -269,14 +269,15 @@ def as_json(report: Report, status: int | None) -> str:
 
 def as_text(report: Report, status: int | None) -> str:
     """The verdict, and below it a table of the streams and who answered."""
+    from autarky.ui.tables import columns
+
     rows: list[tuple[str, ...]] = [("STREAM", "REQUESTS", "FAILED", "P50", "P99", "MAX", "HOW")]
     for name, stream in report.streams.items():
         how = ", ".join(f"{kind} {number:,}" for kind, number in sorted(stream.failures.items()))
         times = [f"{1000 * seconds:.1f} ms" for seconds in (stream.p50, stream.p99, stream.max)]
         number = f"{report.watch_events if name == 'watch' else stream.requests:,}"
         rows.append((name, number, f"{stream.failed:,}", *times, how))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    table = columns(rows, right=range(1, 6))
     servers = [f"answered by {seen.server} at {seen.endpoint}" for seen in report.servers]
     held_up = [f"the probe itself was held up for up to {report.held_up:.1f} s"] if report.held_up > TOLD else []
     ended = [f"the command ended with status {status}"] if status else []

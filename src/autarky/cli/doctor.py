@@ -43,7 +43,7 @@ async def _examine(file: Path | None, name: str | None) -> list[Finding]:
     from autarky.decide.diagnosis import diagnose
     from autarky.phases.doctor import evidence
 
-    context = build_context(load_cluster(file, name))
+    context = build_context(load_cluster(file, name, any_release=True))
     try:
         return diagnose(await evidence(context))
     finally:

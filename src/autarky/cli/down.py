@@ -62,7 +62,7 @@ async def _down(
     from autarky.ui.text import sentence
     from autarky.workflows.down import phases
 
-    found = load_cluster(file, name)
+    found = load_cluster(file, name, any_release=True)
     whole = with_remembered(found, places.cluster_dir(found.name))
     refuse_what_cannot_be_left(whole, leave)
     context = build_context(whole, gone=sorted(leave))

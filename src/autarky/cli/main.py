@@ -27,6 +27,8 @@ BROKEN_PIPE = 141
 
 COMMANDS = {
     "Cluster": {
+        "init": LazyCommand("autarky.cli.init:init", "Write a commented cluster file to begin with."),
+        "validate": LazyCommand("autarky.cli.init:validate", "Check a cluster file, and touch nothing."),
         "up": LazyCommand("autarky.cli.up:up", "Bring a cluster up, or finish what an earlier run began."),
         "plan": LazyCommand("autarky.cli.up:plan", "Say what `up` would change."),
         "pivot": LazyCommand("autarky.cli.pivot:pivot", "Change which levels are hosted, while the cluster serves."),

@@ -232,9 +232,9 @@ def list_nodes(file: Path | None, cluster: str | None, output: str) -> None:
     """The nodes of the file and those of the cluster: machine, address, role, member of etcd, state."""
     import json
 
-    from autarky.ui.text import columns
+    from autarky.ui.tables import columns
 
-    rows = run_async(lambda: _rows(_cluster(file, cluster)))
+    rows = run_async(lambda: _rows(_cluster(file, cluster, any_release=True)))
     if output == "json":
         say(json.dumps([dict(zip(map(str.lower, _HEADINGS), row, strict=True)) for row in rows], indent=2))
         return
@@ -252,7 +252,7 @@ async def _rows(found: Cluster) -> list[tuple[str, ...]]:
         await context.close()
 
 
-def _cluster(file: Path | None, name: str | None) -> Cluster:
+def _cluster(file: Path | None, name: str | None, *, any_release: bool = False) -> Cluster:
     from autarky.cli.wiring import load_cluster
 
-    return load_cluster(file, name)
+    return load_cluster(file, name, any_release=any_release)

@@ -39,10 +39,10 @@ def _known_clusters(_context: click.Context, _parameter: click.Parameter, incomp
 file_option = click.option(
     "-f",
     "--file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
     metavar="FILE",
     callback=_not_both,
-    help="The cluster file.",
+    help="The cluster file; - is standard input.",
 )
 cluster_option = click.option(
     "--cluster",

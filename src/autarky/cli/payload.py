@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
@@ -12,6 +13,8 @@ from autarky.cli.options import output_option
 from autarky.cli.session import operation, run_async
 from autarky.errors import UserError
 from autarky.model.versions import Version
+
+_HEADINGS = ("RELEASE", "KIND", "NAME", "VERSION", "GROUP", "SIZE", "SHA256")
 
 
 @click.group()
@@ -37,13 +40,19 @@ def _versions(texts: Sequence[str]) -> list[Version]:
     type=click.Choice(["cluster", "test", "bench", "conformance"]),
     help="What for: cluster (what `up` needs), test, bench, conformance. Default: cluster and test.",
 )
+@click.option("--all", "every", is_flag=True, help="Of every version that is known.")
 @output_option
-def get(versions: Sequence[str], groups: Sequence[str], output: str) -> None:
+def get(versions: Sequence[str], groups: Sequence[str], every: bool, output: str) -> None:
     """Get components from the store in a moment, else build them (minutes, once)."""
+    from autarky.payload import known_versions
+
+    if every and versions:
+        raise click.UsageError("--all and VERSION exclude each other.")
     groups = groups or ("cluster", "test")
-    run_async(lambda: _get(_versions(versions), groups, output))
+    wanted = list(known_versions()) if every else _versions(versions)
+    run_async(lambda: _get(wanted, groups, output))
     if output != "json":
-        for version in _versions(versions):
+        for version in wanted:
             click.echo(_table(version, groups))
 
 
@@ -76,16 +85,61 @@ def _rows(version: Version) -> list[dict[str, object]]:
 
 def _table(version: Version, groups: Sequence[str] = ()) -> str:
     """Of those groups, or of all."""
-    lines = [f"{'RELEASE':9}{'KIND':8}{'NAME':25}{'VERSION':20}{'GROUP':12}{'SIZE':>9}  SHA256"]
-    for row in _rows(version):
-        if groups and row["group"] not in groups:
-            continue
-        size = f"{int(str(row['size'])) / 1e6:.1f} MB" if row["sha256"] else "-"
-        digest = str(row["sha256"] or "not in the store")[:16]
-        lines.append(
-            f"{row['release']:9}{row['kind']:8}{row['name']:25}{row['version']:20}{row['group']:12}{size:>9}  {digest}"
-        )
-    return "\n".join(lines)
+    from autarky.ui.tables import columns
+
+    rows = [_cells(row) for row in _rows(version) if not groups or row["group"] in groups]
+    return "\n".join(columns([_HEADINGS, *rows], right=[_HEADINGS.index("SIZE")]))
+
+
+def _cells(row: dict[str, object]) -> tuple[str, ...]:
+    size = f"{int(str(row['size'])) / 1e6:.1f} MB" if row["sha256"] else "-"
+    digest = str(row["sha256"] or "not in the store")[:16]
+    return (*(str(row[name]) for name in ("release", "kind", "name", "version", "group")), size, digest)
+
+
+@payload.group()
+def release() -> None:
+    """Release files: what a version of Kubernetes consists of, with every input pinned."""
+
+
+@release.command("new")
+@click.argument("version")
+@click.option(
+    "--to",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The directory for it. Default: AUTARKY_RELEASES, or ~/.local/share/autarky/releases.",
+)
+@output_option
+def new(version: str, directory: Path | None, output: str) -> None:
+    """Make a release file and its recipes for VERSION, after the nearest version that is known.
+
+    Needs Go's module proxy. Afterwards the version is one like any other: `autarky payload get VERSION` builds it, and
+    a cluster file may name it.
+    """
+    from autarky import places
+
+    wanted = _versions([version])[0]
+    path = run_async(lambda: _new(wanted, directory or places.releases_dir(), output))
+    if output != "json":
+        click.echo(f"{path}\nnext: autarky payload get {wanted}")
+
+
+async def _new(version: Version, directory: Path, output: str) -> Path:
+    from autarky.payload.new_release import new_release
+
+    async with operation(f"make a release file for Kubernetes {version}", output) as progress:
+        return await new_release(version, directory.absolute(), progress)
+
+
+@release.command("add")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def add(file: Path) -> None:
+    """Take a release file and the recipes that lie beside it over, so that its version is known here."""
+    from autarky.payload.new_release import add_release
+
+    release = add_release(file.absolute())
+    click.echo(f"Kubernetes {release.kubernetes} is known now\nnext: autarky payload get {release.kubernetes}")
 
 
 @payload.command()

@@ -95,8 +95,8 @@ async def _live_inputs(context: Context) -> Inputs:
 
 
 async def _inputs_of_file(context: Context, directory: Path, *, ask_hosts: bool, with_pki: bool) -> Inputs:
+    from autarky.model.components import IMAGES
     from autarky.payload import image_reference
-    from autarky.phases.context import IMAGE_COMPONENTS
     from autarky.phases.hosts import look
     from autarky.render.values import Credentials, Inputs
 
@@ -107,7 +107,7 @@ async def _inputs_of_file(context: Context, directory: Path, *, ask_hosts: bool,
                 f"not all hosts answer: {of_nodes(context.absent)}", fix="power them on, or leave --ask-hosts out"
             )
     wanted = with_some_addresses(context.cluster)
-    images = {component: image_reference(context.release, component) for component in IMAGE_COMPONENTS}
+    images = {component: image_reference(context.release, component) for component in IMAGES}
     credentials = _keys(wanted, directory / "pki") if with_pki else placeholders(wanted)
     return Inputs(wanted, images, Credentials(credentials), context.facts)
 

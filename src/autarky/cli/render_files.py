@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autarky import places
+from autarky.model.components import IMAGES, WITH_STANDBY
 
 if TYPE_CHECKING:
     from autarky.model.cluster import Cluster, Node
@@ -85,7 +86,7 @@ def _host(inputs: Inputs, node: Node, root: Path) -> list[Path]:
         links |= render_node.FIRST_LINK
         for path, mode in leaves.DIRECTORIES.items():
             _directory(_below(root, path)).chmod(mode)
-        revisions = [standby.revision(inputs, component) for component in standby.COMPONENTS]
+        revisions = [standby.revision(inputs, component) for component in WITH_STANDBY]
         files += [file for revision in revisions for file in revision.files]
         if node == inputs.cluster.founders[0]:
             links |= {f"{places.STANDBY}/{r.component}/current": r.name for r in revisions}
@@ -148,7 +149,7 @@ async def write_payload(release: Release, directory: Path, progress: Progress) -
     copies = {
         _below(directory / "binaries", path): payload.binaries[n].path for n, path in render_node.BINARIES.items()
     }
-    copies |= {directory / "images" / f"{name}.tar": payload.images[name].archive for name in render_node.images()}
+    copies |= {directory / "images" / f"{name}.tar": payload.images[name].archive for name in IMAGES}
     for number, (target, source) in enumerate(copies.items()):
         progress.progress("files of the payload", number, len(copies))
         _directory(target.parent)

@@ -15,28 +15,15 @@ from autarky.cli.options import cluster_options
 from autarky.cli.say import say
 from autarky.cli.session import run_async
 from autarky.errors import AutarkyError, UserError
+from autarky.model.components import COMPONENTS
 
 if TYPE_CHECKING:
     from autarky.model.cluster import Node
     from autarky.phases.context import Context
     from autarky.phases.status import Status
 
-COMPONENTS = (
-    "kubelet",
-    "containerd",
-    "etcd",
-    "node-load-balancer",
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-scheduler",
-    "kube-proxy",
-    "node-agent",
-    "kube-flannel",
-    "coredns",
-)
 WATCH_SECONDS = 2.0
 _HEADINGS = ("LEVEL", "COMPONENT", "NODE", "SLOT", "VERSION", "HEALTH", "DETAIL")
-_UNITS = {"kubelet", "containerd"}
 _LOG = re.compile(r"/var/log/pods/kube-system_[^/]+/[^/]+/[^/]+\.log")
 """What a host says may be any path."""
 
@@ -65,7 +52,7 @@ async def _status(file: Path | None, name: str | None) -> Status:
     from autarky.cli.wiring import build_context, load_cluster
     from autarky.phases.status import gather
 
-    context = build_context(load_cluster(file, name))
+    context = build_context(load_cluster(file, name, any_release=True))
     try:
         return await gather(context)
     finally:
@@ -74,7 +61,8 @@ async def _status(file: Path | None, name: str | None) -> Status:
 
 def table(found: Status) -> str:
     """The status as aligned columns."""
-    from autarky.ui.text import columns, one_line
+    from autarky.ui.tables import columns
+    from autarky.ui.text import one_line
 
     rows = [
         (str(row.level), row.component, row.node, row.slot, row.version, row.health, row.detail) for row in found.rows
@@ -111,7 +99,7 @@ async def _logs(file: Path | None, name: str | None, component: str, only: str |
     from autarky.cli.wiring import build_context, load_cluster
     from autarky.ui.text import one_line
 
-    context = build_context(load_cluster(file, name))
+    context = build_context(load_cluster(file, name, any_release=True))
     try:
         nodes = _chosen(context, only)
         found = False
@@ -141,7 +129,7 @@ async def _read(context: Context, node: Node, component: str, tail: int) -> list
     host = context.machines.host(node.name)
     if host is None:
         raise UserError(f"the machine of node {node.name} does not run", fix="power it on, then ask again")
-    if component in _UNITS:
+    if COMPONENTS[component].kind == "systemd unit":
         journal = await host.run(["journalctl", "-u", component, "-n", str(tail), "--no-pager", "-o", "cat"])
         return [(component, journal.text)]
     script = 'for log in $(ls -tr /var/log/pods/kube-system_"$1"-*/*/*.log 2>/dev/null); do echo "$log"; done'

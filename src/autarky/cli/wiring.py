@@ -5,9 +5,11 @@ Imports of adapters are inside the functions, so that `autarky --help` stays fas
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from autarky.phases.context import Context
 
 
+STANDARD_INPUT = Path("-")
 API_PATIENCE = 10.0
 """Seconds for which a command bears with an API that has just answered and is away for a moment."""
 
@@ -174,16 +177,35 @@ def known_clusters() -> list[str]:
 
 def directory_of(file: Path | None, name: str | None) -> Path:
     """The cluster's directory, by its file, its name, or because there is only one."""
-    return places.cluster_dir(load_cluster(file, None).name) if file is not None else cluster_directory(name)
+    return (
+        places.cluster_dir(load_cluster(file, None, any_release=True).name)
+        if file is not None
+        else cluster_directory(name)
+    )
 
 
-def load_cluster(file: Path | None, name: str | None) -> Cluster:
-    """The cluster of `-f FILE`, or of `--cluster NAME`, or the only one there is."""
-    from autarky.config import load
+def load_cluster(file: Path | None, name: str | None, *, any_release: bool = False) -> Cluster:
+    """The cluster of `-f FILE`, or of `--cluster NAME`, or the only one there is. `-`: standard input, whose paths
+    are relative to the working directory. any_release: also of a Kubernetes version that is not known (any more), for
+    commands that need no components."""
+    from autarky.config import load, loads
     from autarky.payload import default_version, known_versions
 
+    default, known = default_version(), None if any_release else known_versions()
+    if file == STANDARD_INPUT:
+        text = _standard_input()
+        return loads(text, "standard input", default_version=default, known_versions=known, founded=founded)
     path = file if file is not None else cluster_directory(name) / "cluster.json"
-    return load(path, default_version=default_version(), known_versions=known_versions(), founded=founded)
+    return load(path, default_version=default, known_versions=known, founded=founded)
+
+
+@cache
+def _standard_input() -> str:
+    """Whoever asks again gets what was read once."""
+    try:
+        return sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError("it is not UTF-8 text", where="standard input", fix="send UTF-8") from error
 
 
 def founded(name: str) -> Had | None:
@@ -230,12 +252,13 @@ def build_context(
     cluster: Cluster, *, demoted: Sequence[str] = (), take_ownership: bool = False, gone: Sequence[str] = ()
 ) -> Context:
     """Everything the phases need, from real adapters. `gone`: nodes whose machines are said to be no more."""
-    from autarky.payload import load_release
+    from autarky.payload import Release, known_versions, load_release
     from autarky.phases.context import Context
     from autarky.pki import PkiStore
 
     directory = places.cluster_dir(cluster.name)
-    release = load_release(cluster.kubernetes_version)
+    version = cluster.kubernetes_version
+    release = load_release(version) if version in known_versions() else Release.unknown(version)
     return Context(
         cluster=cluster,
         release=release,

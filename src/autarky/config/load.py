@@ -40,7 +40,7 @@ def load(
     path: Path,
     *,
     default_version: Version,
-    known_versions: Collection[Version],
+    known_versions: Collection[Version] | None,
     founded: Founded = nothing_is_there,
 ) -> Cluster:
     """The cluster of a file; UserError when it cannot be read or is wrong."""
@@ -65,7 +65,7 @@ def loads(
     name: str,
     *,
     default_version: Version,
-    known_versions: Collection[Version],
+    known_versions: Collection[Version] | None,
     directory: Path | None = None,
     founded: Founded = nothing_is_there,
 ) -> Cluster:
@@ -73,7 +73,8 @@ def loads(
 
     Relative paths in it are relative to `directory` (default: the working directory). A cluster that is there
     (`founded`) keeps its version and its edition of defaults where the text names none; a new one gets
-    `default_version` and the newest edition. A version that is not in `known_versions` is refused.
+    `default_version` and the newest edition. A version that is not in `known_versions` is refused; None
+    takes any.
     """
     document = parse(text, name)
     whole = filled(document.data, founded, default_version)
@@ -83,11 +84,13 @@ def loads(
     return _to_model(file, version, (directory or Path()).absolute())
 
 
-def _validated(document: Document, data: Any, known_versions: Collection[Version]) -> schema.ClusterFile:
+def _validated(document: Document, data: Any, known_versions: Collection[Version] | None) -> schema.ClusterFile:
     """The file as values, with its defaults filled in; Problems with all that is wrong with it."""
     problems = list(document.problems)
     try:
-        file = schema.ClusterFile.model_validate(data, context={"known_versions": known_versions})
+        file = schema.ClusterFile.model_validate(
+            data, context={} if known_versions is None else {"known_versions": known_versions}
+        )
     except ValidationError as error:
         problems += explain(error, schema.ClusterFile, document)
     if problems:

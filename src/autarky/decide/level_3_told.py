@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autarky.decide.pods import is_ready
+from autarky.model.components import HOSTED, NAME_LABEL, SLOT_LABEL
 
 Object = dict[str, Any]
 FIELD = "controllers"
@@ -61,7 +62,7 @@ def candidates(pods: Iterable[Object], ready_control_nodes: Collection[str], com
 def _is_hosted(pod: Object, component: str) -> bool:
     labels = pod["metadata"].get("labels") or {}
     of_a_kubelet = any(owner.get("kind") == "Node" for owner in pod["metadata"].get("ownerReferences") or ())
-    return labels.get("k8s-app") == component and labels.get("autarky.dev/slot") == "hosted" and not of_a_kubelet
+    return labels.get(NAME_LABEL) == component and labels.get(SLOT_LABEL) == HOSTED and not of_a_kubelet
 
 
 def text(told: Mapping[str, Told]) -> Object:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from autarky.decide.slots import Health
+from autarky.model.components import HOSTED, SLOT_LABEL
 
 Object = dict[str, Any]
 MIRROR = "kubernetes.io/config.mirror"
@@ -26,7 +27,7 @@ def is_what_it_says(pod: Object, control_nodes: Collection[str]) -> bool:
     static pod of a control node."""
     if not is_mirror(pod):
         return True
-    hosted = (pod["metadata"].get("labels") or {}).get("autarky.dev/slot") == "hosted"
+    hosted = (pod["metadata"].get("labels") or {}).get(SLOT_LABEL) == HOSTED
     return not hosted and pod["spec"].get("nodeName") in control_nodes
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from autarky.model.components import KUBE_PROXY
 from autarky.model.versions import Version
 
-MINORS_BEHIND = {"kube-proxy": 3}
+MINORS_BEHIND = {KUBE_PROXY: 3}
 """How many minors a component may be older than an API server, where that is not one."""
 NO_IMAGES: Mapping[str, str] = MappingProxyType({})
 

@@ -16,9 +16,10 @@ from collections.abc import Collection
 from typing import Any
 
 from autarky.decide.pods import MIRROR, is_mirror, is_ready
+from autarky.model.components import NAME_LABEL, SLOT_LABEL
 
 Object = dict[str, Any]
-LABELS = ("k8s-app", "autarky.dev/slot")
+LABELS = (NAME_LABEL, SLOT_LABEL)
 """Those of static pods that somebody reads."""
 MOST_CONTAINERS = 10
 """A static pod of ours has one."""

@@ -19,9 +19,9 @@ from typing import Any
 
 from autarky.duties.own_objects import write
 from autarky.errors import Conflict
+from autarky.model.components import COMPONENTS, NAME_LABEL, WITH_STANDBY
 from autarky.parsing import parsed
 from autarky.ports import Kube, Object
-from autarky.render import api_server, standby
 from autarky.render.operator import retired_name
 from autarky.render.values import SYSTEM, is_ours, metadata
 
@@ -32,18 +32,13 @@ _SERVERS_OWN = ("uid", "resourceVersion", "generation", "creationTimestamp", "ma
 _CONTROLLERS_OWN = ("deprecated.daemonset.template.generation", "deployment.kubernetes.io/revision")
 
 
-def kind_of(component: str) -> str:
-    """The kind of the component's hosted workload."""
-    return "DaemonSet" if component == api_server.COMPONENT else "Deployment"
-
-
 async def retire(kube: Kube, component: str) -> None:
     """Keep the workload, then delete it and its budget."""
-    workload = await kube.get(APPS, kind_of(component), component, SYSTEM)
+    workload = await kube.get(APPS, COMPONENTS[component].kind, component, SYSTEM)
     budget = await kube.get(*BUDGET, component, SYSTEM)
     if workload is not None:
         await _keep(kube, component, [obj for obj in (workload, budget) if obj is not None])
-        await kube.delete(APPS, kind_of(component), component, SYSTEM)
+        await kube.delete(APPS, COMPONENTS[component].kind, component, SYSTEM)
     await kube.delete(*BUDGET, component, SYSTEM)
 
 
@@ -63,7 +58,7 @@ async def bring_back(kube: Kube, component: str) -> bool:
 async def retired_workload(kube: Kube, wanted: Object) -> Object | None:
     """The retired workload of that name; None when it was not retired."""
     component = wanted["metadata"]["name"]
-    if component not in standby.COMPONENTS:
+    if component not in WITH_STANDBY:
         return None
     return next((obj for obj in await _kept(kube, component) if obj["kind"] == wanted["kind"]), None)
 
@@ -71,13 +66,13 @@ async def retired_workload(kube: Kube, wanted: Object) -> Object | None:
 async def forget_retired(kube: Kube, workload: Object) -> None:
     """The workload is there again: what was kept of it is old."""
     component = workload["metadata"]["name"]
-    if component in standby.COMPONENTS:
+    if component in WITH_STANDBY:
         await kube.delete("v1", "ConfigMap", retired_name(component), SYSTEM)
 
 
 async def _keep(kube: Kube, component: str, objects: list[Object]) -> None:
     data = {"objects.json": json.dumps([_bare(obj) for obj in objects], sort_keys=True)}
-    meta = metadata(retired_name(component), SYSTEM, {"k8s-app": component})
+    meta = metadata(retired_name(component), SYSTEM, {NAME_LABEL: component})
     live = await kube.get("v1", "ConfigMap", meta["name"], SYSTEM)
     await write(kube, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}, live)
 
@@ -98,7 +93,7 @@ def _is_of(component: str, obj: Any) -> bool:
     meta = obj.get("metadata") if isinstance(obj, dict) else None
     if not isinstance(meta, dict):
         return False
-    kinds = ((APPS, kind_of(component)), BUDGET)
+    kinds = ((APPS, COMPONENTS[component].kind), BUDGET)
     named = meta.get("name") == component and meta.get("namespace") == SYSTEM
     return named and (obj.get("apiVersion"), obj.get("kind")) in kinds
 

@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 import autarky
+from autarky import programs
 
 
 def dependencies_lock() -> Path:
@@ -21,9 +22,10 @@ def dependencies_lock() -> Path:
 
 
 def package_sources() -> list[Path]:
-    """The Python files of the running package."""
+    """The running package: its Python files, and the programs beside them."""
     package = Path(autarky.__file__).parent
-    return sorted(path for path in package.rglob("*.py") if "__pycache__" not in path.parts)
+    suffixes = {".py", *programs.SUFFIXES}
+    return sorted(path for path in package.rglob("*") if path.suffix in suffixes and "__pycache__" not in path.parts)
 
 
 def sources_key(sources: Sequence[Path]) -> str:

@@ -26,7 +26,7 @@ from autarky.payload.store import Store
 from autarky.ports import Progress
 
 OLDEST_GO = (1, 26, 8)
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "GOOS": "linux",
     "GOARCH": "amd64",
     "GOAMD64": "v1",
@@ -95,7 +95,7 @@ def _tagged(tags: str) -> list[str]:
 
 
 def _environment(component: Component) -> dict[str, str]:
-    return {**_ENVIRONMENT, "CGO_ENABLED": "1" if component.cgo else "0"}
+    return {**ENVIRONMENT, "CGO_ENABLED": "1" if component.cgo else "0"}
 
 
 class _Counter:
@@ -187,7 +187,7 @@ async def go_version(program: str) -> tuple[int, ...]:
     """(1, 26, 8), or zeros when the program does not answer."""
     try:
         async with asyncio.timeout(30):
-            said = await run_tool([program, "env", "GOVERSION"], env=_ENVIRONMENT)
+            said = await run_tool([program, "env", "GOVERSION"], env=ENVIRONMENT)
     except (OSError, TimeoutError, AutarkyError):
         return (0, 0, 0)
     return tuple(int(n) for n in re.findall(r"\d+", said)[:3]) or (0, 0, 0)

@@ -14,17 +14,16 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from autarky.errors import UserError
 from autarky.model import defaults
 from autarky.model.versions import Version
+from autarky.payload import release_files
 from autarky.payload.agent_content import agent_tag
 
 GROUPS = ("cluster", "test", "bench", "conformance")
-_PACKAGE = resources.files("autarky.payload")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class BinarySpec:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One Go recipe: a directory with go.mod, and the binaries built in it.
+    """One Go recipe: a directory with go.mod, named `recipe`, and the binaries built in it.
 
     For a binary of tests, its tools.go (build tag `tools`) imports what those tests import.
     """
@@ -49,12 +48,9 @@ class Component:
     recipe: str
     ldflags: tuple[str, ...]
     binaries: tuple[BinarySpec, ...]
+    directory: Path
     cgo: bool = False
     tags: str = ""
-
-    @property
-    def directory(self) -> Path:
-        return Path(str(_PACKAGE / "recipes" / self.recipe))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +97,12 @@ class Release:
     suite: str
     layers: tuple[DebianLayer, ...]
 
+    @classmethod
+    def unknown(cls, kubernetes: Version) -> Release:
+        """That of a cluster whose version this autarky does not know (any more): enough to look at it and to take it
+        away. It has no components: whoever needs one gets a UserError."""
+        return cls(kubernetes, (), (), "", ())
+
     def layer(self, name: str) -> DebianLayer:
         return next(layer for layer in self.layers if layer.name == name)
 
@@ -111,8 +113,7 @@ class Release:
 @cache
 def known_versions() -> tuple[Version, ...]:
     """The Kubernetes versions there are release files for, oldest first."""
-    names = (Path(entry.name) for entry in (_PACKAGE / "releases").iterdir())
-    return tuple(sorted(Version.parse(name.stem) for name in names if name.suffix == ".json"))
+    return tuple(sorted(release_files.files()))
 
 
 def default_version() -> Version:
@@ -130,10 +131,20 @@ def load_release(version: Version) -> Release:
             f"there is no release file for Kubernetes {version}",
             fix=f"use {near[0] if near else known[-1]}; known: {', '.join(known)}",
         )
-    return _parse(json.loads((_PACKAGE / "releases" / f"{version}.json").read_text()))
+    return read_release(release_files.files()[version])
 
 
-def _parse(data: dict[str, Any]) -> Release:
+def read_release(file: Path) -> Release:
+    """The release of a file; UserError where it is none."""
+    data = release_files.read(file)
+    try:
+        return _parse(data, file)
+    except (KeyError, TypeError, AttributeError) as error:
+        what = f"it is no release file: {type(error).__name__}: {error}"
+        raise UserError(what, where=str(file), fix="make one by `autarky payload release new VERSION`") from error
+
+
+def _parse(data: dict[str, Any], file: Path) -> Release:
     components = tuple(
         Component(
             name=c["name"],
@@ -141,6 +152,7 @@ def _parse(data: dict[str, Any]) -> Release:
             recipe=c["recipe"],
             ldflags=tuple(c["flags"]),
             binaries=tuple(BinarySpec(**b) for b in c["binaries"]),
+            directory=release_files.recipe_directory(file, c["recipe"]),
             cgo=c.get("cgo", False),
             tags=c.get("tags", ""),
         )
@@ -149,7 +161,7 @@ def _parse(data: dict[str, Any]) -> Release:
     images = tuple(
         ImageSpec(
             name=i["name"],
-            reference=i["reference"].replace("@AUTARKY@", agent_tag(_below_agents(data["debian"]))),
+            reference=i["reference"].replace("@AUTARKY@", agent_tag(_below_agents(data["suite"], data["layers"]))),
             base=i["base"],
             binaries=tuple(i["binaries"]),
             group=i["group"],
@@ -163,19 +175,22 @@ def _parse(data: dict[str, Any]) -> Release:
     )
     layers = tuple(
         DebianLayer(name, *(tuple(layer.get(field, ())) for field in ("packages", "below", "only", "compile")))
-        for name, layer in data["debian"]["layers"].items()
+        for name, layer in data["layers"].items()
     )
-    return Release(Version.parse(data["kubernetes"]), components, images, data["debian"]["suite"], layers)
+    return Release(Version.parse(data["kubernetes"]), components, images, data["suite"], layers)
 
 
-def _below_agents(debian: dict[str, Any]) -> str:
+def _below_agents(suite: str, layers: dict[str, Any]) -> str:
     """The recipe of the agent image's Debian layers. Other layers give the image no other tag."""
-    names = [*debian["layers"]["python"]["below"], "python"]
-    return json.dumps([debian["suite"], [debian["layers"][name] for name in names]])
+    names = [*layers["python"]["below"], "python"]
+    return json.dumps([suite, [layers[name] for name in names]])
 
 
 def image_reference(release: Release, component: str) -> str:
-    """The reference of a component's image; KeyError when the release has none of that name."""
+    """The reference of a component's image. KeyError when the release has none of that name, UserError when it is not
+    known."""
+    if not release.images:
+        load_release(release.kubernetes)  # says what is known
     for image in release.images:
         if image.name == component:
             return image.reference

@@ -20,6 +20,7 @@ from autarky.engine.phase import Warn
 from autarky.errors import CommandFailed, TimedOut, Unreachable, UserError
 from autarky.model import ports
 from autarky.model.cluster import Cluster, Node
+from autarky.model.components import IMAGES
 from autarky.model.facts import HostFacts
 from autarky.payload import Payload, Release, image_reference
 from autarky.pki import PkiStore
@@ -31,19 +32,6 @@ from autarky.render.values import Credentials, Inputs, pretty_json
 Connect = Callable[[Sequence[str], str], Kube]
 """(URLs of equal servers, certificate name in the pki directory) → a client that uses one that answers."""
 T = TypeVar("T")
-
-IMAGE_COMPONENTS = (
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-scheduler",
-    "kube-proxy",
-    "etcd",
-    "coredns",
-    "flannel",
-    "haproxy",
-    "pause",
-    "agent",
-)
 
 
 @dataclass(slots=True)
@@ -161,7 +149,7 @@ class Context:
 
     def inputs(self) -> Inputs:
         """What the renderers need; the addresses must be known and the certificates issued."""
-        images = {component: image_reference(self.release, component) for component in IMAGE_COMPONENTS}
+        images = {component: image_reference(self.release, component) for component in IMAGES}
         files = {**self.pki.files(), **external_etcd_files(self.cluster)}
         credentials = Credentials(with_first_leaves(self.whole, files))
         return Inputs(self.whole, images, credentials, self.facts, self._record())

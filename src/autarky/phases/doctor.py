@@ -19,15 +19,16 @@ from autarky.decide.refused import Refused
 from autarky.errors import ApiError, AutarkyError
 from autarky.model import ports
 from autarky.model.cluster import Node
+from autarky.model.components import API_SERVER, COMPONENTS, LED_BY_LEASE, WITH_STANDBY
 from autarky.phases.context import Context
 from autarky.phases.expiry import ADMINISTRATOR
 from autarky.phases.hosts import observe
 from autarky.phases.labelled import find_labelled
 from autarky.phases.refused import find_refused
-from autarky.phases.standbys import LEVELS
 from autarky.phases.status import gather
 from autarky.ports import Host
-from autarky.render import controllers, nllb, standby
+from autarky.programs import program
+from autarky.render import nllb, standby
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
 from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, WITHDRAWN
 
@@ -36,38 +37,19 @@ _DISKS = ("/", places.ETCD_DATA)
 SYNC_SECONDS = 3
 """How long etcd's disk is looked at: a cluster at rest writes its leases several times meanwhile."""
 _SERVERS = {str(port): slot for slot, port in nllb.API_PORTS}
-# Answers of loopback ports as plain HTTP; "-" where nothing answers.
-_SCRIPT = f"""\
-ask() {{
-  line=$(exec 2>/dev/null; exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'GET %s HTTP/1.0\\r\\n\\r\\n' "$2" >&3 &&
-    timeout 3 head -n 1 <&3) || line=-
-  set -- $line; echo "${{2:--}}"
-}}
-for unit in {" ".join(UNITS)}; do echo "unit $unit $(systemctl is-active "$unit")"; done
-for path in {" ".join(_DISKS)}; do
-  echo "free $path $(df --output=avail -B1 "$path" 2>/dev/null | tail -n 1 | tr -d ' ')"
-done
-echo "etcd $(ask {ports.ETCD_HEALTH} /readyz)"
-ls {places.MANIFESTS} 2>/dev/null | grep -q '^etcd-' && echo "member -"
-echo "balancer $(ask {ports.NLLB_HEALTH} /)"
-for server; do
-  echo "server $server $(ask {ports.NLLB_HEALTH} "/$server")"
-  echo "alive $server $(ask {ports.NLLB_HEALTH} "/alive/$server")"
-done
-read_all() {{
-  exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'GET %s HTTP/1.0\\r\\n\\r\\n' "$2" >&3 && timeout 3 cat <&3
-}} 2>/dev/null
-name=$(read_all {ports.NLLB_HEALTH} {nllb.CONFIGURATION_PATH} | tail -n 1)
-if [ -z "$name" ] || grep -q "string $name if " {nllb.CONFIG_PATH}; then echo "stale no"; else echo "stale yes"; fi
-for port in {ports.API_HOSTED} {ports.API_STANDBY} {ports.API_STANDBY_SPARE}; do
-  (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && echo "accepts $port"
-done
-syncs() {{
-  read_all {ports.ETCD_HEALTH} /metrics | sed -nE 's/^etcd_disk_wal_fsync_duration_seconds_(sum|count) //p' | xargs echo
-}}
-before=$(syncs)
-[ -z "$before" ] || {{ sleep {SYNC_SECONDS}; echo "syncs $before $(syncs)"; }}
-"""
+_PROGRAM = program(
+    __file__,
+    "doctor.sh",
+    units=" ".join(UNITS),
+    disks=" ".join(_DISKS),
+    manifests=places.MANIFESTS,
+    etcd_port=ports.ETCD_HEALTH,
+    balancer_port=ports.NLLB_HEALTH,
+    configuration_path=nllb.CONFIGURATION_PATH,
+    configuration_file=nllb.CONFIG_PATH,
+    api_ports=" ".join(map(str, COMPONENTS[API_SERVER].ports)),
+    sync_seconds=SYNC_SECONDS,
+)
 
 
 async def evidence(context: Context) -> ClusterEvidence:
@@ -77,7 +59,7 @@ async def evidence(context: Context) -> ClusterEvidence:
     await _find_labelled(context)
     nodes = tuple(await asyncio.gather(*(_node(context, node) for node in context.cluster.nodes)))
     status = await gather(context)
-    hosted = frozenset(c for c in standby.COMPONENTS if context.cluster.hosts_level(LEVELS[c]))
+    hosted = frozenset(c for c in WITH_STANDBY if context.cluster.hosts_level(COMPONENTS[c].level))
     if status.api != "ready":
         ended = tuple(one for one in status.overdue if ADMINISTRATOR not in one)
         return ClusterEvidence(nodes, api=status.api, hosted=hosted, ended=ended)
@@ -175,7 +157,7 @@ async def _node(context: Context, node: Node) -> NodeEvidence:
 
 @dataclass(slots=True)
 class SaidByScript:
-    """What `_SCRIPT` has printed, as `NodeEvidence` has it. balancer: whether the load balancer answers."""
+    """What `doctor.sh` has printed, as `NodeEvidence` has it. balancer: whether the load balancer answers."""
 
     units: dict[str, bool] = field(default_factory=dict)
     free: dict[str, int] = field(default_factory=dict)
@@ -235,7 +217,7 @@ def _float(word: str) -> float | None:
 async def _looked_at(context: Context, node: Node, host: Host) -> NodeEvidence:
     servers = [f"{n.name}-{slot}" for n in context.control_nodes for slot in nllb.SLOTS]
     clock = await _clock(context, host)
-    text = (await host.run(["bash", "-c", _SCRIPT, "bash", *servers], timeout=60)).text
+    text = (await host.run(["bash", "-c", _PROGRAM, "bash", *servers], timeout=60)).text
     said = read_said(text, servers)
     is_control = node in context.control_nodes
     listing = await host.run([standby.SCRIPT_PATH, "list"], check=False) if is_control else None
@@ -254,16 +236,14 @@ async def _looked_at(context: Context, node: Node, host: Host) -> NodeEvidence:
         fsync=said.fsync,
         clock=clock,
         active=frozenset(component for component, (_, activations) in standbys.items() if activations),
-        missing_standby=frozenset(
-            c for c in standby.COMPONENTS if is_control and standbys.get(c, (None, ()))[0] is None
-        ),
+        missing_standby=frozenset(c for c in WITH_STANDBY if is_control and standbys.get(c, (None, ()))[0] is None),
     )
 
 
 async def _idle_leases(context: Context, nodes: Sequence[NodeEvidence]) -> dict[str, float]:
     """Seconds since each level 3 lease was renewed, by the clock of the node that renews it."""
     idle = {}
-    for name in controllers.CONTROLLERS:
+    for name in LED_BY_LEASE:
         lease = await context.kube().get("coordination.k8s.io/v1", "Lease", name, SYSTEM)
         spec = (lease or {}).get("spec", {})
         stamp = spec.get("renewTime")

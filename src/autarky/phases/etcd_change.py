@@ -29,6 +29,7 @@ from autarky.engine.phase import Change
 from autarky.errors import Refused, TimedOut, UserError
 from autarky.model import ports
 from autarky.model.cluster import Node
+from autarky.model.components import ETCD
 from autarky.model.files import File
 from autarky.parsing import parsed
 from autarky.phases import start
@@ -38,7 +39,7 @@ from autarky.phases.etcd_pods import manifest_of, static_pods, wanted_member
 from autarky.phases.kubelets import kubelet_runs
 from autarky.phases.restarted import NotWell, quoted, until_well
 from autarky.ports import Host, Object, Progress
-from autarky.render import etcd, standby
+from autarky.render import standby
 from autarky.render.values import SYSTEM
 
 FORMER = places.ETCD_FORMER
@@ -282,7 +283,7 @@ def _uid(manifest: bytes) -> str:
 def _logs(host: Host, manifest: File) -> str:
     """Where the kubelet keeps what the member's container says; each start has a file of its own."""
     pod = _metadata(manifest.content).get("name")
-    return f"/var/log/pods/{SYSTEM}_{pod}-{host.name}_{_uid(manifest.content)}/{etcd.COMPONENT}"
+    return f"/var/log/pods/{SYSTEM}_{pod}-{host.name}_{_uid(manifest.content)}/{ETCD}"
 
 
 def _metadata(manifest: bytes) -> Object:

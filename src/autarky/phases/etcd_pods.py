@@ -10,6 +10,7 @@ import re
 
 from autarky import places
 from autarky.model.cluster import Node
+from autarky.model.components import ETCD
 from autarky.model.files import File
 from autarky.parsing import parsed
 from autarky.phases.context import Context
@@ -21,7 +22,7 @@ from autarky.render import node as render_node
 async def static_pods(host: Host) -> dict[str, bytes]:
     """Path → content of those that are there."""
     names = (await host.run(["ls", places.MANIFESTS], check=False)).text.split()
-    paths = [f"{places.MANIFESTS}/{name}" for name in names if re.fullmatch(rf"{etcd.COMPONENT}-.*\.json", name)]
+    paths = [f"{places.MANIFESTS}/{name}" for name in names if re.fullmatch(rf"{ETCD}-.*\.json", name)]
     read = {path: await host.read(path) for path in paths}
     return {path: content for path, content in read.items() if content is not None}
 

@@ -12,11 +12,12 @@ from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
 from autarky.errors import AutarkyError, TimedOut, UserError
 from autarky.model import patience
+from autarky.model.components import API_SERVER
 from autarky.phases.context import Context
 from autarky.phases.files import changed_files
 from autarky.phases.prepare import install_binaries, missing_binaries
 from autarky.ports import Host, Progress
-from autarky.render import api_server, etcd
+from autarky.render import etcd
 from autarky.render import node as render_node
 
 START_TIMEOUT = 60.0
@@ -93,7 +94,7 @@ class CheckExternalEtcd:
         if external is None:
             return
         host = context.host(context.first)
-        files = f"{places.STANDBY}/{api_server.COMPONENT}/current/files"
+        files = f"{places.STANDBY}/{API_SERVER}/current/files"
         argv = [f"{places.BIN}/etcdctl", f"--endpoints={','.join(external.endpoints)}", "--command-timeout=3s"]
         argv += [f"--cacert={files}/etcd-ca.crt", f"--cert={files}/etcd-client.crt", f"--key={files}/etcd-client.key"]
 
@@ -126,7 +127,7 @@ async def seen_health(context: Context) -> Mapping[str, str]:
         host = context.machines.host(node.name)
         if host is None or external is None:
             continue
-        root = f"{places.STANDBY}/{api_server.COMPONENT}/current/files"
+        root = f"{places.STANDBY}/{API_SERVER}/current/files"
         argv = ["bash", "-c", LOOK, "bash", f"{places.BIN}/etcdctl", root, ",".join(external.endpoints)]
         try:
             if found := _healths((await host.run(argv, check=False)).text):

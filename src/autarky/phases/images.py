@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from autarky.engine.phase import Change, Warn
 from autarky.model.cluster import Node
+from autarky.model.components import IMAGES
 from autarky.payload import Image, Release, get_payload, image_reference, known_versions, load_release, needs
 from autarky.phases.context import Context, for_each_or_left_out, left_out_since
 from autarky.phases.prepare import SEEN_WITHIN, import_images, present_images
 from autarky.phases.supply import GROUPS
 from autarky.ports import Object, Progress
-from autarky.render import node as render_node
 from autarky.render.values import SYSTEM
 
 WITHIN = 1800.0
@@ -87,7 +87,7 @@ def _others(context: Context) -> list[Release]:
 
 def _references(release: Release) -> dict[str, str]:
     """Component → reference."""
-    return {name: image_reference(release, name) for name in render_node.images()}
+    return {name: image_reference(release, name) for name in IMAGES}
 
 
 async def _images(references: frozenset[str], progress: Progress) -> dict[str, Image]:

@@ -16,17 +16,13 @@ from collections.abc import Collection
 from autarky.decide import certificates
 from autarky.decide.pods import is_ready
 from autarky.errors import Problems, UserError
+from autarky.model.components import COMPONENTS, WITH_STANDBY
 from autarky.phases.context import Context
 from autarky.phases.prepare import is_given_leaves
 from autarky.ports import Kube, Object
-from autarky.render import api_server, controllers, leaves
+from autarky.render import leaves
 from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
 
-_MOUNTING = (
-    ("DaemonSet", api_server.COMPONENT),
-    ("Deployment", controllers.CONTROLLER_MANAGER),
-    ("Deployment", controllers.SCHEDULER),
-)
 _LEAF = "apiserver"
 """The certificate of which an agent tells when it keeps leaves."""
 _NEEDED = (
@@ -40,7 +36,7 @@ async def refuse_leafless(context: Context, *, awaited: Collection[str] = ()) ->
     to be powered on yet, after which this is asked again."""
     if not await context.api_answers():
         return
-    if not any([await _knows_no_leaves(context.kube(), kind, name) for kind, name in _MOUNTING]):
+    if not any([await _knows_no_leaves(context.kube(), COMPONENTS[name].kind, name) for name in WITH_STANDBY]):
         return
     nodes = await context.kube().list("v1", "Node", labels=CONTROL_PLANE_FACT)
     seen = [await _refusal(context, node) for node in nodes if node["metadata"]["name"] not in awaited]

@@ -19,10 +19,10 @@ from autarky.duties import hosting
 from autarky.engine.phase import Change, Kept
 from autarky.errors import Conflict
 from autarky.model.cluster import Cluster, Level, Rollback
+from autarky.model.components import WITH_STANDBY
 from autarky.phases.context import Context
 from autarky.phases.version_check import live_control_plane, refuse_other_than
 from autarky.ports import Kube, Object, Progress
-from autarky.render import standby
 from autarky.render.crds import control_plane
 from autarky.render.values import RENDERED_HASH
 
@@ -198,8 +198,8 @@ def with_spec(cluster: Cluster, spec: Object) -> Cluster:
     """The cluster with the levels, rollback and hosted components' arguments of a ControlPlane's spec. What runs on
     hosts is the file's: it is prepared before the API can be asked."""
     rollback, given = spec.get("rollback") or {}, spec.get("componentArguments") or {}
-    arguments = {name: values for name, values in cluster.extra_args.items() if name not in standby.COMPONENTS}
-    arguments |= {name: dict(given[name]) for name in standby.COMPONENTS if given.get(name)}
+    arguments = {name: values for name, values in cluster.extra_args.items() if name not in WITH_STANDBY}
+    arguments |= {name: dict(given[name]) for name in WITH_STANDBY if given.get(name)}
     return replace(
         cluster,
         self_hosted=Level(int(spec["selfHosted"][0])),

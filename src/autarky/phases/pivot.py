@@ -23,11 +23,21 @@ from autarky.engine.phase import Change
 from autarky.errors import ApiError, CommandFailed, Unreachable
 from autarky.model import patience, ports
 from autarky.model.cluster import Node
+from autarky.model.components import (
+    API_SERVER,
+    COMPONENTS,
+    HOSTED,
+    LED_BY_LEASE,
+    NAME_LABEL,
+    SLOT_LABEL,
+    STANDBY,
+    WITH_STANDBY,
+)
 from autarky.phases.context import Context, for_each
 from autarky.phases.prepare import CTR
-from autarky.phases.standbys import LEVELS, cares_for_its_slots
+from autarky.phases.standbys import cares_for_its_slots
 from autarky.ports import Host, Kube, Object, Progress
-from autarky.render import api_server, controllers, standby
+from autarky.render import standby
 from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
 
 LEASE = ("coordination.k8s.io/v1", "Lease")
@@ -46,7 +56,7 @@ class Pivot:
 
     async def plan(self, context: Context) -> Sequence[Change]:
         if not await context.api_answers():
-            return [Change(f"pivot {c} to its wanted slot") for c in standby.COMPONENTS]
+            return [Change(f"pivot {c} to its wanted slot") for c in WITH_STANDBY]
         return [
             Change(f"pivot {component} on {name} to its {_wanted(context, component)} slot")
             for name, seen in (await look_everywhere(context)).items()
@@ -73,7 +83,7 @@ def pivoting(context: Context) -> tuple[Node, ...]:
 
 
 def wanted_slot(context: Context, component: str) -> slots.Slot:
-    hosted = context.cluster.hosts_level(LEVELS[component])
+    hosted = context.cluster.hosts_level(COMPONENTS[component].level)
     return slots.Slot.HOSTED if hosted else slots.Slot.STANDBY
 
 
@@ -130,7 +140,7 @@ class Judge:
 async def judges(context: Context) -> dict[tuple[str, str], Judge]:
     """(node, component) → its judge."""
     by_agent = await for_each(pivoting(context), lambda node: cares_for_its_slots(context.host(node)))
-    return {(name, component): Judge(found) for name, found in by_agent.items() for component in standby.COMPONENTS}
+    return {(name, component): Judge(found) for name, found in by_agent.items() for component in WITH_STANDBY}
 
 
 @dataclass(slots=True)
@@ -236,9 +246,9 @@ async def look(context: Context, node: Node, api: ApiSeen | None) -> dict[str, V
     active = {component: bool(a) for component, (_, a) in standby.parse_list(listing.text).items()}
     pods = None if api is None else api.pods
     seen: dict[str, View] = {}
-    for component in standby.COMPONENTS:
+    for component in WITH_STANDBY:
         hosted = _health(pods, component, node, running)
-        if component == api_server.COMPONENT:
+        if component == API_SERVER:
             seen[component] = slots.Seen(hosted, active.get(component), balanced, balancer_applies=True)
         else:
             hostname = context.facts[node.name].hostname if node.name in context.facts else node.name
@@ -277,7 +287,7 @@ async def _api_seen(kube: Kube) -> ApiSeen | None:
     try:
         pods = await hosted_pods(kube)
         nodes = await kube.list("v1", "Node")
-        leases = {name: await kube.get(*LEASE, name, SYSTEM) for name in controllers.CONTROLLERS}
+        leases = {name: await kube.get(*LEASE, name, SYSTEM) for name in LED_BY_LEASE}
     except (Unreachable, ApiError):
         return None
     of_control = [node for node in nodes if CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {})]
@@ -293,7 +303,7 @@ async def _running(host: Host) -> frozenset[str] | None:
 
 async def hosted_pods(kube: Kube, component: str = "") -> list[Object]:
     """Those that a controller made, not what a kubelet passes off as one; of all components where none is named."""
-    labels = "autarky.dev/slot=hosted" + (f",k8s-app={component}" if component else "")
+    labels = COMPONENTS[component].selector(HOSTED) if component else f"{SLOT_LABEL}={HOSTED}"
     return [pod async for pod in kube.each("v1", "Pod", namespace=SYSTEM, labels=labels) if not is_mirror(pod)]
 
 
@@ -318,7 +328,7 @@ def _health(pods: list[Object] | None, component: str, node: Node, running: froz
 
 
 def _own_pods(pods: list[Object], component: str, node: str) -> list[Object]:
-    of_component = [pod for pod in pods if pod["metadata"]["labels"].get("k8s-app") == component]
+    of_component = [pod for pod in pods if pod["metadata"]["labels"].get(NAME_LABEL) == component]
     return [pod for pod in of_component if pod["spec"].get("nodeName") == node]
 
 
@@ -331,20 +341,20 @@ def _runs(pod: Object, running: frozenset[str] | None) -> bool | None:
 
 async def withdrawn_pods(context: Context) -> list[str]:
     """The pods of standbys that were withdrawn and have not ended: an API server drains for a few seconds."""
-    pods = context.kube().each("v1", "Pod", namespace=SYSTEM, labels="autarky.dev/slot=standby")
-    left = [slim_pod(pod) async for pod in pods if _component_of(pod) in standby.COMPONENTS]
+    pods = context.kube().each("v1", "Pod", namespace=SYSTEM, labels=f"{SLOT_LABEL}={STANDBY}")
+    left = [slim_pod(pod) async for pod in pods if _component_of(pod) in WITH_STANDBY]
     nodes = [node for node in pivoting(context) if any(pod["spec"].get("nodeName") == node.name for pod in left)]
     active = await for_each(nodes, lambda node: _active(context, node))
     return sorted(
         pod["metadata"]["name"]
         for pod in left
-        if _component_of(pod) not in active.get(pod["spec"].get("nodeName"), standby.COMPONENTS)
+        if _component_of(pod) not in active.get(pod["spec"].get("nodeName"), WITH_STANDBY)
     )
 
 
 def _component_of(pod: Object) -> str:
     """By its label; "" for a stranger's that has none."""
-    component: str = pod["metadata"]["labels"].get("k8s-app", "")
+    component: str = pod["metadata"]["labels"].get(NAME_LABEL, "")
     return component
 
 

@@ -16,6 +16,7 @@ from pathlib import PurePosixPath
 from autarky import places
 from autarky.engine.phase import Change, Warn
 from autarky.model.cluster import Node
+from autarky.model.components import IMAGES, WITH_STANDBY
 from autarky.model.files import File
 from autarky.payload import Binary, Image, Payload
 from autarky.phases import balancer, kubelets, members, standbys
@@ -136,7 +137,7 @@ async def look(context: Context, node: Node) -> NodeWork:
     work.watch = await lacks_watch(host, work.files)
     runtime = await host.run(["systemctl", "is-active", "containerd"], check=False)
     work.start_runtime = runtime.text != "active" or any(f.path in _RUNTIME_FILES for f in work.files)
-    wanted = [payload.images[name] for name in render_node.images()]
+    wanted = [payload.images[name] for name in IMAGES]
     work.images = await _missing_images(host, wanted, readable=not work.start_runtime and not work.binaries)
     return work
 
@@ -237,9 +238,9 @@ async def write_leaves(host: Host, files: Sequence[File]) -> None:
     """The plan is the last of them: what is there without it is looked for again."""
     if files:
         *first, plan = files
-        await host.run(["sh", "-c", _MAKE_LEAF_DIRECTORIES, "sh", *leaves.COMPONENTS])
+        await host.run(["sh", "-c", _MAKE_LEAF_DIRECTORIES, "sh", *WITH_STANDBY])
         await host.write_files(first)
-        await host.run(["sh", "-c", _SHARE_LEAVES, "sh", *leaves.COMPONENTS])
+        await host.run(["sh", "-c", _SHARE_LEAVES, "sh", *WITH_STANDBY])
         await host.write_files([plan])
 
 
@@ -344,7 +345,7 @@ async def push_images(context: Context, payload: Payload, progress: Progress) ->
     """Put the images of a payload on every node that may run them; those that are there are left alone."""
 
     async def one(node: Node) -> None:
-        wanted = [payload.images[name] for name in render_node.images()]
+        wanted = [payload.images[name] for name in IMAGES]
         await import_images(context.host(node), wanted, progress)
         progress.note(f"{node.name} has the images of Kubernetes {payload.release.kubernetes}")
 

@@ -15,10 +15,10 @@ from autarky.engine.phase import Change
 from autarky.errors import ApiError
 from autarky.model import patience
 from autarky.model.cluster import Level, Node
+from autarky.model.components import API_SERVER
 from autarky.phases.context import Context, for_each
 from autarky.phases.pivot import hosted_pods
 from autarky.ports import Kube, Object, Progress
-from autarky.render import api_server
 from autarky.render.crds import API_VERSION
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
 
@@ -93,7 +93,7 @@ async def look(context: Context, node: Node) -> promotion.Seen:
 
 
 async def _serves(context: Context, node: Node) -> bool:
-    pods = await hosted_pods(context.kube(), api_server.COMPONENT)
+    pods = await hosted_pods(context.kube(), API_SERVER)
     return any(pod["spec"].get("nodeName") == node.name and is_ready(pod) for pod in pods)
 
 

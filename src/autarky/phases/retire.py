@@ -18,11 +18,10 @@ from autarky.engine.deadline import NotYet, poll_until
 from autarky.engine.phase import Change
 from autarky.model import patience
 from autarky.model.cluster import Node
+from autarky.model.components import API_SERVER, COMPONENTS, STANDBY, WITH_STANDBY
 from autarky.phases.context import Context
 from autarky.phases.pivot import hosted_pods, is_balanced
-from autarky.phases.standbys import LEVELS
 from autarky.ports import Progress
-from autarky.render import api_server, standby
 from autarky.render.values import SYSTEM
 
 SERVE_SECONDS = patience.STANDBY_SERVES
@@ -39,7 +38,7 @@ class RetireHosted:
         if not await context.api_answers():
             return []
         return [
-            Change(f"delete {hosting.kind_of(component)} {SYSTEM}/{component}, once its standby serves")
+            Change(f"delete {COMPONENTS[component].kind} {SYSTEM}/{component}, once its standby serves")
             for component in await superfluous(context)
         ]
 
@@ -53,8 +52,8 @@ class RetireHosted:
 
 async def superfluous(context: Context) -> list[str]:
     """The components whose level is not hosted and whose hosted workload is there."""
-    unwanted = [c for c in standby.COMPONENTS if not context.cluster.hosts_level(LEVELS[c])]
-    return [c for c in unwanted if await context.kube().get(hosting.APPS, hosting.kind_of(c), c, SYSTEM) is not None]
+    unwanted = [c for c in WITH_STANDBY if not context.cluster.hosts_level(COMPONENTS[c].level)]
+    return [c for c in unwanted if await context.kube().get(hosting.APPS, COMPONENTS[c].kind, c, SYSTEM) is not None]
 
 
 async def _until_standbys_serve(context: Context, component: str, progress: Progress) -> None:
@@ -76,10 +75,10 @@ async def _until_standbys_serve(context: Context, component: str, progress: Prog
 
 
 async def _serves(context: Context, node: Node, component: str) -> bool:
-    if component == api_server.COMPONENT:
+    if component == API_SERVER:
         servers = (f"{node.name}-standby", f"{node.name}-spare")
         return any([await is_balanced(context, node, server) for server in servers])
-    labels = f"autarky.dev/slot=standby,k8s-app={component}"
+    labels = COMPONENTS[component].selector(STANDBY)
     pods = context.kube().each("v1", "Pod", namespace=SYSTEM, labels=labels)
     return any([pod_health(pod) is Health.READY async for pod in pods if pod["spec"].get("nodeName") == node.name])
 

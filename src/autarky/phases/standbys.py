@@ -15,16 +15,15 @@ from collections.abc import Collection, Sequence
 
 from autarky import places
 from autarky.engine.phase import Warn
-from autarky.model.cluster import Level, Node
+from autarky.model.cluster import Node
+from autarky.model.components import API_SERVER, COMPONENTS, WITH_STANDBY
 from autarky.phases.context import Context
 from autarky.phases.files import changed_files
 from autarky.ports import Host
-from autarky.render import api_server, standby
+from autarky.render import standby
 from autarky.render.agent import STANDBY_POD
 from autarky.render.checkpoint import is_checkpoint
 
-LEVELS = dict.fromkeys(standby.COMPONENTS, Level.CONTROLLERS) | {api_server.COMPONENT: Level.API_SERVER}
-"""Of what has a standby."""
 _NONE = "-"
 
 
@@ -35,7 +34,7 @@ def wanted_revisions(context: Context, node: Node) -> list[standby.Revision]:
     if not node.control_plane:
         return []
     inputs = context.inputs()
-    return [standby.revision(inputs, component) for component in standby.COMPONENTS]
+    return [standby.revision(inputs, component) for component in WITH_STANDBY]
 
 
 async def revisions_to_put(
@@ -49,10 +48,10 @@ async def revisions_to_put(
 async def _kept(context: Context, host: Host) -> frozenset[str]:
     """The components whose standby stays as it is. That of an API server also where there is no agent yet and the API
     answers: it may be what answers."""
-    hosted = frozenset(c for c, level in LEVELS.items() if context.cluster.hosts_level(level))
+    hosted = frozenset(c for c in WITH_STANDBY if context.cluster.hosts_level(COMPONENTS[c].level))
     if await cares_for_its_slots(host):
         return hosted
-    return hosted & {api_server.COMPONENT} if await context.api_answers() else frozenset()
+    return hosted & {API_SERVER} if await context.api_answers() else frozenset()
 
 
 async def missing_revisions(host: Host, revisions: Sequence[standby.Revision]) -> list[standby.Revision]:
@@ -88,13 +87,13 @@ async def outdated(host: Host) -> list[str]:
     """The components whose standby is in place in another revision than the current one. None where the host's
     script is of a release before this one and does not say."""
     said = await host.run([standby.SCRIPT_PATH, "outdated"], check=False)
-    return [component for component in said.text.split() if component in standby.COMPONENTS] if said.status == 0 else []
+    return [component for component in said.text.split() if component in WITH_STANDBY] if said.status == 0 else []
 
 
 async def renewable(host: Host, revisions: Sequence[standby.Revision]) -> frozenset[str]:
     """Those of level 3 that run while the cluster comes up, where no agent is there to care for them: when the API
     answers, nothing else that `up` does starts them anew. Level 3 may all start anew at once."""
-    controllers = {r.component for r in revisions} - {api_server.COMPONENT}
+    controllers = {r.component for r in revisions} - {API_SERVER}
     if not controllers or await cares_for_its_slots(host):
         return frozenset()
     return frozenset(controllers)
@@ -112,7 +111,7 @@ async def renew_outdated(host: Host, components: Collection[str]) -> None:
 async def untouched(context: Context, host: Host, node: Node, to_put: Collection[standby.Revision]) -> list[Warn]:
     """What goes on as it was, though the file wants something else: the static pods of levels that are not hosted.
     Nothing rolls them out, and nothing would take them back. to_put: the revisions that are about to be put there."""
-    static = {c for c, level in LEVELS.items() if node.control_plane and not context.cluster.hosts_level(level)}
+    static = {c for c in WITH_STANDBY if node.control_plane and not context.cluster.hosts_level(COMPONENTS[c].level)}
     if not static:
         return []
     listed = standby.parse_list((await host.run([standby.SCRIPT_PATH, "list"], check=False)).text)

@@ -21,6 +21,7 @@ from autarky.engine.deadline import NotYet, poll_until
 from autarky.engine.phase import Change
 from autarky.model import patience
 from autarky.model.cluster import Node
+from autarky.model.components import API_SERVER, ETCD, WITH_STANDBY
 from autarky.model.files import File
 from autarky.phases import standbys
 from autarky.phases.context import Context, for_each
@@ -30,7 +31,7 @@ from autarky.phases.hosts import FOUNDED
 from autarky.phases.kubelets import kubelet_runs
 from autarky.phases.prepare import point_links
 from autarky.ports import SHORT, Host, Progress
-from autarky.render import api_server, etcd, standby
+from autarky.render import etcd, standby
 from autarky.render import node as render_node
 from autarky.render.kubeconfig import embeds_certificate
 
@@ -127,11 +128,11 @@ async def _start_standbys(context: Context, host: Host, node: Node) -> None:
     it now, whatever is in place. With an agent what is in place has served, and may be about to again (it may be etcd
     that is away): it stays."""
     if not await standbys.cares_for_its_slots(host):
-        of_api = [r for r in standbys.wanted_revisions(context, node) if r.component == api_server.COMPONENT]
+        of_api = [r for r in standbys.wanted_revisions(context, node) if r.component == API_SERVER]
         for revision in await standbys.missing_revisions(host, of_api):
             await standbys.put_revision(host, revision)
-        await standbys.renew_outdated(host, [api_server.COMPONENT])
-    for component in standby.COMPONENTS:
+        await standbys.renew_outdated(host, [API_SERVER])
+    for component in WITH_STANDBY:
         await host.run([standby.SCRIPT_PATH, "activate", component])
 
 
@@ -180,10 +181,10 @@ async def static_pod_changes(
     present = (await host.run(["ls", places.MANIFESTS], check=False)).text.split()
     pods = render_node.static_pods(context.inputs(), node)
     if not founding:
-        pods.pop(etcd.COMPONENT, None)
-    elif etcd.COMPONENT in pods:
+        pods.pop(ETCD, None)
+    elif ETCD in pods:
         there = next(filter(None, map(manifest_of, (await static_pods(host)).values())), None)
-        pods |= {} if there is None else {etcd.COMPONENT: wanted_member(context, node, there)}
+        pods |= {} if there is None else {ETCD: wanted_member(context, node, there)}
     keep = {file.path for file in pods.values()}
     stale = [
         f"{places.MANIFESTS}/{name}"

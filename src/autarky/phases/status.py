@@ -17,6 +17,18 @@ from autarky.decide.pods import is_mirror, is_what_it_says, pressure
 from autarky.errors import AutarkyError
 from autarky.model import ports
 from autarky.model.cluster import Node
+from autarky.model.components import (
+    COMPONENTS,
+    ETCD,
+    HOSTED,
+    KUBELET,
+    LOAD_BALANCER,
+    SLOT_LABEL,
+    STANDBY,
+    STATIC,
+    WITH_STANDBY,
+    labelled,
+)
 from autarky.phases import expiry
 from autarky.phases.context import Context
 from autarky.phases.external_etcd import seen_health
@@ -28,25 +40,8 @@ from autarky.ports import Object
 from autarky.render import standby
 from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
 
-LEVELS = {
-    "kubelet": 0,
-    "etcd": 1,
-    "node-load-balancer": 2,
-    "kube-apiserver": 2,
-    "kube-controller-manager": 3,
-    "kube-scheduler": 3,
-    "kube-proxy": 3,
-    "node-agent": 4,
-    "autarky-operator": 4,
-    "kube-flannel": 4,
-    "coredns": 4,
-}
-_ALIASES = {"kube-dns": "coredns"}
-LOAD_BALANCER = "node-load-balancer"
-"""The only static pod of workers."""
 MOST_LETTERS = 200
 """Of what is said of a pod, which may be what its kubelet makes up."""
-_STATIC = {"etcd": ports.ETCD_CLIENT, LOAD_BALANCER: ports.NLLB_API}
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,16 +193,17 @@ def _kubelet_row(node: Object) -> Row:
 def _pod_row(pod: Object, control_nodes: Collection[str]) -> Row | None:
     """None for what is not ours, or is a worker's static pod that only looks so."""
     labels = pod["metadata"].get("labels", {})
-    component = _ALIASES.get(labels.get("k8s-app", ""), labels.get("k8s-app", ""))
-    if component not in LEVELS or pod["status"].get("phase") in {"Succeeded", "Failed"}:
+    component = labelled(labels)
+    if component is None or pod["status"].get("phase") in {"Succeeded", "Failed"}:
         return None
-    if component != LOAD_BALANCER and not is_what_it_says(pod, control_nodes):
+    if component.name != LOAD_BALANCER and not is_what_it_says(pod, control_nodes):
         return None
     ready = _condition(pod, "Ready").get("status") == "True"
     image = pod["spec"]["containers"][0]["image"].rpartition(":")[2][:MOST_LETTERS]
-    slot = "static" if component in _STATIC else labels.get("autarky.dev/slot") or "hosted"
+    slot = labels.get(SLOT_LABEL) or component.only_slot
     node = pod["spec"].get("nodeName", "-")
-    return Row(LEVELS[component], component, node, slot, image, "ready" if ready else "not ready", _why_not_ready(pod))
+    health = "ready" if ready else "not ready"
+    return Row(component.level, component.name, node, slot, image, health, _why_not_ready(pod))
 
 
 def _why_not_ready(pod: Object) -> str:
@@ -245,18 +241,19 @@ def _port_rows(context: Context, node: Node) -> Iterable[Row]:
     def row(component: str, slot: str, port: int) -> Row:
         health = "listening" if port in listening else "down" if facts is not None else "unknown"
         detail = "" if facts is not None else "the host does not answer"
-        return Row(LEVELS[component], component, node.name, slot, "unknown", health, detail)
+        return Row(COMPONENTS[component].level, component, node.name, slot, "unknown", health, detail)
 
-    yield row("kubelet", "host", ports.KUBELET)
-    yield row("node-load-balancer", "static", ports.NLLB_API)
+    yield row(KUBELET, "host", ports.KUBELET)
+    yield row(LOAD_BALANCER, STATIC, ports.NLLB_API)
     if node in context.control_nodes:
         # One that a label has made need not have a member of its own.
         if context.cluster.external_etcd is None and (node.control_plane or ports.ETCD_CLIENT in listening):
-            yield row("etcd", "static", ports.ETCD_CLIENT)
-        for component in standby.COMPONENTS:
-            yield row(component, "hosted", standby.HOSTED_PORTS[component])
-            if standby.STANDBY_PORTS[component] in listening:
-                yield row(component, "standby", standby.STANDBY_PORTS[component])
+            yield row(ETCD, STATIC, ports.ETCD_CLIENT)
+        for component in WITH_STANDBY:
+            one = COMPONENTS[component]
+            yield row(component, HOSTED, one.port)
+            if one.standby_port in listening:
+                yield row(component, STANDBY, one.standby_port)
 
 
 async def _standbys(context: Context) -> list[Row]:
@@ -274,7 +271,7 @@ async def _standbys(context: Context) -> list[Row]:
             if revision is not None:
                 health = "not ready" if activations else "dormant"
                 rows.append(
-                    Row(LEVELS[component], component, node.name, "standby", "-", health, f"revision {revision}")
+                    Row(COMPONENTS[component].level, component, node.name, STANDBY, "-", health, f"revision {revision}")
                 )
     return rows
 

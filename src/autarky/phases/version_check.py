@@ -19,14 +19,14 @@ from autarky.decide.running_version import Runs
 from autarky.decide.skew import image_version
 from autarky.errors import ApiError, Unreachable, UserError
 from autarky.model.cluster import Node
+from autarky.model.components import API_SERVER
 from autarky.model.versions import Version
 from autarky.phases.context import Context, for_each
 from autarky.ports import Host, Kube, Object
-from autarky.render import api_server
 from autarky.render import node as render_node
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
 
-STANDBY_POD = f"{places.STANDBY}/{api_server.COMPONENT}/current/pod.json"
+STANDBY_POD = f"{places.STANDBY}/{API_SERVER}/current/pod.json"
 
 
 async def refuse_another_version(context: Context) -> None:

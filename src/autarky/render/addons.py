@@ -11,15 +11,13 @@ import json
 
 from autarky.model import ports
 from autarky.model.cluster import Cluster
+from autarky.model.components import COMPONENTS, COREDNS, FLANNEL, KUBE_PROXY, NAME_LABEL
 from autarky.model.patience import ADDON_PROBE, STARTS
 from autarky.render import pods
 from autarky.render.kubeconfig import token_file_kubeconfig
 from autarky.render.values import CONTROL_PLANE_WISH, SYSTEM, Inputs, Object, immutable_config_map, metadata
 
-KUBE_PROXY = "kube-proxy"
-FLANNEL = "kube-flannel"
-COREDNS = "coredns"
-DNS = "kube-dns"
+DNS = COMPONENTS[COREDNS].label_value
 """What everybody knows cluster DNS by, whoever answers: its Service and the label of its pods."""
 DNS_REPLICAS = 2
 TOKEN_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 # a path, not a token
@@ -201,7 +199,7 @@ def _corefile(cluster: Cluster) -> str:
 
 
 def coredns(inputs: Inputs) -> list[Object]:
-    labels = {"k8s-app": DNS}
+    labels = {NAME_LABEL: DNS}
     config = immutable_config_map(COREDNS, {"Corefile": _corefile(inputs.cluster)})
     rules = [
         {"apiGroups": [""], "resources": ["endpoints", "services", "pods", "namespaces"], "verbs": ["list", "watch"]},
@@ -278,7 +276,7 @@ def _dns_spread(cluster: Cluster) -> Object:
         "minDomains": min(DNS_REPLICAS, _dns_nodes(cluster)),
         "whenUnsatisfiable": "DoNotSchedule",
         "nodeTaintsPolicy": "Honor",
-        "labelSelector": {"matchLabels": {"k8s-app": DNS}},
+        "labelSelector": {"matchLabels": {NAME_LABEL: DNS}},
         "matchLabelKeys": ["pod-template-hash"],
     }
 

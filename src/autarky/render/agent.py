@@ -12,15 +12,14 @@ from __future__ import annotations
 from autarky import places
 from autarky.model import ports
 from autarky.model.cluster import Cluster, Node
+from autarky.model.components import CONTROLLER_MANAGER, NAME_LABEL, NODE_AGENT, SCHEDULER, SLOT_LABEL, STANDBY
 from autarky.render import pods
-from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER
 from autarky.render.crds import GROUP
 from autarky.render.endpoints import KIND, NAME, NAMESPACE
 from autarky.render.leaves import CONFIG_MAP
 from autarky.render.values import SYSTEM, Inputs, Object, metadata
 
-COMPONENT = "node-agent"
-STANDBY_POD = f"{COMPONENT}-standby"
+STANDBY_POD = f"{NODE_AGENT}-standby"
 """The static pod's name begins with it, and so does its manifest's."""
 IMAGE = "agent"
 SLOT = "AUTARKY_SLOT"
@@ -44,7 +43,7 @@ def objects(inputs: Inputs) -> list[Object]:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
     }
-    daemon_set = pods.daemon_set(COMPONENT, pod, strategy=pods.rolling(surge=0, unavailable=1))
+    daemon_set = pods.daemon_set(NODE_AGENT, pod, strategy=pods.rolling(surge=0, unavailable=1))
     return [*_rights(inputs.cluster), daemon_set]
 
 
@@ -52,14 +51,14 @@ def static_pod(inputs: Inputs, node: Node) -> Object:
     """The agent that needs no API: parked until nobody else acts."""
     spec = parked({"spec": _spec(inputs, "standby")})["spec"]
     pod = pods.generation(STANDBY_POD, node, spec)
-    pod["metadata"]["labels"] |= {"k8s-app": COMPONENT, "autarky.dev/slot": "standby"}
+    pod["metadata"]["labels"] |= {NAME_LABEL: NODE_AGENT, SLOT_LABEL: STANDBY}
     return pod
 
 
 def parked(pod: Object) -> Object:
     """A hosted agent's pod as it would be parked. It has no readiness: a parked agent is as it should be."""
     spec = pod["spec"]
-    containers = [_parked(c) if c["name"] == COMPONENT else c for c in spec["containers"]]
+    containers = [_parked(c) if c["name"] == NODE_AGENT else c for c in spec["containers"]]
     return {**pod, "spec": {**spec, "terminationGracePeriodSeconds": 5, "containers": containers}}
 
 
@@ -71,7 +70,7 @@ def _parked(container: Object) -> Object:
 
 def _spec(inputs: Inputs, slot: str) -> Object:
     container = pods.command_container(
-        COMPONENT,
+        NODE_AGENT,
         inputs.image(IMAGE),
         ["/usr/bin/python3", "-m", "autarky.agents.node"],
         env=[

@@ -11,6 +11,7 @@ import hmac
 import json
 
 from autarky.model import ports
+from autarky.model.components import API_SERVER
 from autarky.model.patience import GRACE, HOSTED_DRAIN, PROBED_GRACE, REQUESTS_END, STANDBY_DRAIN, STARTS
 from autarky.render import leaves, pods
 from autarky.render.values import (
@@ -23,8 +24,7 @@ from autarky.render.values import (
     with_given,
 )
 
-COMPONENT = "kube-apiserver"
-LEAVES = leaves.directory_of(COMPONENT)
+LEAVES = leaves.directory_of(API_SERVER)
 """In the pod as on the host: the leaf certificates that the node's agent keeps, read again when they change."""
 SECRETS = "/etc/kubernetes/secrets"
 CONFIG = "/etc/kubernetes/config"
@@ -64,7 +64,7 @@ def config_files() -> dict[str, str]:
 def arguments(inputs: Inputs, *, port: int, drain: int, secrets: str, config: str) -> list[str]:
     """The command line, but for the node's own address, which the pod fills in as $(HOST_IP)."""
     own = own_arguments(inputs, port=port, drain=drain, secrets=secrets, config=config)
-    return flags(own, inputs.cluster.extra_args.get(COMPONENT, {}))
+    return flags(own, inputs.cluster.extra_args.get(API_SERVER, {}))
 
 
 def own_arguments(inputs: Inputs, *, port: int, drain: int, secrets: str, config: str) -> dict[str, str]:
@@ -101,7 +101,7 @@ def own_arguments(inputs: Inputs, *, port: int, drain: int, secrets: str, config
         "enable-admission-plugins": "NodeRestriction",
         "enable-bootstrap-token-auth": "true",
         "allow-privileged": "true",
-        **cluster.default_arguments(COMPONENT),
+        **cluster.default_arguments(API_SERVER),
         # Two servers on one node would fight over one address; `up` (later the operator) writes the slice.
         "endpoint-reconciler-type": "none",
         # Without --shutdown-send-retry-after: its 429 makes every client of client-go that meets it wait for
@@ -122,8 +122,8 @@ def _etcd_servers(inputs: Inputs) -> tuple[str, ...]:
 def _container(inputs: Inputs, *, port: int, drain: int, secrets: str, config: str) -> Object:
     command = ["kube-apiserver", *arguments(inputs, port=port, drain=drain, secrets=secrets, config=config)]
     return pods.command_container(
-        COMPONENT,
-        inputs.image(COMPONENT),
+        API_SERVER,
+        inputs.image(API_SERVER),
         command,
         env=[{"name": "HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}],
         resources=pods.requests("200m", "512Mi"),
@@ -143,8 +143,8 @@ def before_stop_path(inputs: Inputs) -> str:
 
 def hosted(inputs: Inputs) -> list[Object]:
     """Secret, ConfigMap and DaemonSet."""
-    secret = immutable_secret(COMPONENT, secret_files(inputs))
-    config = immutable_config_map(COMPONENT, config_files())
+    secret = immutable_secret(API_SERVER, secret_files(inputs))
+    config = immutable_config_map(API_SERVER, config_files())
     own = own_arguments(inputs, port=ports.API_HOSTED, drain=HOSTED_DRAIN, secrets=SECRETS, config=CONFIG)
     container = _container(inputs, port=ports.API_HOSTED, drain=HOSTED_DRAIN, secrets=SECRETS, config=CONFIG)
     places = {"secrets": SECRETS, "config": CONFIG, leaves.VOLUME: LEAVES}
@@ -170,15 +170,15 @@ def hosted(inputs: Inputs) -> list[Object]:
         ],
     }
     # One at a time, the old one first: two hosted servers cannot share the port. The standby covers the gap.
-    daemon_set = pods.daemon_set(COMPONENT, pod, strategy=pods.rolling(surge=0, unavailable=1))
-    return [secret, config, with_given(daemon_set, own, inputs.cluster.extra_args.get(COMPONENT, {}))]
+    daemon_set = pods.daemon_set(API_SERVER, pod, strategy=pods.rolling(surge=0, unavailable=1))
+    return [secret, config, with_given(daemon_set, own, inputs.cluster.extra_args.get(API_SERVER, {}))]
 
 
 def standby_spec(inputs: Inputs, directory: str) -> Object:
     """The pod spec of the standby whose files lie in `directory` on the host (root only)."""
     container = _container(inputs, port=ports.API_STANDBY, drain=STANDBY_DRAIN, secrets=SECRETS, config=SECRETS)
     container["volumeMounts"] = [pods.mount("files", SECRETS), pods.mount(leaves.VOLUME, LEAVES)]
-    container["resources"] = pods.standby_share(COMPONENT)
+    container["resources"] = pods.standby_share(API_SERVER)
     return {
         "terminationGracePeriodSeconds": STANDBY_DRAIN + REQUESTS_END,
         "containers": [container],

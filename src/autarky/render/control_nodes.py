@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autarky.render.agent import COMPONENT as NODE_AGENT
+from autarky.model.components import API_SERVER, CONTROLLER_MANAGER, NODE_AGENT, SCHEDULER
 from autarky.render.agent import LEASES
-from autarky.render.api_server import COMPONENT as API_SERVER
-from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER
 from autarky.render.values import SYSTEM, Object, metadata
 
 RECORD = "autarky-control-nodes"

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autarky.model import patience, ports
+from autarky.model import patience
+from autarky.model.components import COMPONENTS, CONTROLLER_MANAGER, HOSTED, NAME_LABEL, SCHEDULER, SLOT_LABEL
 from autarky.render import leaves, pods
 from autarky.render.kubeconfig import file_kubeconfig
 from autarky.render.values import CONTROL_PLANE_FACT, Inputs, Object, flags, immutable_secret, with_given
 
-CONTROLLER_MANAGER = "kube-controller-manager"
-SCHEDULER = "kube-scheduler"
 MOST_REPLICAS = 3
 """One on each control node, so that none has to live on its standby; more than three add nothing."""
 FILES = "/etc/kubernetes/secrets"
@@ -33,8 +32,6 @@ class Controller:
     """What differs between the two components."""
 
     name: str
-    hosted_port: int
-    standby_port: int
     cpu: str
     memory: str
     live_path: str
@@ -103,8 +100,6 @@ def _scheduler_arguments(inputs: Inputs) -> dict[str, str]:
 CONTROLLERS = {
     CONTROLLER_MANAGER: Controller(
         CONTROLLER_MANAGER,
-        ports.CONTROLLER_MANAGER_HOSTED,
-        ports.CONTROLLER_MANAGER_STANDBY,
         "200m",  # as with kubeadm: of all that starts after a power cut, most waits for it
         "128Mi",
         "/healthz",  # it serves no other
@@ -114,8 +109,6 @@ CONTROLLERS = {
     ),
     SCHEDULER: Controller(
         SCHEDULER,
-        ports.SCHEDULER_HOSTED,
-        ports.SCHEDULER_STANDBY,
         "100m",
         "64Mi",
         "/livez",
@@ -153,7 +146,7 @@ def hosted(inputs: Inputs, name: str) -> list[Object]:
     """Secret, Deployment and PodDisruptionBudget."""
     controller = CONTROLLERS[name]
     secret = immutable_secret(name, controller.secret_files(inputs))
-    labels = {"k8s-app": name, "tier": "control-plane", "autarky.dev/slot": "hosted"}
+    labels = {NAME_LABEL: name, "tier": "control-plane", SLOT_LABEL: HOSTED}
     pod: Object = {
         "hostNetwork": True,
         "priorityClassName": pods.CLUSTER_CRITICAL,
@@ -163,7 +156,7 @@ def hosted(inputs: Inputs, name: str) -> list[Object]:
         "enableServiceLinks": False,
         "securityContext": pods.nonroot_pod(),
         "affinity": {"podAntiAffinity": one_per_node(labels)},
-        "containers": [_container(inputs, controller, port=controller.hosted_port, hosted=True)],
+        "containers": [_container(inputs, controller, port=COMPONENTS[controller.name].port, hosted=True)],
         "volumes": [pods.secret_volume("files", secret["metadata"]["name"]), _leaves_volume(name)],
     }
     deployment = pods.deployment(
@@ -173,7 +166,7 @@ def hosted(inputs: Inputs, name: str) -> list[Object]:
         strategy=pods.rolling(surge=1, unavailable=0),
         labels=labels,
     )
-    own = _own_arguments(inputs, controller, port=controller.hosted_port, hosted=True)
+    own = _own_arguments(inputs, controller, port=COMPONENTS[controller.name].port, hosted=True)
     deployment = with_given(deployment, own, inputs.cluster.extra_args.get(name, {}))
     return [secret, deployment, pods.disruption_budget(name, labels)]
 
@@ -195,7 +188,7 @@ def standby_spec(inputs: Inputs, name: str, directory: str) -> Object:
     """The pod spec of the standby whose files lie in `directory` on the host (root only)."""
     controller = CONTROLLERS[name]
     return {
-        "containers": [_container(inputs, controller, port=controller.standby_port, hosted=False)],
+        "containers": [_container(inputs, controller, port=COMPONENTS[controller.name].standby_port, hosted=False)],
         "volumes": [pods.host_volume("files", directory, "Directory"), _leaves_volume(name)],
     }
 

@@ -14,13 +14,13 @@ from autarky import places
 from autarky.errors import UserError
 from autarky.model import ports
 from autarky.model.cluster import Node
+from autarky.model.components import ETCD, NAME_LABEL
 from autarky.model.files import File
 from autarky.model.patience import ADDON_PROBE
 from autarky.parsing import parsed
 from autarky.render import pods
 from autarky.render.values import SYSTEM, Inputs, Object, flags, metadata
 
-COMPONENT = "etcd"
 PKI = places.ETCD_PKI
 MEMBER_DIRECTORY = f"{places.ETCD_DATA}/member"
 """Where etcd keeps everything."""
@@ -105,11 +105,11 @@ def arguments(inputs: Inputs, name: str, address: str, founding: Founding, peer_
         "peer-trusted-ca-file": peer_ca,
         "peer-cert-file": f"{PKI}/peer.crt",
         "peer-key-file": f"{PKI}/peer.key",
-        **inputs.cluster.default_arguments(COMPONENT),
+        **inputs.cluster.default_arguments(ETCD),
         "watch-progress-notify-interval": "5s",
         "feature-gates": "InitialCorruptCheck=true",
     }
-    return flags(ours, inputs.cluster.extra_args.get(COMPONENT, {}))
+    return flags(ours, inputs.cluster.extra_args.get(ETCD, {}))
 
 
 NAME, ADDRESS, CLUSTER, STATE = "@NAME@", "@ADDRESS@", "@INITIAL_CLUSTER@", "@INITIAL_CLUSTER_STATE@"
@@ -127,8 +127,8 @@ def template(inputs: Inputs) -> Object:
     """The spec of a member's static pod, with placeholders."""
     founding = Founding(CLUSTER, cast("Literal['new', 'existing']", STATE))
     container = pods.command_container(
-        COMPONENT,
-        inputs.image(COMPONENT),
+        ETCD,
+        inputs.image(ETCD),
         ["etcd", *arguments(inputs, NAME, ADDRESS, founding, PEER_CA)],
         resources=pods.requests("100m", "100Mi"),
         # Not /readyz: a learner is never ready, and may need its time for a big database. As it was, like all here:
@@ -155,7 +155,7 @@ def filled(spec: Object, name: str, address: str, founding: Founding, written_fo
     values = {NAME: name, ADDRESS: address, CLUSTER: founding.cluster, STATE: founding.state}
     for placeholder, value in values.items():
         text = text.replace(placeholder, json.dumps(value)[1:-1])
-    pod = pods.generation_on(name, COMPONENT, json.loads(text))
+    pod = pods.generation_on(name, ETCD, json.loads(text))
     if written_for is not None:
         pod["metadata"]["annotations"] = {WRITTEN_FOR: f"{written_for:x}"}
     return pod
@@ -181,7 +181,7 @@ def template_object(inputs: Inputs) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": metadata(TEMPLATE, SYSTEM, {"k8s-app": COMPONENT}),
+        "metadata": metadata(TEMPLATE, SYSTEM, {NAME_LABEL: ETCD}),
         "data": {TEMPLATE_KEY: json.dumps(template(inputs), indent=2), GUARD_IMAGE_KEY: inputs.image("pause")},
     }
 

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable
 
 from autarky.decide.understood import MEMBER_ID
 from autarky.model import ports
+from autarky.model.components import NAME_LABEL
 from autarky.model.patience import ADDON_PROBE
 from autarky.render import etcd, pods
 from autarky.render.crds import API_VERSION, GROUP, NODE_NAME, VERSION
@@ -191,7 +192,7 @@ def guard(image: str, nodes: Collection[str], taint_keys: Collection[str]) -> Ob
     """A pod on each of these nodes; `taint_keys`: of the nodes' taints, which it tolerates unless they are
     Kubernetes' own. By the names of the nodes: the label of the host's name is the kubelet's own word, and a worker
     that calls itself as a control node would get a guard, and say for it that the quorum is well."""
-    labels = {"k8s-app": GUARD}
+    labels = {NAME_LABEL: GUARD}
     here = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]} for name in sorted(nodes)]
     container = {
         "name": GUARD,
@@ -242,7 +243,7 @@ def guard_budget(unavailable: int) -> Object:
         "metadata": {"name": GUARD, "namespace": SYSTEM, "labels": dict(MANAGED_BY)},
         "spec": {
             "maxUnavailable": unavailable,
-            "selector": {"matchLabels": {"k8s-app": GUARD}},
+            "selector": {"matchLabels": {NAME_LABEL: GUARD}},
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },
     }

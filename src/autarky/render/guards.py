@@ -32,10 +32,10 @@ from autarky.decide.certificates import ANNOTATION as CERTIFICATES
 from autarky.decide.control_nodes import ANNOTATION as CONTROL_NODE
 from autarky.decide.control_nodes import LEAVE
 from autarky.decide.node_slots import ANNOTATION as SLOTS
+from autarky.model.components import FLANNEL, HOSTED, NAME_LABEL, OPERATOR, SLOT_LABEL
 from autarky.render.access import INVENTORY
-from autarky.render.addons import DNS, FLANNEL
+from autarky.render.addons import DNS
 from autarky.render.etcd_members import GUARD
-from autarky.render.operator import COMPONENT as OPERATOR
 from autarky.render.policies import ANTI_AFFINITY_TERMS, MAY, Parameter, listed, policy
 from autarky.render.values import SYSTEM, WITHDRAWN, Object
 
@@ -289,8 +289,8 @@ def _mirror_pods() -> list[Object]:
     drained. NodeRestriction lets no kubelet change the labels of a pod that is there."""
     labels = _of("object", "labels")
     passes = (
-        f"request.namespace == '{SYSTEM}' && ({labels}[?'autarky.dev/slot'].orValue('') == 'hosted' ||"
-        f" {labels}[?'k8s-app'].orValue('') in {listed(HOSTED_ONLY)})"
+        f"request.namespace == '{SYSTEM}' && ({labels}[?'{SLOT_LABEL}'].orValue('') == '{HOSTED}' ||"
+        f" {labels}[?'{NAME_LABEL}'].orValue('') in {listed(HOSTED_ONLY)})"
     )
     passes_for = (
         "a static pod does not pass for a hosted pod of the control plane: it may not have these labels (autarky's"

@@ -22,6 +22,7 @@ from typing import Literal
 from autarky import places
 from autarky.errors import UserError
 from autarky.model.cluster import MOST_DAYS, Cluster, Node
+from autarky.model.components import API_SERVER, CONTROLLER_MANAGER, SCHEDULER, WITH_STANDBY
 from autarky.model.files import CertSpec
 from autarky.render import nllb, pods
 from autarky.render.certificates import (
@@ -33,10 +34,6 @@ from autarky.render.certificates import (
 )
 from autarky.render.values import SYSTEM, Object, metadata
 
-API_SERVER = "kube-apiserver"
-CONTROLLER_MANAGER = "kube-controller-manager"
-SCHEDULER = "kube-scheduler"
-COMPONENTS = (API_SERVER, CONTROLLER_MANAGER, SCHEDULER)
 GROUP = pods.NONROOT
 VOLUME = "leaves"
 """What pods call the directory with those of their component."""
@@ -90,7 +87,7 @@ def directory_of(component: str) -> str:
     return f"{places.LEAVES}/{component}"
 
 
-DIRECTORIES: Mapping[str, int] = {places.LEAVES: 0o700, **{directory_of(one): 0o750 for one in COMPONENTS}}
+DIRECTORIES: Mapping[str, int] = {places.LEAVES: 0o700, **{directory_of(one): 0o750 for one in WITH_STANDBY}}
 """With their modes: the group may enter those of the components."""
 
 

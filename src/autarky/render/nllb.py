@@ -23,13 +23,13 @@ from autarky import places
 from autarky.model import patience, ports
 from autarky.model.balancer import ApiNode, Balancer, EtcdNode
 from autarky.model.cluster import Cluster, Node
+from autarky.model.components import LOAD_BALANCER
 from autarky.model.files import File
 from autarky.render import pods
 from autarky.render.nllb_script import script
 from autarky.render.values import Inputs, Object
 
 COMPONENT = "haproxy"
-POD = "node-load-balancer"
 DIRECTORY = f"{places.HOST_ROOT}/nllb"
 CONFIG_PATH = f"{DIRECTORY}/haproxy.cfg"
 LUA_PATH = f"{DIRECTORY}/servers.lua"
@@ -379,4 +379,4 @@ def pod(inputs: Inputs, node: Node) -> Object:
         securityContext=pods.restricted_container(user=0),
     )
     volumes = [pods.host_volume("config", DIRECTORY, "Directory"), pods.host_volume("run", RUN, "DirectoryOrCreate")]
-    return pods.generation(POD, node, {"containers": [container], "volumes": volumes})
+    return pods.generation(LOAD_BALANCER, node, {"containers": [container], "volumes": volumes})

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from autarky import places
 from autarky.model.cluster import Cluster, Node
+from autarky.model.components import ETCD, LOAD_BALANCER
 from autarky.model.files import File
 from autarky.render import agent, etcd, leaves, nllb, standby
 from autarky.render.certificates import renewal_certificate
@@ -160,14 +161,6 @@ ExecStart=/bin/sh -c 'systemctl try-restart kubelet; rm -f {mark}'
 """
 
 
-def images() -> tuple[str, ...]:
-    """The payload's images that every node must hold before it starts, so that nothing is ever pulled."""
-    on_nodes = ("pause", "haproxy", "kube-proxy", "flannel", "coredns", "agent")
-    # On workers too: a label makes any node a control node, and there may be no registry then.
-    control = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-    return (*on_nodes, *control)
-
-
 def system_files(inputs: Inputs, node: Node) -> list[File]:
     """What must be there before containerd starts."""
     unit = _CONTAINERD_UNIT.format(bin=places.BIN, config=CONTAINERD_CONFIG)
@@ -243,9 +236,9 @@ def kubelet_kubeconfig(inputs: Inputs, node: Node) -> File:
 
 def static_pods(inputs: Inputs, node: Node) -> dict[str, File]:
     """Component → manifest of the static pods that stay for good on this node, as they begin."""
-    result = {nllb.POD: manifest(nllb.pod(inputs, node))}
+    result = {LOAD_BALANCER: manifest(nllb.pod(inputs, node))}
     if has_etcd(inputs, node):
-        result[etcd.COMPONENT] = manifest(etcd.member_pod(inputs, node))
+        result[ETCD] = manifest(etcd.member_pod(inputs, node))
     return result
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autarky.model.cluster import Cluster, Level
+from autarky.model.components import API_SERVER, ETCD, LED_BY_LEASE, NODE_AGENT
 from autarky.model.fingerprint import fingerprint
 from autarky.render import (
     access,
@@ -18,7 +19,6 @@ from autarky.render import (
     cluster_record,
     controllers,
     crds,
-    etcd,
     etcd_members,
     operator,
     protection,
@@ -60,9 +60,9 @@ def parts(inputs: Inputs, wanted: Cluster | None = None) -> list[Part]:
     if inputs.record:
         result.append(_record(inputs.record, fingerprint(inputs.credentials["ca.crt"])))
     if cluster.hosts_level(Level.API_SERVER):
-        result.append(Part(api_server.COMPONENT, tuple(api_server.hosted(inputs))))
+        result.append(Part(API_SERVER, tuple(api_server.hosted(inputs))))
     if cluster.hosts_level(Level.CONTROLLERS):
-        result += [Part(name, tuple(controllers.hosted(inputs, name))) for name in controllers.CONTROLLERS]
+        result += [Part(name, tuple(controllers.hosted(inputs, name))) for name in LED_BY_LEASE]
     return [_hashed(part) for part in result]
 
 
@@ -79,8 +79,8 @@ def access_part(inputs: Inputs) -> list[Part]:
 def agent_parts(inputs: Inputs) -> list[Part]:
     """What is applied last, when the control plane runs in its wanted slots."""
     result = [
-        *([Part(etcd.COMPONENT, tuple(etcd_members.objects(inputs)))] if inputs.cluster.external_etcd is None else []),
-        Part(agent.COMPONENT, tuple(agent.objects(inputs))),
+        *([Part(ETCD, tuple(etcd_members.objects(inputs)))] if inputs.cluster.external_etcd is None else []),
+        Part(NODE_AGENT, tuple(agent.objects(inputs))),
         Part("operator", tuple(operator.objects(inputs))),
     ]
     return [_hashed(part) for part in result]

@@ -10,19 +10,25 @@ import base64
 
 from autarky.decide.approval import CLIENT_SIGNER, SERVING_SIGNER
 from autarky.model import ports
+from autarky.model.components import (
+    API_SERVER,
+    CONTROLLER_MANAGER,
+    KUBE_PROXY,
+    NAME_LABEL,
+    OPERATOR,
+    SCHEDULER,
+    WITH_STANDBY,
+)
 from autarky.model.patience import STARTS
 from autarky.render import node, pods
 from autarky.render.access import INVENTORY, RENEWALS
-from autarky.render.addons import KUBE_PROXY
-from autarky.render.api_server import COMPONENT as API_SERVER
 from autarky.render.control_nodes import AUTHORITIES, RECORD, authority_key
-from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER, one_per_node
+from autarky.render.controllers import one_per_node
 from autarky.render.crds import CONTROL_PLANE, GROUP
 from autarky.render.etcd_members import AGENTS_ROLE, GUARD, PLURAL
 from autarky.render.leaves import CONFIG_MAP
 from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, Inputs, Object, metadata
 
-COMPONENT = "autarky-operator"
 IMAGE = "agent"
 WATCH = ["get", "list", "watch"]
 _RBAC = "rbac.authorization.k8s.io"
@@ -35,16 +41,16 @@ def retired_name(component: str) -> str:
 
 def objects(inputs: Inputs) -> list[Object]:
     """Everything of the operator."""
-    labels = {"k8s-app": COMPONENT, "tier": "control-plane"}
+    labels = {NAME_LABEL: OPERATOR, "tier": "control-plane"}
     deployment = pods.deployment(
-        COMPONENT,
+        OPERATOR,
         _pod(inputs, labels),
         replicas=min(2, len(inputs.cluster.control_nodes)),
         strategy=pods.rolling(surge=1, unavailable=0),
         labels=labels,
     )
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(COMPONENT, SYSTEM)}
-    return [account, *_rights(), _authorities(inputs), deployment, pods.disruption_budget(COMPONENT, labels)]
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(OPERATOR, SYSTEM)}
+    return [account, *_rights(), _authorities(inputs), deployment, pods.disruption_budget(OPERATOR, labels)]
 
 
 def _authorities(inputs: Inputs) -> Object:
@@ -52,13 +58,13 @@ def _authorities(inputs: Inputs) -> Object:
     reads them once, by a right of its own, for as long as it becomes one."""
     files = node.recovery_files(inputs)
     data = {authority_key(name): base64.b64encode(content).decode() for name, content in files.items()}
-    meta = metadata(AUTHORITIES, SYSTEM, {"k8s-app": COMPONENT})
+    meta = metadata(AUTHORITIES, SYSTEM, {NAME_LABEL: OPERATOR})
     return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": "Opaque", "data": data}
 
 
 def _pod(inputs: Inputs, labels: dict[str, str]) -> Object:
     container = pods.command_container(
-        COMPONENT,
+        OPERATOR,
         inputs.image(IMAGE),
         ["/usr/bin/python3", "-m", "autarky.agents.operator"],
         env=[{"name": "PYTHONUNBUFFERED", "value": "1"}],
@@ -73,7 +79,7 @@ def _pod(inputs: Inputs, labels: dict[str, str]) -> Object:
         "priorityClassName": pods.CLUSTER_CRITICAL,
         "nodeSelector": {CONTROL_PLANE_FACT: ""},
         "tolerations": pods.LEAVE_DEAD_NODES,
-        "serviceAccountName": COMPONENT,
+        "serviceAccountName": OPERATOR,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 15,
         "securityContext": pods.nonroot_pod(),
@@ -124,13 +130,13 @@ def _in_the_cluster() -> list[Object]:
 
 
 def _in_the_system_namespace() -> list[Object]:
-    hosted = [API_SERVER, CONTROLLER_MANAGER, SCHEDULER]
+    hosted = WITH_STANDBY
     kept = [f"autarky-last-good-{name}" for name in (*hosted, KUBE_PROXY)]
     retired = [retired_name(name) for name in hosted]
     return [
         # Its own lease: created without a name in the request, hence a rule of its own.
         _rule("coordination.k8s.io", ["leases"], ["create"]),
-        _rule("coordination.k8s.io", ["leases"], ["get", "update"], [COMPONENT]),
+        _rule("coordination.k8s.io", ["leases"], ["get", "update"], [OPERATOR]),
         # Who leads level 3.
         _rule("coordination.k8s.io", ["leases"], WATCH, [CONTROLLER_MANAGER, SCHEDULER]),
         # What runs, why it does not, and its last words for the event.
@@ -187,7 +193,7 @@ def _rule(group: str, resources: list[str], verbs: list[str], names: list[str] |
 
 def _granted(kind: str, name: str, namespace: str | None, rules: list[Object]) -> list[Object]:
     """The role and its binding to the operator's account."""
-    subject = {"kind": "ServiceAccount", "name": COMPONENT, "namespace": SYSTEM}
+    subject = {"kind": "ServiceAccount", "name": OPERATOR, "namespace": SYSTEM}
     role = {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata(name, namespace), "rules": rules}
     binding = {
         "apiVersion": f"{_RBAC}/v1",

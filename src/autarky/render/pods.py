@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 
 from autarky.model.cluster import Node
+from autarky.model.components import API_SERVER, HOSTED, NAME_LABEL, SLOT_LABEL, STANDBY
 from autarky.model.patience import PROBE
 from autarky.render.values import MANAGED_BY, SYSTEM, Object, content_hash
 
@@ -83,7 +84,7 @@ def requests(cpu: str, memory: str) -> Object:
     return {"requests": {"cpu": cpu, "memory": memory}}
 
 
-STANDBY_CPU = {"kube-apiserver": "250m"}
+STANDBY_CPU = {API_SERVER: "250m"}
 """What kubeadm asks for its only API server. After a power cut the standby is the only one, too, while everything
 else of the node starts: with as little as the others it would be the last to get anything done."""
 
@@ -145,12 +146,12 @@ def generation_on(node: str, component: str, spec: Object) -> Object:
     """The same for a node of which no more than its name is known."""
     name = f"{component}-{content_hash(spec, 8)}"
     uid = str(uuid.uuid5(_GENERATIONS, f"{node}/{name}"))
-    return static_pod(name, uid, {"k8s-app": component, "tier": "control-plane"}, spec)
+    return static_pod(name, uid, {NAME_LABEL: component, "tier": "control-plane"}, spec)
 
 
 def standby_pod(component: str, revision: str, spec: Object) -> Object:
     """The standby's pod with placeholders for what each activation sets anew."""
-    labels = {"k8s-app": component, "tier": "control-plane", "autarky.dev/slot": "standby"}
+    labels = {NAME_LABEL: component, "tier": "control-plane", SLOT_LABEL: STANDBY}
     pod = static_pod(f"{component}-standby-{ACTIVATION}", ACTIVATION_UID, labels, spec)
     pod["metadata"]["annotations"] = {REVISION: revision}
     return pod
@@ -160,9 +161,9 @@ def daemon_set(name: str, pod: Object, *, strategy: Object) -> Object:
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": {"name": name, "namespace": SYSTEM, "labels": {**MANAGED_BY, "k8s-app": name}},
+        "metadata": {"name": name, "namespace": SYSTEM, "labels": {**MANAGED_BY, NAME_LABEL: name}},
         "spec": {
-            "selector": {"matchLabels": {"k8s-app": name, "autarky.dev/slot": "hosted"}},
+            "selector": {"matchLabels": {NAME_LABEL: name, SLOT_LABEL: HOSTED}},
             "updateStrategy": strategy,
             "template": _template(name, pod),
         },
@@ -185,7 +186,7 @@ def deployment(name: str, pod: Object, *, replicas: int, strategy: Object, label
 
 def _template(name: str, pod: Object) -> Object:
     return {
-        "metadata": {"labels": {"k8s-app": name, "tier": "control-plane", "autarky.dev/slot": "hosted"}},
+        "metadata": {"labels": {NAME_LABEL: name, "tier": "control-plane", SLOT_LABEL: HOSTED}},
         "spec": pod,
     }
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autarky.decide.refused import NAMESPACE_LABEL
+from autarky.model.components import OPERATOR
 from autarky.render.crds import CONTROL_PLANE, GROUP
-from autarky.render.operator import COMPONENT as OPERATOR
 from autarky.render.values import SYSTEM, Object, metadata
 
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"

@@ -13,6 +13,7 @@ the API lets through; if one does, a cluster that heals itself matters more than
 
 from __future__ import annotations
 
+from autarky.model.components import SLOT_LABEL
 from autarky.render.crds import CONTROL_PLANE, GROUP
 from autarky.render.values import MANAGED_BY, SYSTEM, Object, metadata
 
@@ -89,7 +90,7 @@ def _labelled(variable: str) -> str:
     [(key, value)] = MANAGED_BY.items()
     labels = f"{variable}.metadata.labels"
     managed = f"('{key}' in {labels} && {labels}['{key}'] == '{value}')"
-    return f"({variable} != null && has({labels}) && ({managed} || 'autarky.dev/slot' in {labels}))"
+    return f"({variable} != null && has({labels}) && ({managed} || '{SLOT_LABEL}' in {labels}))"
 
 
 def _is_somebody_else() -> str:

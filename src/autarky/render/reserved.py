@@ -21,10 +21,8 @@ from __future__ import annotations
 
 import re
 
+from autarky.model.components import API_SERVER, CONTROLLER_MANAGER, COREDNS, FLANNEL, KUBE_PROXY, SCHEDULER
 from autarky.render import etcd
-from autarky.render.addons import COREDNS, FLANNEL, KUBE_PROXY
-from autarky.render.api_server import COMPONENT as API_SERVER
-from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER
 from autarky.render.policies import MAY, changes, policy
 from autarky.render.values import SYSTEM, Object
 

@@ -17,6 +17,7 @@ from typing import Any
 from autarky.decide.arguments import ANNOTATION as GIVEN_ARGUMENTS
 from autarky.decide.arguments import Given
 from autarky.model.cluster import CONTROL_PLANE_ROLE, Cluster, Node
+from autarky.model.components import NAME_LABEL
 from autarky.model.facts import HostFacts
 
 Object = dict[str, Any]
@@ -101,7 +102,7 @@ def immutable_secret(component: str, data: Mapping[str, str]) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": metadata(f"{component}-{content_hash(dict(data))}", SYSTEM, {"k8s-app": component}),
+        "metadata": metadata(f"{component}-{content_hash(dict(data))}", SYSTEM, {NAME_LABEL: component}),
         "type": "Opaque",
         "immutable": True,
         "data": {key: base64.b64encode(value.encode()).decode() for key, value in data.items()},
@@ -113,7 +114,7 @@ def immutable_config_map(component: str, data: Mapping[str, str]) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": metadata(f"{component}-{content_hash(dict(data))}", SYSTEM, {"k8s-app": component}),
+        "metadata": metadata(f"{component}-{content_hash(dict(data))}", SYSTEM, {NAME_LABEL: component}),
         "immutable": True,
         "data": dict(data),
     }

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from autarky.engine.events import Changed, Drifted, Event, OperationEnded, PhaseStarted, Warned
 from autarky.ui.stream import LastingStream
-from autarky.ui.text import columns, count, sentence
+from autarky.ui.tables import columns
+from autarky.ui.text import count, sentence
 
 
 @dataclass(slots=True)

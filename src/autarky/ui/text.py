@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from autarky.engine.events import Drifted, OperationEnded, PhaseEnded
 
 LONGEST_CELL = 500
@@ -35,13 +33,6 @@ def one_line(text: str) -> str:
 def sentence(text: str) -> str:
     """One line of what may be others' words, no longer than can be read. JSON has all of it."""
     return cut(one_line(text), LONGEST_SENTENCE)
-
-
-def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A line for each row, its cells aligned. Whatever is in a cell, it stays there."""
-    shown = [[cut(one_line(cell), LONGEST_CELL) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown]
 
 
 def cut(text: str, longest: int) -> str:

@@ -14,6 +14,7 @@ import pytest
 
 from autarky import places
 from autarky.errors import CommandFailed, Held
+from autarky.model.components import WITH_STANDBY
 from autarky.model.files import File
 from autarky.phases import prepare, standbys
 from autarky.ports import Host
@@ -309,7 +310,7 @@ async def scripted(host: Host) -> Host:
 @pytest.fixture
 async def ready(scripted: Host) -> Host:
     """A complete revision of every component."""
-    for component in standby.COMPONENTS:
+    for component in WITH_STANDBY:
         await standbys.put_revision(scripted, revision(component))
     return scripted
 
@@ -323,7 +324,7 @@ async def run(host: Host, *arguments: str) -> None:
 
 
 async def test_a_host_without_standbys_lists_none(scripted):
-    assert await listed(scripted) == dict.fromkeys(standby.COMPONENTS, (None, ()))
+    assert await listed(scripted) == dict.fromkeys(WITH_STANDBY, (None, ()))
 
 
 async def test_an_activation_is_listed_and_a_second_one_changes_nothing(ready):
@@ -331,7 +332,7 @@ async def test_an_activation_is_listed_and_a_second_one_changes_nothing(ready):
     found = await listed(ready)
     name, [activation] = found.pop(API)
     assert (name, len(activation)) == (revision().name, 8)
-    assert found == {c: (revision(c).name, ()) for c in standby.COMPONENTS if c != API}
+    assert found == {c: (revision(c).name, ()) for c in WITH_STANDBY if c != API}
     await run(ready, "activate", API)
     assert (await listed(ready))[API] == (revision().name, (activation,))
 
@@ -369,7 +370,7 @@ async def test_what_is_in_place_in_another_revision_is_outdated_until_it_is_rene
     before = await listed(ready)
     await standbys.renew_outdated(ready, [SCHEDULER])
     assert await listed(ready) == before
-    await standbys.renew_outdated(ready, standby.COMPONENTS)
+    await standbys.renew_outdated(ready, WITH_STANDBY)
     after = await listed(ready)
     assert len(after[API][1]) == 1
     assert after[API][1] != before[API][1]

@@ -10,6 +10,7 @@ import copy
 import pytest
 
 from autarky.kube import Lister
+from autarky.model.components import WITH_STANDBY
 from autarky.ports import Object
 from autarky.render import pods, standby
 from autarky.render.checkpoint import references, revision_from_pod
@@ -20,7 +21,7 @@ from fakes.hosted_pods import contents_of, hosted_objects, pod_of_template
 
 pytestmark = pytest.mark.contract
 MANAGER = "autarky-test"
-every_component = pytest.mark.parametrize("component", standby.COMPONENTS)
+every_component = pytest.mark.parametrize("component", WITH_STANDBY)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from autarky.model.components import WITH_STANDBY
 from autarky.ports import Object
 from autarky.render import guards, node, standby
 from autarky.render.access import inventory_with
@@ -198,7 +199,7 @@ async def test_every_static_pod_of_ours_has_its_mirror_pod(clients: Clients) -> 
     inputs = inputs_of(a_cluster())
     [n1] = inputs.cluster.nodes
     manifests = [file.content for part in (node.static_pods, node.agent_pod) for file in part(inputs, n1).values()]
-    manifests += [standby.revision(inputs, name).files[-1].content for name in standby.COMPONENTS]
+    manifests += [standby.revision(inputs, name).files[-1].content for name in WITH_STANDBY]
     assert len(manifests) > 5
     for content in manifests:
         await clients.kubelet("w1").create(a_mirror("ours", json.loads(content)["metadata"]["labels"]))

@@ -13,9 +13,9 @@ import yaml
 
 from autarky.cli import render_files
 from autarky.decide import applied
+from autarky.model.components import IMAGES
 from autarky.payload import default_version, find_binary, image_reference, load_release
 from autarky.phases import ownership
-from autarky.phases.context import IMAGE_COMPONENTS
 from autarky.ports import Object
 from autarky.render.kubeconfig import client_kubeconfig
 from autarky.render.values import Credentials, Inputs
@@ -35,7 +35,7 @@ NODE = "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\n"
 def desk(own_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("desk")
     release = load_release(default_version())
-    images = {component: image_reference(release, component) for component in IMAGE_COMPONENTS}
+    images = {component: image_reference(release, component) for component in IMAGES}
     cluster = a_cluster()
     render_files.write_all(Inputs(cluster, images, credentials_of(cluster)), directory / "out")
     kubectl = find_binary(release, "kubectl")

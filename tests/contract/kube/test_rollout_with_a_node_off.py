@@ -19,9 +19,9 @@ from autarky.agents.operator.view import View
 from autarky.clock import SystemClock
 from autarky.decide.pods import is_ready
 from autarky.kube import KubeClient
+from autarky.model.components import KUBE_PROXY
 from autarky.ports import Object
 from autarky.render import pods
-from autarky.render.addons import KUBE_PROXY
 from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
 from contract.servers import Server, running, running_api_server, running_etcd
 

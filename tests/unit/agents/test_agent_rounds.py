@@ -26,11 +26,9 @@ from autarky.decide.checkpoint import PROVEN_SECONDS
 from autarky.decide.following import FOLLOW_SECONDS
 from autarky.decide.slots import Health
 from autarky.model import patience
+from autarky.model.components import API_SERVER, CONTROLLER_MANAGER, NODE_AGENT, SCHEDULER
 from autarky.ports import Object
 from autarky.render import agent
-from autarky.render.agent import COMPONENT as AGENT
-from autarky.render.api_server import COMPONENT as API_SERVER
-from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER
 from autarky.render.crds import API_VERSION, control_plane_crd
 from autarky.render.values import SYSTEM
 from fakes.clock import LoopClock
@@ -46,7 +44,7 @@ pytestmark = pytest.mark.looptime
 NODE = "n1"
 INPUTS = inputs_of(a_cluster())
 MADE, START = "2026-11-21T08:00:00Z", "2026-11-21T09:00:00Z"
-PARTS = ("level", API_SERVER, CONTROLLER_MANAGER, SCHEDULER, AGENT, "annotation")
+PARTS = ("level", API_SERVER, CONTROLLER_MANAGER, SCHEDULER, NODE_AGENT, "annotation")
 SOON = 3 * node_agent.LOOK_SECONDS
 LONG = 3 * max(SETTLE_SECONDS, leadership.SETTLE_SECONDS)
 
@@ -89,7 +87,7 @@ class Scene:
         monkeypatch.setattr(node_agent, "Untold", partial(Untold, file=disk.root / "untold.json"))
         for component in LEVELS:
             disk.revision(component, "r1", "image")
-        (disk.root / "standby" / AGENT).mkdir()
+        (disk.root / "standby" / NODE_AGENT).mkdir()
         self.cri.put_image("image")
         self.kube.put(control_plane_crd())
         self.kube.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
@@ -141,7 +139,7 @@ class Scene:
         self.cri.start_container(container)
         if not runs:
             self.cri.exit_container(container)
-        objects = agent.objects(INPUTS) if component == AGENT else hosted_objects(INPUTS, component)
+        objects = agent.objects(INPUTS) if component == NODE_AGENT else hosted_objects(INPUTS, component)
         for obj in objects:
             if obj["kind"] in ("Secret", "ConfigMap"):
                 self.kube.put({**obj, "metadata": {**obj["metadata"], "creationTimestamp": MADE}})
@@ -224,7 +222,7 @@ def done_by(scene: Scene) -> set[str]:
 async def test_a_part_that_fails_in_a_way_that_nobody_has_foreseen_stops_no_other(scene: Scene, part: str) -> None:
     scene.wants("1-4")
     slots_on_disk.remember_wanted_level(2)
-    for component in (*LEVELS, AGENT):
+    for component in (*LEVELS, NODE_AGENT):
         scene.hosted_pod(component, runs=True)
     broken = break_part(scene.agent, part)
     await scene.passes(PROVEN_SECONDS + LONG)
@@ -289,9 +287,9 @@ async def test_while_the_runtime_does_not_answer_no_standby_goes(scene: Scene) -
 @pytest.mark.parametrize("runs", [True, False])
 async def test_the_agents_own_pod_is_worth_a_copy_only_if_it_runs(scene: Scene, *, runs: bool) -> None:
     scene.wants("2-4")
-    scene.hosted_pod(AGENT, runs=runs)
+    scene.hosted_pod(NODE_AGENT, runs=runs)
     await scene.passes(PROVEN_SECONDS + LONG)
-    assert (("switch", AGENT) in scene.ran) is runs
+    assert (("switch", NODE_AGENT) in scene.ran) is runs
 
 
 # --- what a standby without a pod beside it becomes ---------------------------------------------------------------

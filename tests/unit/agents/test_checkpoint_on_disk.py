@@ -10,8 +10,9 @@ import pytest
 from autarky import places
 from autarky.agents.node import slots_on_disk
 from autarky.agents.node.checkpointer import delete_revision, disk_of, write_revision
+from autarky.model.components import WITH_STANDBY
 from autarky.model.files import File
-from autarky.render.standby import COMPONENTS, Revision
+from autarky.render.standby import Revision
 
 COMPONENT = "kube-scheduler"
 POD = b'{\n  "kind": "Pod",\n  "metadata": {"annotations": {"autarky.dev/revision": "one"}}\n}\n'
@@ -88,7 +89,7 @@ def test_while_a_manifest_is_torn_every_revision_counts_as_in_use_and_no_standby
     disk = disk_of(COMPONENT)
     assert disk is not None
     assert disk.in_use == {"one", "two"}
-    assert slots_on_disk.active_standbys() == dict.fromkeys(COMPONENTS, False)
+    assert slots_on_disk.active_standbys() == dict.fromkeys(WITH_STANDBY, False)
 
 
 @pytest.mark.parametrize("torn", [b"", POD[:-3], b"\0" * len(POD)])
@@ -103,4 +104,4 @@ def test_a_revision_whose_pod_is_torn_is_incomplete_and_will_be_written_again(no
 def test_an_active_standby_is_seen_by_its_whole_manifest(node: Path) -> None:
     (node / "manifests" / f"standby-{COMPONENT}-0123abcd.json").write_bytes(POD)
     (node / "manifests" / "standby-kube-apiserver-garbage").write_bytes(POD)
-    assert slots_on_disk.active_standbys() == {**dict.fromkeys(COMPONENTS, False), COMPONENT: True}
+    assert slots_on_disk.active_standbys() == {**dict.fromkeys(WITH_STANDBY, False), COMPONENT: True}

@@ -31,12 +31,12 @@ from autarky.decide.control_nodes import ANNOTATION, JOINING, LEAVE, READY
 from autarky.errors import ApiError
 from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.model.cluster import CertificateSettings
+from autarky.model.components import NODE_AGENT, WITH_STANDBY
 from autarky.phases.context import with_first_leaves
 from autarky.pki import PkiStore
 from autarky.pki.issue import alternative_names
 from autarky.ports import Object
 from autarky.render import leaves, nllb, standby
-from autarky.render.agent import COMPONENT as NODE_AGENT
 from autarky.render.certificates import certificate_specs
 from autarky.render.crds import control_plane_crd
 from autarky.render.kubeconfig import bootstrap_kubeconfig
@@ -285,7 +285,7 @@ async def test_a_label_gives_a_worker_all_that_a_control_node_has(scene: Scene):
     assert str(await scene.told()).startswith(READY)
     assert role_on_disk.state() is State.READY
     assert scene.agent.role_changed.is_set()
-    for component in (*standby.COMPONENTS, NODE_AGENT):
+    for component in (*WITH_STANDBY, NODE_AGENT):
         assert (Path(places.STANDBY) / component / "current" / "pod.json").exists(), component
     files = [*control_parts.ETCD_PKI.iterdir(), *control_parts.BALANCER.iterdir()]
     assert all(_is_root_only(path) for path in files)
@@ -294,7 +294,7 @@ async def test_a_label_gives_a_worker_all_that_a_control_node_has(scene: Scene):
     for name, content in scene.pki.items():
         if name.startswith(("ca.", "front-proxy-ca.", "etcd/ca.", "sa.")):
             assert (control_parts.PKI / name).read_bytes() == content
-    assert {path.parent.name for path in Path(places.LEAVES).glob("*/*.key")} == set(standby.COMPONENTS)
+    assert {path.parent.name for path in Path(places.LEAVES).glob("*/*.key")} == set(WITH_STANDBY)
     assert slots_on_disk.wanted_level() == 2
 
 

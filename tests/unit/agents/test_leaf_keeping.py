@@ -25,6 +25,7 @@ from autarky.agents.node import leaf_keeping
 from autarky.agents.node.leaf_keeping import LeafKeeping
 from autarky.decide import certificates
 from autarky.model.cluster import CertificateSettings
+from autarky.model.components import WITH_STANDBY
 from autarky.pki import PkiStore
 from autarky.pki.issue import Pair, read_pair
 from autarky.pki.kept import Wanted, why_anew
@@ -188,7 +189,7 @@ def test_those_who_use_them_may_read_them_and_nobody_else_may_look_for_them(scen
 def test_directories_that_somebody_else_has_made_or_opened_become_as_they_should_be(scene: Scene) -> None:
     """Unpacked by hand, say, or made by a hosted pod that was there first."""
     root, before = scene.root / "var/lib/autarky/leaves", scene.all
-    wanted = {root: 0o700, **{root / component: 0o750 for component in leaves.COMPONENTS}}
+    wanted = {root: 0o700, **{root / component: 0o750 for component in WITH_STANDBY}}
     for wrong in (0o755, 0o700, 0o777):
         for path in wanted:
             path.chmod(wrong)

@@ -13,7 +13,7 @@ from autarky.agents.node.rounds import Overdue, bounded
 from autarky.agents.operator.loop import STILL_SECONDS, Loop
 from autarky.agents.shield import LONGEST_PAUSE, Shield
 from autarky.errors import UserError
-from autarky.render.agent import COMPONENT
+from autarky.model.components import NODE_AGENT
 from fakes.cri import FakeCri
 from unit.agents.disks import HandClock
 
@@ -113,9 +113,9 @@ async def test_a_time_out_inside_of_a_round_is_its_own_matter() -> None:
 
 async def test_only_the_agent_that_hangs_is_ended() -> None:
     cri = FakeCri()
-    agent = cri.run_sandbox("node-agent-1", "kube-system", "u1", labels={"k8s-app": COMPONENT})
-    other = cri.run_sandbox("node-agent-2", "kube-system", "u2", labels={"k8s-app": COMPONENT})
-    namesake = cri.run_sandbox("node-agent-3", "default", "u1", labels={"k8s-app": COMPONENT})
+    agent = cri.run_sandbox("node-agent-1", "kube-system", "u1", labels={"k8s-app": NODE_AGENT})
+    other = cri.run_sandbox("node-agent-2", "kube-system", "u2", labels={"k8s-app": NODE_AGENT})
+    namesake = cri.run_sandbox("node-agent-3", "default", "u1", labels={"k8s-app": NODE_AGENT})
     stranger = cri.run_sandbox("coredns", "kube-system", "u1", labels={"k8s-app": "kube-dns"})
     assert await end_hung.end(cri, "u1") == 1
     assert {sandbox.id for sandbox in await cri.pods() if sandbox.ready} == {other, namesake, stranger}

@@ -27,7 +27,8 @@ from autarky.errors import Unreachable, UserError
 from autarky.phases.status import Row, Status
 from autarky.probe.report import report
 from autarky.probe.tally import Tally
-from autarky.ui.text import LONGEST_CELL, LONGEST_SENTENCE, columns
+from autarky.ui.tables import columns
+from autarky.ui.text import LONGEST_CELL, LONGEST_SENTENCE
 
 ESCAPE, NEW_LINE, RIGHT_TO_LEFT, HALF, NO_SPACE = "\x1b[2J\x1b]0;x\x07", "\n", "\u202e", "\ud800", "\u200b"
 HOSTILE = f"a{ESCAPE}{NEW_LINE}b{RIGHT_TO_LEFT}c{HALF}d{NO_SPACE}\u2028e\u009b1m"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
-from autarky.cli.wiring import founded, load_cluster, refuse_unfit_machine
+from autarky.cli import main
+from autarky.cli.wiring import build_context, directory_of, founded, load_cluster, refuse_unfit_machine
 from autarky.errors import UserError
 from autarky.model.cluster import HostRef
 from autarky.model.defaults import Had
@@ -101,3 +103,37 @@ def test_a_kept_file_that_cannot_be_read_is_as_good_as_none(tmp_path, content):
     assert founded("demo") is None
     keep(tmp_path, content)
     assert founded("demo") is None
+
+
+# --- a cluster of a version that is not known any more ----------------------------------------------------------
+
+
+def test_a_cluster_of_a_release_that_is_gone_can_be_looked_at_and_taken_away(tmp_path):
+    old = json.dumps({**FILE, "spec": {**FILE["spec"], "kubernetesVersion": "1.20.0"}}).encode()
+    keep(tmp_path, old)
+    with pytest.raises(UserError, match=r"no release file for v1\.20\.0"):
+        load_cluster(None, None)
+    found = load_cluster(None, None, any_release=True)
+    context = build_context(found)
+    assert context.release.kubernetes == found.kubernetes_version == Version(1, 20, 0)
+    assert directory_of(None, None) == tmp_path / "autarky/clusters/demo"
+
+
+@pytest.mark.parametrize("command", [["status"], ["doctor"], ["logs", "etcd"], ["node", "list"], ["down", "--yes"]])
+def test_the_commands_that_look_and_take_away_do_not_stop_at_its_version(tmp_path, command, capsys):
+    """No host of it is there: they come as far as that, and say no word of a release."""
+    old = json.dumps({**FILE, "spec": {**FILE["spec"], "kubernetesVersion": "1.20.0"}}).encode()
+    keep(tmp_path, old)
+    with suppress(SystemExit):  # something is wrong with it: nobody is there
+        main.main(command)
+    said = "".join(capsys.readouterr())
+    assert "release" not in said
+    assert "bug" not in said
+
+
+@pytest.mark.parametrize("command", [["up"], ["plan"]])
+def test_the_commands_that_change_it_do(tmp_path, command, capsys):
+    old = json.dumps({**FILE, "spec": {**FILE["spec"], "kubernetesVersion": "1.20.0"}}).encode()
+    keep(tmp_path, old)
+    assert main.main(command) == 2
+    assert "there is no release file for v1.20.0" in capsys.readouterr().err

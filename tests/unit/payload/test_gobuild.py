@@ -39,11 +39,10 @@ def build(own_store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     recipe.mkdir()
     (recipe / "go.mod").write_text("module example.org/recipe\n")
     monkeypatch.setenv("CALLS", str(calls))
-    monkeypatch.setattr(Component, "directory", recipe)
 
     async def built(*binaries: BinarySpec, tags: str = "") -> list[str]:
         calls.write_text("")
-        component = Component("parts", "v1", "parts-v1", ("-s", "-X a=b c"), binaries, tags=tags)
+        component = Component("parts", "v1", "parts-v1", ("-s", "-X a=b c"), binaries, recipe, tags=tags)
         await gobuild.build_binaries(str(go), own_store, component, binaries, Told())
         assert all(stored_binary(own_store, component, binary) for binary in binaries)
         said = calls.read_text().replace(" -ldflags -s '-X a=b c'", " LINKED")

@@ -1,19 +1,18 @@
 from __future__ import annotations
 
 import copy
-import json
 import re
 from dataclasses import replace
 
 import pytest
 
 from autarky.errors import UserError
+from autarky.model.components import IMAGES
 from autarky.model.versions import Version
-from autarky.payload import GROUPS, default_version, image_reference, known_versions, load_release
+from autarky.payload import GROUPS, default_version, image_reference, known_versions, load_release, release_files
 from autarky.payload import release as release_module
 from autarky.payload.artefacts import image_key
 from autarky.payload.release import recipe_hash, wanted_binaries, wanted_images
-from autarky.phases.context import IMAGE_COMPONENTS
 from autarky.render import node
 
 RELEASES = [load_release(version) for version in known_versions()]
@@ -39,7 +38,7 @@ def test_everything_a_node_needs_is_in_the_group_of_the_cluster(release):
     binaries = {binary.name for _, binary in wanted_binaries(release, ("cluster",))}
     images = {image.name for image in wanted_images(release, ("cluster",))}
     assert set(node.BINARIES) <= binaries
-    assert set(node.images()) <= images
+    assert set(IMAGES) <= images
     assert set(node.EXTERNAL_ETCD_BINARIES) <= binaries
 
 
@@ -76,12 +75,13 @@ def test_what_is_in_an_image_of_a_group_is_wanted_with_the_group():
 
 
 def test_a_layer_that_the_agent_image_has_not_leaves_its_tag_alone(monkeypatch):
-    described = json.loads((release_module._PACKAGE / "releases" / f"{default_version()}.json").read_text())
+    file = release_files.files()[default_version()]
+    described = release_files.read(file)
 
     def tag_with(layer, packages):
         changed = copy.deepcopy(described)
-        changed["debian"]["layers"][layer]["packages"] = packages
-        return image_reference(release_module._parse(changed), "agent")
+        changed["layers"][layer]["packages"] = packages
+        return image_reference(release_module._parse(changed, file), "agent")
 
     tag = image_reference(load_release(default_version()), "agent")
     assert tag_with("busybox", ["busybox"]) == tag
@@ -105,7 +105,7 @@ def test_kubernetes_components_have_the_releases_version(release):
 
 @every_release
 def test_every_component_that_is_rendered_has_an_image(release):
-    references = [image_reference(release, component) for component in IMAGE_COMPONENTS]
+    references = [image_reference(release, component) for component in IMAGES]
     assert all("@" not in reference and ":" in reference for reference in references)
     with pytest.raises(KeyError):
         image_reference(release, "no-such-component")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from autarky.model.cluster import Cluster
+from autarky.model.components import IMAGES
 from autarky.payload import Binary, Image, Payload, image_reference, load_release
 from autarky.phases.context import Context
 from autarky.pki import PkiStore
@@ -68,7 +69,7 @@ def payload_of(tmp_path: Path) -> Callable[[Cluster], Payload]:
     def make(cluster: Cluster) -> Payload:
         release = load_release(cluster.kubernetes_version)
         names = set(render_node.BINARIES)
-        components = set(render_node.images())
+        components = set(IMAGES)
         for name in names | components:
             (tmp_path / name).write_text(f"{name} binary")
         binaries = {name: Binary(name, tmp_path / name, f"{name:0<64}", 1) for name in names}

@@ -10,10 +10,10 @@ from autarky import places
 from autarky.decide.diagnosis import ClusterEvidence, diagnose
 from autarky.model import ports
 from autarky.model.cluster import Cluster
+from autarky.model.components import WITH_STANDBY
 from autarky.model.files import File
 from autarky.phases.context import Context
 from autarky.ports import Completed
-from autarky.render import standby
 from autarky.render.values import CONTROL_PLANE_FACT
 from fakes.clusters import FACTS, a_cluster, facts_of
 from fakes.host import FakeHost
@@ -81,7 +81,7 @@ def a_context(
 ) -> Context:
     """On hosts that are well and have their standbys."""
     facts = facts_of(cluster, listening_ports=frozenset({ports.KUBELET, ports.API_HOSTED}))
-    links = {f"{places.STANDBY}/{component}/current": "revision" for component in standby.COMPONENTS}
+    links = {f"{places.STANDBY}/{component}/current": "revision" for component in WITH_STANDBY}
     hosts: dict[str, FakeHost] = {
         name: SeenHost(name, facts[name], links=dict(links), ahead=(ahead or {}).get(name, 0.0)) for name in facts
     }

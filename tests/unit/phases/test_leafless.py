@@ -12,8 +12,9 @@ from autarky import places
 from autarky.decide import certificates
 from autarky.engine.phase import Change
 from autarky.errors import Problems, Unreachable
+from autarky.model.components import API_SERVER
 from autarky.phases.hosts import CheckHosts
-from autarky.render import api_server, leaves
+from autarky.render import leaves
 from autarky.render.values import CONTROL_PLANE_FACT
 from fakes.clusters import a_cluster, facts_of
 from fakes.host import FakeHost
@@ -32,7 +33,7 @@ class Silent(FakeHost):
 
 def daemon_set(*volumes: str):
     spec = {"template": {"metadata": {}, "spec": {"volumes": [{"name": name} for name in ("secrets", *volumes)]}}}
-    meta = {"name": api_server.COMPONENT, "namespace": "kube-system"}
+    meta = {"name": API_SERVER, "namespace": "kube-system"}
     return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": meta, "spec": spec}
 
 

@@ -15,8 +15,9 @@ from autarky.decide.slots import Health
 from autarky.errors import TimedOut
 from autarky.model import patience
 from autarky.model.cluster import Level
+from autarky.model.components import WITH_STANDBY
 from autarky.phases.pivot import Pivot, look_everywhere, withdrawn_pods
-from autarky.render import controllers, standby
+from autarky.render import controllers
 from autarky.render.agent import STANDBY_POD
 from autarky.render.values import CONTROL_PLANE_FACT
 from fakes.clusters import a_cluster
@@ -58,7 +59,7 @@ class Led(FakeKube):
 @pytest.fixture
 def kube() -> Led:
     api = Led()
-    for component in standby.COMPONENTS:
+    for component in WITH_STANDBY:
         api.put(pod(component))
     return api
 
@@ -68,7 +69,7 @@ def context(make_context, kube):
     """All standbys are active, all hosted pods ready: the moment before the pivot."""
     made = make_context(kube=kube)
     host(made).put_standbys()
-    for component in standby.COMPONENTS:
+    for component in WITH_STANDBY:
         host(made).activations[component] = ["aaaaaaaa"]
     return made
 
@@ -84,7 +85,7 @@ async def seen(context) -> dict[str, Health]:
 @pytest.mark.looptime
 async def test_hosted_slots_that_answer_take_over_after_the_settling_time(context, notes, looptime):
     await Pivot().run(context, notes)
-    assert host(context).log == [f"withdraw {component}" for component in standby.COMPONENTS]
+    assert host(context).log == [f"withdraw {component}" for component in WITH_STANDBY]
     assert slots.SETTLE_SECONDS <= looptime < leadership.SETTLE_SECONDS
     assert await Pivot().plan(context) == []
 
@@ -95,11 +96,11 @@ async def test_components_that_come_one_after_the_other_are_waited_for_beyond_th
 ):
     monkeypatch.setattr("autarky.phases.pivot.PIVOT_TIMEOUT", 20.0)
     monkeypatch.setattr(patience, "STEP", 15.0)
-    for component in standby.COMPONENTS:
+    for component in WITH_STANDBY:
         kube.put(pod(component, ready=False))
 
     async def come() -> None:
-        for component in standby.COMPONENTS:
+        for component in WITH_STANDBY:
             await asyncio.sleep(12)
             kube.put(pod(component))
 
@@ -126,7 +127,7 @@ async def test_nodes_that_roll_one_after_the_other_are_waited_for_beyond_the_tim
 
     async def look_everywhere(_context):
         now = asyncio.get_running_loop().time()
-        return {name: {standby.COMPONENTS[0]: at(now - 30 * number)} for number, name in enumerate(names)}
+        return {name: {WITH_STANDBY[0]: at(now - 30 * number)} for number, name in enumerate(names)}
 
     monkeypatch.setattr("autarky.phases.pivot.look_everywhere", look_everywhere)
     await Pivot().run(make_context(a_cluster(controls=4)), notes)
@@ -162,7 +163,7 @@ async def test_a_standby_that_is_missing_is_activated(context, notes):
     context.cluster = replace(context.cluster, self_hosted=Level.ADD_ONS)
     host(context).activations.clear()
     await Pivot().run(context, notes)
-    assert host(context).log == [f"activate {component}" for component in standby.COMPONENTS]
+    assert host(context).log == [f"activate {component}" for component in WITH_STANDBY]
 
 
 async def test_what_has_not_ended_of_a_withdrawn_standby_is_known(context, kube):
@@ -175,7 +176,7 @@ async def test_what_has_not_ended_of_a_withdrawn_standby_is_known(context, kube)
 
 async def test_a_static_pod_that_passes_for_a_hosted_one_is_none(make_context):
     context = make_context(a_cluster(controls=2), kube=Led())
-    for component in standby.COMPONENTS:
+    for component in WITH_STANDBY:
         context.kube().put(pod(component, annotations={"kubernetes.io/config.mirror": "0f3a"}))
     assert set((await seen(context)).values()) == {Health.ABSENT}
 
@@ -191,7 +192,7 @@ async def test_a_node_without_a_standby_waits_for_its_hosted_slot_while_another_
 ):
     """The first `up`: one temporary control plane is enough, and no second one is started for half a minute."""
     context = make_context(a_cluster(controls=2), kube=kube)
-    for component in standby.COMPONENTS:
+    for component in WITH_STANDBY:
         context.machines.hosts["n1"].activations[component] = ["aaaaaaaa"]
     with pytest.raises(TimedOut, match="kube-apiserver on n2: the hosted slot is absent, another node serves"):
         await Pivot().run(context, notes)
@@ -203,7 +204,7 @@ async def test_a_node_without_a_standby_waits_for_its_hosted_slot_while_another_
 
 async def test_each_slot_is_judged_by_its_own_nodes_pod(make_context, kube):
     context = make_context(a_cluster(controls=2), kube=Led())
-    for component in standby.COMPONENTS:
+    for component in WITH_STANDBY:
         context.kube().put(pod(component, node="n2"))
     assert set((await seen(context)).values()) == {Health.ABSENT}
     assert {view.hosted for view in (await look_everywhere(context))["n2"].values()} == {Health.READY}
@@ -233,12 +234,12 @@ async def test_where_no_hosted_pod_of_level_3_is_the_standby_gives_way_to_that_o
     kube = Led()
     context = make_context(a_cluster(controls=2), kube=kube)
     kube.put({"apiVersion": "v1", "kind": "Node", "metadata": NODE_2, "status": READY})
-    for component in standby.COMPONENTS:
+    for component in WITH_STANDBY:
         context.machines.hosts["n1"].activations[component] = ["aaaaaaaa"]
         kube.put(pod(component, node="n2"))
     kube.put(pod("kube-apiserver"))
     await Pivot().run(context, notes)
-    assert sorted(host(context).log) == sorted(f"withdraw {component}" for component in standby.COMPONENTS)
+    assert sorted(host(context).log) == sorted(f"withdraw {component}" for component in WITH_STANDBY)
 
 
 async def test_an_outage_is_unknown_and_not_absent(context, kube):
@@ -248,7 +249,7 @@ async def test_an_outage_is_unknown_and_not_absent(context, kube):
 
 async def test_a_plan_only_looks(context):
     assert [change.sentence for change in await Pivot().plan(context)] == [
-        f"pivot {component} on n1 to its hosted slot" for component in standby.COMPONENTS
+        f"pivot {component} on n1 to its hosted slot" for component in WITH_STANDBY
     ]
     assert host(context).log == []
 
@@ -264,7 +265,7 @@ def test_the_health_of_a_pod_is_what_its_kubelet_said_last():
 async def test_a_lock_of_the_standbys_that_is_held_is_waited_for(context, notes):
     host(context).refusals = 2
     await Pivot().run(context, notes)
-    assert sorted(host(context).log) == sorted(f"withdraw {component}" for component in standby.COMPONENTS)
+    assert sorted(host(context).log) == sorted(f"withdraw {component}" for component in WITH_STANDBY)
     assert host(context).refusals == 0
     assert any("tried again, since nothing was done" in note for note in notes.notes)
 

@@ -9,20 +9,21 @@ from autarky import places
 from autarky.engine.phase import Warn
 from autarky.errors import CommandFailed, Unreachable
 from autarky.model.cluster import Level
+from autarky.model.components import API_SERVER, WITH_STANDBY
 from autarky.phases.prepare import PrepareHosts, lacks_watch, look
 from autarky.phases.standbys import LEVELS
 from autarky.pki.issue import Pair, read_pair
 from autarky.places import NODE_MARKER
 from autarky.ports import Completed
-from autarky.render import api_server, standby
 from autarky.render import node as render_node
+from autarky.render import standby
 from autarky.render.agent import STANDBY_POD
 from fakes.clusters import a_cluster, facts_of
 from fakes.host import FakeHost
 from fakes.kube import FakeKube
 
-API = api_server.COMPONENT
-BAD = {component: {"no-such-flag": "1"} for component in standby.COMPONENTS}
+API = API_SERVER
+BAD = {component: {"no-such-flag": "1"} for component in WITH_STANDBY}
 PHASE = PrepareHosts()
 WATCH = f"{render_node.GIVEN_UNIT}.path"
 
@@ -71,7 +72,7 @@ async def test_the_steps_come_in_an_order_in_which_a_kill_misleads_nobody(make_c
     assert max(binaries) < first["link"] < first["restart containerd"] < min(images)
     assert first[f"write {render_node.CONTAINERD_CONFIG}"] < first["daemon-reload"] < first["restart containerd"]
     assert max(images) < min(switches)
-    for component in standby.COMPONENTS:
+    for component in WITH_STANDBY:
         revision = host.links[f"/var/lib/autarky/standby/{component}/current"]
         pod = first[f"write /var/lib/autarky/standby/{component}/{revision}/pod.json"]
         files = [n for step, n in first.items() if f"/standby/{component}/{revision}/files/" in step]
@@ -220,7 +221,7 @@ async def test_while_the_api_answers_a_new_argument_is_for_the_hosted_slot_alone
     context.cluster = replace(context.cluster, extra_args=BAD)
     await PHASE.run(context, notes)
     changed = {path.split("/")[-2] for path, target in host.links.items() if links.get(path) not in (target, None)}
-    not_hosted = {c for c in standby.COMPONENTS if not context.cluster.hosts_level(LEVELS[c])}
+    not_hosted = {c for c in WITH_STANDBY if not context.cluster.hosts_level(LEVELS[c])}
     assert changed == not_hosted
     assert await PHASE.plan(context) == []
 
@@ -247,9 +248,9 @@ async def test_a_mistake_in_the_first_files_arguments_is_made_good_by_the_next_o
     context = make_context(kube=kube)
     good, context.cluster = context.cluster, replace(context.cluster, extra_args=BAD)
     host = await prepared(context, notes)
-    for component in standby.COMPONENTS:
+    for component in WITH_STANDBY:
         await host.run([standby.SCRIPT_PATH, "activate", component])
-    bad, activated = {c: current(host, c) for c in standby.COMPONENTS}, dict(host.activations)
+    bad, activated = {c: current(host, c) for c in WITH_STANDBY}, dict(host.activations)
     assert await PHASE.plan(context) == []
     if not api_answers:
         kube.set_outage("connection refused")
@@ -284,7 +285,7 @@ async def test_static_pods_of_a_level_that_is_not_hosted_go_on_and_it_is_told_ho
     context = make_context(replace(a_cluster(), self_hosted=Level.CONTROLLERS))
     host = await prepared(context, notes)
     park(host)
-    for component in standby.COMPONENTS:
+    for component in WITH_STANDBY:
         await host.run([standby.SCRIPT_PATH, "activate", component])
     assert await PHASE.plan(context) == []
     before = dict(host.activations)

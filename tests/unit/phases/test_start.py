@@ -10,19 +10,20 @@ import pytest
 
 from autarky import places
 from autarky.model.cluster import Level
+from autarky.model.components import API_SERVER, WITH_STANDBY
 from autarky.phases import standbys
 from autarky.phases.hosts import FOUNDED, observe
 from autarky.phases.prepare import PrepareHosts
 from autarky.phases.start import BETWEEN_LOOKS, LOOKS, StartControlPlane, static_pod_changes
 from autarky.places import NODE_MARKER
-from autarky.render import api_server, standby
+from autarky.render import standby
 from autarky.render.agent import STANDBY_POD
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
 
-API = api_server.COMPONENT
+API = API_SERVER
 THREE = a_cluster(controls=3)
-ACTIVATIONS = [f"activate {component}" for component in standby.COMPONENTS]
+ACTIVATIONS = [f"activate {component}" for component in WITH_STANDBY]
 
 
 def acts(context, name: str, verb: str) -> list[str]:
@@ -100,7 +101,7 @@ NODES = ("n1", "n2", "n3")
 async def activated(context) -> dict[str, dict[str, list[str]]]:
     """What is in place on each node, all of it of another revision than the file's."""
     for name in NODES:
-        for component in standby.COMPONENTS:
+        for component in WITH_STANDBY:
             await context.machines.hosts[name].run([standby.SCRIPT_PATH, "activate", component])
     return {name: dict(context.machines.hosts[name].activations) for name in NODES}
 
@@ -167,7 +168,7 @@ async def test_what_the_agent_has_made_of_what_works_is_not_replaced_by_what_the
     host = founded.machines.hosts["n1"]
     host.put_standbys("checkpoint-0123456789")
     await started(founded, founded.kube(), notes, looks=LOOKS)
-    assert host.in_place == dict.fromkeys(standby.COMPONENTS, "checkpoint-0123456789")
+    assert host.in_place == dict.fromkeys(WITH_STANDBY, "checkpoint-0123456789")
 
 
 async def test_etcds_static_pod_is_not_written_anew_when_a_member_has_left(make_context):

@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from autarky.model.cluster import ExternalEtcd, Level
+from autarky.model.components import WITH_STANDBY
 from autarky.model.files import File
 from autarky.render import etcd, node, standby
 from autarky.render.objects import agent_parts, parts
@@ -48,7 +49,7 @@ def host_files(inputs: Inputs) -> Iterator[tuple[str, File]]:
         if member.control_plane:
             files += node.first_credentials(inputs, member)
             files += node.leaf_files(inputs, member)
-            files += [file for name in standby.COMPONENTS for file in standby.revision(inputs, name).files]
+            files += [file for name in WITH_STANDBY for file in standby.revision(inputs, name).files]
         yield from ((member.name, file) for file in files)
     if inputs.cluster.etcd_host is not None:
         for file in etcd.external_unit_files(inputs, inputs.cluster.etcd_host):
@@ -75,7 +76,7 @@ def all_pods(inputs: Inputs) -> list[Pod]:
     return hosted + standbys + static
 
 
-STANDBYS = standby.COMPONENTS
+STANDBYS = WITH_STANDBY
 
 
 def arguments(container: Object) -> dict[str, str]:

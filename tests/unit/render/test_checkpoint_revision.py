@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from autarky.errors import Refused
 from autarky.model import patience
-from autarky.render import agent, api_server, pods, standby
+from autarky.model.components import API_SERVER, NODE_AGENT, WITH_STANDBY
+from autarky.render import agent, pods, standby
 from autarky.render.checkpoint import images, is_checkpoint, references, revision_from_pod
 from autarky.render.checkpoint.defaults import PROBES, pruned, without_container_defaults, without_volume_defaults
 from autarky.render.standby import Revision
@@ -23,7 +24,7 @@ from fakes.hosted_pods import completed, contents_of, hosted_objects, pod_of_tem
 from unit.render.checkpoints import SCHEDULER, a_pod, checkpoint, container_in, pod_in, spec_in
 from unit.render.rendered import EXTERNAL, arguments, some_inputs, strings
 
-every_component = pytest.mark.parametrize("component", standby.COMPONENTS)
+every_component = pytest.mark.parametrize("component", WITH_STANDBY)
 LEAVES = "/var/lib/autarky/leaves/"
 quickly = settings(max_examples=15, deadline=None)
 
@@ -64,7 +65,7 @@ def effect(revision: Revision) -> Object:
 @every_component
 @pytest.mark.parametrize("external", [None, EXTERNAL], ids=["own etcd", "external etcd"])
 def test_the_checkpoint_of_a_rendered_pod_has_the_effect_of_the_rendered_standby(component, external):
-    extra = {name: {"v": "4"} for name in standby.COMPONENTS}
+    extra = {name: {"v": "4"} for name in WITH_STANDBY}
     inputs = inputs_of(a_cluster(controls=3, extra_args=extra, external_etcd=external))
     ours, rendered = effect(of_hosted(inputs, component)), effect(standby.revision(inputs, component))
     user = {name: ours["spec"]["securityContext"].pop(name) for name in ("runAsUser", "runAsGroup")}
@@ -73,7 +74,7 @@ def test_the_checkpoint_of_a_rendered_pod_has_the_effect_of_the_rendered_standby
 
 
 @quickly
-@given(some_inputs(), st.sampled_from(standby.COMPONENTS))
+@given(some_inputs(), st.sampled_from(WITH_STANDBY))
 def test_it_holds_for_every_cluster(inputs, component):
     ours, rendered = effect(of_hosted(inputs, component)), effect(standby.revision(inputs, component))
     assert (ours["flags"], ours["container"]) == (rendered["flags"], rendered["container"])
@@ -146,7 +147,7 @@ def shuffled(value, draw):
 
 
 @quickly
-@given(st.data(), st.sampled_from(standby.COMPONENTS))
+@given(st.data(), st.sampled_from(WITH_STANDBY))
 def test_the_order_of_keys_changes_neither_name_nor_bytes(data, component):
     objects = hosted_objects(inputs_of(a_cluster()), component)
     pod = completed(pod_of_template(objects))
@@ -254,13 +255,13 @@ def test_an_image_that_is_there_is_never_pulled():
 
 
 def test_the_drain_of_the_api_servers_standby_is_its_own():
-    objects = hosted_objects(inputs_of(a_cluster()), api_server.COMPONENT)
+    objects = hosted_objects(inputs_of(a_cluster()), API_SERVER)
     pod = pod_of_template(objects)
     pod["spec"]["terminationGracePeriodSeconds"] = 400
     [container] = pod["spec"]["containers"]
     assert container["livenessProbe"]["terminationGracePeriodSeconds"] == patience.PROBED_GRACE
     container["command"] = [word for word in container["command"] if "shutdown-delay" not in word]
-    spec = spec_in(revision_from_pod(api_server.COMPONENT, pod, *contents_of(objects)))
+    spec = spec_in(revision_from_pod(API_SERVER, pod, *contents_of(objects)))
     assert spec["terminationGracePeriodSeconds"] == patience.STANDBY_DRAIN + patience.REQUESTS_END
     assert arguments(spec["containers"][0])["shutdown-delay-duration"] == f"{patience.STANDBY_DRAIN}s"
     assert not [name for name in PROBES if "terminationGracePeriodSeconds" in spec["containers"][0][name]]
@@ -274,7 +275,7 @@ def test_another_components_grace_period_is_the_hosted_ones():
 def test_the_pod_of_the_node_agent_has_no_port_to_swap():
     [daemon_set] = [o for o in agent.objects(inputs_of(a_cluster())) if o["kind"] == "DaemonSet"]
     template = pod_of_template([daemon_set])
-    revision = revision_from_pod(agent.COMPONENT, completed(template), {}, {})
+    revision = revision_from_pod(NODE_AGENT, completed(template), {}, {})
     [ours], [hosted] = spec_in(revision)["containers"], template["spec"]["containers"]
     assert ours["command"] == hosted["command"]
     assert {mount["name"] for mount in ours["volumeMounts"]} == {mount["name"] for mount in hosted["volumeMounts"]}
@@ -282,7 +283,7 @@ def test_the_pod_of_the_node_agent_has_no_port_to_swap():
 
 
 def test_it_says_what_has_to_be_read_first():
-    objects = hosted_objects(inputs_of(a_cluster()), api_server.COMPONENT)
+    objects = hosted_objects(inputs_of(a_cluster()), API_SERVER)
     secrets, config_maps = contents_of(objects)
     found = references(pod_of_template(objects))
     assert {(r.kind, r.name, r.optional) for r in found} == {
@@ -314,7 +315,7 @@ def test_what_a_static_pod_cannot_be_is_refused_by_field_rule_and_remedy(field):
 
 
 def test_no_secret_is_in_the_pod_nor_in_what_is_shown_of_a_revision():
-    for component in standby.COMPONENTS:
+    for component in WITH_STANDBY:
         inputs = inputs_of(a_cluster())
         revision = of_hosted(inputs, component)
         texts = [*strings(pod_in(revision)), repr(revision), json.dumps([file.path for file in revision.files])]

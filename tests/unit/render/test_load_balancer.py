@@ -247,7 +247,7 @@ def test_one_late_look_does_not_end_a_server_and_the_script_says_whose_sessions_
     [alive] = [line for line in found["backend alive"] if line.startswith("default-server")]
     assert f"fall {patience.LOOKS_BEFORE_DEAD} " in alive
     assert any(line.startswith("lua-load ") for line in found["global"])
-    assert f"{patience.DRAINED:g}, refused" in nllb_script.script(in_use="/x", own="127.0.0.1")
+    assert f'drained_after = tonumber("{patience.DRAINED:g}")' in nllb_script.script(in_use="/x", own="127.0.0.1")
 
 
 def test_the_script_cuts_sessions_before_their_clients_give_up():

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from autarky import places
 from autarky.hosts.facts import FEATURES
 from autarky.model.cluster import ExternalEtcd, HostRef, Taint
+from autarky.model.components import IMAGES
 from autarky.phases import teardown
 from autarky.render import agent
 from autarky.render import node as render_node
@@ -289,8 +290,8 @@ def test_a_lab_host_for_etcd_gets_a_unit_and_its_certificates_only():
 
 def test_every_node_gets_the_images_of_the_control_plane_and_its_tools():
     assert {"etcdctl", "etcdutl"} <= render_node.BINARIES.keys()
-    assert {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"} <= set(render_node.images())
-    assert set(render_node.images()) <= set(inputs_of(a_cluster()).images)
+    assert {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"} <= set(IMAGES)
+    assert set(IMAGES) <= set(inputs_of(a_cluster()).images)
 
 
 def test_an_address_that_is_not_known_yet_is_said():

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from autarky import places
 from autarky.model import patience
 from autarky.model.cluster import Level
+from autarky.model.components import API_SERVER, COMPONENTS, WITH_STANDBY
 from autarky.render import api_server, controllers, node, pods, standby
 from autarky.render.values import Inputs, Object
 from fakes.clusters import a_cluster, inputs_of
@@ -56,7 +57,7 @@ def test_pods_are_confined_or_privileged_for_a_reason(pod: Pod):
 
 
 def test_the_api_servers_standby_gets_more_of_a_busy_processor_than_what_starts_beside_it():
-    shares = {name: pods.standby_share(name)["requests"]["cpu"] for name in standby.COMPONENTS}
+    shares = {name: pods.standby_share(name)["requests"]["cpu"] for name in WITH_STANDBY}
     assert shares == {"kube-apiserver": "250m", "kube-controller-manager": "100m", "kube-scheduler": "100m"}
 
 
@@ -126,10 +127,10 @@ def test_no_secret_is_in_a_command_line_or_an_environment(inputs):
                 assert not any(content in text for content in contents)
 
 
-@pytest.mark.parametrize("component", standby.COMPONENTS)
+@pytest.mark.parametrize("component", WITH_STANDBY)
 @pytest.mark.parametrize("external", [None, EXTERNAL], ids=["own etcd", "external etcd"])
 def test_both_slots_run_the_same_command_but_for_ports_places_and_drain(component, external):
-    extra = {name: {"v": "4"} for name in standby.COMPONENTS}
+    extra = {name: {"v": "4"} for name in WITH_STANDBY}
     inputs = inputs_of(a_cluster(controls=3, extra_args=extra, external_etcd=external))
     [hosted], [dormant] = hosted_pod(inputs, component)["containers"], standby_pod(inputs, component)["containers"]
     first, second = arguments(hosted), arguments(dormant)
@@ -140,14 +141,12 @@ def test_both_slots_run_the_same_command_but_for_ports_places_and_drain(componen
     assert (hosted["image"], hosted["command"][0]) == (dormant["image"], dormant["command"][0])
 
 
-@pytest.mark.parametrize("component", standby.COMPONENTS)
+@pytest.mark.parametrize("component", WITH_STANDBY)
 def test_both_slots_find_every_file_that_their_command_names(component):
     inputs = inputs_of(a_cluster())
     contents = {
         obj["metadata"]["name"]: set(obj["data"])
-        for obj in (
-            api_server.hosted(inputs) if component == api_server.COMPONENT else controllers.hosted(inputs, component)
-        )
+        for obj in (api_server.hosted(inputs) if component == API_SERVER else controllers.hosted(inputs, component))
         if obj["kind"] in ("Secret", "ConfigMap")
     }
     revision = standby.revision(inputs, component)
@@ -168,14 +167,14 @@ def test_both_slots_find_every_file_that_their_command_names(component):
         assert named <= there
 
 
-@pytest.mark.parametrize("component", standby.COMPONENTS)
+@pytest.mark.parametrize("component", WITH_STANDBY)
 def test_the_slots_ports_are_the_documented_ones(component):
     inputs = inputs_of(a_cluster())
     for spec, expected in (
-        (hosted_pod(inputs, component), standby.HOSTED_PORTS),
-        (standby_pod(inputs, component), standby.STANDBY_PORTS),
+        (hosted_pod(inputs, component), COMPONENTS[component].port),
+        (standby_pod(inputs, component), COMPONENTS[component].standby_port),
     ):
-        assert arguments(spec["containers"][0])["secure-port"] == str(expected[component])
+        assert arguments(spec["containers"][0])["secure-port"] == str(expected)
 
 
 def test_the_users_arguments_win_over_ours_in_both_slots():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from autarky.model.components import COREDNS
 from autarky.render import etcd_members, protection
-from autarky.render.addons import COREDNS
 from fakes.clusters import a_cluster, inputs_of
 from unit.render.rendered import objects
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from autarky.agents.operator.last_good import secret_name
-from autarky.render import admission, reserved, standby
+from autarky.model.components import WITH_STANDBY
+from autarky.render import admission, reserved
 from autarky.render.control_nodes import AUTHORITIES, RECORD
 from autarky.render.operator import retired_name
 from autarky.render.policies import BINDING, POLICY
@@ -18,7 +19,7 @@ def test_every_secret_and_config_map_of_ours_has_a_reserved_name(inputs: Inputs)
     rendered = [obj for obj in objects(inputs) if obj["kind"] in ("Secret", "ConfigMap")]
     names = {obj["metadata"]["name"] for obj in rendered if obj["metadata"]["namespace"] == SYSTEM}
     assert len(names) == len(rendered) > 5
-    kept = {name(component) for name in (retired_name, secret_name) for component in standby.COMPONENTS}
+    kept = {name(component) for name in (retired_name, secret_name) for component in WITH_STANDBY}
     believed = {RECORD, AUTHORITIES, "kube-root-ca.crt"}
     assert {name for name in names | kept | believed if not reserved.is_reserved(name)} == set()
 

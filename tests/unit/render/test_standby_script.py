@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from autarky import places
+from autarky.model.components import COMPONENTS, WITH_STANDBY
 from autarky.model.files import File
 from autarky.render import etcd, pods, standby
 from autarky.render import node as render_node
@@ -52,10 +53,11 @@ class Place:
         text = text.replace(places.STANDBY, f"{self.root}/standby").replace(places.MANIFESTS, str(self.manifests))
         text = text.replace(places.RUN, f"{self.root}/run").replace(places.ETCD_FORMER, f"{self.root}/former.json")
         text = text.replace(etcd.MEMBER_DIRECTORY, f"{self.root}/member")
-        text = re.sub(r"attempts=\d+", f"attempts={self.attempts}", text)
-        text = text.replace(f"flock -w {standby.LOCK_SECONDS} 9", "flock -w 1 9")
-        for component, port in standby.HOSTED_PORTS.items():
-            text = text.replace(f"echo {port} ;;", f"echo {self.ports[component]} ;;")
+        text = re.sub(r"rest_seconds=\d+", f"rest_seconds={self.attempts}", text)
+        text = text.replace(f"lock_seconds={standby.LOCK_SECONDS}", "lock_seconds=1")
+        for component in WITH_STANDBY:
+            port = COMPONENTS[component].port
+            text = text.replace(f"{component}={port}", f"{component}={self.ports[component]}")
         return text
 
     def run(self, *arguments: str, broken: str = "") -> subprocess.CompletedProcess[str]:
@@ -98,7 +100,7 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     """Ports that are taken and refuse: nothing hosted answers yet."""
-    sockets = {component: socket.socket() for component in standby.COMPONENTS}
+    sockets = {component: socket.socket() for component in WITH_STANDBY}
     for taken in sockets.values():
         taken.bind(("127.0.0.1", 0))
     yield Place(tmp_path, {component: taken.getsockname()[1] for component, taken in sockets.items()}, sockets)
@@ -113,7 +115,7 @@ def revision(component: str = API, **cluster) -> standby.Revision:
 @pytest.fixture
 def ready(place: Place) -> Place:
     """A complete revision of every component."""
-    for component in standby.COMPONENTS:
+    for component in WITH_STANDBY:
         place.write(revision(component))
         place.ok("switch", component, revision(component).name)
     return place
@@ -170,7 +172,7 @@ def switch_to_newer(ready: Place) -> standby.Revision:
 
 def test_outdated_is_what_is_in_place_in_another_revision_than_the_current_one(ready):
     assert ready.ok("outdated") == ""
-    for component in standby.COMPONENTS:
+    for component in WITH_STANDBY:
         ready.ok("activate", component)
     assert ready.ok("outdated") == ""
     switch_to_newer(ready)
@@ -226,7 +228,7 @@ def test_a_renewal_that_is_cut_leaves_something_in_place(ready, broken):
 def test_a_withdrawal_takes_away_this_components_pods_and_no_others(ready):
     (ready.manifests).mkdir()
     (ready.manifests / "etcd-1234.json").write_text("{}")
-    for component in standby.COMPONENTS:
+    for component in WITH_STANDBY:
         ready.ok("activate", component)
     ready.ok("withdraw", "kube-scheduler")
     names = sorted(path.name.rpartition("-")[0] for path in ready.manifests.iterdir())
@@ -246,7 +248,7 @@ def test_the_list_is_read_back(ready):
 
 
 def test_the_list_of_a_host_with_nothing_on_it_is_read_back(place):
-    assert standby.parse_list(place.ok("list")) == dict.fromkeys(standby.COMPONENTS, (None, ()))
+    assert standby.parse_list(place.ok("list")) == dict.fromkeys(WITH_STANDBY, (None, ()))
 
 
 def test_a_switch_makes_a_complete_revision_the_current_one_and_keeps_the_old(ready):
@@ -373,8 +375,8 @@ def test_garbage_in_the_manifest_directory_is_left_alone_and_stops_nothing(ready
     ready.ok("boot")
     ready.ok("boot-rest")
     whole = {path.name for path in ready.manifests.iterdir()} - set(names)
-    assert len(whole) == len(standby.COMPONENTS)
-    for component in standby.COMPONENTS:
+    assert len(whole) == len(WITH_STANDBY)
+    for component in WITH_STANDBY:
         ready.ok("withdraw", component)
     assert {path.name for path in ready.manifests.iterdir()} == set(names)
 
@@ -414,7 +416,7 @@ def test_at_boot_what_answers_after_a_while_gets_no_standby(ready):
         waiting = beside.submit(ready.ok, "boot-rest")
         time.sleep(0.3)
         assert not waiting.done()
-        for component in set(standby.COMPONENTS) - {API}:
+        for component in set(WITH_STANDBY) - {API}:
             ready.sockets[component].listen()
         waiting.result(timeout=30)
     assert ready.active() == []
@@ -427,7 +429,7 @@ def test_at_boot_nothing_is_waited_for_where_there_is_nothing_to_activate(place)
 
 
 def test_at_boot_nothing_is_waited_for_where_level_3_lives_in_the_standby_slot(ready):
-    for component in set(standby.COMPONENTS) - {API}:
+    for component in set(WITH_STANDBY) - {API}:
         ready.ok("activate", component)
     before = ready.active()
     ready.attempts = 1_000_000
@@ -504,15 +506,15 @@ def test_anything_else_explains_itself(place):
 # --- revisions ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("component", standby.COMPONENTS)
+@pytest.mark.parametrize("component", WITH_STANDBY)
 def test_a_revision_is_named_by_its_content(component):
     assert revision(component) == revision(component)
     assert revision(component).name != revision(component, extra_args={component: {"v": "5"}}).name
-    others = {revision(other).directory for other in standby.COMPONENTS}
-    assert len(others) == len(standby.COMPONENTS)
+    others = {revision(other).directory for other in WITH_STANDBY}
+    assert len(others) == len(WITH_STANDBY)
 
 
-@pytest.mark.parametrize("component", standby.COMPONENTS)
+@pytest.mark.parametrize("component", WITH_STANDBY)
 def test_a_revision_holds_all_its_pod_mounts_root_only(component):
     made = revision(component)
     assert all(file.mode == 0o600 for file in made.files)

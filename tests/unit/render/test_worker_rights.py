@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from autarky.decide import certificates, control_nodes, node_slots
+from autarky.model.components import FLANNEL
 from autarky.ports import Object
 from autarky.render import etcd_members, guards
-from autarky.render.addons import FLANNEL
 from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, WITHDRAWN, Inputs
 from unit.render.rendered import EVERY_LEVEL, objects, static_pods
 

@@ -15,8 +15,8 @@ from autarky.agents.node.runtime_seen import Running, running_standbys
 from autarky.decide import activations
 from autarky.errors import AutarkyError
 from autarky.model import ports
+from autarky.model.components import WITH_STANDBY
 from autarky.ports import Clock, Cri
-from autarky.render import standby
 
 POLL_SECONDS = 2.0
 REST_SECONDS = 30.0
@@ -53,7 +53,7 @@ class ActivationWatch:
         kubelet_up = await ports_seen.plain_status(ports.KUBELET_HEALTH, "/healthz") == 200
         etcd_up = await self.etcd_up()
         settled = True
-        for component in standby.COMPONENTS:
+        for component in WITH_STANDBY:
             seen = activations.Seen(
                 in_place=None if in_place is None else in_place[component],
                 running=None if running is None else frozenset(running[component]),

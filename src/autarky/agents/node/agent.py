@@ -31,8 +31,15 @@ from autarky.decide import leadership, node_slots, slots
 from autarky.decide.pods import pod_health
 from autarky.errors import AutarkyError
 from autarky.kube import KubeClient
+from autarky.model.components import (
+    API_SERVER,
+    COMPONENTS,
+    LED_BY_LEASE,
+    NODE_AGENT,
+    WITH_STANDBY,
+)
 from autarky.ports import Clock, Object
-from autarky.render import agent, api_server, controllers
+from autarky.render import agent
 
 LOOK_SECONDS = 0.5
 """A hosted API server drains for 15 s and its standby needs 5 s to start: half a second is soon enough."""
@@ -42,7 +49,6 @@ only its port is looked at meanwhile."""
 SETTLE_SECONDS = 10.0
 """How long a hosted API server must have served before its standby goes: one that crashes soon after its
 start is still covered."""
-LEVELS = {api_server.COMPONENT: 2, controllers.CONTROLLER_MANAGER: 3, controllers.SCHEDULER: 3}
 VERBS = {slots.Action.ACTIVATE_STANDBY: "activate", slots.Action.WITHDRAW_STANDBY: "withdraw"}
 REASONS = {slots.Action.ACTIVATE_STANDBY: "StandbyActivated", slots.Action.WITHDRAW_STANDBY: "StandbyWithdrawn"}
 COUNTERS = {slots.Action.ACTIVATE_STANDBY: metrics.ACTIVATIONS, slots.Action.WITHDRAW_STANDBY: metrics.WITHDRAWALS}
@@ -81,10 +87,10 @@ class NodeAgent:
         self.announcer = Announcer(self.node, self.kube, self.api, self.clock, self.told.tell, Untold(self.told.tell))
         self.lease_again = LeaseAgain(self.kube, self.heard)
         parts = (self.kube, self.api, self.clock, self.images, self.told.tell, self.announcer.happened)
-        self.checkpointers = {component: Checkpointer(component, *parts) for component in LEVELS}
+        self.checkpointers = {component: Checkpointer(component, *parts) for component in WITH_STANDBY}
         follows = (self.kube, self.api, self.clock, self.images, self.told.tell)
-        self.followers = {component: Follower(component, *follows) for component in controllers.CONTROLLERS}
-        self.own_checkpointer = Checkpointer(agent.COMPONENT, *parts, prepare=agent.parked)
+        self.followers = {component: Follower(component, *follows) for component in LED_BY_LEASE}
+        self.own_checkpointer = Checkpointer(NODE_AGENT, *parts, prepare=agent.parked)
 
     async def etcd_up(self) -> bool:
         """Whether etcd's quorum serves, whoever has a member."""
@@ -122,11 +128,9 @@ class NodeAgent:
         active = slots_on_disk.active_standbys()
         etcd_up = await self.etcd_up()
         parts: dict[str, Run] = {
-            api_server.COMPONENT: partial(
-                self._api_server, hosted_api_server, _wanted(api_server.COMPONENT, lowest), active, etcd_up
-            ),
-            **{c: partial(self._controller, c, _wanted(c, lowest), active, etcd_up) for c in controllers.CONTROLLERS},
-            agent.COMPONENT: partial(self._parked_agent, etcd_up),
+            API_SERVER: partial(self._api_server, hosted_api_server, _wanted(API_SERVER, lowest), active, etcd_up),
+            **{c: partial(self._controller, c, _wanted(c, lowest), active, etcd_up) for c in LED_BY_LEASE},
+            NODE_AGENT: partial(self._parked_agent, etcd_up),
             "annotation": partial(self._announce, lowest, active),
         }
         done = [await self._part(name, run) for name, run in parts.items()]
@@ -141,8 +145,8 @@ class NodeAgent:
         """What cannot be read leaves what was told before."""
         if active is None:
             return
-        standby_balanced = await ports_seen.standby_balanced(self.node) if active[api_server.COMPONENT] else False
-        slots_now = {c: self._slots(c, active=active[c], balanced=bool(standby_balanced)) for c in LEVELS}
+        standby_balanced = await ports_seen.standby_balanced(self.node) if active[API_SERVER] else False
+        slots_now = {c: self._slots(c, active=active[c], balanced=bool(standby_balanced)) for c in WITH_STANDBY}
         self.announcer.wants(lowest, slots_now)
 
     def _slots(self, component: str, *, active: bool, balanced: bool) -> node_slots.Slots:
@@ -153,7 +157,7 @@ class NodeAgent:
             revision=node_slots.revision_of(hosted),
             standby=announce.current_revision(component),
             checkpoint=announce.checkpoint_stamp(component),
-            serves=active and (balanced if component == api_server.COMPONENT else ready),
+            serves=active and (balanced if component == API_SERVER else ready),
             refused=self._refused(component),
         )
 
@@ -185,7 +189,7 @@ class NodeAgent:
     async def _api_server(
         self, hosted: slots.Health, wanted: slots.Slot, active: Mapping[str, bool] | None, etcd_up: bool
     ) -> None:
-        component = api_server.COMPONENT
+        component = API_SERVER
         self._serves[component] = hosted is slots.Health.READY
         standby_active = None if active is None else active[component]
         serves = hosted is slots.Health.READY and standby_active
@@ -246,7 +250,7 @@ class NodeAgent:
         """This process is the hosted agent that has been healthy: one that is parked has not shown anything."""
         if not self.hosted:
             return
-        pod = self.api.hosted_pod(agent.COMPONENT)
+        pod = self.api.hosted_pod(NODE_AGENT)
         seen = await self._health_of(pod) if self.api.pods_readable else slots.Health.UNKNOWN
         await self.own_checkpointer.round(slots.Slot.HOSTED, seen, etcd_up=etcd_up)
 
@@ -268,7 +272,7 @@ class NodeAgent:
 
 
 def _wanted(component: str, lowest_hosted: int) -> slots.Slot:
-    return slots.Slot.HOSTED if lowest_hosted <= LEVELS[component] else slots.Slot.STANDBY
+    return slots.Slot.HOSTED if lowest_hosted <= COMPONENTS[component].level else slots.Slot.STANDBY
 
 
 async def run(node_agent: NodeAgent, must_yield: Callable[[], bool]) -> None:

@@ -22,8 +22,8 @@ from autarky.agents.node.rounds import bounded
 from autarky.agents.node.untold import Happened, Untold
 from autarky.decide.node_slots import ANNOTATION, Slots, text
 from autarky.errors import ApiError, AutarkyError
+from autarky.model.components import NODE_AGENT
 from autarky.ports import Clock, Kube
-from autarky.render.agent import COMPONENT
 
 RETRY_SECONDS = 5.0
 INVALID = (400, 413, 422)
@@ -90,7 +90,7 @@ class Announcer:
             token, warning = f"{one.message} {one.when}", one.reason in WARNINGS
             try:
                 await events.report(
-                    self.kube, node, one.reason, one.message, by=COMPONENT, token=token, now=one.when, warning=warning
+                    self.kube, node, one.reason, one.message, by=NODE_AGENT, token=token, now=one.when, warning=warning
                 )
             except ApiError as error:
                 if error.status not in INVALID:

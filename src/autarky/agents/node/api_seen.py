@@ -17,13 +17,12 @@ from autarky.decide.leadership import Lease, lease_of
 from autarky.decide.level_3_told import Told, read
 from autarky.decide.pods import is_mirror, is_ready
 from autarky.kube import KubeClient, Reflector
+from autarky.model.components import CONTROLLER_MANAGER, NAME_LABEL, SCHEDULER, SLOT_LABEL
 from autarky.ports import Clock, Object
-from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
 from autarky.render.values import SYSTEM
 
 LEASE = ("coordination.k8s.io/v1", "Lease")
-SLOT_LABEL = "autarky.dev/slot"
 MOST_PODS = 200
 """Of how many it is remembered how they were first seen: more than run in kube-system of one node."""
 
@@ -129,7 +128,7 @@ class ApiView:
         return [
             pod
             for pod in self._pods.items.values()
-            if pod["metadata"].get("labels", {}).get("k8s-app") == component
+            if pod["metadata"].get("labels", {}).get(NAME_LABEL) == component
             and pod["metadata"]["labels"].get(SLOT_LABEL) == slot
             and not (slot == "hosted" and is_mirror(pod))
         ]

@@ -24,8 +24,8 @@ from autarky.decide.control_nodes import ANNOTATION, JOINING, READY, Duty, OwnNo
 from autarky.decide.pods import internal_address
 from autarky.errors import AutarkyError
 from autarky.model import ports
+from autarky.model.components import COMPONENTS, WITH_STANDBY
 from autarky.ports import Clock, Kube, Object
-from autarky.render import standby
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
 
@@ -33,7 +33,7 @@ POLL_SECONDS = 1.0
 """Between two looks while there is something to do."""
 REST_SECONDS = 30.0
 """Between two looks at the disk when nothing has changed."""
-SERVING_PORTS = (*standby.HOSTED_PORTS.values(), *standby.STANDBY_PORTS.values(), ports.API_STANDBY_SPARE)
+SERVING_PORTS = tuple(port for name in WITH_STANDBY for port in COMPONENTS[name].ports)
 
 
 @dataclass(slots=True)
@@ -181,7 +181,7 @@ class ControlNode:
         """What of a control node still runs here, as a clause; empty when nothing does. Standbys are taken away."""
         if control_parts.has_etcd_member():
             return "its etcd member is there"
-        for component in standby.COMPONENTS:
+        for component in WITH_STANDBY:
             if slots_on_disk.manifest_paths_of(component):
                 await slots_on_disk.run_script("withdraw", component)
         busy = [port for port in SERVING_PORTS if await ports_seen.listens(port)]

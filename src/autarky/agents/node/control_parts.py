@@ -23,10 +23,11 @@ from autarky.agents.node.reading import content_of_pod, pod_of_template
 from autarky.clock import SystemClock
 from autarky.errors import ApiError, AutarkyError, UserError
 from autarky.model import ports
+from autarky.model.components import API_SERVER, COMPONENTS, NODE_AGENT, WITH_STANDBY
 from autarky.pki.issue import issue_leaf
 from autarky.pki.kept import read_authority
 from autarky.ports import Cri, Kube, Object
-from autarky.render import agent, api_server, controllers, nllb, standby
+from autarky.render import agent, nllb
 from autarky.render.certificates import renewal_certificate
 from autarky.render.checkpoint import images
 from autarky.render.control_nodes import AUTHORITIES, authority_key
@@ -37,13 +38,8 @@ from autarky.render.standby import Revision
 from autarky.render.values import SYSTEM
 from autarky.store import write_private
 
-TEMPLATES = {
-    api_server.COMPONENT: "DaemonSet",
-    controllers.CONTROLLER_MANAGER: "Deployment",
-    controllers.SCHEDULER: "Deployment",
-    agent.COMPONENT: "DaemonSet",
-}
-"""Component → the kind of its hosted workload."""
+TEMPLATES = (*WITH_STANDBY, NODE_AGENT)
+"""What a control node has a static pod of, made from the hosted workload."""
 LOCAL_ETCD = f"https://127.0.0.1:{ports.NLLB_ETCD}"
 PKI = Path(places.PKI)
 ETCD_PKI = Path(places.ETCD_PKI)
@@ -64,7 +60,7 @@ class NotYet(UserError):
 def whole() -> str | None:
     """A short name for the CAs that are there, once a complete standby of each component is there as well, and all
     that the node's certificates are signed with; None while something is missing. OSError is for the caller."""
-    for component in standby.COMPONENTS:
+    for component in WITH_STANDBY:
         disk = disk_of(component)
         if disk is None or not {disk.current, disk.previous} & disk.complete:
             return None
@@ -84,7 +80,7 @@ def needs_etcd() -> bool:
 
 def _mentioned(what: str) -> bool:
     """Whether a standby of the API server says it."""
-    pods = [path.read_bytes() for path in Path(places.STANDBY, api_server.COMPONENT).glob("*/pod.json")]
+    pods = [path.read_bytes() for path in Path(places.STANDBY, API_SERVER).glob("*/pod.json")]
     return any(what.encode() in pod for pod in pods)  # bytes: one that is not text hides no other
 
 
@@ -102,7 +98,7 @@ class ControlParts:
     async def revisions(self) -> list[Revision]:
         """The standbys, as the hosted workloads are now. NotYet without the right to read them, or an image."""
         try:
-            found = [await self._revision(component, kind) for component, kind in TEMPLATES.items()]
+            found = [await self._revision(component, COMPONENTS[component].kind) for component in TEMPLATES]
         except ApiError as error:
             if error.status == 403:
                 raise NotYet("it waits for the operator's leave") from error
@@ -118,7 +114,7 @@ class ControlParts:
         if live is None:
             raise NotYet(f"there is no {kind} {component}")
         pod = pod_of_template(component, live["spec"]["template"])
-        if component == agent.COMPONENT:
+        if component == NODE_AGENT:
             pod = agent.parked(pod)
         return (await content_of_pod(self.kube, pod)).revision(component)
 
@@ -189,7 +185,7 @@ def has_standbys() -> bool:
 
 def remove_standbys() -> None:
     """The parked agents first: what they are made from goes with the rest."""
-    for path in slots_on_disk.manifest_paths_of(agent.COMPONENT):
+    for path in slots_on_disk.manifest_paths_of(NODE_AGENT):
         path.unlink(missing_ok=True)
     root = Path(places.STANDBY)
     for pod in root.glob("*/*/pod.json"):  # what is half deleted is incomplete

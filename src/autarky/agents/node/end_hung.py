@@ -18,8 +18,8 @@ from autarky.agents.log import logger
 from autarky.agents.node import lock
 from autarky.cri.client import CriClient
 from autarky.errors import AutarkyError
+from autarky.model.components import NAME_LABEL, NODE_AGENT
 from autarky.ports import Cri
-from autarky.render.agent import COMPONENT
 from autarky.render.values import SYSTEM
 
 LONGEST_SECONDS = 45
@@ -54,7 +54,7 @@ async def end(cri: Cri, uid: str) -> int:
         if sandbox.uid == uid
         and sandbox.ready
         and sandbox.namespace == SYSTEM
-        and sandbox.labels.get("k8s-app") == COMPONENT
+        and sandbox.labels.get(NAME_LABEL) == NODE_AGENT
     ]
     for sandbox in found:
         await cri.stop_sandbox(sandbox, timeout=STOP_SECONDS)

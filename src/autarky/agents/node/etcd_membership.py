@@ -27,6 +27,8 @@ from autarky.decide.pods import is_ready
 from autarky.errors import ApiError, AutarkyError
 from autarky.etcd import Membership
 from autarky.kube import Reflector
+from autarky.model.cluster import Level
+from autarky.model.components import ETCD, NAME_LABEL
 from autarky.model.etcd_members import Action, Member, MemberStatus, Phase, Seen, Verb, Wish
 from autarky.ports import Clock, Cri, Kube, Object
 from autarky.render import etcd
@@ -38,7 +40,6 @@ WORK_SECONDS = 1.0
 REST_SECONDS = 30.0
 """Between two looks while there is something to do, and while there is not."""
 STALE_SECONDS = 120.0
-LAST_LEVEL = 1
 """Where level 1 is not hosted, etcd's members are as `up` made them."""
 ALARM = "alarm:"
 
@@ -74,7 +75,7 @@ class EtcdMembership:
     def _follows_objects(self) -> bool:
         """Where etcd is not ours, or its members stay as `up` made them, nobody may read EtcdMembers."""
         level = self.lowest_level()
-        return level is not None and level <= LAST_LEVEL and etcd_on_disk.has_certificates()
+        return level is not None and level <= Level.ETCD and etcd_on_disk.has_certificates()
 
     async def _wait(self, seconds: float) -> None:
         if await changed_within(self.changed, seconds):
@@ -219,12 +220,11 @@ class EtcdMembership:
         except AutarkyError:
             return None, None
         running = any(
-            found.name == etcd.COMPONENT and found.pod_namespace == SYSTEM and found.state in ("running", "unknown")
+            found.name == ETCD and found.pod_namespace == SYSTEM and found.state in ("running", "unknown")
             for found in containers
         )
         pod = any(
-            found.ready and found.namespace == SYSTEM and found.labels.get("k8s-app") == etcd.COMPONENT
-            for found in sandboxes
+            found.ready and found.namespace == SYSTEM and found.labels.get(NAME_LABEL) == ETCD for found in sandboxes
         )
         return running, pod
 

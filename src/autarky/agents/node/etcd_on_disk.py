@@ -15,6 +15,7 @@ from pathlib import Path
 from autarky import places
 from autarky.decide.etcd_local import Data, Manifest
 from autarky.etcd import read_identity
+from autarky.model.components import ETCD
 from autarky.ports import Object
 from autarky.render import etcd
 from autarky.render.node import manifest
@@ -104,7 +105,7 @@ def remembered_addresses() -> list[str]:
 
 
 def _paths() -> list[Path]:
-    return sorted(path for path in MANIFESTS.iterdir() if path.match(f"{etcd.COMPONENT}-*.json"))
+    return sorted(path for path in MANIFESTS.iterdir() if path.match(f"{ETCD}-*.json"))
 
 
 def _read(path: Path) -> Manifest:

@@ -24,9 +24,10 @@ from autarky import places
 from autarky.agents.node.ports_seen import KeptConnection
 from autarky.errors import AutarkyError
 from autarky.model import ports
+from autarky.model.components import API_SERVER
 from autarky.net.tls import client_context
 from autarky.ports import Object
-from autarky.render import api_server, nllb
+from autarky.render import nllb
 from autarky.store import NOT_UNDERSTOOD
 
 PATH = "/health?exclude=NOSPACE"
@@ -103,7 +104,7 @@ def way_on_disk() -> Way | None:
     client = Path(nllb.ETCD_CLIENT_PATH)
     if client.exists():
         return _way((("127.0.0.1", ports.NLLB_ETCD),), Path(nllb.ETCD_CA_PATH), client, client)
-    return _way_of_standby(Path(places.STANDBY, api_server.COMPONENT, "current"))
+    return _way_of_standby(Path(places.STANDBY, API_SERVER, "current"))
 
 
 def _way(servers: tuple[tuple[str, int], ...], ca: Path, certificate: Path, key: Path) -> Way:
@@ -115,7 +116,7 @@ def _way_of_standby(standby: Path) -> Way | None:
     """None where the standby is not there, or cannot be understood: what users put into it need not be of use here."""
     try:
         spec = json.loads((standby / "pod.json").read_text())["spec"]
-        container = next(one for one in spec["containers"] if one["name"] == api_server.COMPONENT)
+        container = next(one for one in spec["containers"] if one["name"] == API_SERVER)
         words = [*(container.get("command") or ()), *(container.get("args") or ())]
         flags = dict(str(word).removeprefix("--").split("=", 1) for word in words if "=" in str(word))
         servers = tuple(_server(url) for url in flags["etcd-servers"].split(","))

@@ -26,6 +26,7 @@ from autarky.decide.level_3_told import Told
 from autarky.decide.slots import Health, Slot
 from autarky.errors import ApiError, AutarkyError
 from autarky.kube import KubeClient
+from autarky.model.components import COMPONENTS
 from autarky.ports import Clock
 from autarky.render.checkpoint import images
 from autarky.render.standby import Revision
@@ -115,7 +116,7 @@ class Follower:
         return reading(good, now, self.component, content, refused="no standby can be made of the last good revision")
 
     async def _content(self, told: Told) -> Content:
-        live = await self.kube.get("apps/v1", "Deployment", self.component, SYSTEM)
+        live = await self.kube.get("apps/v1", COMPONENTS[self.component].kind, self.component, SYSTEM)
         if live is None or revision_of(live["spec"]["template"]) != told.last_good:
             raise _OnTrial("what is wanted now is not known to be good yet")
         template = live["spec"]["template"]

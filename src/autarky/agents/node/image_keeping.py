@@ -15,7 +15,7 @@ from pathlib import Path
 from autarky import places
 from autarky.agents.node import slots_on_disk
 from autarky.agents.node.rounds import bounded
-from autarky.agents.node.runtime_seen import COMPONENTS
+from autarky.agents.node.runtime_seen import PARKED_OR_STANDBY
 from autarky.errors import AutarkyError
 from autarky.ports import Clock, KeptImages
 from autarky.render import standby
@@ -83,7 +83,7 @@ def images_on_disk() -> frozenset[str] | None:
     """The images of all kept revisions, active manifests and parked agents; None when the disk cannot be read."""
     try:
         revisions = [path.read_bytes() for path in Path(places.STANDBY).glob("*/*/pod.json")]
-        manifests = [pod for component in COMPONENTS for pod in slots_on_disk.manifests_of(component)]
+        manifests = [pod for component in PARKED_OR_STANDBY for pod in slots_on_disk.manifests_of(component)]
         pods = [json.loads(pod) for pod in (*revisions, *manifests) if standby.is_whole(pod)]
         return frozenset(image for pod in pods for image in images_of_pod(pod))
     except NOT_UNDERSTOOD:

@@ -29,9 +29,10 @@ from autarky.agents.waiting import changed_within
 from autarky.decide import balancer
 from autarky.kube import KubeClient, Reflector
 from autarky.model.balancer import Balancer, EtcdNode
+from autarky.model.components import API_SERVER
 from autarky.model.endpoint import Endpoint
 from autarky.ports import Clock
-from autarky.render import api_server, nllb
+from autarky.render import nllb
 from autarky.render.endpoints import KIND, NAME, NAMESPACE, slice_endpoints
 from autarky.store import NOT_UNDERSTOOD, write_private
 
@@ -50,7 +51,7 @@ _CREDENTIALS = (nllb.ETCD_CLIENT_PATH, nllb.ETCD_CA_PATH)
 def has_standby() -> bool | None:
     """Whether an API server may run here: its standby is there. None when that cannot be read."""
     try:
-        return (Path(places.STANDBY) / api_server.COMPONENT / "current").is_symlink()
+        return (Path(places.STANDBY) / API_SERVER / "current").is_symlink()
     except OSError:
         return None
 

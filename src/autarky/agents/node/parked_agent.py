@@ -17,6 +17,7 @@ from autarky.agents.node import slots_on_disk
 from autarky.agents.node.rounds import bounded
 from autarky.agents.node.runtime_seen import running_standbys
 from autarky.decide import parked
+from autarky.model.components import NODE_AGENT
 from autarky.ports import Clock, Cri
 from autarky.render import agent, pods
 from autarky.store import NOT_UNDERSTOOD, write_private
@@ -72,7 +73,7 @@ class ParkedAgent:
             {name: manifest.revision for name, manifest in manifests.items()},
             None
             if running is None
-            else frozenset(n for n, manifest in manifests.items() if manifest.uid in running[agent.COMPONENT]),
+            else frozenset(n for n, manifest in manifests.items() if manifest.uid in running[NODE_AGENT]),
         )
 
     def _act(self, decision: parked.Decision) -> None:
@@ -87,7 +88,7 @@ class ParkedAgent:
 
 def current_revision() -> str | None:
     """Of the agent's own standby; None before the first checkpoint, or when it is not complete."""
-    link = Path(places.STANDBY, agent.COMPONENT, "current")
+    link = Path(places.STANDBY, NODE_AGENT, "current")
     return link.readlink().name if link.is_symlink() and (link / "pod.json").exists() else None
 
 
@@ -95,7 +96,7 @@ def manifests_in_place() -> Mapping[str, Manifest] | None:
     """By file name; None when they cannot be read."""
     found = {}
     try:
-        for path in slots_on_disk.manifest_paths_of(agent.COMPONENT):
+        for path in slots_on_disk.manifest_paths_of(NODE_AGENT):
             meta = json.loads(path.read_text())["metadata"]
             found[path.name] = Manifest(str(meta["uid"]), str(meta.get("annotations", {}).get(pods.REVISION, "")))
     except NOT_UNDERSTOOD:
@@ -107,6 +108,6 @@ def put_in_place() -> None:
     """A new activation of the current revision, with a name and a uid that were never used."""
     uid = str(uuid.uuid4())
     activation = uid.partition("-")[0]
-    pod = Path(places.STANDBY, agent.COMPONENT, "current", "pod.json").read_text()
+    pod = Path(places.STANDBY, NODE_AGENT, "current", "pod.json").read_text()
     pod = pod.replace(pods.ACTIVATION_UID, uid).replace(pods.ACTIVATION, activation)
     write_private(Path(places.MANIFESTS, f"{agent.STANDBY_POD}-{activation}.json"), pod.encode())

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autarky.errors import AutarkyError
+from autarky.model.components import NAME_LABEL, NODE_AGENT, SLOT_LABEL, STANDBY, WITH_STANDBY
 from autarky.model.runtime import Sandbox
 from autarky.ports import Cri
-from autarky.render import agent, standby
 from autarky.render.values import SYSTEM
 
-COMPONENTS = (*standby.COMPONENTS, agent.COMPONENT)
+PARKED_OR_STANDBY = (*WITH_STANDBY, NODE_AGENT)
 Running = Mapping[str, Mapping[str, tuple[str, ...]]]
 """Component → uid of a pod of its standby → its sandboxes, of which a container runs."""
 
@@ -23,7 +23,7 @@ async def running_standbys(cri: Cri) -> Running | None:
     except AutarkyError:
         return None
     alive = {container.sandbox_id for container in containers if container.state == "running"}
-    running: dict[str, dict[str, tuple[str, ...]]] = {component: {} for component in COMPONENTS}
+    running: dict[str, dict[str, tuple[str, ...]]] = {component: {} for component in PARKED_OR_STANDBY}
     for sandbox in sandboxes:
         component = _standby_of(sandbox)
         if component is not None and sandbox.id in alive:
@@ -33,6 +33,6 @@ async def running_standbys(cri: Cri) -> Running | None:
 
 def _standby_of(sandbox: Sandbox) -> str | None:
     """The component whose standby this is a run of, if it is one."""
-    component = sandbox.labels.get("k8s-app", "")
-    is_standby = sandbox.labels.get("autarky.dev/slot") == "standby" and sandbox.namespace == SYSTEM
-    return component if is_standby and component in COMPONENTS else None
+    component = sandbox.labels.get(NAME_LABEL, "")
+    is_standby = sandbox.labels.get(SLOT_LABEL) == STANDBY and sandbox.namespace == SYSTEM
+    return component if is_standby and component in PARKED_OR_STANDBY else None

@@ -14,6 +14,7 @@ from pathlib import Path
 from autarky import places
 from autarky.decide.dead_leases import Noted
 from autarky.errors import CommandFailed, Unreachable
+from autarky.model.components import NODE_AGENT, WITH_STANDBY
 from autarky.render import agent, standby
 from autarky.store import NOT_UNDERSTOOD, write_private
 
@@ -26,7 +27,7 @@ SCRIPT_SECONDS = 30.0
 def active_standbys() -> Mapping[str, bool] | None:
     """Component → whether an activation of its standby is in place; None when that cannot be read."""
     try:
-        return {component: bool(activations_of(component)) for component in standby.COMPONENTS}
+        return {component: bool(activations_of(component)) for component in WITH_STANDBY}
     except OSError:
         return None
 
@@ -43,7 +44,7 @@ def manifests_of(component: str) -> list[bytes]:
 
 def manifest_paths_of(component: str) -> list[Path]:
     """Of a component's standby, or of the parked agent. OSError."""
-    parked = component == agent.COMPONENT
+    parked = component == NODE_AGENT
     name = f"{agent.STANDBY_POD}-*.json" if parked else f"standby-{component}-{standby.ACTIVATION_NAME}.json"
     return sorted(path for path in Path(places.MANIFESTS).iterdir() if path.match(name))
 
@@ -61,7 +62,7 @@ def activations() -> Mapping[str, frozenset[str]] | None:
     try:
         return {
             component: frozenset(json.loads(pod)["metadata"]["uid"] for pod in activations_of(component))
-            for component in standby.COMPONENTS
+            for component in WITH_STANDBY
         }
     except NOT_UNDERSTOOD:
         return None

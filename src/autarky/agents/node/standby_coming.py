@@ -23,10 +23,10 @@ from autarky.agents.node.rounds import bounded
 from autarky.decide.slots import Slot
 from autarky.errors import AutarkyError
 from autarky.model import patience
+from autarky.model.components import API_SERVER
 from autarky.model.endpoint import Endpoint
 from autarky.model.runtime import Container
 from autarky.ports import Clock, Cri, Object
-from autarky.render.api_server import COMPONENT
 from autarky.render.nllb import SLOTS
 
 LOOK_SECONDS = 2.0
@@ -73,7 +73,7 @@ class StandbyComing:
                 containers = await self.cri.containers()
         except (AutarkyError, TimeoutError):
             return None
-        return is_on_its_way([one for one in containers if one.pod_uid in in_place[COMPONENT]])
+        return is_on_its_way([one for one in containers if one.pod_uid in in_place[API_SERVER]])
 
     async def _another_node_serves(self) -> bool:
         """As the load balancer sees it, which is where their requests would go."""
@@ -100,5 +100,5 @@ def seconds_to_wait(hosted: Sequence[Object]) -> float:
 
 def is_on_its_way(containers: Sequence[Container]) -> bool:
     """Of the standby that is in place: one that has ended and starts anew has shown that it does not come."""
-    own = [one.state for one in containers if one.name == COMPONENT]
+    own = [one.state for one in containers if one.name == API_SERVER]
     return any(state in ("created", "running") for state in own) and "exited" not in own

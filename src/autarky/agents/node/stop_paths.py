@@ -19,8 +19,9 @@ from pathlib import Path
 from autarky import places
 from autarky.agents.health import Hook, HookOf
 from autarky.model import ports
+from autarky.model.components import API_SERVER
 from autarky.ports import Object
-from autarky.render.api_server import BEFORE_STOP, COMPONENT
+from autarky.render.api_server import BEFORE_STOP
 from autarky.store import NOT_UNDERSTOOD, write_private
 
 FILE = Path(places.HOST_STATE) / "stop-paths.json"
@@ -28,7 +29,7 @@ FILE = Path(places.HOST_STATE) / "stop-paths.json"
 
 def of_pods(pods: Iterable[Object]) -> list[str]:
     """The paths that these pods of the API server have for it."""
-    containers = (one for pod in pods for one in pod["spec"]["containers"] if one["name"] == COMPONENT)
+    containers = (one for pod in pods for one in pod["spec"]["containers"] if one["name"] == API_SERVER)
     asked = [((one.get("lifecycle") or {}).get("preStop") or {}).get("httpGet") or {} for one in containers]
     paths = {str(ask.get("path", "")) for ask in asked if ask.get("port") == ports.NODE_AGENT}
     return sorted(path for path in paths if path.startswith(BEFORE_STOP))

@@ -44,12 +44,11 @@ from autarky.decide import understood
 from autarky.errors import AutarkyError
 from autarky.kube import KubeClient, Reflector
 from autarky.model import ports
+from autarky.model.components import API_SERVER, LED_BY_LEASE, NODE_AGENT, WITH_STANDBY
 from autarky.net.tls import client_context
 from autarky.ports import Object
 from autarky.render import leaves
-from autarky.render.agent import COMPONENT, KUBELET_PKI, SLOT
-from autarky.render.api_server import COMPONENT as API_SERVER
-from autarky.render.controllers import CONTROLLERS
+from autarky.render.agent import KUBELET_PKI, SLOT
 from autarky.render.crds import API_VERSION
 from autarky.render.etcd_members import KIND
 from autarky.render.kubeconfig import LOCAL_SERVER
@@ -210,7 +209,7 @@ async def _act_on_control_node(
     agent = node_agent.NodeAgent(node, kube, api, own_ports, clock, said, quorum, images, hosted, hand_over, running)
     controllers = _controller_clients(said)
     agent.announcer.changed = changed
-    metrics.observe(node_agent.LEVELS, lambda: api.reachable)
+    metrics.observe(WITH_STANDBY, lambda: api.reachable)
     undertaker = Undertaker(controllers, clock, say, agent.announcer.happened, api.lease)
     watch = ActivationWatch(cri, clock, said.tell, agent.etcd_up, agent.hosted_serves)
     balancer = _load_balancer(node, kube, said)
@@ -226,7 +225,7 @@ async def _act_on_control_node(
         *(balancer, clocks, members, control_node, plan, keeping, Unhiding(cri, clock, said.tell)),
     ]
     if agent.hosted:
-        Path(places.STANDBY, COMPONENT).mkdir(mode=0o700, exist_ok=True)
+        Path(places.STANDBY, NODE_AGENT).mkdir(mode=0o700, exist_ok=True)
         duties.append(ParkedAgent(cri, clock, said.tell))
     rounds_of_agent = node_agent.run(agent, lambda: hold.must_yield() or not role_on_disk.acts_as_control_node())
     try:
@@ -280,7 +279,7 @@ def _controller_clients(said: Told) -> dict[str, KubeClient]:
     """As the components of level 3, by the credentials in their standbys. What users put there need not be of use
     here: then nobody frees that component's lease, and it runs out by itself."""
     clients = {}
-    for name in CONTROLLERS:
+    for name in LED_BY_LEASE:
         for path in sorted(Path(places.STANDBY, name, "current", "files").rglob("kubeconfig"))[:1]:
             try:
                 clients[name] = KubeClient.from_kubeconfig(path)

@@ -18,23 +18,21 @@ from autarky.agents.operator import node_record
 from autarky.agents.operator.duty import MANAGER, Duty
 from autarky.agents.operator.endpoints import agreed_address
 from autarky.agents.operator.view import View, current, node_is_ready
-from autarky.agents.operator.workloads import COMPONENTS, workload
+from autarky.agents.operator.workloads import TWO_SLOTS, workload
 from autarky.decide import control_nodes
 from autarky.decide.control_nodes import ANNOTATION, LEAVE, Decision, Member, Record, State, Step
 from autarky.decide.pods import internal_address
 from autarky.duties.seen_to_serve import Ask, SeenToServe, ask_address
 from autarky.errors import Conflict
 from autarky.kube import Reflector
+from autarky.model.cluster import Level
+from autarky.model.components import ETCD, NAME_LABEL, NODE_AGENT, OPERATOR
 from autarky.ports import Clock, Kube, Object
-from autarky.render import agent
 from autarky.render import control_nodes as objects
 from autarky.render.checkpoint import references
-from autarky.render.etcd import COMPONENT as ETCD
-from autarky.render.operator import COMPONENT as OPERATOR
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, SYSTEM, canonical_json
 
 ROLE, BINDING = ("rbac.authorization.k8s.io/v1", "Role"), ("rbac.authorization.k8s.io/v1", "RoleBinding")
-LAST_LEVEL_OF_MEMBERS = "1"
 """Where a higher one is the lowest that is hosted, EtcdMembers describe nothing."""
 LOOK_SECONDS = 2.0
 """Between two looks while a node leaves: that a pod has gone is seen at once, what its agent does is not."""
@@ -130,21 +128,21 @@ class ControlNodes(Duty):
         if phase is not None:
             return Member.NONE if phase == "Removed" else Member.THERE
         runs = any(
-            pod["spec"].get("nodeName") == node and (pod["metadata"].get("labels") or {}).get("k8s-app") == ETCD
+            pod["spec"].get("nodeName") == node and (pod["metadata"].get("labels") or {}).get(NAME_LABEL) == ETCD
             for pod in self.view.pods.items.values()
         )
         return Member.THERE if runs else Member.NONE
 
     def _unfit(self) -> str:
-        missing = [one.name for one in COMPONENTS if workload(self.view, one) is None]
+        missing = [one.name for one in TWO_SLOTS if workload(self.view, one) is None]
         if missing:
             what = f"{', '.join(missing)} is not hosted, and a control node is made of what is"
             return f'{what}; set selfHosted to "2-4" or lower'
         return ""
 
     def _templates(self) -> list[Object]:
-        agents = self.view.daemon_sets.items.get((SYSTEM, agent.COMPONENT))
-        found = [workload(self.view, component) for component in COMPONENTS] + [agents]
+        agents = self.view.daemon_sets.items.get((SYSTEM, NODE_AGENT))
+        found = [workload(self.view, component) for component in TWO_SLOTS] + [agents]
         return [live["spec"]["template"] for live in found if live is not None]
 
     # --- acting ----------------------------------------------------------------------------------------
@@ -242,7 +240,7 @@ class ControlNodes(Duty):
     async def _remove_member(self, node: Object) -> None:
         """Its EtcdMember follows this decision (`agents.operator.etcd_members`), where EtcdMembers say anything."""
         plane = self.view.control_plane
-        if plane is not None and plane["spec"]["selfHosted"][0] > LAST_LEVEL_OF_MEMBERS:
+        if plane is not None and int(plane["spec"]["selfHosted"][0]) > Level.ETCD:
             said = "it has an etcd member that no EtcdMember describes: it stays"
             await self._explain(node, Decision(Step.REFUSE, said))
 
@@ -287,4 +285,4 @@ def _needs_a_control_node(pod: Object) -> bool:
 
 def _turn(pod: Object) -> tuple[bool, str]:
     labels = pod["metadata"].get("labels") or {}
-    return labels.get("k8s-app") == OPERATOR, pod["metadata"]["name"]
+    return labels.get(NAME_LABEL) == OPERATOR, pod["metadata"]["name"]

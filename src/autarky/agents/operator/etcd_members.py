@@ -21,6 +21,7 @@ from autarky.decide.plane_status import EtcdMembers as Settled
 from autarky.decide.plane_status import Unseen
 from autarky.decide.pods import internal_address
 from autarky.errors import Conflict
+from autarky.model.cluster import Level
 from autarky.model.etcd_members import Phase
 from autarky.ports import Kube, Object
 from autarky.render import etcd, etcd_members
@@ -28,7 +29,6 @@ from autarky.render.crds import API_VERSION
 from autarky.render.etcd_members import GUARD, IDEA, KIND
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, SYSTEM, content_hash
 
-LAST_LEVEL = 1
 GUARDED = "autarky.dev/guard"
 """Annotation of the guard's Deployment: the hash of what was applied, so that it is applied when that changes."""
 
@@ -69,7 +69,7 @@ class EtcdMembers(Duty):
     def _is_hosted(self, plane: Object) -> bool:
         """A level that is refused moves nothing: then it is as it was before."""
         level = plane["spec"]["selfHosted"]
-        return bool(self.view.etcd_members.items) if level == LEVEL_NOT_BUILT else int(level[0]) <= LAST_LEVEL
+        return bool(self.view.etcd_members.items) if level == LEVEL_NOT_BUILT else int(level[0]) <= Level.ETCD
 
     async def _bind(self, nodes: set[str]) -> None:
         """Applied once in a process's life, and when the nodes change: nobody else writes these bindings."""

@@ -20,9 +20,8 @@ from autarky.agents.operator.last_good import LastGood
 from autarky.agents.operator.trouble import has_never_run, last_words
 from autarky.agents.operator.view import View, current
 from autarky.agents.operator.workloads import (
-    COMPONENTS,
     JUDGED,
-    Component,
+    TWO_SLOTS,
     image_of,
     is_in_place,
     observe,
@@ -33,8 +32,8 @@ from autarky.decide.failures import TRY_AGAIN, Record
 from autarky.decide.rollback_limits import Policy
 from autarky.decide.skew import breaks_skew
 from autarky.errors import AutarkyError, Conflict, UserError
+from autarky.model.components import API_SERVER, OPERATOR, Component
 from autarky.ports import Clock, Kube, Object
-from autarky.render.operator import COMPONENT
 from autarky.render.values import SYSTEM
 
 LOOK_SECONDS = 1.0
@@ -98,7 +97,7 @@ class Rollouts(Duty):
         kept = await self._kept(component)
         if TRY_AGAIN in (live["metadata"].get("annotations") or {}):
             return await self._pardon(component, live, kept)
-        level_3 = await self._level_3_in_place() if component.is_api_server else {}
+        level_3 = await self._level_3_in_place() if component.name == API_SERVER else {}
         observed = observe(self.view, component, live, etcd_up=self.etcd_up(), level_3=level_3)
         memory = self._memory.get(component.name, rollback.Memory())
         decision = rollback.decide(observed, memory, kept.record, policy, self.clock.monotonic())
@@ -160,12 +159,12 @@ class Rollouts(Duty):
         way, and level 3 could not lead.
         """
         good = await self._good_images()
-        api_servers = [image for one in COMPONENTS if one.is_api_server and (image := good.pop(one.name, ""))]
+        api_servers = [image for one in TWO_SLOTS if one.name == API_SERVER and (image := good.pop(one.name, ""))]
         return breaks_skew(
             component.name,
             image_of(template, component.name),
-            () if component.is_api_server else api_servers,
-            is_api_server=component.is_api_server,
+            () if component.name == API_SERVER else api_servers,
+            is_api_server=component.name == API_SERVER,
             level_3=good,
         )
 
@@ -175,13 +174,13 @@ class Rollouts(Duty):
         good = await self._good_images()
         return {
             one.name: image
-            for one in COMPONENTS
+            for one in TWO_SLOTS
             if one.leads_by_lease and (image := good.get(one.name)) and is_in_place(self.view, one, image)
         }
 
     async def _good_images(self) -> dict[str, str]:
         """Of each component that is hosted and has a last good revision."""
-        hosted = [component for component in COMPONENTS if workload(self.view, component) is not None]
+        hosted = [component for component in TWO_SLOTS if workload(self.view, component) is not None]
         kept = {component.name: (await self._kept(component)).template for component in hosted}
         return {name: image_of(template, name) for name, template in kept.items() if template is not None}
 
@@ -278,7 +277,7 @@ class Rollouts(Duty):
         # How often it went back does not tell occasions apart: that begins anew when it is to be tried again.
         token = f"{record.current}-{live['metadata'].get('generation', 0)}"
         try:
-            await report(self.kube, live, "RolledBack", message, by=COMPONENT, token=token, now=self.clock.time())
+            await report(self.kube, live, "RolledBack", message, by=OPERATOR, token=token, now=self.clock.time())
         except AutarkyError as error:
             self.say(f"the event on a rollback was not written: {error}", subject=live["metadata"]["name"])
 

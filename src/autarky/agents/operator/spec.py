@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 from autarky.agents.operator.duty import Duty
 from autarky.agents.operator.rollouts import Rollouts
 from autarky.agents.operator.view import View, current
-from autarky.agents.operator.workloads import COMPONENTS, Component, pods_of, workload
+from autarky.agents.operator.workloads import TWO_SLOTS, pods_of, workload
 from autarky.decide import applied, arguments, levels
 from autarky.decide.drift import split_flags
 from autarky.decide.node_slots import standby_serves
 from autarky.decide.plane_status import Unapplied
 from autarky.decide.pods import is_ready
 from autarky.duties import hosting
+from autarky.model.components import WITH_STANDBY, Component
 from autarky.model.defaults import edition_in
 from autarky.ports import Clock, Kube, Object
-from autarky.render import api_server
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
 from autarky.render.values import CONTROL_PLANE_FACT
 
@@ -33,7 +33,6 @@ LOOK_SECONDS = 1.0
 """Between two looks while a level moves."""
 LEVEL_NOT_BUILT = "0-4"
 """A `selfHosted` that the CRD admits and nobody carries out yet."""
-LEVELS = {component.name: 2 if component.name == api_server.COMPONENT else 3 for component in COMPONENTS}
 
 
 @dataclass(slots=True)
@@ -62,7 +61,7 @@ class Spec(Duty):
         self._judge_other_arguments(plane)
         self._judge_defaults(plane)
         settled = self._refuses_level(plane) or await self._move_levels(plane)
-        for component in COMPONENTS:
+        for component in TWO_SLOTS:
             await self._give_arguments(plane, component)
         return None if settled else LOOK_SECONDS
 
@@ -93,7 +92,7 @@ class Spec(Duty):
         """Of what runs on hosts and not from these workloads."""
         record = (applied.record_of(plane) or {}).get("spec", {}).get("componentArguments") or {}
         wanted = plane["spec"].get("componentArguments") or {}
-        for name in sorted((record.keys() | wanted.keys()) - LEVELS.keys()):
+        for name in sorted((record.keys() | wanted.keys()) - set(WITH_STANDBY)):
             if record.get(name) != wanted.get(name):
                 sentence = f"the arguments of {name} come from the cluster file: set them there and run `autarky up`"
                 self._note(f"{name} arguments", "SetInTheFile", sentence, refused=True)
@@ -112,7 +111,7 @@ class Spec(Duty):
     async def _move_levels(self, plane: Object) -> bool:
         """All are watched at once; they go one after the other, in the order of `up`. Whether all is done."""
         lowest = int(plane["spec"]["selfHosted"][0])
-        decisions = [(component, self._decide(component, lowest)) for component in COMPONENTS]
+        decisions = [(component, self._decide(component, lowest)) for component in TWO_SLOTS]
         for component, decision in decisions:
             match decision.step:
                 case levels.Step.BRING_BACK:
@@ -138,7 +137,7 @@ class Spec(Duty):
         live = workload(self.view, component)
         ends = live is not None and "deletionTimestamp" in live["metadata"]
         return levels.Seen(
-            hosted=lowest <= LEVELS[component.name],
+            hosted=lowest <= component.level,
             workload=None if ends else live is not None,
             leaving=len(pods_of(self.view, component, "hosted")),
             turn=self._is_turn_of(component, lowest),
@@ -151,8 +150,8 @@ class Spec(Duty):
 
     def _is_turn_of(self, component: Component, lowest: int) -> bool:
         """Whether the components before it that are hosted each have a Ready pod."""
-        before = COMPONENTS[: COMPONENTS.index(component)]
-        hosted = [one for one in before if lowest <= LEVELS[one.name] and workload(self.view, one) is not None]
+        before = TWO_SLOTS[: TWO_SLOTS.index(component)]
+        hosted = [one for one in before if lowest <= one.level and workload(self.view, one) is not None]
         return all(any(is_ready(pod) for pod in pods_of(self.view, one, "hosted")) for one in hosted)
 
     def _standby_serves(self, component: Component, node: Object, lowest: int) -> bool | None:

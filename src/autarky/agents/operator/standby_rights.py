@@ -15,7 +15,7 @@ from autarky.agents.operator import node_record
 from autarky.agents.operator.duty import MANAGER, Duty
 from autarky.agents.operator.rollouts import Rollouts
 from autarky.agents.operator.view import View, current
-from autarky.agents.operator.workloads import COMPONENTS, workload
+from autarky.agents.operator.workloads import TWO_SLOTS, workload
 from autarky.decide.control_nodes import Record, State
 from autarky.ports import Kube, Object
 from autarky.render import control_nodes as objects
@@ -54,7 +54,7 @@ class StandbyRights(Duty):
 
     def _last_good(self) -> list[Object] | None:
         """The templates of level 3, of those that have one; None while one was not read."""
-        hosted = [one for one in COMPONENTS if one.leads_by_lease and workload(self.view, one) is not None]
+        hosted = [one for one in TWO_SLOTS if one.leads_by_lease and workload(self.view, one) is not None]
         if any(one.name not in self.rollouts.kept for one in hosted):
             return None
         kept = [self.rollouts.kept[one.name].template for one in hosted]

@@ -18,10 +18,8 @@ from autarky.agents.operator.rollouts import Rollouts
 from autarky.agents.operator.spec import Spec, not_understood
 from autarky.agents.operator.view import View, current, node_is_ready
 from autarky.agents.operator.workloads import (
-    COMPONENT_LABEL,
-    COMPONENTS,
     JUDGED,
-    SLOT_LABEL,
+    TWO_SLOTS,
     control_nodes,
     workload,
 )
@@ -30,29 +28,13 @@ from autarky.decide import applied, certificates, defaults, level_3_told, node_s
 from autarky.decide.field_owners import edits
 from autarky.decide.pods import is_ready, is_what_it_says
 from autarky.decide.rollback import Verdict
+from autarky.model.components import COMPONENTS, HOSTED, LOAD_BALANCER, SLOT_LABEL, STANDBY, STATIC, labelled
 from autarky.model.defaults import edition_in
 from autarky.ports import Clock, Kube, Object
 from autarky.render.values import CONTROL_PLANE_FACT
 
-LEVELS = {
-    "etcd": 1,
-    "node-load-balancer": 2,
-    "kube-apiserver": 2,
-    "kube-controller-manager": 3,
-    "kube-scheduler": 3,
-    "kube-proxy": 3,
-    "kube-flannel": 4,
-    "coredns": 4,
-    "node-agent": 4,
-    "autarky-operator": 4,
-}
-_ALIASES = {"kube-dns": "coredns"}
-"""CoreDNS carries the label that its Service has had since the days of kube-dns."""
-LOAD_BALANCER = "node-load-balancer"
-"""The only static pod of workers."""
-_STATIC = ("etcd", LOAD_BALANCER)
 T = TypeVar("T")
-SLOTS = ("hosted", "standby", "static")
+SLOTS = (HOSTED, STANDBY, STATIC)
 MOST_LETTERS, MOST_VERSIONS = 64, 10
 
 
@@ -130,7 +112,7 @@ def _layers(view: View) -> Iterator[plane_status.Layer]:
     for (component, slot), pods in _by_slot(view).items():
         images = sorted({pod["spec"]["containers"][0]["image"].rpartition(":")[2] for pod in pods})
         ready = sum(1 for pod in pods if is_ready(pod))
-        yield plane_status.Layer(LEVELS[component], component, slot, ready, len(pods), _shown(images))
+        yield plane_status.Layer(COMPONENTS[component].level, component, slot, ready, len(pods), _shown(images))
 
 
 def _shown(versions: Iterable[str]) -> tuple[str, ...]:
@@ -144,14 +126,14 @@ def _by_slot(view: View) -> dict[tuple[str, str], list[Object]]:
     where = control_nodes(view)
     for pod in view.pods.items.values():
         labels = pod["metadata"].get("labels") or {}
-        label = labels.get(COMPONENT_LABEL, "")
-        component = _ALIASES.get(label, label)
+        component = labelled(labels)
         ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-        of_its_node = component == LOAD_BALANCER or is_what_it_says(pod, where)
-        slot = labels.get(SLOT_LABEL) or ("static" if component in _STATIC else "hosted")
-        known = component in LEVELS and slot in SLOTS
-        if known and of_its_node and not ended and "deletionTimestamp" not in pod["metadata"]:
-            found[component, slot].append(pod)
+        if component is None or ended or "deletionTimestamp" in pod["metadata"]:
+            continue
+        of_its_node = component.name == LOAD_BALANCER or is_what_it_says(pod, where)
+        slot = labels.get(SLOT_LABEL) or component.only_slot
+        if of_its_node and slot in SLOTS:
+            found[component.name, slot].append(pod)
     return found
 
 
@@ -171,7 +153,7 @@ def told_of_level_3(view: View, rollouts: Rollouts) -> dict[str, level_3_told.To
         if CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {}) and node_is_ready(node)
     }
     found = {}
-    for component in COMPONENTS:
+    for component in TWO_SLOTS:
         if component.leads_by_lease and workload(view, component) is not None:
             kept = rollouts.kept.get(component.name) or LastGood()
             candidates = level_3_told.candidates(view.pods.items.values(), ready, component.name)

@@ -16,19 +16,20 @@ from dataclasses import dataclass, field, replace
 from autarky.agents.events import report
 from autarky.agents.operator.duty import Duty
 from autarky.agents.operator.view import View, current, node_is_ready
-from autarky.agents.operator.workloads import Component, controllers_name, is_of, selects, workload
+from autarky.agents.operator.workloads import controllers_name, is_of, selects, workload
 from autarky.decide import stepping
 from autarky.decide.pods import is_ready
 from autarky.errors import AutarkyError
+from autarky.model.components import (
+    COMPONENTS,
+    NAME_LABEL,
+    OPERATOR,
+    Component,
+)
 from autarky.ports import Clock, Kube, Object
-from autarky.render import agent, api_server
-from autarky.render.addons import FLANNEL, KUBE_PROXY
-from autarky.render.operator import COMPONENT
 from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
 
-DAEMON_SETS = tuple(
-    Component(name, "DaemonSet") for name in (api_server.COMPONENT, KUBE_PROXY, FLANNEL, agent.COMPONENT)
-)
+DAEMON_SETS = tuple(component for component in COMPONENTS.values() if component.kind == "DaemonSet")
 LOOK_SECONDS = 1.0
 """Between two looks while a rollout may stand still."""
 
@@ -84,7 +85,7 @@ class Stepping(Duty):
         live = await self.kube.get("apps/v1", component.kind, component.name, SYSTEM)
         if live is None:
             return None
-        pods = self.kube.each("v1", "Pod", namespace=SYSTEM, labels=f"k8s-app={component.name}")
+        pods = self.kube.each("v1", "Pod", namespace=SYSTEM, labels=f"{NAME_LABEL}={component.label_value}")
         own = [pod async for pod in pods if is_of(pod, live)]
         nodes = await self.kube.list("v1", "Node")
         self._follow(nodes)
@@ -145,7 +146,7 @@ class Stepping(Duty):
                 live,
                 "GoesOnWithoutNode",
                 message,
-                by=COMPONENT,
+                by=OPERATOR,
                 token=token,
                 now=self.clock.time(),
                 warning=False,

@@ -18,11 +18,11 @@ from autarky.decide.slim import slim_pod, slim_request
 from autarky.duties.certificates import CSR, inventory_of, renewals_of
 from autarky.kube import Lister, Reflector
 from autarky.kube.elector import LEASE
+from autarky.model.components import CONTROLLER_MANAGER, SCHEDULER
 from autarky.ports import Clock, Object
 from autarky.render import leaves
 from autarky.render.access import INVENTORY, RENEWALS
 from autarky.render.control_nodes import RECORD
-from autarky.render.controllers import CONTROLLER_MANAGER, SCHEDULER
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
 from autarky.render.etcd_members import GUARD
 from autarky.render.values import SYSTEM

@@ -35,9 +35,9 @@ from autarky.duties import certificates
 from autarky.kube import KubeClient
 from autarky.kube.elector import Elector
 from autarky.kube.fenced import Fenced
+from autarky.model.components import OPERATOR
 from autarky.ports import Clock
 from autarky.render.kubeconfig import LOCAL_SERVER
-from autarky.render.operator import COMPONENT
 from autarky.render.values import SYSTEM
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -58,7 +58,7 @@ def run(kubeconfig: Path | None, port: int) -> int:
 
 
 async def _run(kubeconfig: Path | None, port: int) -> int:
-    log = logger(agent=COMPONENT, host=socket.gethostname())
+    log = logger(agent=OPERATOR, host=socket.gethostname())
 
     def say(sentence: str, **values: Any) -> None:
         log.info(sentence, **values)
@@ -117,7 +117,7 @@ class Operator:
     def __init__(self, kube: KubeClient, clock: Clock, say: Say, identity: str) -> None:
         self.loop = Loop([], clock, say)
         self._view = View(kube, clock, self.loop.changed.set, lambda source, said: say(said, source=source))
-        self._elector = Elector(kube, clock, SYSTEM, COMPONENT, identity, say=say)
+        self._elector = Elector(kube, clock, SYSTEM, OPERATOR, identity, say=say)
         fenced = Fenced(kube, lambda: self._elector.leads)
         self._rollouts = Rollouts(
             say, self._view, fenced, clock, self._etcd_is_up, lambda name: ROLLBACKS.labels(name).inc()

@@ -13,7 +13,6 @@ part, and both slots of a component on one node have the same host name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from autarky.agents.good_revision import revision_of
@@ -23,42 +22,25 @@ from autarky.decide import rollback
 from autarky.decide.pods import is_ready, is_what_it_says
 from autarky.decide.rollback_limits import seconds_to_ready
 from autarky.decide.skew import NO_IMAGES, breaks_skew
+from autarky.model.components import (
+    API_SERVER,
+    COMPONENTS,
+    HOSTED,
+    KUBE_PROXY,
+    NAME_LABEL,
+    SLOT_LABEL,
+    STANDBY,
+    WITH_STANDBY,
+    Component,
+)
 from autarky.ports import Object
-from autarky.render import api_server, controllers
-from autarky.render.addons import KUBE_PROXY
 from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
 
-COMPONENT_LABEL = "k8s-app"
-SLOT_LABEL = "autarky.dev/slot"
 _HASH_LABELS = {"DaemonSet": "controller-revision-hash", "Deployment": "pod-template-hash"}
 
 
-@dataclass(frozen=True, slots=True)
-class Component:
-    """A hosted workload of levels 2 and 3."""
-
-    name: str
-    kind: str
-
-    @property
-    def for_kubectl(self) -> str:
-        return f"{'ds' if self.kind == 'DaemonSet' else 'deploy'}/{self.name}"
-
-    @property
-    def leads_by_lease(self) -> bool:
-        return self.kind == "Deployment"
-
-    @property
-    def is_api_server(self) -> bool:
-        return self.name == api_server.COMPONENT
-
-
-COMPONENTS = (
-    Component(api_server.COMPONENT, "DaemonSet"),
-    *(Component(name, "Deployment") for name in controllers.CONTROLLERS),
-)
-"""Of the control plane: each has two slots."""
-JUDGED = (*COMPONENTS, Component(KUBE_PROXY, "DaemonSet"))
+TWO_SLOTS = tuple(COMPONENTS[name] for name in WITH_STANDBY)
+JUDGED = (*TWO_SLOTS, COMPONENTS[KUBE_PROXY])
 """Whose rollouts go back: all of levels 2 and 3."""
 
 
@@ -162,7 +144,7 @@ def _of(view: View, component: Component) -> list[Object]:
     return [
         pod
         for pod in view.pods.items.values()
-        if _label(pod, COMPONENT_LABEL) == component.name and is_what_it_says(pod, where)
+        if _label(pod, NAME_LABEL) == component.label_value and is_what_it_says(pod, where)
     ]
 
 
@@ -194,7 +176,7 @@ def _label(obj: Object, key: str) -> str | None:
 def _ending(pods: Iterable[Object]) -> frozenset[str]:
     """The nodes on which a hosted pod ends: the next one of a DaemonSet is made when it has gone."""
     return frozenset(
-        pod["spec"].get("nodeName", "") for pod in pods if _ends(pod) and _label(pod, SLOT_LABEL) != "standby"
+        pod["spec"].get("nodeName", "") for pod in pods if _ends(pod) and _label(pod, SLOT_LABEL) != STANDBY
     )
 
 
@@ -235,9 +217,9 @@ def image_of(template: Object, component: str) -> str:
 
 def _skew(view: View, component: Component, template: Object, level_3: Mapping[str, str]) -> str:
     """How the template breaks rule 4 beside the API servers that serve now, and beside level 3."""
-    running = [image_of(pod, api_server.COMPONENT) for pod in _that_serve(view)]
+    running = [image_of(pod, API_SERVER) for pod in _that_serve(view)]
     image = image_of(template, component.name)
-    return breaks_skew(component.name, image, running, is_api_server=component.is_api_server, level_3=level_3)
+    return breaks_skew(component.name, image, running, is_api_server=component.name == API_SERVER, level_3=level_3)
 
 
 def is_in_place(view: View, component: Component, image: str) -> bool:
@@ -254,8 +236,8 @@ def _that_serve(view: View) -> list[Object]:
     right after a rollout it is on its way out, and of the version before. Who upgrades the next component then breaks
     nothing."""
     where = control_nodes(view)
-    ready = [pod for pod in _of(view, COMPONENTS[0]) if is_ready(pod) and pod["spec"].get("nodeName") in where]
-    hosted = [pod for pod in ready if _label(pod, SLOT_LABEL) == "hosted"]
+    ready = [pod for pod in _of(view, COMPONENTS[API_SERVER]) if is_ready(pod) and pod["spec"].get("nodeName") in where]
+    hosted = [pod for pod in ready if _label(pod, SLOT_LABEL) == HOSTED]
     covered = {pod["spec"].get("nodeName") for pod in hosted}
     return hosted + [pod for pod in ready if pod["spec"].get("nodeName") not in covered]
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from autarky.model import patience
-from autarky.render import api_server, standby
+from autarky.model.components import API_SERVER, COMPONENTS, WITH_STANDBY
 from autarky.render.checkpoint.refusal import Rule, refused
 from autarky.render.values import Object
 
 _PORT = "secure-port"
 _SHARING = "permit-port-sharing"
 """Only the two hosted revisions of a rollout share a port; a standby has its own, for a while two of them."""
-_DRAIN = {api_server.COMPONENT: ("shutdown-delay-duration", f"{patience.STANDBY_DRAIN}s")}
+_DRAIN = {API_SERVER: ("shutdown-delay-duration", f"{patience.STANDBY_DRAIN}s")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,10 @@ class Move:
 
 def move_of(component: str) -> Move | None:
     """None for a component without a fixed port: its command line is taken as it is."""
-    if component not in standby.HOSTED_PORTS:
+    if component not in WITH_STANDBY:
         return None
-    return Move(component, standby.HOSTED_PORTS[component], standby.STANDBY_PORTS[component])
+    one = COMPONENTS[component]
+    return Move(component, one.port, one.standby_port)
 
 
 def moved_command(container: Object, move: Move, where: str) -> Object:

@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autarky.model import ports
-from autarky.render import api_server, pods
+from autarky.model.components import API_SERVER
+from autarky.render import pods
 from autarky.render.checkpoint.command import Move, moved_command
 from autarky.render.checkpoint.defaults import HOOKS, PROBES, without_container_defaults
 from autarky.render.checkpoint.references import Contents, Reference
@@ -84,7 +85,7 @@ def _moved_handlers(container: Object, move: Move) -> Object:
 
 def _with_own_drain(probe: Object, move: Move) -> Object:
     """The grace period of the API server's standby is its own (`revision`), whatever ends it."""
-    if move.component != api_server.COMPONENT:
+    if move.component != API_SERVER:
         return probe
     return {key: value for key, value in probe.items() if key != "terminationGracePeriodSeconds"}
 

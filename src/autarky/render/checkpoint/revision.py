@@ -13,8 +13,9 @@ from collections.abc import Mapping
 
 from autarky import places
 from autarky.model import patience
+from autarky.model.components import API_SERVER
 from autarky.model.files import File
-from autarky.render import api_server, pods
+from autarky.render import pods
 from autarky.render.checkpoint.command import move_of
 from autarky.render.checkpoint.containers import Surroundings, standby_container
 from autarky.render.checkpoint.defaults import pruned, without_pod_defaults, without_volume_defaults
@@ -133,7 +134,7 @@ def _containers(component: str, spec: Object, around: Surroundings) -> Object:
 
 def _drain(component: str, spec: Object) -> Object:
     """The API server's standby goes when the hosted one answers: its drain is its own, not the hosted one's."""
-    if component == api_server.COMPONENT:
+    if component == API_SERVER:
         return {"terminationGracePeriodSeconds": patience.STANDBY_DRAIN + patience.REQUESTS_END}
     kept = spec.get("terminationGracePeriodSeconds")
     return {} if kept is None else {"terminationGracePeriodSeconds": kept}

@@ -1,0 +1,123 @@
+"""The cluster file that a newcomer begins with: all fields, each with what it means, those that need no value commented
+out.
+
+Contract: the text loads as it is, and still does when any field that is commented out is not any more. What is said of
+a field is the schema's own description, so that it cannot become old.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, get_args
+
+from pydantic.fields import FieldInfo
+
+from autarky.config.schema import Part, SpecPart
+from autarky.model.versions import Version
+
+WIDTH: Final = 100
+FIRST: Final = ("kubernetesVersion", "selfHosted", "nodes")
+"""Of the spec: what is written out."""
+EXAMPLES: Final[Mapping[str, Any]] = {
+    "defaults": 1,
+    "sshConfig": "ssh_config",
+    "etcd.external.lab": "etcd1",
+    "controlPlaneEndpoint": "api.example.org:6443",
+    "extraArgs": {"kube-apiserver": {"v": "3"}},
+    "certificates.leafLifetime": "720h",
+    "certificates.kubeletLifetime": "720h",
+    "certificates.caDirectory": "ca",
+}
+"""Path in the spec → what stands for a field that has no default."""
+LEFT_OUT: Final = frozenset(f"etcd.external.{name}" for name in ("endpoints", "caFile", "certFile", "keyFile"))
+"""What excludes another field that is there: docs/cluster-file.md explains both ways."""
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9._/-]*")
+_NO_TEXT = frozenset({"true", "false", "null"})
+_HEAD = """\
+# A cluster for `autarky up -f FILE`. Lines that begin with `#` and no space are settings at their defaults, or
+# examples where a setting has none: take the `#` away, and change the value.
+#   autarky validate -f FILE   checks this file, and touches nothing
+#   autarky plan -f FILE       says what `up` would do
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the file is to say. hosts: of the nodes, control nodes first; so many of them are control nodes."""
+
+    name: str
+    version: Version
+    hosts: Sequence[str]
+    control_nodes: int
+
+
+def starter(wanted: Wanted) -> str:
+    """The file's text. Whether the names in it are good is for whoever loads it."""
+    return "\n".join([_HEAD.rstrip(), *_written(wanted), "", *_commented(SpecPart, "", 2)]).rstrip() + "\n"
+
+
+def _written(wanted: Wanted) -> Iterator[str]:
+    spec = {_key(name, field): field for name, field in SpecPart.model_fields.items()}
+    yield "apiVersion: autarky.dev/v1alpha1"
+    yield "kind: Cluster"
+    yield "metadata:"
+    yield f"  name: {_value(wanted.name)}"
+    yield "spec:"
+    values = {
+        "kubernetesVersion": _value(str(wanted.version).removeprefix("v")),
+        "selfHosted": _value(spec["selfHosted"].default),
+    }
+    for key, value in values.items():
+        yield from _prose(spec[key], 2)
+        yield f"  {key}: {value}"
+        yield ""
+    yield from _prose(spec["nodes"], 2)
+    yield "  nodes:"
+    for number, host in enumerate(wanted.hosts):
+        yield f"    - name: n{number + 1}"
+        yield f"      host: {_value(host)}"
+        if len(wanted.hosts) > 1:
+            yield f"      roles: [{'control-plane, worker' if number < wanted.control_nodes else 'worker'}]"
+
+
+def _commented(part: type[Part], path: str, indent: int) -> Iterator[str]:
+    for name, field in part.model_fields.items():
+        key, here = _key(name, field), f"{path}{_key(name, field)}"
+        if here in FIRST or here in LEFT_OUT:
+            continue
+        yield from _prose(field, indent)
+        below = _part_of(field)
+        pad = " " * indent
+        if below is None:
+            default = field.get_default(call_default_factory=True)
+            yield f"{pad}#{key}: {_value(EXAMPLES.get(here, default))}"
+        else:
+            yield f"{pad}#{key}:"
+            yield from _commented(below, f"{here}.", indent + 2)
+        if not path:
+            yield ""
+
+
+def _key(name: str, field: FieldInfo) -> str:
+    return field.alias or name
+
+
+def _part_of(field: FieldInfo) -> type[Part] | None:
+    """The part that the field is one of, if it is."""
+    candidates = (field.annotation, *get_args(field.annotation))
+    return next((one for one in candidates if isinstance(one, type) and issubclass(one, Part)), None)
+
+
+def _prose(field: FieldInfo, indent: int) -> Iterator[str]:
+    lines = textwrap.wrap(field.description or "", WIDTH - indent - 2, break_long_words=False, break_on_hyphens=False)
+    yield from (f"{' ' * indent}# {line}" for line in lines)
+
+
+def _value(value: Any) -> str:
+    """As YAML in one line: JSON is. Words that YAML takes for text stand without quotes."""
+    is_word = isinstance(value, str) and _WORD.fullmatch(value) and value not in _NO_TEXT
+    return str(value) if is_word else json.dumps(value, ensure_ascii=False)

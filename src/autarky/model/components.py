@@ -1,0 +1,142 @@
+"""The table of components: what holds for each of them wherever it is met.
+
+Level, kind of workload, ports of each slot, labels, lease and image are said here and nowhere else. What a component's
+pods contain is `render`'s. Names, labels and ports are on the wire and on disk: changing one is a migration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from autarky.model import ports
+from autarky.model.cluster import Level
+
+NAME_LABEL: Final = "k8s-app"
+SLOT_LABEL: Final = "autarky.dev/slot"
+HOSTED: Final = "hosted"
+STANDBY: Final = "standby"
+STATIC: Final = "static"
+"""The slot of what is a static pod and has no other."""
+
+KUBELET: Final = "kubelet"
+CONTAINERD: Final = "containerd"
+ETCD: Final = "etcd"
+LOAD_BALANCER: Final = "node-load-balancer"
+API_SERVER: Final = "kube-apiserver"
+CONTROLLER_MANAGER: Final = "kube-controller-manager"
+SCHEDULER: Final = "kube-scheduler"
+KUBE_PROXY: Final = "kube-proxy"
+NODE_AGENT: Final = "node-agent"
+OPERATOR: Final = "autarky-operator"
+FLANNEL: Final = "kube-flannel"
+COREDNS: Final = "coredns"
+
+NO_PORT: Final = 0
+Kind = Literal["systemd unit", "static pod", "DaemonSet", "Deployment"]
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A component of the control plane, of its nodes or of the add-ons.
+
+    port: the one that its health is asked on, in the hosted slot where it has two slots; `NO_PORT` where it has none on
+    the host. standby_ports: of its standby; the second one serves while the first is still draining. leads_by_lease:
+    one of several acts, which the Lease of the component's name in kube-system tells. image: its name in a release, ""
+    where it is no container. label: see `label_value`.
+    """
+
+    name: str
+    level: Level
+    kind: Kind
+    port: int
+    standby_ports: tuple[int, ...] = ()
+    leads_by_lease: bool = False
+    image: str = ""
+    label: str = ""
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        return (*((self.port,) if self.port else ()), *self.standby_ports)
+
+    @property
+    def standby_port(self) -> int:
+        return self.standby_ports[0]
+
+    @property
+    def label_value(self) -> str:
+        """Of `NAME_LABEL` on its pods."""
+        return self.label or self.name
+
+    @property
+    def only_slot(self) -> str:
+        """The slot of a pod of it that has no slot label."""
+        return STATIC if self.kind == "static pod" else HOSTED
+
+    @property
+    def for_kubectl(self) -> str:
+        return f"{'ds' if self.kind == 'DaemonSet' else 'deploy'}/{self.name}"
+
+    def selector(self, slot: str) -> str:
+        """Its pods in that slot, as the API takes it."""
+        return f"{SLOT_LABEL}={slot},{NAME_LABEL}={self.label_value}"
+
+
+def _table(*components: Component) -> dict[str, Component]:
+    return {component.name: component for component in components}
+
+
+COMPONENTS: Final[Mapping[str, Component]] = _table(
+    Component(KUBELET, Level.KUBELET, "systemd unit", ports.KUBELET),
+    Component(CONTAINERD, Level.KUBELET, "systemd unit", NO_PORT),
+    Component(ETCD, Level.ETCD, "static pod", ports.ETCD_CLIENT, image="etcd"),
+    Component(LOAD_BALANCER, Level.API_SERVER, "static pod", ports.NLLB_API, image="haproxy"),
+    Component(
+        API_SERVER,
+        Level.API_SERVER,
+        "DaemonSet",
+        ports.API_HOSTED,
+        (ports.API_STANDBY, ports.API_STANDBY_SPARE),
+        image="kube-apiserver",
+    ),
+    Component(
+        CONTROLLER_MANAGER,
+        Level.CONTROLLERS,
+        "Deployment",
+        ports.CONTROLLER_MANAGER_HOSTED,
+        (ports.CONTROLLER_MANAGER_STANDBY,),
+        leads_by_lease=True,
+        image="kube-controller-manager",
+    ),
+    Component(
+        SCHEDULER,
+        Level.CONTROLLERS,
+        "Deployment",
+        ports.SCHEDULER_HOSTED,
+        (ports.SCHEDULER_STANDBY,),
+        leads_by_lease=True,
+        image="kube-scheduler",
+    ),
+    Component(KUBE_PROXY, Level.CONTROLLERS, "DaemonSet", ports.PROXY_HEALTH, image="kube-proxy"),
+    Component(NODE_AGENT, Level.ADD_ONS, "DaemonSet", ports.NODE_AGENT, image="agent"),
+    Component(OPERATOR, Level.ADD_ONS, "Deployment", ports.OPERATOR, leads_by_lease=True, image="agent"),
+    Component(FLANNEL, Level.ADD_ONS, "DaemonSet", ports.FLANNEL_HEALTH, image="flannel"),
+    # The label that its Service has had since the days of kube-dns.
+    Component(COREDNS, Level.ADD_ONS, "Deployment", NO_PORT, image="coredns", label="kube-dns"),
+)
+"""By name, in the order in which people read them: by level."""
+
+WITH_STANDBY: Final = tuple(component.name for component in COMPONENTS.values() if component.standby_ports)
+"""Of the control plane: each has two slots."""
+LED_BY_LEASE: Final = tuple(name for name in WITH_STANDBY if COMPONENTS[name].leads_by_lease)
+"""Of these, those of which one leads while the others wait for its lease."""
+IMAGES: Final = tuple(dict.fromkeys([*(one.image for one in COMPONENTS.values() if one.image), "pause"]))
+"""The names of their images in a release, and that of every pod's sandbox. Every node holds all of them before
+it starts, so that nothing is ever pulled: a label makes any node a control node, and there may be no registry then."""
+_BY_LABEL: Final = {component.label_value: component for component in COMPONENTS.values()}
+
+
+def labelled(labels: Mapping[str, str]) -> Component | None:
+    """Whose pod it is, as its labels say. Anybody can give a pod labels: see `decide.pods.is_what_it_says`."""
+    return _BY_LABEL.get(labels.get(NAME_LABEL, ""))

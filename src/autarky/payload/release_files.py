@@ -1,0 +1,111 @@
+"""Where release files lie, and what is in one: the parts that it shares with others, and what it changes of them.
+
+    {"kubernetes": "v1.36.3", "parts": ["base", "conformance"],
+     "changes": {"components": {"etcd": {"version": "v3.6.15", "recipe": "etcd-v3.6.15"}}}}
+
+A part is a file of the package, `releases/PART.json`: components and images in lists, layers by name. `changes` names
+entries of them, and the fields that are others. @VERSION@, @MAJOR@ and @MINOR@ stand for the version of Kubernetes.
+
+A directory of releases has them as VERSION.json, and their recipes in recipes/. The package's own is `releases`; those
+of the user's (`places.releases_dir`) are known like these, and may name the package's recipes. Contract: of a version
+that both have, the package's counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from autarky import places
+from autarky.errors import UserError
+from autarky.model.versions import Version
+
+RELEASES = Path(str(resources.files("autarky.payload"))) / "releases"
+RECIPES = "recipes"
+PARTS = ("base", "conformance")
+_LISTS = ("components", "images")
+
+
+def directories() -> tuple[Path, ...]:
+    """Where release files are looked for, the package's first."""
+    return (RELEASES, places.releases_dir())
+
+
+def files() -> dict[Version, Path]:
+    """Version → its release file."""
+    found: dict[Version, Path] = {}
+    for directory in reversed(directories()):
+        for path in directory.glob("v*.json"):
+            try:
+                found[Version.parse(path.stem)] = path
+            except ValueError:
+                continue  # no release is called so
+    return found
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What a release consists of: `kubernetes`, `suite`, `components`, `images`, `layers`.
+
+    UserError where the file cannot be read or is none.
+    """
+    try:
+        return _whole(json.loads(path.read_text()))
+    except OSError as error:
+        raise UserError(f"cannot read it: {error.strerror}", where=str(path), fix="name a file that exists") from error
+    except UserError as error:
+        raise UserError(
+            error.what, where=str(path), fix="correct it, or make it by `autarky payload release new`"
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        what = f"it is no release file: {type(error).__name__}: {error}"
+        raise UserError(what, where=str(path), fix="make one by `autarky payload release new VERSION`") from error
+
+
+def _whole(said: dict[str, Any]) -> dict[str, Any]:
+    """What the file says, with its parts. UserError where it says what nobody understands."""
+    version, parts = Version.parse(said["kubernetes"]), said["parts"]
+    if unknown := sorted(set(said) - {"kubernetes", "parts", "changes"}):
+        raise UserError(f"it has {', '.join(unknown)}, which says nothing here")
+    if unknown := sorted(set(parts) - set(PARTS)):
+        raise UserError(f"there is no part {', '.join(unknown)}; there are: {', '.join(PARTS)}")
+    merged = _changed(_merged(parts), said.get("changes", {}))
+    return {**_for(version, merged), "kubernetes": str(version)}
+
+
+def recipe_directory(file: Path, recipe: str) -> Path:
+    """Of a recipe that the release file names: beside the file, else the package's."""
+    own = file.parent / RECIPES / recipe
+    return own if own.is_dir() else RELEASES / RECIPES / recipe
+
+
+def _merged(parts: list[str]) -> dict[str, Any]:
+    whole: dict[str, Any] = {"components": [], "images": [], "layers": {}}
+    for name in parts:
+        part = json.loads((RELEASES / f"{name}.json").read_text())
+        for key in _LISTS:
+            whole[key] += part.get(key, [])
+        whole["layers"] |= part.get("layers", {})
+        whole |= {key: value for key, value in part.items() if key not in whole}
+    return whole
+
+
+def _changed(whole: dict[str, Any], changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """UserError for a change of what no part has."""
+    for key, by_name in changes.items():
+        entries = {one["name"]: one for one in whole[key]} if key in _LISTS else whole[key]
+        for name, fields in by_name.items():
+            if name not in entries:
+                raise UserError(f"it changes {name} of {key}, which its parts do not have")
+            entries[name] |= fields
+    return whole
+
+
+def _for(version: Version, whole: dict[str, Any]) -> dict[str, Any]:
+    text = json.dumps(whole)
+    for name, value in (("@VERSION@", version), ("@MAJOR@", version.major), ("@MINOR@", version.minor)):
+        text = text.replace(name, str(value))
+    filled: dict[str, Any] = json.loads(text)
+    return filled

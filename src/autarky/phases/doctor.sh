@@ -1,0 +1,51 @@
+#!/bin/bash
+# What a host of a cluster tells about itself: a line for each sight, beginning with its kind ("unit", "free", "etcd", …).
+# Arguments: the API servers as the load balancer calls them. "-" stands for what does not answer.
+units="@UNITS@"
+disks="@DISKS@"
+manifests="@MANIFESTS@"
+etcd_port=@ETCD_PORT@
+balancer_port=@BALANCER_PORT@
+configuration_path="@CONFIGURATION_PATH@"
+configuration_file="@CONFIGURATION_FILE@"
+api_ports="@API_PORTS@"
+sync_seconds=@SYNC_SECONDS@
+
+# ask PORT PATH: the status of the answer.
+ask() {
+  line=$(exec 2>/dev/null; exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'GET %s HTTP/1.0\r\n\r\n' "$2" >&3 &&
+    timeout 3 head -n 1 <&3) || line=-
+  read -r _ status _ <<<"$line"
+  echo "${status:--}"
+}
+
+# read_all PORT PATH: the answer, headers included.
+read_all() {
+  exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'GET %s HTTP/1.0\r\n\r\n' "$2" >&3 && timeout 3 cat <&3
+} 2>/dev/null
+
+# How long etcd's disk has taken for how many writes.
+syncs() {
+  read_all "$etcd_port" /metrics | sed -nE 's/^etcd_disk_wal_fsync_duration_seconds_(sum|count) //p' | xargs echo
+}
+
+for unit in $units; do echo "unit $unit $(systemctl is-active "$unit")"; done
+for path in $disks; do
+  echo "free $path $(df --output=avail -B1 "$path" 2>/dev/null | tail -n 1 | tr -d ' ')"
+done
+echo "etcd $(ask "$etcd_port" /readyz)"
+for file in "$manifests"/etcd-*; do
+  if [ -e "$file" ]; then echo "member -"; fi
+done
+echo "balancer $(ask "$balancer_port" /)"
+for server; do
+  echo "server $server $(ask "$balancer_port" "/$server")"
+  echo "alive $server $(ask "$balancer_port" "/alive/$server")"
+done
+name=$(read_all "$balancer_port" "$configuration_path" | tail -n 1)
+if [ -z "$name" ] || grep -q "string $name if " "$configuration_file"; then echo "stale no"; else echo "stale yes"; fi
+for port in $api_ports; do
+  (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && echo "accepts $port"
+done
+before=$(syncs)
+[ -z "$before" ] || { sleep "$sync_seconds"; echo "syncs $before $(syncs)"; }

@@ -1,0 +1,32 @@
+"""All tables of the command line: aligned columns and nothing else, so that people and programs can read them.
+
+Contract: whatever is in a cell stays in it, on its line, and no longer than can be read. A row is a line, however wide
+the terminal.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection, Sequence
+
+from autarky.ui.text import LONGEST_CELL, cut, one_line
+
+_BETWEEN = 2
+
+
+def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:
+    """A line for each row, of which there is at least that of the headings. right: the columns of numbers, from 0."""
+    from rich.console import Console  # late: it takes a tenth of a second, and not every command has a table
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = [[Text(cut(one_line(cell), LONGEST_CELL)) for cell in row] for row in rows]
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, _BETWEEN, 0, 0))
+    for number in range(len(rows[0])):
+        table.add_column(no_wrap=True, overflow="ignore", justify="right" if number in right else "left")
+    for row in shown:
+        table.add_row(*row)
+    widest = [max(cell.cell_len for cell in column) + _BETWEEN for column in zip(*shown, strict=True)]
+    text = io.StringIO()
+    Console(file=text, width=max(sum(widest), 1), color_system=None, legacy_windows=False).print(table)
+    return [line.rstrip() for line in text.getvalue().splitlines()]
