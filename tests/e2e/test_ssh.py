@@ -18,8 +18,7 @@ from harness import COMMAND, STATE, TestCluster, environment
 from machines import Machines
 
 from autarky import places
-from autarky.agents.node.agent import LEVELS
-from autarky.model.components import NODE_AGENT
+from autarky.model.components import NODE_AGENT, WITH_STANDBY
 from autarky.render.agent import STANDBY_POD
 from autarky.render.checkpoint import is_checkpoint
 from autarky.render.node import GIVEN_UNIT, KUBELET_CONFIG
@@ -100,7 +99,7 @@ def on_the_machine(machines: Machines) -> list[str]:
 
 def copies_are_made(machines: Machines) -> bool:
     """Before that, standbys and the parked agent are replaced by copies of what runs, a minute after `up`."""
-    directories = " ".join(f"{places.STANDBY}/{component}/current" for component in (*LEVELS, NODE_AGENT))
+    directories = " ".join(f"{places.STANDBY}/{component}/current" for component in (*WITH_STANDBY, NODE_AGENT))
     revisions = machines.shell("n1", f"for one in {directories}; do readlink $one || echo; done").split()
     parked = f"{places.MANIFESTS}/{STANDBY_POD}-*.json"
     manifests = machines.shell("n1", f"ls {parked} | wc -l; grep -l {REVISION} {parked} | wc -l").split()

@@ -1,13 +1,23 @@
-"""A Clock on the event loop's time, which looptime moves without waiting."""
+"""The two clocks of all tests: one that goes with the event loop, whose time looptime moves without waiting, and one
+that is moved by hand."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+BEGAN: Final = 1_800_000_000.0
+"""The wall clock at the loop's zero, in seconds since 1970: some day of 2027."""
+SHORTEST = 1e-6
+"""The time of the loop goes in microseconds: within a shorter pause it would stand still for ever."""
 
 
+@dataclass
 class LoopClock:
-    began = 0.0
-    """The wall clock's time at the loop's zero, in seconds."""
+    """began: the wall clock at the loop's zero; nothing but stamps for people may depend on it."""
+
+    began: float = BEGAN
 
     def monotonic(self) -> float:
         try:
@@ -19,4 +29,20 @@ class LoopClock:
         return self.began + self.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(max(seconds, SHORTEST) if seconds > 0 else 0)
+
+
+@dataclass
+class HandClock:
+    """now: both clocks' time, which a sleep moves at once."""
+
+    now: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds

@@ -12,20 +12,6 @@ from autarky.render.values import pretty_json
 
 
 @dataclass
-class HandClock:
-    now: float = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def time(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
-@dataclass
 class Disk:
     root: Path
 

@@ -11,8 +11,9 @@ from autarky.agents.node import ports_seen, slots_on_disk
 from autarky.agents.node.activation_watch import REST_SECONDS, ActivationWatch
 from autarky.decide.activations import FORGOTTEN_SECONDS, PATIENCE_SECONDS
 from autarky.model.runtime import Sandbox
+from fakes.clock import HandClock
 from fakes.cri import FakeCri
-from unit.agents.disks import Disk, HandClock, a_disk
+from unit.agents.disks import Disk, a_disk
 
 API = "kube-apiserver"
 LABELS = {"k8s-app": API, "autarky.dev/slot": "standby"}

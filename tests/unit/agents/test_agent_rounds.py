@@ -13,7 +13,7 @@ import pytest
 from autarky.agents.good_revision import content_of, revision_of
 from autarky.agents.node import agent as node_agent
 from autarky.agents.node import ports_seen, role_on_disk, slots_on_disk
-from autarky.agents.node.agent import LEVELS, SETTLE_SECONDS, NodeAgent
+from autarky.agents.node.agent import SETTLE_SECONDS, NodeAgent
 from autarky.agents.node.api_seen import LEASE, ApiView
 from autarky.agents.node.handover import HandOver
 from autarky.agents.node.image_keeping import ImageKeeping
@@ -26,7 +26,7 @@ from autarky.decide.checkpoint import PROVEN_SECONDS
 from autarky.decide.following import FOLLOW_SECONDS
 from autarky.decide.slots import Health
 from autarky.model import patience
-from autarky.model.components import API_SERVER, CONTROLLER_MANAGER, NODE_AGENT, SCHEDULER
+from autarky.model.components import API_SERVER, CONTROLLER_MANAGER, NODE_AGENT, SCHEDULER, WITH_STANDBY
 from autarky.ports import Object
 from autarky.render import agent
 from autarky.render.crds import API_VERSION, control_plane_crd
@@ -85,7 +85,7 @@ class Scene:
         monkeypatch.setattr(slots_on_disk, "run_script", self.run_script)
         monkeypatch.setattr(ports_seen, "plain_status", self.status)
         monkeypatch.setattr(node_agent, "Untold", partial(Untold, file=disk.root / "untold.json"))
-        for component in LEVELS:
+        for component in WITH_STANDBY:
             disk.revision(component, "r1", "image")
         (disk.root / "standby" / NODE_AGENT).mkdir()
         self.cri.put_image("image")
@@ -222,7 +222,7 @@ def done_by(scene: Scene) -> set[str]:
 async def test_a_part_that_fails_in_a_way_that_nobody_has_foreseen_stops_no_other(scene: Scene, part: str) -> None:
     scene.wants("1-4")
     slots_on_disk.remember_wanted_level(2)
-    for component in (*LEVELS, NODE_AGENT):
+    for component in (*WITH_STANDBY, NODE_AGENT):
         scene.hosted_pod(component, runs=True)
     broken = break_part(scene.agent, part)
     await scene.passes(PROVEN_SECONDS + LONG)

@@ -11,6 +11,7 @@ from autarky.agents.node.announce import Announcer
 from autarky.agents.node.untold import MOST_EVENTS, Happened, Untold
 from autarky.decide.node_slots import ANNOTATION, Slots, read
 from autarky.errors import ApiError
+from fakes.clock import LoopClock
 from fakes.kube import FakeKube
 
 SLOTS = {"kube-apiserver": Slots("hosted")}
@@ -37,14 +38,6 @@ class Counting(FakeKube):
     async def patch(self, *args, **options):
         type(self).patches += 1
         return await super().patch(*args, **options)
-
-
-class LoopClock:
-    def time(self) -> float:
-        return 1_800_000_000 + asyncio.get_running_loop().time()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 def announcer_of(kube: Counting, told: list[tuple[str, ...]], file: Path) -> Announcer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from autarky import places
 from autarky.agents.node.checkpointer import Checkpointer
+from autarky.clock import SystemClock
 from autarky.decide.slots import Health, Slot
 from autarky.ports import Object
 from fakes.kube import FakeKube
@@ -17,17 +17,6 @@ from unit.render.checkpoints import SCHEDULER, a_pod
 
 START = "2026-11-21T09:00:00Z"
 CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
-
-
-class RealClock:
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def time(self) -> float:
-        return time.time()
-
-    async def sleep(self, seconds: float) -> None:
-        raise NotImplementedError
 
 
 class Node:
@@ -73,7 +62,7 @@ async def test_a_pod_that_cannot_be_static_is_told_with_rule_and_remedy_and_noth
     api: Any = node
     images: Any = NoImages()
     told: Any = events.append
-    checkpointer = Checkpointer(SCHEDULER, kube, api, RealClock(), images, tell, lambda *event: told(event))
+    checkpointer = Checkpointer(SCHEDULER, kube, api, SystemClock(), images, tell, lambda *event: told(event))
     for _ in range(2):
         await checkpointer.round(Slot.HOSTED, Health.READY, etcd_up=True)
     assert "spec.volumes[data].persistentVolumeClaim" in said[-1]

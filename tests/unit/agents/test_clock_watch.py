@@ -11,9 +11,9 @@ import pytest
 from autarky.agents.node.clock_watch import ClockWatch
 from autarky.model.endpoint import Endpoint
 from autarky.render.values import WITHDRAWN
+from fakes.clock import HandClock
 from fakes.kube import FakeKube
 from fakes.web import HANG, Web, answer, certificates
-from unit.agents.disks import HandClock
 
 NOW = float(int(time.time()))
 

@@ -24,8 +24,9 @@ from autarky.ports import Object
 from autarky.render.checkpoint import references
 from autarky.render.checkpoint.references import TOKEN_DIRECTORY
 from autarky.render.values import SYSTEM, immutable_secret
+from fakes.clock import HandClock
 from fakes.kube import FakeKube
-from unit.agents.disks import Disk, HandClock, a_disk
+from unit.agents.disks import Disk, a_disk
 from unit.render.checkpoints import SCHEDULER, a_pod
 
 SECRET = immutable_secret(SCHEDULER, {"kubeconfig": "PRIVATE"})

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from autarky.agents.node.image_keeping import LOOK_SECONDS, STALE_SECONDS, ImageKeeping
+from fakes.clock import HandClock
 from fakes.kept_images import FakeKeptImages
-from unit.agents.disks import Disk, HandClock, a_disk
+from unit.agents.disks import Disk, a_disk
 
 API = "kube-apiserver"
 

@@ -44,10 +44,10 @@ from autarky.render.node_marker import node_marker
 from autarky.render.objects import agent_parts, parts
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, SYSTEM, Credentials, Inputs
 from autarky.store import write_private
+from fakes.clock import LoopClock
 from fakes.clusters import IMAGES, a_cluster
 from fakes.cri import FakeCri
 from fakes.kube import FakeKube
-from unit.agents.operator.world import LoopClock
 
 NODE = "n2"
 CAS = ("ca", "front-proxy-ca", "etcd/ca")

@@ -17,8 +17,9 @@ from autarky.model.balancer import ApiNode, Balancer, EtcdNode
 from autarky.model.endpoint import Endpoint
 from autarky.render import nllb
 from autarky.render.endpoints import kubernetes_slice
+from fakes.clock import HandClock
 from fakes.kube import FakeKube
-from unit.agents.disks import Disk, HandClock, a_disk
+from unit.agents.disks import Disk, a_disk
 
 CA, CLIENT = "etcd-ca.crt", "etcd-client.pem"
 N1, N2 = Endpoint("n1", "192.0.2.11", ready=True), Endpoint("n2", "192.0.2.12", ready=True)

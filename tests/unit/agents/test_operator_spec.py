@@ -13,6 +13,7 @@ from autarky.agents.operator.view import View
 from autarky.decide import applied, levels, node_slots
 from autarky.decide.failures import Record
 from autarky.duties import hosting
+from autarky.model.components import COMPONENTS
 from autarky.ports import Object
 from autarky.render.crds import control_plane_crd
 from autarky.render.objects import parts
@@ -85,7 +86,7 @@ class Scene:
             await self.spec.round()
 
     async def workload(self, component: str = API) -> Object | None:
-        return await self.kube.get(hosting.APPS, hosting.kind_of(component), component, SYSTEM)
+        return await self.kube.get(hosting.APPS, COMPONENTS[component].kind, component, SYSTEM)
 
     def unapplied(self) -> list[str]:
         return [one.sentence for one in self.spec.unapplied.values()]

@@ -9,8 +9,9 @@ import pytest
 
 from autarky.agents.node.parked_agent import ParkedAgent
 from autarky.render.agent import parked
+from fakes.clock import HandClock
 from fakes.cri import FakeCri
-from unit.agents.disks import Disk, HandClock, a_disk
+from unit.agents.disks import Disk, a_disk
 
 AGENT = "node-agent"
 LABELS = {"k8s-app": AGENT, "autarky.dev/slot": "standby"}

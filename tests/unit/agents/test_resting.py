@@ -11,13 +11,7 @@ from autarky.agents.node.agent import REST_SECONDS, NodeAgent
 from autarky.agents.node.handover import HandOver
 from autarky.agents.node.told import Told
 from autarky.decide.slots import Health
-
-
-class SetClock:
-    now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
+from fakes.clock import HandClock
 
 
 class Port:
@@ -42,7 +36,7 @@ class CountedRounds(NodeAgent):
 
 @pytest.fixture
 def node_agent():
-    clock = SetClock()
+    clock = HandClock(1000.0)
     told = Told(lambda *_sentence, **_values: None)
     stand_ins: Any = (None, SimpleNamespace(), Port(), clock, told, None, None, True, HandOver(cast(Any, clock)), None)
     return CountedRounds("n1", *stand_ins)
@@ -53,7 +47,7 @@ async def looks(node_agent: CountedRounds, *, seconds: float, every: float = 0.5
     before = node_agent.rounds
     for _ in range(int(seconds / every)):
         await node_agent.look()
-        cast(SetClock, node_agent.clock).now += every
+        cast(HandClock, node_agent.clock).now += every
     return node_agent.rounds - before
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from autarky.agents.node.running_here import SILENT_SECONDS, RunningHere
+from fakes.clock import HandClock
 from fakes.cri import FakeCri
-from unit.agents.disks import HandClock
 
 
 class CountedCri(FakeCri):

@@ -14,8 +14,8 @@ from autarky.agents.operator.loop import STILL_SECONDS, Loop
 from autarky.agents.shield import LONGEST_PAUSE, Shield
 from autarky.errors import UserError
 from autarky.model.components import NODE_AGENT
+from fakes.clock import HandClock
 from fakes.cri import FakeCri
-from unit.agents.disks import HandClock
 
 ERRORS = [ValueError("odd"), KeyError("x"), RecursionError("deep"), UserError("no", fix="none"), OSError(28, "full")]
 

@@ -18,8 +18,9 @@ from autarky.model import patience
 from autarky.model.endpoint import Endpoint
 from autarky.model.runtime import Container
 from autarky.ports import Object
+from fakes.clock import HandClock
 from fakes.cri import FakeCri
-from unit.agents.disks import Disk, HandClock, a_disk
+from unit.agents.disks import Disk, a_disk
 
 API = "kube-apiserver"
 ENDPOINTS = [Endpoint(name, f"192.0.2.{number}", ready=True) for number, name in enumerate(("n1", "n2", "n3"), 1)]

@@ -13,8 +13,8 @@ from autarky.agents.node.undertaker import Undertaker
 from autarky.decide.dead_leases import Noted
 from autarky.decide.leadership import Lease
 from autarky.errors import Unreachable
+from fakes.clock import HandClock
 from fakes.kube import FakeKube
-from unit.agents.disks import HandClock
 
 NAME = "kube-scheduler"
 OWN = f"{socket.gethostname()}_x"

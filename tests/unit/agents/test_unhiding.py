@@ -9,8 +9,8 @@ import pytest
 from autarky.agents.node.told import Told
 from autarky.agents.node.unhiding import Unhiding
 from autarky.errors import ApiError, Unreachable
+from fakes.clock import HandClock
 from fakes.cri import FakeCri
-from unit.agents.disks import HandClock
 
 WHAT = "which is dead and hides a later one: the clock was set back between them"
 

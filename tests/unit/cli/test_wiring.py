@@ -52,6 +52,9 @@ FILE = {
 }
 
 
+OLD = json.dumps({**FILE, "spec": {"nodes": [{"name": "n1"}], "kubernetesVersion": "1.20.0"}}).encode()
+
+
 def keep(tmp_path, content: bytes) -> None:
     directory = tmp_path / "autarky/clusters/demo"
     directory.mkdir(parents=True)
@@ -109,8 +112,7 @@ def test_a_kept_file_that_cannot_be_read_is_as_good_as_none(tmp_path, content):
 
 
 def test_a_cluster_of_a_release_that_is_gone_can_be_looked_at_and_taken_away(tmp_path):
-    old = json.dumps({**FILE, "spec": {**FILE["spec"], "kubernetesVersion": "1.20.0"}}).encode()
-    keep(tmp_path, old)
+    keep(tmp_path, OLD)
     with pytest.raises(UserError, match=r"no release file for v1\.20\.0"):
         load_cluster(None, None)
     found = load_cluster(None, None, any_release=True)
@@ -122,8 +124,7 @@ def test_a_cluster_of_a_release_that_is_gone_can_be_looked_at_and_taken_away(tmp
 @pytest.mark.parametrize("command", [["status"], ["doctor"], ["logs", "etcd"], ["node", "list"], ["down", "--yes"]])
 def test_the_commands_that_look_and_take_away_do_not_stop_at_its_version(tmp_path, command, capsys):
     """No host of it is there: they come as far as that, and say no word of a release."""
-    old = json.dumps({**FILE, "spec": {**FILE["spec"], "kubernetesVersion": "1.20.0"}}).encode()
-    keep(tmp_path, old)
+    keep(tmp_path, OLD)
     with suppress(SystemExit):  # something is wrong with it: nobody is there
         main.main(command)
     said = "".join(capsys.readouterr())
@@ -133,7 +134,6 @@ def test_the_commands_that_look_and_take_away_do_not_stop_at_its_version(tmp_pat
 
 @pytest.mark.parametrize("command", [["up"], ["plan"]])
 def test_the_commands_that_change_it_do(tmp_path, command, capsys):
-    old = json.dumps({**FILE, "spec": {**FILE["spec"], "kubernetesVersion": "1.20.0"}}).encode()
-    keep(tmp_path, old)
+    keep(tmp_path, OLD)
     assert main.main(command) == 2
     assert "there is no release file for v1.20.0" in capsys.readouterr().err

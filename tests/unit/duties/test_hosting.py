@@ -7,6 +7,7 @@ import json
 import pytest
 
 from autarky.duties import hosting
+from autarky.model.components import COMPONENTS
 from autarky.render.objects import parts
 from autarky.render.operator import retired_name
 from autarky.render.values import metadata
@@ -55,7 +56,7 @@ def kube() -> Mortal:
 
 
 async def workload(kube, component=API):
-    return await kube.get(hosting.APPS, hosting.kind_of(component), component, SYSTEM)
+    return await kube.get(hosting.APPS, COMPONENTS[component].kind, component, SYSTEM)
 
 
 async def record(kube, component=API):

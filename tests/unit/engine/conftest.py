@@ -9,22 +9,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from autarky.engine.events import Event
+from fakes.clock import BEGAN, LoopClock
 
-START = 1_800_000_000.0
+START = BEGAN
 """Unix seconds at which the tests' clock begins."""
-
-
-class LoopClock:
-    """A Clock on the event loop's time, which looptime moves without waiting."""
-
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def time(self) -> float:
-        return START + self.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 @dataclass

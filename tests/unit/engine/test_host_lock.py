@@ -13,22 +13,12 @@ import pytest
 
 from autarky.engine.host_lock import GHOST_SECONDS, Holder, hosts_locked
 from autarky.errors import Conflict, Held, Problems, Unreachable, UserError
+from fakes.clock import LoopClock
 
 pytestmark = pytest.mark.looptime
 
 US = replace(Holder.this("autarky up", 1_800_000_000.0), who="anna@here")
 THEM = Holder("their-id", "bert@there", "another-boot", 42, "autarky down", 1_800_000_000.0)
-
-
-class LoopClock:
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def time(self) -> float:
-        return 1_800_000_000.0 + self.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 @dataclass

@@ -15,6 +15,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autarky.clock import SystemClock
 from autarky.engine.events import Event
 from autarky.engine.journal import Journal
 from autarky.engine.phase import Change
@@ -22,17 +23,6 @@ from autarky.engine.runner import Result, run_operation
 
 STOPPED = 9
 """Exit status of a process that ended at its kill point."""
-
-
-class RealClock:
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def time(self) -> float:
-        return 0.0
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 class World:
@@ -106,7 +96,7 @@ class Attempts:
             with Journal(self.directory / "journal") as journal:
                 heard = [] if events is None else events
                 return await run_operation(
-                    "up", "one", self.phases, world, clock=RealClock(), events=[heard.append], journal=journal
+                    "up", "one", self.phases, world, clock=SystemClock(), events=[heard.append], journal=journal
                 )
 
         return asyncio.run(operation())

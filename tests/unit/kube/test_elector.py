@@ -17,26 +17,10 @@ from autarky.errors import Conflict, Unreachable
 from autarky.kube.elector import LEASE, Elector
 from autarky.kube.fenced import Fenced
 from autarky.ports import Object
+from fakes.clock import BEGAN, LoopClock
 from fakes.kube import FakeKube
 
 TERM = 15
-
-
-class LoopClock:
-    """`offset`: what this machine's wall clock is wrong by; nothing may depend on it."""
-
-    def __init__(self, offset: float = 0.0) -> None:
-        self.offset = offset
-
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def time(self) -> float:
-        return 1_800_000_000 + self.monotonic() + self.offset
-
-    async def sleep(self, seconds: float) -> None:
-        """The time of this loop goes in microseconds: within a shorter pause it would stand still for ever."""
-        await asyncio.sleep(max(seconds, 1e-6))
 
 
 @dataclass
@@ -80,7 +64,9 @@ class Stage:
 
     def enter(self, name: str, fault: Callable[[], tuple[float, str]] = lambda: (0.0, ""), offset: float = 0.0) -> None:
         line: Any = Line(self.api, fault)
-        elector = Elector(line, LoopClock(offset), "kube-system", "op", name, say=self.said.append, jitter=lambda: 1.5)
+        elector = Elector(
+            line, LoopClock(BEGAN + offset), "kube-system", "op", name, say=self.said.append, jitter=lambda: 1.5
+        )
         self.electors[name] = elector
         self.tasks[name] = asyncio.create_task(elector.run(lambda: self._act(name)), name=name)
 

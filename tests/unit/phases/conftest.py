@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,20 +16,10 @@ from autarky.phases.context import Context
 from autarky.pki import PkiStore
 from autarky.render import node as render_node
 from autarky.render.certificates import authorities, certificate_specs
+from fakes.clock import LoopClock
 from fakes.clusters import a_cluster, facts_of
 from fakes.host import FakeHost, FakeMachines
 from fakes.kube import FakeKube
-
-
-class LoopClock:
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def time(self) -> float:
-        return 1_800_000_000.0 + self.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 @dataclass

@@ -9,9 +9,8 @@ from autarky import places
 from autarky.engine.phase import Warn
 from autarky.errors import CommandFailed, Unreachable
 from autarky.model.cluster import Level
-from autarky.model.components import API_SERVER, WITH_STANDBY
+from autarky.model.components import API_SERVER, COMPONENTS, WITH_STANDBY
 from autarky.phases.prepare import PrepareHosts, lacks_watch, look
-from autarky.phases.standbys import LEVELS
 from autarky.pki.issue import Pair, read_pair
 from autarky.places import NODE_MARKER
 from autarky.ports import Completed
@@ -221,7 +220,7 @@ async def test_while_the_api_answers_a_new_argument_is_for_the_hosted_slot_alone
     context.cluster = replace(context.cluster, extra_args=BAD)
     await PHASE.run(context, notes)
     changed = {path.split("/")[-2] for path, target in host.links.items() if links.get(path) not in (target, None)}
-    not_hosted = {c for c in WITH_STANDBY if not context.cluster.hosts_level(LEVELS[c])}
+    not_hosted = {c for c in WITH_STANDBY if not context.cluster.hosts_level(COMPONENTS[c].level)}
     assert changed == not_hosted
     assert await PHASE.plan(context) == []
 

@@ -16,10 +16,11 @@ from autarky.decide.approval import CLIENT_SIGNER
 from autarky.duties.certificates import CSR
 from autarky.ports import Object
 from autarky.render import access
+from fakes.clock import LoopClock
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
 from unit.agents.operator.test_trusted_addresses import duty_of, round_of
-from unit.agents.operator.world import LoopClock, World
+from unit.agents.operator.world import World
 
 pytestmark = pytest.mark.looptime
 KEY = ec.generate_private_key(ec.SECP256R1())

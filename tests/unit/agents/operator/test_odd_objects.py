@@ -18,8 +18,9 @@ from autarky.render import access, crds, etcd, etcd_members
 from autarky.render.crds import API_VERSION
 from autarky.render.etcd_members import KIND
 from autarky.render.values import CONTROL_PLANE_WISH
+from fakes.clock import LoopClock
 from fakes.clusters import a_cluster, inputs_of
-from unit.agents.operator.world import LoopClock, World
+from unit.agents.operator.world import World
 
 pytestmark = pytest.mark.looptime
 

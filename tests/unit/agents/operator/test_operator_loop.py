@@ -10,8 +10,7 @@ from autarky.agents.operator import wiring
 from autarky.agents.operator.duty import Duty
 from autarky.agents.operator.loop import HUNG_SECONDS, STILL_SECONDS, Loop
 from autarky.errors import ApiError
-from fakes.clock import LoopClock
-from unit.agents.disks import HandClock
+from fakes.clock import HandClock, LoopClock
 
 
 class Fails(Duty):

@@ -18,8 +18,9 @@ from autarky.agents.operator.spec import Spec
 from autarky.agents.operator.status import PlaneStatus
 from autarky.decide import applied, certificates, level_3_told
 from autarky.ports import Object
+from fakes.clock import LoopClock
 from fakes.editions import TOLD, a_later_release
-from unit.agents.operator.world import GOOD, SCHEDULER, LoopClock, World, becomes_good, revision_label, rounds
+from unit.agents.operator.world import GOOD, SCHEDULER, World, becomes_good, revision_label, rounds
 
 pytestmark = pytest.mark.looptime
 SOON = "2098-01-01T00:00:00Z"

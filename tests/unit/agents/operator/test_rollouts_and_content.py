@@ -15,18 +15,9 @@ from autarky.agents.operator.spec import Spec
 from autarky.agents.operator.status import PlaneStatus
 from autarky.ports import Object
 from autarky.render.values import SYSTEM
+from fakes.clock import LoopClock
 from fakes.kube import FakeKube
-from unit.agents.operator.world import (
-    BAD,
-    GOOD,
-    SCHEDULER,
-    SECRET,
-    LoopClock,
-    World,
-    becomes_good,
-    revision_label,
-    rounds,
-)
+from unit.agents.operator.world import BAD, GOOD, SCHEDULER, SECRET, World, becomes_good, revision_label, rounds
 
 pytestmark = pytest.mark.looptime
 

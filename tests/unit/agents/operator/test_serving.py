@@ -13,9 +13,9 @@ from autarky.agents.operator.view import View
 from autarky.ports import Object
 from autarky.render import access, leaves
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, SYSTEM
+from fakes.clock import LoopClock
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
-from unit.agents.operator.world import LoopClock
 
 CLUSTER = a_cluster(controls=1, workers=2)
 

@@ -12,8 +12,9 @@ from autarky.agents.operator.stepping import Stepping
 from autarky.agents.operator.view import View
 from autarky.ports import Object
 from autarky.render.values import SYSTEM
+from fakes.clock import LoopClock
 from fakes.kube import FakeKube
-from unit.agents.operator.world import LoopClock, World, revision_label, template
+from unit.agents.operator.world import World, revision_label, template
 
 pytestmark = pytest.mark.looptime
 

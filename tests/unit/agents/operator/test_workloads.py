@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autarky.agents.operator.status import _by_slot
-from autarky.agents.operator.workloads import COMPONENTS, JUDGED, observe, workload
+from autarky.agents.operator.workloads import JUDGED, TWO_SLOTS, observe, workload
 from autarky.decide.rollback import Leader
 from unit.agents.operator.world import GOOD, SCHEDULER, World, revision_label, template
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.looptime
 
 
 async def leader(world: World) -> Leader:
-    component = next(one for one in COMPONENTS if one.name == SCHEDULER)
+    component = next(one for one in TWO_SLOTS if one.name == SCHEDULER)
     async with world.operator() as duty:
         live = workload(duty.view, component)
         assert live is not None
@@ -61,7 +61,7 @@ async def test_a_holder_whose_node_has_no_pod_of_the_component_is_nobody(world):
 async def test_a_new_pod_that_is_on_no_node_or_not_looked_at_is_not_judged(world):
     live = world.deployment(SCHEDULER, GOOD)
     world.kube.put({**live, "status": {"observedGeneration": 0}})
-    component = next(one for one in COMPONENTS if one.name == SCHEDULER)
+    component = next(one for one in TWO_SLOTS if one.name == SCHEDULER)
     async with world.operator() as duty:
         seen = workload(duty.view, component)
         assert not observe(duty.view, component, seen, etcd_up=True).known
@@ -77,7 +77,7 @@ async def test_a_standby_api_server_counts_where_no_hosted_one_serves(world, hos
     new, old = "registry.example/kube-apiserver:v1.37.1", "registry.example/kube-apiserver:v1.36.4"
     world.pod("kube-apiserver", "n1", {"autarky.dev/slot": "hosted"}, image=new, ready=hosted_is_ready)
     world.pod("kube-apiserver", "n1", {"autarky.dev/slot": "standby"}, image=old)
-    component = next(one for one in COMPONENTS if one.name == SCHEDULER)
+    component = next(one for one in TWO_SLOTS if one.name == SCHEDULER)
     async with world.operator() as duty:
         live = workload(duty.view, component)
         assert live is not None
@@ -96,7 +96,7 @@ async def test_a_workers_static_pod_that_passes_for_an_api_server_vetoes_no_vers
     forged = {"image": "registry.example/kube-apiserver:v1.30.0", "mirror": True}
     world.pod("kube-apiserver", "w1", {"autarky.dev/slot": slot}, **forged)
     world.deployment(SCHEDULER, GOOD)
-    component = next(one for one in COMPONENTS if one.name == SCHEDULER)
+    component = next(one for one in TWO_SLOTS if one.name == SCHEDULER)
     async with world.operator() as duty:
         live = workload(duty.view, component)
         assert live is not None
@@ -111,7 +111,7 @@ async def test_a_static_pod_that_passes_for_one_of_the_new_revision_is_not_judge
     world.pod(SCHEDULER, node, labels, ready=False, mirror=True)
     world.pod(SCHEDULER, node, labels, ready=False, mirror=True, ends=True)
     own = world.pod(SCHEDULER, "n1", labels)
-    component = next(one for one in COMPONENTS if one.name == SCHEDULER)
+    component = next(one for one in TWO_SLOTS if one.name == SCHEDULER)
     async with world.operator() as duty:
         live = workload(duty.view, component)
         assert live is not None
@@ -143,7 +143,7 @@ async def test_a_pod_with_the_hash_of_a_revision_and_another_owner_is_not_judged
     labels = {"autarky.dev/slot": "hosted", "pod-template-hash": revision_label(GOOD)}
     somebody = {"kind": "ReplicaSet", "metadata": {"uid": "another"}}
     world.pod(SCHEDULER, "n1", labels, owner=somebody, ready=False)
-    component = next(one for one in COMPONENTS if one.name == SCHEDULER)
+    component = next(one for one in TWO_SLOTS if one.name == SCHEDULER)
     async with world.operator() as duty:
         live = workload(duty.view, component)
         assert live is not None

@@ -16,16 +16,12 @@ from autarky.decide.rollback import Verdict
 from autarky.ports import Object
 from autarky.render import crds
 from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, content_hash, immutable_secret
-from fakes import clock
+from fakes.clock import LoopClock
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
 
 SCHEDULER = "kube-scheduler"
 SECRET = immutable_secret(SCHEDULER, {"kubeconfig": "PRIVATE"})
-
-
-class LoopClock(clock.LoopClock):
-    began = 1_800_000_000.0
 
 
 def template(component: str, image: str, *flags: str, secret: str = SECRET["metadata"]["name"]) -> Object:
