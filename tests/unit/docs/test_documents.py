@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
+import autarky
 from autarky.cli.main import cli
 from autarky.model import ports
 from autarky.workflows.up import PHASES
@@ -186,3 +187,12 @@ def test_the_ports_are_those_of_the_code():
     table = ARCHITECTURE.read_text().partition("| port | what | where |\n")[2].partition("\n\n")[0]
     documented = {int(number) for row in table.splitlines() for number in re.findall(r"\d{4,}", row.split("|")[1])}
     assert documented == ports.ON_HOSTS
+
+
+def test_the_tree_of_the_code_is_that_of_the_package():
+    tree = ARCHITECTURE.read_text().partition("src/autarky/\n")[2].partition("```")[0]
+    named = [re.match(r"  ((?:[\w.]+/? )+)", f"{line} ") for line in tree.splitlines()]
+    documented = {one.rstrip("/") for found in named if found for one in found[1].split()}
+    package = Path(autarky.__file__).parent
+    there = {path.name for path in package.iterdir() if path.is_dir() or path.suffix == ".py"}
+    assert documented == there - {"__pycache__", "__init__.py", "__main__.py"}
