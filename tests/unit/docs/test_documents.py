@@ -36,7 +36,13 @@ def test_every_link_leads_to_a_file_and_to_a_heading_of_it(document):
 
 def test_the_index_links_every_document():
     linked = {(ROOT / "docs" / target.partition("#")[0]).resolve() for target in links(ROOT / "docs/README.md")}
-    assert {path for path in ROOT.glob("docs/*") if path.name != "README.md"} <= linked
+    assert {path for path in ROOT.glob("docs/*.*") if path.name != "README.md"} <= linked
+
+
+def test_the_index_of_decisions_links_each_of_them():
+    index = ROOT / "docs/decisions/README.md"
+    linked = {(index.parent / target).resolve() for target in links(index)}
+    assert {path for path in index.parent.glob("*.md") if path != index} == linked
 
 
 # --- commands and options -------------------------------------------------------------------------
