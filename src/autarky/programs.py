@@ -1,6 +1,6 @@
 """Programs in other languages, which lie as files beside the module that uses them: `./run lint` checks them as such.
 
-What a program is told when it is made stands in it as @NAME@, once each, in its head. Contract: all of these are given,
+What a program is told when it is made stands in it as @NAME@, in its head. Contract: all of these are given,
 and nothing else is; a program with another one in it would run with a name for a value.
 """
 

@@ -5,9 +5,12 @@ Contract: neither touches a host or a cluster. `init` replaces no file, and writ
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import tempfile
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
 DEFAULT_NAME = "home"
 STANDARD_OUTPUT = Path("-")
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+"""Of file systems that have no hard links."""
 
 
 @click.command()
@@ -53,7 +58,7 @@ def init(path: Path, name: str, hosts: tuple[str, ...], control_nodes: int | Non
             fix="give a --host for each node",
         )
     text = starter(wanted)
-    loads(text, str(path), default_version=wanted.version, known_versions=known_versions())
+    loads(text, "the new file", default_version=wanted.version, known_versions=known_versions())
     if path == STANDARD_OUTPUT:
         click.echo(text, nl=False)
         return
@@ -65,21 +70,42 @@ def init(path: Path, name: str, hosts: tuple[str, ...], control_nodes: int | Non
 
 def _write_new(path: Path, text: str) -> None:
     """UserError where there is such a file already, or where it cannot be made."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    if not path.name or os.path.isdir(path):  # noqa: PTH112 - Path.is_dir fails for a name that is too long
+        raise UserError(f"{path} is a directory", fix="name a file in it")
     try:
-        with temporary.open("x", encoding="utf-8") as file:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:32]}.")
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), 0o644)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.link(temporary, path)  # fails where there is one, which a rename would replace
+        _put(Path(temporary), path)
     except FileExistsError:
         raise UserError(f"{path} is there already", fix="name another file, or `-` for standard output") from None
     except OSError as error:
-        raise UserError(
-            f"cannot write {path}: {error.strerror}", fix="name a file in a directory that exists"
-        ) from error
+        raise _cannot_write(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            Path(temporary).unlink(missing_ok=True)
+
+
+def _put(temporary: Path, path: Path) -> None:
+    """FileExistsError where there is one, which a rename would replace."""
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if path.exists():
+            raise FileExistsError(path) from None
+        temporary.rename(path)
+
+
+def _cannot_write(path: Path, error: OSError) -> UserError:
+    return UserError(f"cannot write {path}: {error.strerror}", fix="name a file in a directory that you may write to")
 
 
 @click.command()

@@ -6,13 +6,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from autarky.cli.options import output_option
+from autarky.cli.say import say
 from autarky.cli.session import operation, run_async
 from autarky.errors import UserError
 from autarky.model.versions import Version
+
+if TYPE_CHECKING:
+    from autarky.payload import Release
 
 _HEADINGS = ("RELEASE", "KIND", "NAME", "VERSION", "GROUP", "SIZE", "SHA256")
 
@@ -68,13 +73,15 @@ async def _get(versions: Sequence[Version], groups: Sequence[str], output: str) 
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
 def list_(output: str) -> None:
     """What the store holds of each known release."""
-    from autarky.payload import known_versions
+    from autarky.payload import known_versions, unusable_files
 
     if output == "json":
         click.echo(json.dumps([row for version in known_versions() for row in _rows(version)], indent=2))
         return
     for version in known_versions():
         click.echo(_table(version))
+    for error in unusable_files():
+        say(f"this release file cannot be used: {error}", err=True)
 
 
 def _rows(version: Version) -> list[dict[str, object]]:
@@ -112,17 +119,20 @@ def release() -> None:
 )
 @output_option
 def new(version: str, directory: Path | None, output: str) -> None:
-    """Make a release file and its recipes for VERSION, after the nearest version that is known.
+    """Make a release file and its recipes for VERSION; all but Kubernetes itself is as in the other releases.
 
     Needs Go's module proxy. Afterwards the version is one like any other: `autarky payload get VERSION` builds it, and
     a cluster file may name it.
     """
     from autarky import places
+    from autarky.payload.release_files import directories as release_directories
 
     wanted = _versions([version])[0]
     path = run_async(lambda: _new(wanted, directory or places.releases_dir(), output))
     if output != "json":
-        click.echo(f"{path}\nnext: autarky payload get {wanted}")
+        known = path.parent in release_directories()
+        elsewhere = "" if known else f"AUTARKY_RELEASES={path.parent} "
+        click.echo(f"{path}\nnext: {elsewhere}autarky payload get {wanted}")
 
 
 async def _new(version: Version, directory: Path, output: str) -> Path:
@@ -134,12 +144,19 @@ async def _new(version: Version, directory: Path, output: str) -> Path:
 
 @release.command("add")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-def add(file: Path) -> None:
+@output_option
+def add(file: Path, output: str) -> None:
     """Take a release file and the recipes that lie beside it over, so that its version is known here."""
+    release = run_async(lambda: _add(file.resolve(), output))
+    if output != "json":
+        click.echo(f"Kubernetes {release.kubernetes} is known now\nnext: autarky payload get {release.kubernetes}")
+
+
+async def _add(file: Path, output: str) -> Release:
     from autarky.payload.new_release import add_release
 
-    release = add_release(file.absolute())
-    click.echo(f"Kubernetes {release.kubernetes} is known now\nnext: autarky payload get {release.kubernetes}")
+    async with operation("take a release file over", output) as progress:
+        return await add_release(file, progress)
 
 
 @payload.command()

@@ -188,10 +188,19 @@ def load_cluster(file: Path | None, name: str | None, *, any_release: bool = Fal
     """The cluster of `-f FILE`, or of `--cluster NAME`, or the only one there is. `-`: standard input, whose paths
     are relative to the working directory. any_release: also of a Kubernetes version that is not known (any more), for
     commands that need no components."""
-    from autarky.config import load, loads
-    from autarky.payload import default_version, known_versions
+    cluster = _parsed_cluster(file, name, any_release=any_release)
+    if not any_release:
+        from autarky.payload import load_release
 
-    default, known = default_version(), None if any_release else known_versions()
+        load_release(cluster.kubernetes_version)  # one whose file cannot be used is told here
+    return cluster
+
+
+def _parsed_cluster(file: Path | None, name: str | None, *, any_release: bool) -> Cluster:
+    from autarky.config import load, loads
+    from autarky.payload import default_version, versions_of_files
+
+    default, known = default_version(), None if any_release else versions_of_files()
     if file == STANDARD_INPUT:
         text = _standard_input()
         return loads(text, "standard input", default_version=default, known_versions=known, founded=founded)
@@ -258,7 +267,7 @@ def build_context(
 
     directory = places.cluster_dir(cluster.name)
     version = cluster.kubernetes_version
-    release = load_release(version) if version in known_versions() else Release.unknown(version)
+    release = load_release(version) if version in known_versions() else Release.unknown(version)  # or not usable
     return Context(
         cluster=cluster,
         release=release,

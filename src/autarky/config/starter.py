@@ -1,8 +1,8 @@
 """The cluster file that a newcomer begins with: all fields, each with what it means, those that need no value commented
 out.
 
-Contract: the text loads as it is, and still does when any field that is commented out is not any more. What is said of
-a field is the schema's own description, so that it cannot become old.
+Contract: the text loads as it is, and still does when a field that is commented out is not any more, with those that it
+is in. What is said of a field is the schema's own description, so that it cannot become old.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ LEFT_OUT: Final = frozenset(f"etcd.external.{name}" for name in ("endpoints", "c
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9._/-]*")
 _NO_TEXT = frozenset({"true", "false", "null"})
 _HEAD = """\
-# A cluster for `autarky up -f FILE`. Lines that begin with `#` and no space are settings at their defaults, or
-# examples where a setting has none: take the `#` away, and change the value.
+# A cluster for `autarky up -f FILE`. A `#` with no space behind it is before a setting at its default, or before an
+# example where it has none: take the `#` away, also from the line that the setting is under, and change the value.
 #   autarky validate -f FILE   checks this file, and touches nothing
 #   autarky plan -f FILE       says what `up` would do
 """

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
+from autarky.control.addons import ADD_ONS
 from autarky.model import ports
 from autarky.model.cluster import Cluster, Node
 from autarky.model.facts import HostFacts
@@ -35,7 +36,12 @@ NOWHERE: Mapping[str, str | None] = MappingProxyType({})
 Facts = Mapping[str, HostFacts]
 Severity = Literal["error", "warning"]
 
-EVERY_NODE_PORTS = (ports.NLLB_API, ports.NLLB_HEALTH, ports.KUBELET, ports.PROXY_HEALTH, ports.FLANNEL_HEALTH)
+EVERY_NODE_PORTS = (
+    ports.NLLB_API,
+    ports.NLLB_HEALTH,
+    ports.KUBELET,
+    *(port for addon in ADD_ONS for port in addon.ports),
+)
 CONTROL_PORTS = (
     ports.API_HOSTED,
     ports.API_STANDBY,

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from autarky.errors import Unreachable
+from autarky.model.components import LINKS
 from autarky.model.facts import HostFacts
 
 PROGRAMS = ("systemctl", "mount", "umount", "ip", "sysctl", "bash", "sha256sum", "dd", "nsenter")
@@ -41,7 +42,7 @@ say disk_total "$(df --output=size -B1 /var/lib | tail -n 1 | tr -d ' ')"
 say clock "$(date +%s.%N)"
 say init "$(cat /proc/1/comm)"
 awk 'FNR>1 && $4=="0A" {{n=split($2,a,":"); print "port=" a[n]}}' /proc/net/tcp /proc/net/tcp6 2>/dev/null
-ip -4 route show | awk '$1 != "default" && !/ dev (cni0|flannel)/ {{print "network=" $1}}'
+ip -4 route show | awk '$1 != "default" && !/ dev ({"|".join(LINKS)})/ {{print "network=" $1}}'
 for program in {" ".join(PROGRAMS)}; do command -v "$program" >/dev/null 2>&1 || say missing_program "$program"; done
 has() {{ [ -d "/sys/module/$1" ] || modprobe -n "$1" 2>/dev/null; }}
 grep -qw overlay /proc/filesystems || has overlay || say missing_feature overlay

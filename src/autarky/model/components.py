@@ -44,7 +44,8 @@ class Component:
     port: the one that its health is asked on, in the hosted slot where it has two slots; `NO_PORT` where it has none on
     the host. standby_ports: of its standby; the second one serves while the first is still draining. leads_by_lease:
     one of several acts, which the Lease of the component's name in kube-system tells. image: its name in a release, ""
-    where it is no container. label: see `label_value`.
+    where it is no container. label: see `label_value`. links: the network
+    devices that it makes on hosts.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Component:
     leads_by_lease: bool = False
     image: str = ""
     label: str = ""
+    links: tuple[str, ...] = ()
 
     @property
     def ports(self) -> tuple[int, ...]:
@@ -69,10 +71,10 @@ class Component:
         """Of `NAME_LABEL` on its pods."""
         return self.label or self.name
 
-    @property
-    def only_slot(self) -> str:
-        """The slot of a pod of it that has no slot label."""
-        return STATIC if self.kind == "static pod" else HOSTED
+    def slot_of(self, labels: Mapping[str, str]) -> str:
+        """Of a pod of it with these labels. What is a static pod and nothing else has no other slot, whatever a kubelet
+        writes on it."""
+        return STATIC if self.kind == "static pod" else labels.get(SLOT_LABEL) or HOSTED
 
     @property
     def for_kubectl(self) -> str:
@@ -121,7 +123,7 @@ COMPONENTS: Final[Mapping[str, Component]] = _table(
     Component(KUBE_PROXY, Level.CONTROLLERS, "DaemonSet", ports.PROXY_HEALTH, image="kube-proxy"),
     Component(NODE_AGENT, Level.ADD_ONS, "DaemonSet", ports.NODE_AGENT, image="agent"),
     Component(OPERATOR, Level.ADD_ONS, "Deployment", ports.OPERATOR, leads_by_lease=True, image="agent"),
-    Component(FLANNEL, Level.ADD_ONS, "DaemonSet", ports.FLANNEL_HEALTH, image="flannel"),
+    Component(FLANNEL, Level.ADD_ONS, "DaemonSet", ports.FLANNEL_HEALTH, image="flannel", links=("cni0", "flannel.1")),
     # The label that its Service has had since the days of kube-dns.
     Component(COREDNS, Level.ADD_ONS, "Deployment", NO_PORT, image="coredns", label="kube-dns"),
 )
@@ -134,7 +136,9 @@ LED_BY_LEASE: Final = tuple(name for name in WITH_STANDBY if COMPONENTS[name].le
 IMAGES: Final = tuple(dict.fromkeys([*(one.image for one in COMPONENTS.values() if one.image), "pause"]))
 """The names of their images in a release, and that of every pod's sandbox. Every node holds all of them before
 it starts, so that nothing is ever pulled: a label makes any node a control node, and there may be no registry then."""
-_BY_LABEL: Final = {component.label_value: component for component in COMPONENTS.values()}
+LINKS: Final = tuple(link for component in COMPONENTS.values() for link in component.links)
+"""All network devices of ours on a host."""
+_BY_LABEL: Final = {component.label_value: component for component in COMPONENTS.values() if component.image}
 
 
 def labelled(labels: Mapping[str, str]) -> Component | None:

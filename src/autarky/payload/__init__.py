@@ -9,6 +9,8 @@ from autarky.payload.release import (
     image_reference,
     known_versions,
     load_release,
+    unusable_files,
+    versions_of_files,
 )
 from autarky.payload.store import Store, file_digest
 from autarky.payload.template import containerd_template, copy_template
@@ -34,5 +36,7 @@ __all__ = [
     "needs",
     "prune_store",
     "stored_artefacts",
+    "unusable_files",
     "verify_store",
+    "versions_of_files",
 ]

@@ -1,6 +1,6 @@
 """A release file and its recipes from a version of Kubernetes: what pins a release that this autarky does not know yet.
 
-The other components are those of the nearest release that is known. Of Kubernetes the version decides everything: which
+The other components are those of the parts that all releases share. Of Kubernetes the version decides everything: which
 modules it is made of is taken from its own go.mod, and Go resolves and sums the rest (`go mod tidy`), with the user's
 module proxy and checksum database.
 
@@ -20,7 +20,14 @@ from autarky.model.versions import Version
 from autarky.payload import gobuild
 from autarky.payload.disk import full_disk_explained, remove_tree
 from autarky.payload.programs import run_tool
-from autarky.payload.release import Component, Release, known_versions, load_release, read_release
+from autarky.payload.release import (
+    Component,
+    Release,
+    forget_releases,
+    known_versions,
+    load_release,
+    read_release,
+)
 from autarky.payload.release_files import RECIPES
 from autarky.payload.store import Store
 from autarky.ports import Progress
@@ -37,8 +44,8 @@ async def new_release(version: Version, directory: Path, progress: Progress) -> 
 
     UserError where the version is known already, or where there is no such version of Kubernetes.
     """
-    if version in known_versions():
-        raise UserError(f"there is a release file for {version} already", fix=f"autarky payload get {version}")
+    target = directory / f"{version}.json"
+    _refuse_known(version, target)
     like = load_release(nearest(version))
     parts = parts_for(version, like.kubernetes)
     store = Store()
@@ -50,28 +57,49 @@ async def new_release(version: Version, directory: Path, progress: Progress) -> 
                 progress.note(f"resolving the modules of {component.name} {version}, after {like.kubernetes}")
                 made = await _recipe(go, component, version, theirs, scratch)
                 _keep(made, directory / RECIPES / made.name)
-    target = directory / f"{version}.json"
     write_private(target, _text({"kubernetes": str(version), "parts": list(parts)}), mode=0o644)
     read_release(target)
+    forget_releases()
     return target
 
 
-def add_release(file: Path) -> Release:
-    """Copy a release file, and the recipes of its own, to where a user's are. UserError where it is none, or where its
-    version is known already."""
+async def add_release(file: Path, progress: Progress) -> Release:
+    """Copy a release file, and the recipes of its own, to where a user's are. UserError where it is none, where its
+    version is known already, or where another release there has another recipe of that name."""
     release = read_release(file)
-    if release.kubernetes in known_versions():
-        raise UserError(f"there is a release file for {release.kubernetes} already", fix="autarky payload list")
-    if absent := [one.recipe for one in release.components if not (one.directory / "go.sum").is_file()]:
-        raise UserError(
-            f"there is no recipe {', '.join(absent)}", where=str(file), fix=f"put it into {file.parent / RECIPES}"
-        )
     target = places.releases_dir()
-    for component in release.components:
-        if component.directory.is_relative_to(file.parent):
-            _keep(component.directory, target / RECIPES / component.recipe)
-    write_private(target / f"{release.kubernetes}.json", file.read_bytes(), mode=0o644)
+    place = target / f"{release.kubernetes}.json"
+    _refuse_known(release.kubernetes, place)
+    own = [one.directory for one in release.components if one.directory.is_relative_to(file.parent)]
+    async with waiting_lock(Store().lock, lambda: progress.note("waiting for another process that builds")):
+        for recipe in own:
+            _refuse_another(recipe, target / RECIPES / recipe.name)
+        for recipe in own:
+            _keep(recipe, target / RECIPES / recipe.name)
+        write_private(place, file.read_bytes(), mode=0o644)
+    forget_releases()
     return release
+
+
+def _refuse_known(version: Version, place: Path) -> None:
+    if version in known_versions() or place.exists():
+        where = str(place) if place.exists() else ""
+        raise UserError(
+            f"there is a release file for {version} already", where=where, fix=f"autarky payload get {version}"
+        )
+
+
+def _refuse_another(recipe: Path, place: Path) -> None:
+    if place.exists() and _content(recipe) != _content(place):
+        raise UserError(
+            f"there is another recipe {recipe.name} already",
+            where=str(place),
+            fix="give yours another name, or remove that",
+        )
+
+
+def _content(recipe: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in recipe.iterdir() if path.is_file()}
 
 
 def nearest(version: Version) -> Version:
@@ -133,10 +161,13 @@ async def _recipe(go: str, component: Component, version: Version, theirs: str, 
 
 
 def _keep(made: Path, target: Path) -> None:
+    """Copy a recipe. What is there is the same, or of a run that was cut off: then nothing names it yet."""
+    content = _content(made)
+    if target.is_dir() and _content(target) == content:
+        return
     remove_tree(target)
-    target.mkdir(parents=True)
-    for path in made.iterdir():
-        write_private(target / path.name, path.read_bytes(), mode=0o644)
+    for name, text in content.items():
+        write_private(target / name, text, mode=0o644)
 
 
 def _text(data: object) -> bytes:

@@ -111,9 +111,40 @@ class Release:
 
 
 @cache
+def _found() -> dict[Version, Release | UserError]:
+    """Version → its release, or what is wrong with its file."""
+    found: dict[Version, Release | UserError] = {}
+    for version, file in release_files.files().items():
+        try:
+            release = read_release(file)
+        except UserError as error:
+            found[version] = error
+            continue
+        other = UserError(
+            f"it is the file of {release.kubernetes}", where=str(file), fix=f"call it {release.kubernetes}.json"
+        )
+        found[version] = release if release.kubernetes == version else other
+    return found
+
+
 def known_versions() -> tuple[Version, ...]:
-    """The Kubernetes versions there are release files for, oldest first."""
-    return tuple(sorted(release_files.files()))
+    """The Kubernetes versions there are release files for that can be used, oldest first."""
+    return tuple(sorted(version for version, found in _found().items() if isinstance(found, Release)))
+
+
+def versions_of_files() -> tuple[Version, ...]:
+    """Those that there are files for, whether they can be used or not."""
+    return tuple(sorted(_found()))
+
+
+def unusable_files() -> list[UserError]:
+    """What is wrong with release files that nobody can use; they are in nobody's way."""
+    return [found for found in _found().values() if isinstance(found, UserError)]
+
+
+def forget_releases() -> None:
+    """Others have come since they were looked at."""
+    _found.cache_clear()
 
 
 def default_version() -> Version:
@@ -121,27 +152,36 @@ def default_version() -> Version:
     return defaults.edition(defaults.newest()).kubernetes
 
 
-@cache
 def load_release(version: Version) -> Release:
-    """The release of that Kubernetes version; UserError with what there is when unknown."""
-    if version not in known_versions():
+    """The release of that Kubernetes version; UserError with what is wrong with its file, or what there is."""
+    found = _found().get(version)
+    if isinstance(found, UserError):
+        raise found
+    if found is None:
         known = [str(v) for v in known_versions()]
         near = difflib.get_close_matches(str(version), known, n=1)
         raise UserError(
             f"there is no release file for Kubernetes {version}",
             fix=f"use {near[0] if near else known[-1]}; known: {', '.join(known)}",
         )
-    return read_release(release_files.files()[version])
+    return found
 
 
 def read_release(file: Path) -> Release:
-    """The release of a file; UserError where it is none."""
+    """The release of a file; UserError where it is none, or where one of its recipes is not there."""
     data = release_files.read(file)
     try:
-        return _parse(data, file)
-    except (KeyError, TypeError, AttributeError) as error:
+        release = _parse(data, file)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         what = f"it is no release file: {type(error).__name__}: {error}"
         raise UserError(what, where=str(file), fix="make one by `autarky payload release new VERSION`") from error
+    if absent := [one.recipe for one in release.components if not (one.directory / "go.sum").is_file()]:
+        raise UserError(
+            f"there is no recipe {', '.join(absent)}",
+            where=str(file),
+            fix=f"put it into {file.parent / release_files.RECIPES}",
+        )
+    return release
 
 
 def _parse(data: dict[str, Any], file: Path) -> Release:

@@ -1,7 +1,8 @@
 """Where release files lie, and what is in one: the parts that it shares with others, and what it changes of them.
 
     {"kubernetes": "v1.36.3", "parts": ["base", "conformance"],
-     "changes": {"components": {"etcd": {"version": "v3.6.15", "recipe": "etcd-v3.6.15"}}}}
+     "changes": {"components": {"etcd": {"version": "v3.6.15", "recipe": "etcd-v3.6.15"}},
+                 "images": {"etcd": {"reference": "registry.k8s.io/etcd:3.6.15-0"}}}}
 
 A part is a file of the package, `releases/PART.json`: components and images in lists, layers by name. `changes` names
 entries of them, and the fields that are others. @VERSION@, @MAJOR@ and @MINOR@ stand for the version of Kubernetes.
@@ -14,6 +15,7 @@ that both have, the package's counts.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -27,6 +29,7 @@ RELEASES = Path(str(resources.files("autarky.payload"))) / "releases"
 RECIPES = "recipes"
 PARTS = ("base", "conformance")
 _LISTS = ("components", "images")
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
 
 
 def directories() -> tuple[Path, ...]:
@@ -76,7 +79,10 @@ def _whole(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def recipe_directory(file: Path, recipe: str) -> Path:
-    """Of a recipe that the release file names: beside the file, else the package's."""
+    """Of a recipe that the release file names: beside the file, else the package's. ValueError for a name that leads
+    elsewhere."""
+    if not _NAME.fullmatch(recipe):
+        raise ValueError(f"{recipe!r} is no name of a recipe")
     own = file.parent / RECIPES / recipe
     return own if own.is_dir() else RELEASES / RECIPES / recipe
 

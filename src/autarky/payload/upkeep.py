@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from autarky.errors import Problems
 from autarky.payload.artefacts import needed_records
-from autarky.payload.release import known_versions, load_release
+from autarky.payload.release import known_versions, load_release, unusable_files
 from autarky.payload.store import Store
 from autarky.payload.template import remove_templates
 from autarky.ports import Progress
@@ -28,7 +29,12 @@ async def verify_store(progress: Progress) -> list[str]:
 
 async def prune_store(progress: Progress) -> int:
     """Remove records and blobs that no known release leads to, and the image directories of labs, which the
-    next lab makes again in seconds. Returns how many bytes of blobs that freed."""
+    next lab makes again in seconds. Returns how many bytes of blobs that freed.
+
+    UserError where a release file cannot be used.
+    """
+    if unusable := unusable_files():  # what they need would go as well
+        raise Problems("what these release files need is not known", unusable)
     store = Store()
     async with waiting_lock(store.lock, lambda: progress.note("waiting for another process that builds")):
         store.clear_scratch()

@@ -15,7 +15,7 @@ sync_seconds=@SYNC_SECONDS@
 ask() {
   line=$(exec 2>/dev/null; exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'GET %s HTTP/1.0\r\n\r\n' "$2" >&3 &&
     timeout 3 head -n 1 <&3) || line=-
-  read -r _ status _ <<<"$line"
+  status=${line#* } status=${status%% *}
   echo "${status:--}"
 }
 

@@ -23,7 +23,6 @@ from autarky.model.components import (
     HOSTED,
     KUBELET,
     LOAD_BALANCER,
-    SLOT_LABEL,
     STANDBY,
     STATIC,
     WITH_STANDBY,
@@ -200,7 +199,7 @@ def _pod_row(pod: Object, control_nodes: Collection[str]) -> Row | None:
         return None
     ready = _condition(pod, "Ready").get("status") == "True"
     image = pod["spec"]["containers"][0]["image"].rpartition(":")[2][:MOST_LETTERS]
-    slot = labels.get(SLOT_LABEL) or component.only_slot
+    slot = component.slot_of(labels)
     node = pod["spec"].get("nodeName", "-")
     health = "ready" if ready else "not ready"
     return Row(component.level, component.name, node, slot, image, health, _why_not_ready(pod))

@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from autarky import places
+from autarky.control.addons import ADD_ONS
 from autarky.decide.belonging import Refusal
 from autarky.engine.phase import Change
 from autarky.errors import CommandFailed, Problems, Unreachable
 from autarky.model.cluster import Node
+from autarky.model.components import LINKS
 from autarky.phases import belonging
 from autarky.phases.context import Context, for_each
 from autarky.ports import Host, Progress
@@ -47,6 +49,10 @@ done"""
 
 
 # Stops the kubelet first, so that it restarts nothing; then every container; then the mounts they leave.
+def _of_addons(what: str) -> str:
+    return " ".join(one for addon in ADD_ONS for one in getattr(addon, what))
+
+
 _CLEAN = f"""\
 set -u
 systemctl stop {render_node.GIVEN_UNIT}.path 2>/dev/null
@@ -63,17 +69,18 @@ systemctl disable --now containerd 2>/dev/null
 {end_shims(places.HOST_ROOT)}
 awk '$2 ~ "^(/var/lib/kubelet/|/run/containerd/|/var/lib/containerd/|/run/netns/cni-)" {{print $2}}' \\
   /proc/self/mounts | sort -r | while read -r point; do umount -l "$point"; done
-for link in cni0 flannel.1; do ip link delete "$link" 2>/dev/null; done
+for link in {" ".join(LINKS)}; do ip link delete "$link" 2>/dev/null; done
 for netns in /run/netns/cni-*; do [ -e "$netns" ] && ip netns delete "${{netns##*/}}" 2>/dev/null; done
-for table in kube-proxy flannel-ipv4 flannel-ipv6; do
+for table in {_of_addons("tables")}; do
   for family in ip ip6 inet; do nft delete table "$family" "$table" 2>/dev/null; done
 done
 for family in iptables ip6tables; do # what the kubelet and the portmap plugin leave
   command -v $family-save >/dev/null && $family-save | grep -vE 'KUBE-|CNI-' | $family-restore
 done
 rm -rf --one-file-system /run/containerd
-rm -rf {places.MANIFESTS} {places.RUN} /run/flannel /var/lib/cni /var/lib/kubelet /var/log/pods /var/log/containers \\
-  {render_node.CNI_CONF}/10-flannel.conflist {render_node.CONTAINERD_CONFIG} {render_node.SYSCTLS} \\
+rm -rf {places.MANIFESTS} {places.RUN} {_of_addons("paths")} \\
+  /var/lib/cni /var/lib/kubelet /var/log/pods /var/log/containers \\
+  {render_node.CONTAINERD_CONFIG} {render_node.SYSCTLS} \\
   {render_node.MODULES_FILE} \\
   {render_node.CONTAINERD_UNIT} {render_node.KUBELET_UNIT} {" ".join(render_node.GIVEN_UNITS)} \\
   {render_node.KUBELET_KUBECONFIG} {render_node.BOOTSTRAP_KUBECONFIG} {places.STANDBY} {places.CHECKPOINTS} \\

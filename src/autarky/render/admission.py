@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from autarky.control.addons import ADD_ONS
 from autarky.render import guards, reserved, tenants
 from autarky.render.values import Object
 
 
 def objects() -> list[Object]:
     """Each policy before its binding. That of `protection` is not among them: an administrator may take it away."""
-    return [*guards.objects(), *reserved.objects(), *tenants.objects()]
+    return [
+        *guards.objects(),
+        *(obj for addon in ADD_ONS for obj in addon.policies()),
+        *reserved.objects(),
+        *tenants.objects(),
+    ]

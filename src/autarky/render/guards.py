@@ -7,10 +7,7 @@ is a report.
 
     autarky-node-orders     role labels, orders among annotations, more of either than can be looked through; of
                             kubelets also finalizers, owners, pod networks
-    autarky-flannel-report  flannel's account changes its own node's Node only, and of that only what flannel reports
     autarky-join-tokens     join tokens are made by who may update the ControlPlane
-    autarky-node-addresses  flannel's public address is one that the join inventory has for the node
-    autarky-node-tunnels    flannel's tunnel has no other node's hardware address
     autarky-inventory       nodes that the join inventory lacks create no Node, no request, no lease and no pod
     autarky-mirror-pods     static pods in kube-system do not pass for hosted ones, and none keeps pods off nodes
 
@@ -21,67 +18,37 @@ about.
 Dangers: with failurePolicy Fail an expression that fails refuses the write, a kubelet's heartbeat among them. So the
 policy that heartbeats meet has no parameter, and matches only when a guarded key changes: its conditions read maps
 that may be absent through optional selection, which cannot fail, and look through none that is as it was, or large: a
-kubelet that could make that cost too much would have every write to its Node refused, that of a drain too. The two that
-are about writes of Nodes and need a parameter are let through when they cannot be judged; an absent or empty inventory
-refuses nothing.
+kubelet that could make that cost too much would have every write to its Node refused, that of a drain too. An absent or
+empty inventory refuses nothing.
 """
 
 from __future__ import annotations
 
+from autarky.control.addons import ADD_ONS
+from autarky.control.addons.coredns import DNS
 from autarky.decide.certificates import ANNOTATION as CERTIFICATES
 from autarky.decide.control_nodes import ANNOTATION as CONTROL_NODE
 from autarky.decide.control_nodes import LEAVE
 from autarky.decide.node_slots import ANNOTATION as SLOTS
-from autarky.model.components import FLANNEL, HOSTED, NAME_LABEL, OPERATOR, SLOT_LABEL
-from autarky.render.access import INVENTORY
-from autarky.render.addons import DNS
+from autarky.model.components import HOSTED, NAME_LABEL, OPERATOR, SLOT_LABEL
 from autarky.render.etcd_members import GUARD
-from autarky.render.policies import ANTI_AFFINITY_TERMS, MAY, Parameter, listed, policy
+from autarky.render.node_writes import INVENTORY_PARAMETER, MOST, NODE_WRITES, field_changes, of, some_change
+from autarky.render.policies import ANTI_AFFINITY_TERMS, MAY, listed, policy
 from autarky.render.values import SYSTEM, WITHDRAWN, Object
 
 ORDERS = "autarky-node-orders"
-FLANNEL_REPORT = "autarky-flannel-report"
 TOKENS = "autarky-join-tokens"
-ADDRESSES = "autarky-node-addresses"
-TUNNELS = "autarky-node-tunnels"
 NODES = "autarky-inventory"
 MIRRORS = "autarky-mirror-pods"
 
 REPORTS = (SLOTS, WITHDRAWN, CERTIFICATES, CONTROL_NODE)
 """Of our annotations on Nodes, those that a node writes of itself; of the last, all words but `leave`."""
-FLANNEL_USER = f"system:serviceaccount:{SYSTEM}:{FLANNEL}"
-PUBLIC_IP = "flannel.alpha.coreos.com/public-ip"
-TUNNEL = "flannel.alpha.coreos.com/backend-data"
-FLANNEL_REPORTS = (
-    PUBLIC_IP,
-    TUNNEL,
-    "flannel.alpha.coreos.com/backend-type",
-    "flannel.alpha.coreos.com/kube-subnet-manager",
-)
-"""All that flannel writes of an IPv4 network. What it reads besides (overwrites, an address to keep) orders it."""
-_NODE_NAME = "authentication.kubernetes.io/node-name"
-"""What the API server says of a token that is bound to a pod: the node of that pod."""
-_STATUS = (
-    *("addresses", "allocatable", "capacity", "config", "daemonEndpoints", "declaredFeatures", "features", "images"),
-    *("nodeInfo", "phase", "runtimeHandlers", "volumesAttached", "volumesInUse"),
-)
-_NODE_WRITES: Object = {
-    "apiGroups": [""],
-    "apiVersions": ["v1"],
-    "operations": ["CREATE", "UPDATE"],
-    "resources": ["nodes", "nodes/status"],
-    "scope": "Cluster",
-}
 NODE_GROUPS = ("system:nodes", "autarky:kubelet-renewals")
 """Of kubelets, and of the credentials by which kubelets come back whose certificates have expired. The users of both
 are a fixed word and the node's name."""
 HOSTED_ONLY = (OPERATOR, GUARD, DNS)
 """The label `k8s-app` of pods that disruption budgets and Services select by it alone. All others that they select have
 `autarky.dev/slot: hosted` as well."""
-MOST = 1000
-"""Labels of a Node, or annotations, that a change is looked for among. With the longest keys that takes less than a
-third of what an expression may cost; who feels out a node's hardware sets some hundreds."""
-_INVENTORY: Parameter = ({"apiVersion": "v1", "kind": "ConfigMap"}, {"name": INVENTORY, "namespace": SYSTEM})
 _A_KUBELET = "request.userInfo.?groups.orValue([]).exists(group, group == 'system:nodes')"
 
 
@@ -89,10 +56,7 @@ def objects() -> list[Object]:
     """All policies, each with its binding."""
     return [
         *_node_orders(),
-        *_flannel_report(),
         *_join_tokens(),
-        *_node_addresses(),
-        *_node_tunnels(),
         *_inventory(),
         *_mirror_pods(),
     ]
@@ -108,133 +72,33 @@ def _node_orders() -> list[Object]:
         f" docs/security.md, policy {ORDERS})"
     )
     changes = f"{_labels_change()} || {_annotations_change()} || ({_A_KUBELET} && ({_ties_change()}))"
-    return policy(ORDERS, [_NODE_WRITES], conditions={"orders-something": changes}, validations=[(MAY, message)])
+    return policy(ORDERS, [NODE_WRITES], conditions={"orders-something": changes}, validations=[(MAY, message)])
 
 
 def _labels_change() -> str:
     guarded = "(key.startsWith('node-role.kubernetes.io/') || key.contains('node-restriction.kubernetes.io/'))"
-    return _some_change("labels", guarded)
+    return some_change("labels", guarded)
 
 
 def _annotations_change() -> str:
-    """Ours, but for reports; those that order flannel; and `leave`, when it comes."""
-    ours = f"(key.startsWith('autarky.dev/') && !(key in {listed(REPORTS)}))"
-    flannels = f"(key.startsWith('flannel.alpha.coreos.com/') && !(key in {listed(FLANNEL_REPORTS)}))"
-    new, old = _of("object", "annotations"), _of("oldObject", "annotations")
+    """Ours, but for reports; those that order an add-on; and `leave`, when it comes."""
+    guarded = {"autarky.dev/": REPORTS} | {
+        key: value for addon in ADD_ONS for key, value in addon.node_annotations.items()
+    }
+    orders = " || ".join(
+        f"(key.startsWith('{prefix}') && !(key in {listed(reports)}))" for prefix, reports in guarded.items()
+    )
+    new, old = of("object", "annotations"), of("oldObject", "annotations")
     told = f"[?'{CONTROL_NODE}'].orValue('')"
     leaves = f"({new}{told} == '{LEAVE}' && {old}{told} != '{LEAVE}')"
-    return f"{leaves} || {_some_change('annotations', f'({ours} || {flannels})')}"
+    return f"{leaves} || {some_change('annotations', f'({orders})')}"
 
 
 def _ties_change() -> str:
     """A Node that a kubelet could have deleted by its owner would be made anew by it, with another's pod network."""
-    pairs = [f"{_field('metadata', name, '[]')}" for name in ("finalizers", "ownerReferences")]
-    pairs += [_field("spec", "podCIDR", "''"), _field("spec", "podCIDRs", "[]")]
+    pairs = [f"{field_changes('metadata', name, '[]')}" for name in ("finalizers", "ownerReferences")]
+    pairs += [field_changes("spec", "podCIDR", "''"), field_changes("spec", "podCIDRs", "[]")]
     return " || ".join(pairs)
-
-
-def _field(part: str, name: str, empty: str) -> str:
-    new, old = (f"{_whole(which)}.?{part}.?{name}.orValue({empty})" for which in ("object", "oldObject"))
-    return f"{new} != {old}"
-
-
-def _some_change(part: str, guarded: str) -> str:
-    """Whether one of these keys comes, goes or changes, or any where there are too many to look through: what that may
-    cost is limited, and beyond it every write would be refused, also those that change nothing of this."""
-    new, old = _of("object", part), _of("oldObject", part)
-    comes = f"{new}.exists(key, {guarded} && {new}[?key] != {old}[?key])"
-    goes = f"{old}.exists(key, {guarded} && !(key in {new}))"
-    return f"({new} != {old} && (size({new}) > {MOST} || size({old}) > {MOST} || {comes} || {goes}))"
-
-
-def _of(which: str, part: str) -> str:
-    return f"{_whole(which)}.?metadata.?{part}.orValue({{}})"
-
-
-def _whole(which: str) -> str:
-    """There is no old object where one is created."""
-    return "(oldObject == null ? {} : oldObject)" if which == "oldObject" else which
-
-
-# --- flannel ----------------------------------------------------------------------------------------------
-
-
-def _flannel_report() -> list[Object]:
-    own = f"request.userInfo.?extra[?'{_NODE_NAME}'].orValue([]) == [object.metadata.name]"
-    return policy(
-        FLANNEL_REPORT,
-        [_NODE_WRITES],
-        conditions={"by-flannel": f"request.userInfo.username == '{FLANNEL_USER}'"},
-        validations=[
-            (own, "flannel writes to the Node that its pod runs on, and to no other"),
-            (_nothing_else_of_metadata(), "flannel writes its own annotations, and nothing else of a Node's metadata"),
-            (
-                _nothing_else_of_status(),
-                "flannel writes the condition NetworkUnavailable, and nothing else of a status",
-            ),
-        ],
-    )
-
-
-def _nothing_else_of_metadata() -> str:
-    same = [f"!({_field('metadata', name, empty)})" for name, empty in (("labels", "{}"), ("finalizers", "[]"))]
-    same.append(f"!({_field('metadata', 'ownerReferences', '[]')})")
-    same.append(f"!({_some_change('annotations', f'!(key in {listed(FLANNEL_REPORTS)})')})")
-    return " && ".join(same)
-
-
-def _nothing_else_of_status() -> str:
-    same = [f"object.?status.?{name} == oldObject.?status.?{name}" for name in _STATUS]
-    new, old = (
-        f"{which}.?status.?conditions.orValue([]).filter(one, one.type != 'NetworkUnavailable')"
-        for which in ("object", "oldObject")
-    )
-    same.append(f"size({new}) == size({old}) && {new}.all(condition, condition in {old})")
-    return " && ".join(same)
-
-
-def _node_addresses() -> list[Object]:
-    """What a worker says here is where the others send its pods' traffic."""
-    said = f"{_of('object', 'annotations')}[?'{PUBLIC_IP}'].orValue('')"
-    known = "params.?data.orValue({})"
-    fits = f"{known}[?object.metadata.name].orValue('').contains('\"' + {said} + '\"') && {said}.matches('^[0-9.]+$')"
-    return policy(
-        ADDRESSES,
-        [_NODE_WRITES],
-        conditions={"says-another-address": _annotation_comes(PUBLIC_IP)},
-        validations=[
-            (
-                f"size({known}) == 0 || ({fits}) || {MAY}",
-                "flannel's public address is not the node's in the join inventory",
-            )
-        ],
-        failure="Ignore",
-        parameter=_INVENTORY,
-    )
-
-
-def _node_tunnels() -> list[Object]:
-    """Forwarding goes by hardware address: two nodes with the same one, and the last gets the traffic of both."""
-    said, theirs = (
-        f"{whose}[?'{TUNNEL}'].orValue('')" for whose in (_of("object", "annotations"), _of("params", "annotations"))
-    )
-    form = f'{said}.matches(\'^[{{]"VNI":1,"VtepMAC":"([0-9a-f]{{2}}:){{5}}[0-9a-f]{{2}}"[}}]$\')'
-    its_own = f"params.metadata.name == object.metadata.name || {said} != {theirs}"
-    return policy(
-        TUNNELS,
-        [_NODE_WRITES],
-        conditions={"says-another-tunnel": _annotation_comes(TUNNEL)},
-        validations=[
-            (f"({form} && ({its_own})) || {MAY}", "the tunnel's hardware address is another node's, or unreadable")
-        ],
-        failure="Ignore",
-        parameter=({"apiVersion": "v1", "kind": "Node"}, {"selector": {}}),
-    )
-
-
-def _annotation_comes(key: str) -> str:
-    new, old = (f"{_of(which, 'annotations')}[?'{key}'].orValue('')" for which in ("object", "oldObject"))
-    return f"{new} != '' && {new} != {old}"
 
 
 # --- what makes a node --------------------------------------------------------------------------------------
@@ -276,7 +140,7 @@ def _inventory() -> list[Object]:
         validations=[
             (f"size({known}) == 0 || {name} in {known}", "this node is not in the join inventory: it was removed")
         ],
-        parameter=_INVENTORY,
+        parameter=INVENTORY_PARAMETER,
     )
 
 
@@ -287,7 +151,7 @@ def _mirror_pods() -> list[Object]:
     """A kubelet makes no other pods, and no scheduler is asked where these go. Theirs belong to a Node, which has no
     number of replicas: a disruption budget that selects one lets none of its pods go, and no control node could be
     drained. NodeRestriction lets no kubelet change the labels of a pod that is there."""
-    labels = _of("object", "labels")
+    labels = of("object", "labels")
     passes = (
         f"request.namespace == '{SYSTEM}' && ({labels}[?'{SLOT_LABEL}'].orValue('') == '{HOSTED}' ||"
         f" {labels}[?'{NAME_LABEL}'].orValue('') in {listed(HOSTED_ONLY)})"

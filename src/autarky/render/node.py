@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autarky import places
+from autarky.control.addons import ADD_ONS
 from autarky.model.cluster import Cluster, Node
 from autarky.model.components import ETCD, LOAD_BALANCER
 from autarky.model.files import File
@@ -35,7 +36,7 @@ CNI_BIN = "/opt/cni/bin"
 CNI_CONF = "/etc/cni/net.d"
 SYSCTLS = "/etc/sysctl.d/90-autarky.conf"
 MODULES_FILE = "/etc/modules-load.d/autarky.conf"
-MODULES = ("overlay", "br_netfilter", "vxlan", "nf_conntrack", "nf_tables")
+MODULES = ("overlay", "br_netfilter", *(one for addon in reversed(ADD_ONS) for one in addon.modules))
 """What the kernel must have; preflight refuses a host that can have it in no way. Nothing loads br_netfilter by itself,
 and its sysctl is not there without it; the rest would come when it is first used, if that is allowed then."""
 CONTAINERD_UNIT = "/etc/systemd/system/containerd.service"

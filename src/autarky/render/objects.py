@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autarky.control.addons import ADD_ONS
 from autarky.model.cluster import Cluster, Level
 from autarky.model.components import API_SERVER, ETCD, LED_BY_LEASE, NODE_AGENT
 from autarky.model.fingerprint import fingerprint
 from autarky.render import (
     access,
-    addons,
     admission,
     agent,
     api_server,
@@ -51,9 +51,7 @@ def parts(inputs: Inputs, wanted: Cluster | None = None) -> list[Part]:
         _access(cluster),
         Part("definitions", (crds.control_plane_crd(), etcd_members.crd())),
         Part("protection", (*protection.objects(), *admission.objects())),
-        Part("kube-proxy", tuple(addons.kube_proxy(inputs))),
-        Part("flannel", tuple(addons.flannel(inputs))),
-        Part("coredns", tuple(addons.coredns(inputs))),
+        *(Part(addon.name, tuple(addon.objects(inputs))) for addon in ADD_ONS),
         Part("endpoints", (kubernetes_endpoints(cluster),)),
         Part("control-plane", (crds.control_plane(wanted or cluster),)),
     ]

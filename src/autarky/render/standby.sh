@@ -1,7 +1,7 @@
 #!/bin/sh
 # Standby static pods of the control plane: put in place, taken away, listed. Written by autarky.
 #   standby boot                 before the kubelet starts: activate the API server, unless it answers on its own port
-#   standby boot-rest            the others that have a standby, unless the hosted ones answer for a minute
+#   standby boot-rest            the others that have a standby, unless the hosted ones answer within @REST_SECONDS@ s
 #   standby switch COMPONENT REVISION   make a complete revision the current one
 #   standby activate COMPONENT   a new activation of the current revision, unless one is in place
 #                                (of the previous one when the current one is not whole)

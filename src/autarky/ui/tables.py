@@ -23,10 +23,11 @@ def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> li
     shown = [[Text(cut(one_line(cell), LONGEST_CELL)) for cell in row] for row in rows]
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, _BETWEEN, 0, 0))
     for number in range(len(rows[0])):
-        table.add_column(no_wrap=True, overflow="ignore", justify="right" if number in right else "left")
+        table.add_column(no_wrap=True, overflow="crop", justify="right" if number in right else "left")
     for row in shown:
         table.add_row(*row)
     widest = [max(cell.cell_len for cell in column) + _BETWEEN for column in zip(*shown, strict=True)]
     text = io.StringIO()
-    Console(file=text, width=max(sum(widest), 1), color_system=None, legacy_windows=False).print(table)
+    console = Console(file=text, width=max(sum(widest), 1), height=1, force_terminal=False, color_system=None)
+    console.print(table)
     return [line.rstrip() for line in text.getvalue().splitlines()]

@@ -201,7 +201,10 @@ async def test_the_sessions_of_a_server_that_refuses_are_cut_when_it_can_have_no
 ) -> None:
     """Its host may have been without power for a moment, and knows nothing of them."""
     bearable = 4.0
-    server, sooner = SlowServer(), _with(f"{patience.DRAINED:g}, refused", f"{bearable}, refused")
+    server, sooner = (
+        SlowServer(),
+        _with(f'drained_after = tonumber("{patience.DRAINED:g}', f'drained_after = tonumber("{bearable}'),
+    )
     async with server.running(), led_to(haproxy_root, tmp_path, server, change=sooner) as balancer:
         with await asyncio.to_thread(a_session, balancer) as session:
             began = time.monotonic()
@@ -286,7 +289,10 @@ async def test_a_worker_that_stops_does_not_go_by_the_last_look_that_it_had(hapr
     """Which was not answered; the next one would have been, but such a worker looks at nobody any more. It has more
     patience here, since a busy machine takes some seconds for a new worker."""
     bearable = 2 * patience.UNANSWERED
-    server, later = SlowServer(host=OTHER), _with(f"unanswered and {patience.UNANSWERED}", f"unanswered and {bearable}")
+    server, later = (
+        SlowServer(host=OTHER),
+        _with(f'bearable_unanswered = tonumber("{patience.UNANSWERED}', f'bearable_unanswered = tonumber("{bearable}'),
+    )
     async with server.running(), led_to(haproxy_root, tmp_path, server, OF_ANOTHER_NODE, later) as balancer:
         with await asyncio.to_thread(a_session, balancer) as session:
             await server.refuse()

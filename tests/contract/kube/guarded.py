@@ -7,11 +7,12 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from autarky.control.addons.flannel import policies
+from autarky.control.addons.flannel.policies import PUBLIC_IP, TUNNEL, USER
 from autarky.kube import KubeClient
 from autarky.ports import Object
 from autarky.render import guards
 from autarky.render.access import inventory_with
-from autarky.render.guards import FLANNEL_USER, PUBLIC_IP, TUNNEL
 from autarky.render.policies import OPERATOR_USER
 from autarky.render.values import CONTROL_PLANE_FACT
 from contract.acting import acting, is_refused, until
@@ -41,7 +42,7 @@ class Clients:
         return self._as(f"renew:node:{node}", "autarky:kubelet-renewals")
 
     def flannel(self, node: str) -> KubeClient:
-        return self._as(FLANNEL_USER, "system:serviceaccounts:kube-system", node)
+        return self._as(USER, "system:serviceaccounts:kube-system", node)
 
     def operator(self) -> KubeClient:
         return self._as(OPERATOR_USER, "system:serviceaccounts:kube-system")
@@ -86,7 +87,7 @@ async def guard(clients: Clients) -> None:
         "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": "guarded"},
         "subjects": groups,
     }
-    for obj in (role, binding, *guards.objects()):
+    for obj in (role, binding, *guards.objects(), *policies.objects()):
         await admin.apply(obj, manager="test")
 
 
@@ -103,9 +104,9 @@ async def _until_they_are_in_force(clients: Clients) -> None:
     stranger, numbers = clients.stranger(), itertools.count(1)
     tries: dict[str, Callable[[], Awaitable[Any]]] = {
         guards.ORDERS: lambda: changes(stranger, "n1", labels={CONTROL_PLANE_FACT: f"x{next(numbers)}"}),
-        guards.FLANNEL_REPORT: lambda: changes(clients.flannel("n1"), "w1", annotations={PUBLIC_IP: None}),
-        guards.ADDRESSES: lambda: changes(stranger, "n1", annotations={PUBLIC_IP: f"10.9.0.{next(numbers)}"}),
-        guards.TUNNELS: lambda: changes(stranger, "w1", annotations={TUNNEL: MAC % 0}),
+        policies.REPORT: lambda: changes(clients.flannel("n1"), "w1", annotations={PUBLIC_IP: None}),
+        policies.ADDRESSES: lambda: changes(stranger, "n1", annotations={PUBLIC_IP: f"10.9.0.{next(numbers)}"}),
+        policies.TUNNELS: lambda: changes(stranger, "w1", annotations={TUNNEL: MAC % 0}),
         guards.TOKENS: lambda: stranger.create(a_token("aaaaaa")),
         guards.NODES: lambda: clients.kubelet("w9").create(a_node("w9")),
         guards.MIRRORS: lambda: clients.kubelet("w1").create(a_mirror("tried", {"k8s-app": "kube-dns"})),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autarky.render import guards
+from autarky.render import node_writes
 from autarky.render.values import CONTROL_PLANE_FACT
 from contract.acting import is_refused
 from contract.kube.guarded import Clients, changes
@@ -20,7 +20,7 @@ MANY = [first + second + third for first in LETTERS for second in LETTERS for th
 FULL: dict[str, dict[str, Any]] = {
     "annotations of three letters": {"annotations": dict.fromkeys((a + b for a in MANY for b in "123"), "")},
     "labels of three letters": {"labels": dict.fromkeys(MANY, "")},
-    "more labels than one looks through": {"labels": dict.fromkeys(MANY[: guards.MOST + 1], "")},
+    "more labels than one looks through": {"labels": dict.fromkeys(MANY[: node_writes.MOST + 1], "")},
     "long keys": {"labels": {f"{'x' * 61}.{key}/{key}{'x' * 60}": "" for key in MANY[:2000]}},
 }
 
@@ -61,9 +61,9 @@ async def test_a_node_with_as_many_as_one_looks_through_is_judged_and_gets_no_mo
     """Of labels and annotations both, with keys as long as they may be: looking through them costs less than is
     allowed."""
     prefix = ".".join("x" * 60 for _ in range(3))
-    keys = [f"{prefix}.{key}/{key}{'x' * 60}" for key in MANY[: guards.MOST]]
+    keys = [f"{prefix}.{key}/{key}{'x' * 60}" for key in MANY[: node_writes.MOST]]
     there = (await clients.admin.get("v1", "Node", "w1"))["metadata"]
-    room = {part: guards.MOST - len(there.get(part, {})) for part in ("labels", "annotations")}
+    room = {part: node_writes.MOST - len(there.get(part, {})) for part in ("labels", "annotations")}
     kubelet, forbidden = clients.kubelet("w1"), {"autarky.dev/new": "", CONTROL_PLANE_FACT: ""}
     await changes(kubelet, "w1", **{part: dict.fromkeys(keys[:most], "") for part, most in room.items()})
     await changes(kubelet, "w1", **{part: {keys[0]: "x"} for part in room})

@@ -13,12 +13,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from autarky.control.addons.flannel.policies import PUBLIC_IP, TUNNEL
 from autarky.model.components import WITH_STANDBY
 from autarky.ports import Object
 from autarky.render import guards, node, standby
 from autarky.render.access import inventory_with
 from autarky.render.etcd_members import GUARD, guard_budget
-from autarky.render.guards import PUBLIC_IP, TUNNEL
 from autarky.render.objects import agent_parts, parts
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, WITHDRAWN
 from contract.acting import is_refused, until

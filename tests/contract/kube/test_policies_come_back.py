@@ -14,7 +14,7 @@ from autarky.clock import SystemClock
 from autarky.errors import ApiError
 from autarky.kube import KubeClient
 from autarky.ports import Object
-from autarky.render import access, crds, etcd_members, guards, operator, reserved, tenants
+from autarky.render import access, admission, crds, etcd_members, operator
 from autarky.render.policies import BINDING, OPERATOR_USER, POLICY
 from contract.acting import acting, is_refused, until
 from contract.servers import Server
@@ -47,7 +47,7 @@ def _names(objects: list[Object], kind: str) -> set[str]:
 
 
 async def test_the_operator_makes_every_policy_and_binding_anew(admin: KubeClient, as_operator: KubeClient) -> None:
-    wanted = [*guards.objects(), *reserved.objects(), *tenants.objects()]
+    wanted = admission.objects()
     view = View(as_operator, SystemClock(), lambda: None, print)
     said: list[str] = []
     duty = Guards(lambda sentence, **_: said.append(sentence), view, as_operator)

@@ -59,6 +59,17 @@ def test_every_table_is_clean_and_as_wide_as_it_may_be(rows: list[tuple[str, str
     assert max(map(len, lines)) <= 2 * LONGEST_CELL + 2
 
 
+def test_no_terminal_cuts_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("TERM", "dumb"), ("FORCE_COLOR", "1"), ("TTY_COMPATIBLE", "1"), ("COLUMNS", "20")):
+        monkeypatch.setenv(name, value)
+    wide = "x" * LONGEST_CELL
+    assert columns([("NAME", "SIZE"), (wide, "1"), ("y", "100")], right=[1]) == [
+        f"NAME{' ' * (LONGEST_CELL - 4)}  SIZE",
+        f"{wide}     1",
+        f"y{' ' * (LONGEST_CELL - 1)}   100",
+    ]
+
+
 def test_the_status_of_a_cluster_whose_nodes_say_what_they_want_is_readable() -> None:
     text = table(hostile_status())
     assert not dangerous(text)

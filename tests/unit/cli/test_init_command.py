@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -71,6 +73,22 @@ def test_each_setting_that_is_commented_out_can_be_taken_as_it_is():
     assert cluster.extra_args["kube-apiserver"] == {"v": "3"}
 
 
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (["network:", "serviceCIDR:"], lambda cluster: str(cluster.network.service_cidr) == "10.96.0.0/16"),
+        (["certificates:", "caDays:"], lambda cluster: cluster.certificates.ca_days == 3650),
+        (["controlPlaneEndpoint:"], lambda cluster: cluster.control_plane_endpoint == "api.example.org:6443"),
+    ],
+)
+def test_a_setting_is_taken_with_those_that_it_is_under_and_without_its_neighbours(lines, found):
+    text = starter(Wanted("home", VERSION, ["lab"], 1))
+    for line in lines:
+        assert text.count(f"#{line}") == 1
+        text = text.replace(f"#{line}", line)
+    assert found(loaded(text))
+
+
 def test_every_field_of_the_schema_is_in_it_with_its_description():
     text = starter(Wanted("home", VERSION, ["lab", "lab"], 1))
     schema = ClusterFile.model_json_schema(by_alias=True)
@@ -110,9 +128,36 @@ def test_init_writes_nothing_that_could_not_be_read(arguments, tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_init_says_what_to_do_where_there_is_no_such_directory(tmp_path: Path, capsys):
-    assert main.main(["init", str(tmp_path / "none" / "cluster.yaml")]) == 2
-    assert "fix: name a file in a directory that exists" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("none/cluster.yaml", "name a file in a directory that you may write to"),
+        ("file/cluster.yaml", "name a file in a directory that you may write to"),
+        ("x" * 300, "name a file in a directory that you may write to"),
+        (".", "name a file in it"),
+        ("sub", "name a file in it"),
+    ],
+)
+def test_init_says_what_to_do_where_it_cannot_write(tmp_path: Path, name, fix, capsys):
+    (tmp_path / "file").touch()
+    (tmp_path / "sub").mkdir()
+    assert main.main(["init", f"{tmp_path}/{name}"]) == 2
+    assert f"fix: {fix}" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "sub"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_init_does_without_hard_links(tmp_path: Path, monkeypatch, there):
+    def refuse(*_arguments: object) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    path = tmp_path / "cluster.yaml"
+    if there:
+        path.write_text("mine")
+    assert main.main(["init", str(path)]) == (2 if there else 0)
+    assert (path.read_text() == "mine") == there
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_init_to_standard_output_can_be_validated_from_standard_input():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -14,6 +13,7 @@ from autarky.errors import UserError
 from autarky.model.cluster import HostRef
 from autarky.model.defaults import Had
 from autarky.model.versions import Version
+from autarky.payload.release import forget_releases
 from autarky.phases import kept_file
 from autarky.render.values import pretty_json
 from fakes.clusters import a_cluster
@@ -121,15 +121,41 @@ def test_a_cluster_of_a_release_that_is_gone_can_be_looked_at_and_taken_away(tmp
     assert directory_of(None, None) == tmp_path / "autarky/clusters/demo"
 
 
-@pytest.mark.parametrize("command", [["status"], ["doctor"], ["logs", "etcd"], ["node", "list"], ["down", "--yes"]])
-def test_the_commands_that_look_and_take_away_do_not_stop_at_its_version(tmp_path, command, capsys):
-    """No host of it is there: they come as far as that, and say no word of a release."""
+@pytest.mark.parametrize(
+    ("command", "status", "said"),
+    [
+        (["status"], 1, "Kubernetes v1.20.0"),
+        (["doctor"], 1, "n1: its host does not answer"),
+        (["logs", "etcd"], 2, "the machine of node n1 does not run"),
+        (["node", "list"], 0, "n1"),
+        (["down", "--yes"], 0, "cluster demo is gone"),
+    ],
+)
+def test_the_commands_that_look_and_take_away_do_not_stop_at_its_version(tmp_path, command, status, said, capsys):
+    """No host of it is there: they come as far as that."""
     keep(tmp_path, OLD)
-    with suppress(SystemExit):  # something is wrong with it: nobody is there
-        main.main(command)
-    said = "".join(capsys.readouterr())
-    assert "release" not in said
-    assert "bug" not in said
+    try:
+        ended: object = main.main(command)
+    except SystemExit as end:  # something is wrong with it
+        ended = end.code
+    assert said in "".join(capsys.readouterr())
+    assert ended == status
+
+
+def test_a_release_file_that_cannot_be_used_is_told_where_it_is_needed_and_only_there(tmp_path, monkeypatch):
+    releases = tmp_path / "releases"
+    releases.mkdir()
+    (releases / "v1.20.0.json").write_text("{")
+    monkeypatch.setenv("AUTARKY_RELEASES", str(releases))
+    forget_releases()
+    try:
+        assert named_in_a_file(tmp_path).name == "demo", "of another version"
+        keep(tmp_path, OLD)
+        with pytest.raises(UserError, match=r"v1\.20\.0\.json: it is no release file"):
+            load_cluster(None, None)
+        assert build_context(load_cluster(None, None, any_release=True)).release.images == ()
+    finally:
+        forget_releases()
 
 
 @pytest.mark.parametrize("command", [["up"], ["plan"]])

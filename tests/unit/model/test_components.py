@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
+
+import pytest
 
 import autarky
 from autarky.model import components, ports
@@ -11,6 +14,7 @@ from autarky.model.cluster import Level
 from autarky.model.components import COMPONENTS, NAME_LABEL, SLOT_LABEL, labelled
 
 TABLE = Path(components.__file__)
+_SPELT = re.compile(rf"""["'{{,]({NAME_LABEL}|{SLOT_LABEL})["'=:]""")
 
 
 def test_a_component_stands_under_its_own_name_and_what_people_read_is_in_the_order_of_levels():
@@ -34,14 +38,29 @@ def test_what_has_two_slots_is_the_control_plane_above_etcd():
 
 
 def test_a_pod_is_told_by_its_label_and_one_of_nobody_is_nobodys():
-    for component in COMPONENTS.values():
-        assert labelled({NAME_LABEL: component.label_value}) is component
+    in_pods = [component for component in COMPONENTS.values() if component.kind != "systemd unit"]
+    assert len(in_pods) == len(COMPONENTS) - 2
+    assert all(labelled({NAME_LABEL: component.label_value}) is component for component in in_pods)
     assert labelled({}) is labelled({NAME_LABEL: "kibana"}) is None
+
+
+@pytest.mark.parametrize("name", ["kubelet", "containerd"])
+def test_no_pod_passes_for_a_service_of_the_host(name):
+    assert labelled({NAME_LABEL: name}) is None
+
+
+def test_a_static_pod_has_one_slot_whatever_its_kubelet_writes_on_it():
+    assert COMPONENTS["node-load-balancer"].slot_of({SLOT_LABEL: "made-up"}) == "static"
+    assert COMPONENTS["kube-apiserver"].slot_of({SLOT_LABEL: "standby"}) == "standby"
+    assert COMPONENTS["kube-flannel"].slot_of({}) == "hosted"
+
+
+def test_the_label_of_cluster_dns_is_that_of_its_service():
     assert labelled({NAME_LABEL: "kube-dns"}) is COMPONENTS["coredns"]
 
 
 def test_its_labels_are_spelt_out_in_the_table_and_nowhere_else():
     sources = [path for path in Path(autarky.__file__).parent.rglob("*.py") if path != TABLE]
-    spelt = [path for path in sources if any(f'"{label}"' in path.read_text() for label in (NAME_LABEL, SLOT_LABEL))]
+    spelt = [path for path in sources if _SPELT.search(path.read_text())]
     assert len(sources) > 300
     assert spelt == []

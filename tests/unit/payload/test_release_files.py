@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,10 @@ import pytest
 from autarky.errors import UserError
 from autarky.model.versions import Version
 from autarky.payload import default_version, image_reference, known_versions, load_release, new_release, release_files
-from autarky.payload.release import Release, read_release
+from autarky.payload.disk import remove_tree
+from autarky.payload.release import Release, forget_releases, read_release, unusable_files
+from autarky.payload.upkeep import prune_store
+from fakes.told import Told
 
 OLDER = Version(1, 36, 3)
 THEIRS = """module k8s.io/kubernetes
@@ -35,15 +39,22 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The user's directory of releases, with nothing in it."""
     directory = tmp_path / "releases"
     monkeypatch.setenv("AUTARKY_RELEASES", str(directory))
-    for cached in (known_versions, load_release):
-        cached.cache_clear()
+    forget_releases()
     yield directory
-    for cached in (known_versions, load_release):
-        cached.cache_clear()
+    forget_releases()
+
+
+def a_recipe(directory: Path, name: str = "kubernetes-v1.36.3", content: str = "") -> Path:
+    recipe = directory / "recipes" / name
+    recipe.mkdir(parents=True, exist_ok=True)
+    for file in ("go.mod", "go.sum", "tools.go"):
+        (recipe / file).write_text(f"{file} {content}")
+    return recipe
 
 
 def written(directory: Path, name: str = "v1.36.3.json", **fields: object) -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
+    """With its recipe."""
+    a_recipe(directory)
     path = directory / name
     path.write_text(json.dumps({"kubernetes": "v1.36.3", "parts": ["base"], **fields}))
     return path
@@ -62,6 +73,7 @@ def test_the_version_is_in_all_that_is_kubernetes_itself(own):
 
 
 def test_what_a_file_changes_is_changed_and_nothing_else(own):
+    a_recipe(own, "etcd-v3.6.15")
     etcd = {"version": "v3.6.15", "recipe": "etcd-v3.6.15"}
     plain = read_release(written(own))
     release = read_release(
@@ -106,7 +118,6 @@ def test_no_file_and_no_json_are_refused(own):
 def test_a_users_release_is_known_like_the_others_with_recipes_beside_it_or_of_the_package(own):
     written(own)
     recipe = own / "recipes" / "kubernetes-v1.36.3"
-    recipe.mkdir(parents=True)
     assert OLDER in known_versions()
     components = {one.name: one.directory for one in load_release(OLDER).components}
     assert components["kubernetes"] == recipe
@@ -125,22 +136,66 @@ def test_what_is_no_release_by_its_name_is_passed_over(own):
     assert all(path.parent == release_files.RELEASES for path in release_files.files().values())
 
 
-def test_a_release_file_by_its_path_is_taken_over_with_its_recipes(own, tmp_path):
-    elsewhere = tmp_path / "elsewhere"
-    path = written(elsewhere, name="mine.json")
-    with pytest.raises(UserError, match=r"there is no recipe kubernetes-v1\.36\.3"):
-        new_release.add_release(path)
-    assert not own.exists()
-    recipe = elsewhere / "recipes" / "kubernetes-v1.36.3"
-    recipe.mkdir(parents=True)
-    for name in ("go.mod", "go.sum", "tools.go"):
-        (recipe / name).write_text(name)
-    assert new_release.add_release(path).kubernetes == OLDER
-    assert (own / "recipes" / "kubernetes-v1.36.3" / "go.sum").read_text() == "go.sum"
-    known_versions.cache_clear()
+def test_one_that_cannot_be_used_is_told_and_is_in_nobodys_way(own):
+    written(own, name="v1.36.2.json").write_text("{")
+    written(own, name="v1.36.1.json")  # it says 1.36.3
+    assert known_versions() == tuple(sorted(load_release(version).kubernetes for version in known_versions()))
+    assert default_version() in known_versions()
+    assert sorted(one.what.split(":")[0] for one in unusable_files()) == [
+        "it is no release file",
+        "it is the file of v1.36.3",
+    ]
+    with pytest.raises(UserError, match="it is the file of"):
+        load_release(Version(1, 36, 1))
+
+
+async def test_what_such_a_file_needs_is_not_removed_from_the_store(own, own_store):
+    written(own).write_text("{")
+    with pytest.raises(UserError, match="not known"):
+        await prune_store(Told())
+
+
+@pytest.mark.parametrize("name", ["../../../.ssh", "/etc", "", ".", "a/b"])
+def test_the_name_of_a_recipe_leads_nowhere_else(own, name):
+    path = written(own, changes={"components": {"etcd": {"recipe": name}}})
+    with pytest.raises(UserError, match="no name of a recipe"):
+        read_release(path)
+
+
+# --- taken over ----------------------------------------------------------------------------------------
+
+
+async def test_a_release_file_by_its_path_is_taken_over_with_its_recipes(own, own_store, tmp_path):
+    path = written(tmp_path / "elsewhere", name="mine.json")
+    assert (await new_release.add_release(path, Told())).kubernetes == OLDER
+    assert (own / "recipes" / "kubernetes-v1.36.3" / "go.sum").read_text() == "go.sum "
     assert OLDER in known_versions()
     with pytest.raises(UserError, match="already"):
-        new_release.add_release(path)
+        await new_release.add_release(path, Told())
+
+
+async def test_one_whose_recipe_is_not_there_is_not(own, own_store, tmp_path):
+    path = written(tmp_path / "elsewhere", name="mine.json")
+    remove_tree(path.parent / "recipes")
+    with pytest.raises(UserError, match=r"there is no recipe kubernetes-v1\.36\.3"):
+        await new_release.add_release(path, Told())
+    assert not own.exists()
+
+
+async def test_one_that_lies_there_under_another_name_keeps_its_recipes(own, own_store):
+    path = written(own, name="mine.json")
+    await new_release.add_release(path, Told())
+    assert (own / "recipes" / "kubernetes-v1.36.3" / "go.sum").is_file()
+    assert OLDER in known_versions()
+
+
+async def test_a_recipe_of_that_name_that_says_something_else_is_not_replaced(own, own_store, tmp_path):
+    theirs = a_recipe(own, content="theirs")
+    path = written(tmp_path / "elsewhere", name="mine.json")
+    with pytest.raises(UserError, match="another recipe"):
+        await new_release.add_release(path, Told())
+    assert (theirs / "go.sum").read_text() == "go.sum theirs"
+    assert OLDER not in known_versions()
 
 
 # --- how one comes about -------------------------------------------------------------------------------
@@ -195,3 +250,63 @@ def test_the_recipes_of_the_package_have_the_head_that_is_made(name):
 def test_a_release_that_is_not_known_has_no_images_and_says_what_is_known():
     with pytest.raises(UserError, match=r"no release file for Kubernetes v1\.20\.0"):
         image_reference(Release.unknown(Version(1, 20, 0)), "etcd")
+
+
+# --- the whole of it, with a Go that notes what it is asked -------------------------------------------
+
+GO = """#!/bin/sh
+echo "$PWD $*" >>"$CALLS"
+case "$*" in
+"env GOVERSION") echo go1.99.0 ;;
+"mod download -json "*) printf '{"GoMod": "%s"}\\n' "$THEIRS" ;;
+"mod tidy") [ -e go.mod ] && [ -e tools.go ] && echo sums >go.sum ;;
+esac
+"""
+
+
+@pytest.fixture
+def go(tmp_path, monkeypatch):
+    """On PATH; the file with what it was asked."""
+    directory, calls = tmp_path / "bin", tmp_path / "calls"
+    directory.mkdir()
+    (directory / "go").write_text(GO)
+    (directory / "go").chmod(0o755)
+    (tmp_path / "theirs").write_text(THEIRS)
+    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+    monkeypatch.setenv("CALLS", str(calls))
+    monkeypatch.setenv("THEIRS", str(tmp_path / "theirs"))
+    return calls
+
+
+async def test_a_release_is_made_and_is_known_from_then_on(own, own_store, go):
+    path = await new_release.new_release(OLDER, own, Told())
+    assert path == own / "v1.36.3.json"
+    assert json.loads(path.read_text()) == {"kubernetes": "v1.36.3", "parts": ["base", "conformance"]}
+    recipes = {one.name: one.directory for one in load_release(OLDER).components if one.version == "v1.36.3"}
+    assert set(recipes) == {"kubernetes", "kubernetes-tests"}
+    assert all(one.is_relative_to(own) and (one / "go.sum").read_text() == "sums\n" for one in recipes.values())
+    with pytest.raises(UserError, match="already"):
+        await new_release.new_release(OLDER, own, Told())
+
+
+async def test_one_that_was_cut_off_is_not_known_and_is_made_again(own, own_store, go, monkeypatch):
+    a_recipe(own, content="half")
+    with monkeypatch.context() as cut:
+        cut.setattr(new_release, "write_private", failing)
+        with pytest.raises(OSError, match="power"):
+            await new_release.new_release(OLDER, own, Told())
+    forget_releases()
+    assert OLDER not in known_versions()
+    await new_release.new_release(OLDER, own, Told())
+    assert OLDER in known_versions()
+
+
+def failing(*_arguments, **_named):
+    raise OSError("no power")
+
+
+async def test_a_version_that_there_is_not_is_told_with_what_go_says(own, own_store, go):
+    Path(os.environ["PATH"].split(":")[0], "go").write_text(GO.replace("printf", "echo no such version; exit 1; printf"))
+    with pytest.raises(UserError, match="no such version"):
+        await new_release.new_release(Version(1, 36, 99), own, Told())
+    assert not own.exists()

@@ -252,7 +252,7 @@ def test_logs_are_read_of_files_that_are_logs_alone(make_context: MakeContext, m
 
     context = spoiled(make_context)
     context.machines.hosts["n2"] = Odd("n2", context.machines.hosts["n2"].host_facts)
-    monkeypatch.setattr("autarky.cli.wiring.load_cluster", lambda _file, _name: WITH_A_WORKER)
+    monkeypatch.setattr("autarky.cli.wiring.load_cluster", lambda _file, _name, **_more: WITH_A_WORKER)
     monkeypatch.setattr("autarky.cli.wiring.build_context", lambda _cluster: context)
     result = CliRunner().invoke(status_commands.logs, ["etcd", "--node", "n2"])
     assert result.exit_code == 0, result.exception

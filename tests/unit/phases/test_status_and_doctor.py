@@ -133,7 +133,7 @@ def test_a_watch_goes_on_when_the_api_goes_away_in_the_middle_of_a_look(
         if len(naps) == len(kubes):
             raise Enough
 
-    monkeypatch.setattr("autarky.cli.wiring.load_cluster", lambda _file, _name: WITH_A_WORKER)
+    monkeypatch.setattr("autarky.cli.wiring.load_cluster", lambda _file, _name, **_more: WITH_A_WORKER)
     monkeypatch.setattr("autarky.cli.wiring.build_context", lambda c: a_context(make_context, c, next(looks)))
     monkeypatch.setattr("autarky.cli.status.time.sleep", nap)
     result = CliRunner().invoke(status_command, ["--watch"])
@@ -152,7 +152,7 @@ def test_a_node_that_writes_what_it_wants_neither_breaks_nor_forges_the_status(
     metadata = {"name": "n2", "annotations": {certificates.ANNOTATION: json.dumps(told)}}
     status = {"conditions": [ready], "nodeInfo": {"kubeletVersion": word}}
     kube.put({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status})
-    monkeypatch.setattr("autarky.cli.wiring.load_cluster", lambda _file, _name: WITH_A_WORKER)
+    monkeypatch.setattr("autarky.cli.wiring.load_cluster", lambda _file, _name, **_more: WITH_A_WORKER)
     monkeypatch.setattr("autarky.cli.wiring.build_context", lambda c: a_context(make_context, c, kube))
     result = CliRunner().invoke(status_command, ["-o", output])
     assert isinstance(result.exception, SystemExit), result.exception

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from autarky.control.addons.flannel import policies
 from autarky.render import admission, etcd_members, guards
 from autarky.render.policies import POLICY
 from autarky.render.values import SYSTEM, Inputs, Object
@@ -28,7 +29,7 @@ def test_heartbeats_meet_only_the_policies_about_nodes() -> None:
         for name, rule in rules
         if {"nodes", "nodes/status", "leases"} & set(rule["resources"]) and "UPDATE" in rule["operations"]
     }
-    assert met == {guards.ORDERS, guards.FLANNEL_REPORT, guards.ADDRESSES, guards.TUNNELS}
+    assert met == {guards.ORDERS, policies.REPORT, policies.ADDRESSES, policies.TUNNELS}
     by_pattern = [name for name, rule in rules for one in (*rule["resources"], *rule["operations"]) if "*" in one]
     assert by_pattern == [], "what they meet is not known by their words"
 

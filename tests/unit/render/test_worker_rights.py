@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from autarky.control.addons.flannel import policies
 from autarky.decide import certificates, control_nodes, node_slots
 from autarky.model.components import FLANNEL
 from autarky.ports import Object
@@ -120,8 +121,8 @@ def test_nothing_that_all_kubelets_are_bound_to_writes_those_either(inputs):
 def test_what_rbac_lets_flannel_write_is_held_by_a_policy_that_fails_closed():
     [policy] = [
         obj
-        for obj in guards.objects()
-        if obj["kind"] == "ValidatingAdmissionPolicy" and obj["metadata"]["name"] == guards.FLANNEL_REPORT
+        for obj in policies.objects()
+        if obj["kind"] == "ValidatingAdmissionPolicy" and obj["metadata"]["name"] == policies.REPORT
     ]
     assert f"{SYSTEM}:{FLANNEL}" in policy["spec"]["matchConditions"][0]["expression"]
     assert policy["spec"]["failurePolicy"] == "Fail"
@@ -131,12 +132,16 @@ def test_what_rbac_lets_flannel_write_is_held_by_a_policy_that_fails_closed():
 
 def test_what_heartbeats_meet_has_no_parameter_or_lets_them_through_where_it_cannot_be_judged():
     """A parameter that cannot be read refuses the write before any condition is looked at."""
-    for policy in (obj for obj in guards.objects() if obj["kind"] == "ValidatingAdmissionPolicy"):
+    for policy in (
+        obj for obj in [*guards.objects(), *policies.objects()] if obj["kind"] == "ValidatingAdmissionPolicy"
+    ):
         spec = policy["spec"]
         updates = any("UPDATE" in rule["operations"] for rule in spec["matchConstraints"]["resourceRules"])
         assert spec["matchConditions"], "it would be asked of everything"
         assert "paramKind" not in spec or spec["failurePolicy"] == "Ignore" or not updates, policy["metadata"]["name"]
-    for binding in (obj for obj in guards.objects() if obj["kind"] == "ValidatingAdmissionPolicyBinding"):
+    for binding in (
+        obj for obj in [*guards.objects(), *policies.objects()] if obj["kind"] == "ValidatingAdmissionPolicyBinding"
+    ):
         if "paramRef" in binding["spec"]:
             assert binding["spec"]["paramRef"]["parameterNotFoundAction"] == "Allow"
 

@@ -28,7 +28,7 @@ from autarky.decide import applied, certificates, defaults, level_3_told, node_s
 from autarky.decide.field_owners import edits
 from autarky.decide.pods import is_ready, is_what_it_says
 from autarky.decide.rollback import Verdict
-from autarky.model.components import COMPONENTS, HOSTED, LOAD_BALANCER, SLOT_LABEL, STANDBY, STATIC, labelled
+from autarky.model.components import COMPONENTS, HOSTED, LOAD_BALANCER, STANDBY, STATIC, labelled
 from autarky.model.defaults import edition_in
 from autarky.ports import Clock, Kube, Object
 from autarky.render.values import CONTROL_PLANE_FACT
@@ -131,7 +131,7 @@ def _by_slot(view: View) -> dict[tuple[str, str], list[Object]]:
         if component is None or ended or "deletionTimestamp" in pod["metadata"]:
             continue
         of_its_node = component.name == LOAD_BALANCER or is_what_it_says(pod, where)
-        slot = labels.get(SLOT_LABEL) or component.only_slot
+        slot = component.slot_of(labels)
         if of_its_node and slot in SLOTS:
             found[component.name, slot].append(pod)
     return found

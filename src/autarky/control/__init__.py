@@ -1,0 +1,1 @@
+"""What keeps a cluster as wanted: a folder for each subject."""

@@ -1,0 +1,147 @@
+"""Cluster DNS: CoreDNS, known to everybody as kube-dns."""
+
+from __future__ import annotations
+
+from autarky.control.addons.addon import AddOn, bind, cluster_role, service_account
+from autarky.model.cluster import Cluster
+from autarky.model.components import COMPONENTS, COREDNS, NAME_LABEL
+from autarky.model.patience import ADDON_PROBE
+from autarky.render import pods
+from autarky.render.values import CONTROL_PLANE_WISH, SYSTEM, Inputs, Object, immutable_config_map, metadata
+
+DNS = COMPONENTS[COREDNS].label_value
+"""What everybody knows cluster DNS by, whoever answers: its Service and the label of its pods."""
+DNS_REPLICAS = 2
+
+
+def _corefile(cluster: Cluster) -> str:
+    return f"""\
+.:53 {{
+    errors
+    health {{
+        lameduck 5s
+    }}
+    ready
+    kubernetes {cluster.network.dns_domain} in-addr.arpa ip6.arpa {{
+        pods insecure
+        fallthrough in-addr.arpa ip6.arpa
+        ttl 30
+    }}
+    prometheus :9153
+    forward . /etc/resolv.conf {{
+        max_concurrent 1000
+    }}
+    cache 30
+    loop
+    reload
+    loadbalance
+}}
+"""
+
+
+def objects(inputs: Inputs) -> list[Object]:
+    labels = {NAME_LABEL: DNS}
+    config = immutable_config_map(COREDNS, {"Corefile": _corefile(inputs.cluster)})
+    rules = [
+        {"apiGroups": [""], "resources": ["endpoints", "services", "pods", "namespaces"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+    ]
+    deployment = pods.deployment(
+        COREDNS,
+        _coredns_pod(inputs, config["metadata"]["name"]),
+        replicas=DNS_REPLICAS,
+        strategy=pods.rolling(surge=1, unavailable=1),
+        labels=labels,
+    )
+    return [
+        service_account(COREDNS),
+        cluster_role("autarky:coredns", rules),
+        bind("autarky:coredns", "autarky:coredns", COREDNS),
+        config,
+        deployment,
+        # With one node there is nowhere to go: a budget would hold up its drain for ever.
+        pods.disruption_budget(COREDNS, labels, unavailable=1 if _dns_nodes(inputs.cluster) > 1 else DNS_REPLICAS),
+        _dns_service(inputs.cluster, labels),
+    ]
+
+
+def _coredns_pod(inputs: Inputs, config_map: str) -> Object:
+    def probe(path: str, port: int, period: int, failures: int) -> Object:
+        return {
+            "httpGet": {"path": path, "port": port},
+            "periodSeconds": period,
+            "failureThreshold": failures,
+            "timeoutSeconds": ADDON_PROBE,
+        }
+
+    container = pods.command_container(
+        COREDNS,
+        inputs.image(COREDNS),
+        ["coredns", "-conf", "/etc/coredns/Corefile"],
+        ports=[
+            {"name": "dns", "containerPort": 53, "protocol": "UDP"},
+            {"name": "dns-tcp", "containerPort": 53, "protocol": "TCP"},
+            {"name": "metrics", "containerPort": 9153, "protocol": "TCP"},
+        ],
+        resources={"requests": {"cpu": "50m", "memory": "70Mi"}, "limits": {"memory": "170Mi"}},
+        startupProbe=probe("/health", 8080, 1, 60),
+        livenessProbe=probe("/health", 8080, 10, 5),
+        readinessProbe=probe("/ready", 8181, 2, 3),
+        volumeMounts=[pods.mount("config", "/etc/coredns")],
+        securityContext={
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]},
+        },
+    )
+    return {
+        "priorityClassName": pods.CLUSTER_CRITICAL,
+        "serviceAccountName": COREDNS,
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "tolerations": [{"key": CONTROL_PLANE_WISH, "operator": "Exists"}, *pods.LEAVE_AFTER_A_MINUTE],
+        "topologySpreadConstraints": [_dns_spread(inputs.cluster)],
+        "enableServiceLinks": False,
+        "dnsPolicy": "Default",
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+        "volumes": [pods.config_volume("config", config_map)],
+    }
+
+
+def _dns_spread(cluster: Cluster) -> Object:
+    """Over as many nodes as there will be, from the first pod on: while the others have not joined yet the second one
+    waits for them. Left to itself it would go to the first node, and nothing would ever move it."""
+    return {
+        "topologyKey": "kubernetes.io/hostname",
+        "maxSkew": 1,
+        "minDomains": min(DNS_REPLICAS, _dns_nodes(cluster)),
+        "whenUnsatisfiable": "DoNotSchedule",
+        "nodeTaintsPolicy": "Honor",
+        "labelSelector": {"matchLabels": {NAME_LABEL: DNS}},
+        "matchLabelKeys": ["pod-template-hash"],
+    }
+
+
+def _dns_nodes(cluster: Cluster) -> int:
+    """How many nodes of the file it may run on: at least one, says the check of the file."""
+    return max(1, sum(not any(taint.repels_dns for taint in node.taints) for node in cluster.nodes))
+
+
+def _dns_service(cluster: Cluster, labels: dict[str, str]) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(DNS, SYSTEM, {**labels, "kubernetes.io/cluster-service": "true"}),
+        "spec": {
+            "clusterIP": cluster.network.dns_service_ip,
+            "selector": labels,
+            "ports": [
+                {"name": "dns", "port": 53, "protocol": "UDP", "targetPort": 53},
+                {"name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": 53},
+                {"name": "metrics", "port": 9153, "protocol": "TCP", "targetPort": 9153},
+            ],
+        },
+    }
+
+
+ADD_ON = AddOn("coredns", COREDNS, objects)

@@ -1,0 +1,19 @@
+"""The pod network, as an add-on. All that names flannel is in this folder, and its line in the table of components."""
+
+from autarky.control.addons.addon import AddOn
+from autarky.control.addons.flannel import manifests, policies
+from autarky.model.components import COMPONENTS, FLANNEL
+
+ADD_ON = AddOn(
+    "flannel",
+    FLANNEL,
+    manifests.objects,
+    ports=(COMPONENTS[FLANNEL].port,),
+    modules=("vxlan",),
+    tables=("flannel-ipv4", "flannel-ipv6"),
+    paths=(manifests.RUN, manifests.CONFIGURATION),
+    policies=policies.objects,
+    node_annotations={policies.ORDERS: policies.REPORTS},
+)
+
+__all__ = ["ADD_ON"]
