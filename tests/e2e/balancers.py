@@ -13,9 +13,9 @@ from pathlib import Path
 
 from harness import STATE, TestCluster
 
+from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.model.balancer import Balancer
-from autarky.render import nllb
 
 _PROBER = Path(__file__).with_name("new_connections.py")
 _SILENT = Path(__file__).with_name("silent_connections.py")

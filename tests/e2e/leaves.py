@@ -15,10 +15,10 @@ from harness import TestCluster
 from reissue import end_of, good_until
 
 from autarky import places
+from autarky.control.certificates.manifests import leaves
 from autarky.model.files import CertSpec
 from autarky.pki.check import authority_of
 from autarky.pki.issue import Authority, Pair, alternative_names, issue_leaf
-from autarky.render import leaves
 
 DIRECTORY = "/var/lib/autarky/leaves/kube-apiserver"
 KUBELET_PKI = "/var/lib/kubelet/pki"

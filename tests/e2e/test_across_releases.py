@@ -23,7 +23,7 @@ from judgement import nothing_failed
 from rollouts import HOSTED, condition, quiet, template
 from slots import SYSTEM, parked_agent_is_a_copy
 
-from autarky.decide import defaults
+from autarky.control.cluster_file.decide import defaults
 from autarky.model.defaults import FIRST
 from fakes.editions import SECOND, TOLD
 

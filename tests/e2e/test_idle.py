@@ -20,7 +20,7 @@ import pytest
 from harness import TestCluster, one_node
 from slots import API, SYSTEM, parked_agent_is_a_copy, settled
 
-from autarky.decide.node_slots import ANNOTATION
+from autarky.control.slots.decide.report import ANNOTATION
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900)]
 

@@ -15,7 +15,8 @@ from ha import nothing_failed
 from harness import TestCluster
 from slots import API, SYSTEM, settled
 
-from autarky.render import nllb, protection
+from autarky.control.guards.manifests import protection
+from autarky.control.load_balancer.manifests import haproxy as nllb
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chain, pytest.mark.timeout(600)]
 

@@ -38,7 +38,7 @@ from power import (
 from rollouts import API, SCHEDULER, SYSTEM, explanations, patch_plane, quiet, ready, template
 from slots import parked_agent_is_a_copy
 
-from autarky.render import nllb
+from autarky.control.load_balancer.manifests import haproxy as nllb
 
 EVERY_WRITE = bool(os.environ.get("AUTARKY_EVERY_WRITE"))
 pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(3600 if EVERY_WRITE else 900, func_only=True)]

@@ -18,9 +18,9 @@ from harness import COMMAND, STATE, TestCluster, environment
 from machines import Machines
 
 from autarky import places
+from autarky.control.agents.manifests.node_agent import STANDBY_POD
+from autarky.control.checkpoint.manifests import is_checkpoint
 from autarky.model.components import NODE_AGENT, WITH_STANDBY
-from autarky.render.agent import STANDBY_POD
-from autarky.render.checkpoint import is_checkpoint
 from autarky.render.node import GIVEN_UNIT, KUBELET_CONFIG
 from autarky.render.pods import REVISION
 

@@ -6,11 +6,11 @@ import ipaddress
 from dataclasses import replace
 from typing import Any
 
+from autarky.control.certificates.manifests import leaves
+from autarky.control.certificates.manifests.specs import certificate_specs
 from autarky.model.cluster import Cluster, HostRef, Level, Network, Node
 from autarky.model.facts import HostFacts
 from autarky.model.versions import Version
-from autarky.render import leaves
-from autarky.render.certificates import certificate_specs
 from autarky.render.values import Credentials, Inputs
 
 NETWORK = Network(ipaddress.IPv4Network("10.244.0.0/16"), ipaddress.IPv4Network("10.96.0.0/12"), "cluster.local")

@@ -21,6 +21,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from autarky import places
+from autarky.control.slots import manifests as standby
 from autarky.errors import CommandFailed, Held, Unreachable
 from autarky.model import ports
 from autarky.model.components import WITH_STANDBY
@@ -28,7 +29,6 @@ from autarky.model.facts import HostFacts
 from autarky.model.files import File
 from autarky.phases.prepare import CTR
 from autarky.ports import Completed
-from autarky.render import standby
 from fakes.clusters import FACTS
 from fakes.disk import CannotBe, Disk
 

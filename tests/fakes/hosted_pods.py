@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 
+from autarky.control.api_server import manifests as api_server
+from autarky.control.leadership import manifests as controllers
 from autarky.model.components import API_SERVER
-from autarky.render import api_server, controllers
 from autarky.render.values import Inputs, Object
 
 NODE = "n1"

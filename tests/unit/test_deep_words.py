@@ -11,12 +11,18 @@ from typing import Any
 
 import pytest
 
-from autarky.agents.node import stop_paths
-from autarky.agents.node.etcd_quorum import _way_of_standby
-from autarky.agents.operator.node_record import _parsed
-from autarky.decide import applied, arguments, certificates, node_slots
-from autarky.decide.belonging import Said
-from autarky.duties.certificates import inventory_of
+from autarky.control.admission.act import inventory_of
+from autarky.control.certificates import decide as certificates
+from autarky.control.certificates.manifests import leaves
+from autarky.control.control_nodes.operator.record import _parsed
+from autarky.control.drift.decide import applied
+from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.etcd.node.quorum import _way_of_standby
+from autarky.control.hosts.decide.belonging import Said
+from autarky.control.levels.decide import arguments
+from autarky.control.load_balancer.manifests import haproxy as nllb
+from autarky.control.slots.decide import report as node_slots
+from autarky.control.slots.node import stop_paths
 from autarky.engine.host_lock import Holder
 from autarky.errors import AutarkyError
 from autarky.etcd.gateway import _json
@@ -33,7 +39,7 @@ from autarky.probe import http as probe_http
 from autarky.probe.endpoint import Endpoint
 from autarky.probe.outcome import Fault
 from autarky.probe.watch import _parsed as parsed_event
-from autarky.render import cluster_record, etcd, kubeconfig, leaves, nllb
+from autarky.render import cluster_record, kubeconfig
 
 FAR = 100_000
 DEEP = {

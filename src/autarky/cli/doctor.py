@@ -14,7 +14,7 @@ from autarky.cli.say import say
 from autarky.cli.session import run_async
 
 if TYPE_CHECKING:
-    from autarky.decide.diagnosis import Finding
+    from autarky.doctor.diagnosis import Finding
 
 
 LONGEST = 2_000
@@ -40,8 +40,8 @@ def doctor(file: Path | None, cluster: str | None, output: str) -> None:
 
 async def _examine(file: Path | None, name: str | None) -> list[Finding]:
     from autarky.cli.wiring import build_context, load_cluster
-    from autarky.decide.diagnosis import diagnose
-    from autarky.phases.doctor import evidence
+    from autarky.doctor.diagnosis import diagnose
+    from autarky.doctor.evidence import evidence
 
     context = build_context(load_cluster(file, name, any_release=True))
     try:

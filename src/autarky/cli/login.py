@@ -18,7 +18,7 @@ from autarky.cli.session import LOCK, run_async, run_phases
 from autarky.errors import Problems, Unreachable, UserError
 
 if TYPE_CHECKING:
-    from autarky.decide.records import Record
+    from autarky.control.cluster_file.decide.records import Record
     from autarky.model.cluster import Cluster
     from autarky.phases.context import Context
     from autarky.phases.login import Fetched

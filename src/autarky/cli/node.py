@@ -243,7 +243,7 @@ def list_nodes(file: Path | None, cluster: str | None, output: str) -> None:
 
 async def _rows(found: Cluster) -> list[tuple[str, ...]]:
     from autarky.cli.wiring import build_context
-    from autarky.phases.nodes import gather
+    from autarky.status.nodes import gather
 
     context = build_context(found)
     try:

@@ -122,8 +122,8 @@ def with_some_addresses(cluster: Cluster) -> Cluster:
 
 def placeholders(cluster: Cluster) -> Mapping[str, bytes]:
     """Words where keys and certificates would be."""
-    from autarky.render.certificates import certificate_specs
-    from autarky.render.leaves import first_specs
+    from autarky.control.certificates.manifests.leaves import first_specs
+    from autarky.control.certificates.manifests.specs import certificate_specs
 
     first = [spec for spec, _ in first_specs(cluster, cluster.control_nodes)]
     names = [spec.name for spec in [*certificate_specs(cluster), *first]]
@@ -136,9 +136,9 @@ def _keys(cluster: Cluster, directory: Path) -> Mapping[str, bytes]:
     ones for what it lacks. Its CAs are used on: what they sign is trusted by what runs."""
     from datetime import UTC, datetime
 
+    from autarky.control.certificates.manifests.specs import authorities, certificate_specs
     from autarky.phases.context import external_etcd_files, with_first_leaves
     from autarky.pki import PkiStore
-    from autarky.render.certificates import authorities, certificate_specs
     from autarky.store import write_private
 
     own = PkiStore(places.cluster_dir(cluster.name) / "pki")

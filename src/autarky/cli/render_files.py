@@ -44,7 +44,7 @@ def write_all(inputs: Inputs, directory: Path, *, in_file: Cluster | None = None
 def _manifests(inputs: Inputs, directory: Path, in_file: Cluster | None) -> list[Path]:
     """One file per part. With the record of what was applied, as `up` writes it: so an edit is told from a rendering
     later, whoever applied it."""
-    from autarky.decide import applied
+    from autarky.control.drift.decide import applied
     from autarky.render.objects import agent_parts, parts
 
     written = []
@@ -71,9 +71,11 @@ def _hosts(inputs: Inputs, directory: Path) -> list[Path]:
 def _host(inputs: Inputs, node: Node, root: Path) -> list[Path]:
     """A control node that is none of the founders joins as a worker, and is rendered as one. The first founder's
     standbys are in place; the others' are put there when the API has answered (`standby switch`)."""
+    from autarky.control.certificates.manifests import leaves
+    from autarky.control.etcd.manifests import pods as etcd
+    from autarky.control.slots import manifests as standby
     from autarky.phases import kubelets
     from autarky.phases.members import as_it_joins
-    from autarky.render import etcd, leaves, standby
     from autarky.render import node as render_node
 
     node = as_it_joins(node)
@@ -129,8 +131,8 @@ def _kubeconfigs(inputs: Inputs, directory: Path) -> list[Path]:
 
 
 def _certificates(cluster: Cluster, directory: Path) -> Path:
-    from autarky.render.certificates import certificate_specs
-    from autarky.render.leaves import first_specs
+    from autarky.control.certificates.manifests.leaves import first_specs
+    from autarky.control.certificates.manifests.specs import certificate_specs
 
     first = [spec for spec, _ in first_specs(cluster, cluster.control_nodes)]
     specs = [

@@ -20,7 +20,7 @@ from autarky.model.components import COMPONENTS
 if TYPE_CHECKING:
     from autarky.model.cluster import Node
     from autarky.phases.context import Context
-    from autarky.phases.status import Status
+    from autarky.status.look import Status
 
 WATCH_SECONDS = 2.0
 _HEADINGS = ("LEVEL", "COMPONENT", "NODE", "SLOT", "VERSION", "HEALTH", "DETAIL")
@@ -50,7 +50,7 @@ def status(file: Path | None, cluster: str | None, output: str, watch: bool) -> 
 
 async def _status(file: Path | None, name: str | None) -> Status:
     from autarky.cli.wiring import build_context, load_cluster
-    from autarky.phases.status import gather
+    from autarky.status.look import gather
 
     context = build_context(load_cluster(file, name, any_release=True))
     try:

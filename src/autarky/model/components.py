@@ -142,5 +142,5 @@ _BY_LABEL: Final = {component.label_value: component for component in COMPONENTS
 
 
 def labelled(labels: Mapping[str, str]) -> Component | None:
-    """Whose pod it is, as its labels say. Anybody can give a pod labels: see `decide.pods.is_what_it_says`."""
+    """Whose pod it is, as its labels say. Anybody can give a pod labels: see `control.common.pods.is_what_it_says`."""
     return _BY_LABEL.get(labels.get(NAME_LABEL, ""))

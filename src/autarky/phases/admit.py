@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from autarky.decide import approval
-from autarky.decide.slim import slim_request
-from autarky.decide.turns import in_turn
-from autarky.duties import certificates
-from autarky.duties.certificates import CSR
+from autarky.control.admission import act as certificates
+from autarky.control.admission.act import CSR
+from autarky.control.admission.decide import approval
+from autarky.control.common.slim import slim_request
+from autarky.control.common.turns import in_turn
 from autarky.engine.deadline import Condition, NotYet, poll_until
 from autarky.engine.phase import Change
 from autarky.errors import AutarkyError

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.model.cluster import Cluster
 from autarky.model.files import File
 from autarky.ports import Host
-from autarky.render import nllb
 
 _AGENTS = (nllb.CONFIG_PATH, nllb.LUA_PATH)
 # Masters of our HAProxy are those that listen on our socket; their workers have the same command line, and them as

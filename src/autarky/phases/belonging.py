@@ -1,11 +1,11 @@
-"""Whose a host is, asked of the host and, where that is not enough, of the API (decide/belonging.py)."""
+"""Whose a host is, asked of the host and, where that is not enough, of the API (control/hosts/decide/belonging.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from autarky import places
-from autarky.decide.belonging import Refusal, Said, refuse
+from autarky.control.hosts.decide.belonging import Refusal, Said, refuse
 from autarky.errors import ApiError, Unreachable, UserError
 from autarky.model.cluster import Node
 from autarky.model.fingerprint import fingerprint

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from autarky.decide import defaults
-from autarky.decide.records import API
+from autarky.control.cluster_file.decide import defaults
+from autarky.control.cluster_file.decide.records import API
 from autarky.engine.phase import Change, Kept, Warn
 from autarky.errors import Conflict, Unreachable
 from autarky.phases import hosts, kept_file, members

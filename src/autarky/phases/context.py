@@ -13,9 +13,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from autarky.decide.belonging import Ours, Said
-from autarky.decide.founders import Memory
-from autarky.decide.records import Record, newest
+from autarky.control.certificates.manifests import leaves
+from autarky.control.cluster_file.decide.records import Record, newest
+from autarky.control.control_nodes.decide.initial import Memory
+from autarky.control.hosts.decide.belonging import Ours, Said
 from autarky.engine.phase import Warn
 from autarky.errors import CommandFailed, TimedOut, Unreachable, UserError
 from autarky.model import ports
@@ -26,7 +27,7 @@ from autarky.payload import Payload, Release, image_reference
 from autarky.pki import PkiStore
 from autarky.pki.fresh import Fresh, IssuingFiles
 from autarky.ports import Clock, Host, Kube, Machines, Object, Progress
-from autarky.render import cluster_record, leaves
+from autarky.render import cluster_record
 from autarky.render.values import Credentials, Inputs, pretty_json
 
 Connect = Callable[[Sequence[str], str], Kube]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autarky.decide.records import newest
+from autarky.control.cluster_file.decide.records import newest
 from autarky.engine.phase import Change
 from autarky.model.cluster import Node
 from autarky.phases import forget

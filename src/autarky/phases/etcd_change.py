@@ -21,9 +21,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from autarky import places
-from autarky.decide import etcd_restart, removal
-from autarky.decide.etcd_restart import Member, Seen
-from autarky.decide.restarted import Verdict
+from autarky.control.admission.decide import removal
+from autarky.control.common.restarted import Verdict
+from autarky.control.etcd.decide import restart as etcd_restart
+from autarky.control.etcd.decide.restart import Member, Seen
+from autarky.control.slots import manifests as standby
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
 from autarky.errors import Refused, TimedOut, UserError
@@ -39,7 +41,6 @@ from autarky.phases.etcd_pods import manifest_of, static_pods, wanted_member
 from autarky.phases.kubelets import kubelet_runs
 from autarky.phases.restarted import NotWell, quoted, until_well
 from autarky.ports import Host, Object, Progress
-from autarky.render import standby
 from autarky.render.values import SYSTEM
 
 FORMER = places.ETCD_FORMER

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Set
 from urllib.parse import urlsplit
 
 from autarky import places
-from autarky.decide.etcd_restart import Member
+from autarky.control.etcd.decide.restart import Member
+from autarky.control.etcd.manifests import pods as etcd
 from autarky.errors import Unreachable
 from autarky.model import ports
 from autarky.phases.context import Context
 from autarky.phases.etcd_pods import static_pods
 from autarky.ports import Object
-from autarky.render import etcd
 
 MEMBERS = """\
 ask() { "$1/etcdctl" --endpoints=https://127.0.0.1:"$2" --command-timeout=5s --cacert="$3/ca.crt" \\

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 
 from autarky import places
+from autarky.control.etcd.manifests import pods as etcd
 from autarky.model.cluster import Node
 from autarky.model.components import ETCD
 from autarky.model.files import File
 from autarky.parsing import parsed
 from autarky.phases.context import Context
 from autarky.ports import Host
-from autarky.render import etcd
 from autarky.render import node as render_node
 
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from autarky.decide import certificates
-from autarky.decide.certificates import Told
+from autarky.control.agents.manifests.node_agent import KUBELET_PKI
+from autarky.control.certificates import decide as certificates
+from autarky.control.certificates.decide import Told
+from autarky.control.certificates.manifests import leaves
 from autarky.errors import AutarkyError
 from autarky.model.cluster import Node
 from autarky.phases.context import Context
 from autarky.pki.check import is_due
 from autarky.pki.kept import end_of, end_of_pem
 from autarky.ports import Host
-from autarky.render import leaves
 from autarky.render import node as render_node
-from autarky.render.agent import KUBELET_PKI
 
 ADMINISTRATOR = "your kubeconfig"
 """Where the administrator's certificate is. `autarky up` renews it, at two thirds of its life like all others."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autarky import places
+from autarky.control.etcd.manifests import pods as etcd
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change
 from autarky.errors import AutarkyError, TimedOut, UserError
@@ -17,7 +18,6 @@ from autarky.phases.context import Context
 from autarky.phases.files import changed_files
 from autarky.phases.prepare import install_binaries, missing_binaries
 from autarky.ports import Host, Progress
-from autarky.render import etcd
 from autarky.render import node as render_node
 
 START_TIMEOUT = 60.0

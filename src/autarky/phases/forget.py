@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from autarky.decide.approval import renewal_user
-from autarky.duties.certificates import CSR, read_renewals
+from autarky.control.admission.act import CSR, read_renewals
+from autarky.control.admission.decide.approval import renewal_user
 from autarky.errors import ApiError
 from autarky.phases import renewals
 from autarky.phases.promote import ETCD_MEMBER, etcd_members

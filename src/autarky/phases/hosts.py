@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autarky import places
-from autarky.decide import preflight
-from autarky.decide.founders import Memory
-from autarky.decide.records import API
+from autarky.control.cluster_file.decide.records import API
+from autarky.control.control_nodes.decide.initial import Memory
+from autarky.control.hosts.decide import preflight
 from autarky.engine.phase import Change, Kept, Warn
 from autarky.errors import CommandFailed, Problems, Unreachable, UserError
 from autarky.model.cluster import Node

@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from autarky.decide.records import without
+from autarky.control.cluster_file.decide.records import without
 from autarky.engine.phase import Change
 from autarky.model.defaults import with_edition
 from autarky.phases.context import Context

@@ -27,9 +27,9 @@ from functools import partial
 from hashlib import sha256
 
 from autarky import places
-from autarky.decide.kubelet_restart import Seen, judge
-from autarky.decide.pods import is_ready
-from autarky.decide.restarted import Verdict
+from autarky.control.common.pods import is_ready
+from autarky.control.common.restarted import Verdict
+from autarky.control.hosts.decide.kubelet_restart import Seen, judge
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change, Warn
 from autarky.errors import ApiError, TimedOut, Unreachable, UserError

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from autarky.decide import certificates
-from autarky.decide.pods import is_ready
+from autarky.control.certificates import decide as certificates
+from autarky.control.certificates.manifests import leaves
+from autarky.control.common.pods import is_ready
 from autarky.errors import Problems, UserError
 from autarky.model.components import COMPONENTS, WITH_STANDBY
 from autarky.phases.context import Context
 from autarky.phases.prepare import is_given_leaves
 from autarky.ports import Kube, Object
-from autarky.render import leaves
 from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
 
 _LEAF = "apiserver"

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from autarky import places
-from autarky.decide.belonging import Ours, Said
-from autarky.decide.records import API, Record, newest
+from autarky.control.certificates.manifests.specs import ADMINISTRATORS, administrator
+from autarky.control.cluster_file.decide.records import API, Record, newest
+from autarky.control.hosts.decide.belonging import Ours, Said
 from autarky.engine.phase import Change, Warn
 from autarky.errors import ApiError, Unreachable, UserError
 from autarky.model import ports
@@ -26,7 +27,6 @@ from autarky.pki import PkiStore
 from autarky.pki.signing import Request, is_good
 from autarky.ports import SHORT, Host, Progress
 from autarky.render import cluster_record
-from autarky.render.certificates import ADMINISTRATORS, administrator
 from autarky.store import write_private
 
 CA = "ca.crt"

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from autarky.decide.founders import founders
-from autarky.decide.pods import internal_address
-from autarky.decide.records import API, newest
-from autarky.duties.certificates import read_inventory
+from autarky.control.admission.act import read_inventory
+from autarky.control.cluster_file.decide.records import API, newest
+from autarky.control.common.pods import internal_address
+from autarky.control.control_nodes.decide.initial import founders
 from autarky.errors import ApiError, Unreachable
 from autarky.model.cluster import Cluster, HostRef, Node
 from autarky.phases import records

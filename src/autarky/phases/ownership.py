@@ -1,9 +1,9 @@
 """Who owns a field, when objects are applied: edits of others stand until our own value changes.
 
 Contract: a workload (and the ControlPlane) is compared with what is recorded on it as applied last
-(`decide.drift`). What is wanted anew is applied, over an edit too; every other edit is told and left alone, but
-with `--take-ownership`. A workload that a change of levels has taken away counts as it was then: its edits come
-back with it.
+(`control.drift.decide.owners`). What is wanted anew is applied, over an edit too; every other edit is told and left
+alone, but with `--take-ownership`. A workload that a change of levels has taken away counts as it was then: its edits
+come back with it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autarky.decide import applied
-from autarky.decide.drift import ABSENT, Comparison, Path, compare, without
-from autarky.decide.field_owners import Edit, edits
-from autarky.decide.running_version import by_the_api
-from autarky.duties import hosting
+from autarky.control.cluster_file.decide.running_version import by_the_api
+from autarky.control.drift.decide import applied
+from autarky.control.drift.decide.field_owners import Edit, edits
+from autarky.control.drift.decide.owners import ABSENT, Comparison, Path, compare, without
+from autarky.control.levels import act as hosting
 from autarky.engine.phase import Change, Kept
 from autarky.errors import Conflict
 from autarky.model.cluster import Cluster, Level, Rollback

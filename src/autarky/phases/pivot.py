@@ -1,5 +1,5 @@
-"""The pivot: the hosted slots take over from the standbys. `decide/slots.py` decides for the API server and
-`decide/leadership.py` for level 3, as in the node agents; this only looks and acts.
+"""The pivot: the hosted slots take over from the standbys. `control/slots/decide/pivot.py` decides for the API server
+and `control/leadership/decide/leader.py` for level 3, as in the node agents; this only looks and acts.
 
 Look: the hosted pods' readiness as their kubelet saw it on their own port, whether the load balancer holds the hosted
 API server for healthy, who renews the leases of level 3, which standbys are active. Act: activate, withdraw, and wait
@@ -15,9 +15,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from autarky.decide import leadership, level_3_told, slots
-from autarky.decide.pods import is_mirror, is_ready, pod_health, said_to_run
-from autarky.decide.slim import slim_pod
+from autarky.control.common.pods import is_mirror, is_ready, pod_health, said_to_run
+from autarky.control.common.slim import slim_pod
+from autarky.control.leadership.decide import leader as leadership
+from autarky.control.leadership.decide import reported as level_3_told
+from autarky.control.slots import manifests as standby
+from autarky.control.slots.decide import pivot as slots
 from autarky.engine.deadline import NotYet, poll_until
 from autarky.engine.phase import Change
 from autarky.errors import ApiError, CommandFailed, Unreachable
@@ -37,7 +40,6 @@ from autarky.phases.context import Context, for_each
 from autarky.phases.prepare import CTR
 from autarky.phases.standbys import cares_for_its_slots
 from autarky.ports import Host, Kube, Object, Progress
-from autarky.render import standby
 from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
 
 LEASE = ("coordination.k8s.io/v1", "Lease")

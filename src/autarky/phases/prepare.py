@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from autarky import places
+from autarky.control.certificates.manifests import leaves
+from autarky.control.certificates.manifests.specs import certificate_specs
+from autarky.control.slots import manifests as standby
 from autarky.engine.phase import Change, Warn
 from autarky.model.cluster import Node
 from autarky.model.components import IMAGES, WITH_STANDBY
@@ -24,9 +27,8 @@ from autarky.phases.context import Context, for_each_or_left_out, left_out_since
 from autarky.phases.files import changed_files
 from autarky.phases.labelled import is_labelled
 from autarky.ports import Host, Progress
-from autarky.render import cluster_record, leaves, standby
+from autarky.render import cluster_record
 from autarky.render import node as render_node
-from autarky.render.certificates import certificate_specs
 from autarky.render.node_marker import node_marker
 
 SEEN_WITHIN, PREPARED_WITHIN = 120.0, 420.0

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autarky.decide import promotion
-from autarky.decide.etcd_members import MOST_MEMBERS
-from autarky.decide.pods import is_ready
+from autarky.control.common.pods import is_ready
+from autarky.control.control_nodes.decide import promotion
+from autarky.control.etcd.decide.membership import MOST_MEMBERS
 from autarky.engine.deadline import NotYet, poll_until
 from autarky.engine.phase import Change
 from autarky.errors import ApiError

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autarky import places
-from autarky.decide.records import Record, newest, without
+from autarky.control.cluster_file.decide.records import Record, newest, without
 from autarky.engine.phase import Change
 from autarky.model.cluster import Node
 from autarky.phases import ownership, records

@@ -2,13 +2,13 @@
 one cluster from two machines.
 
 Contract: asked are the disks of all control nodes that answer, and the API where it does; an API that is down or slow
-excuses nobody. Which of the records counts is for `decide.records`.
+excuses nobody. Which of the records counts is for `control.cluster_file.decide.records`.
 """
 
 from __future__ import annotations
 
-from autarky.decide.belonging import Ours, refuse_api
-from autarky.decide.records import API, Record, latest
+from autarky.control.cluster_file.decide.records import API, Record, latest
+from autarky.control.hosts.decide.belonging import Ours, refuse_api
 from autarky.errors import Conflict, UserError
 from autarky.model.defaults import edition_in
 from autarky.phases import belonging, kept_file

@@ -6,13 +6,13 @@ It only looks, at everybody's workloads and at what the policies go by.
 
 from __future__ import annotations
 
-from autarky.decide import records
-from autarky.decide.refused import KINDS, POLICIES, Refused, Rules, in_order, refused, told_beforehand
+from autarky.control.cluster_file.decide import records
+from autarky.control.guards.decide import KINDS, POLICIES, Refused, Rules, in_order, refused, told_beforehand
+from autarky.control.guards.manifests.policies import API, BINDING
 from autarky.engine.phase import Warn
 from autarky.errors import AutarkyError
 from autarky.phases.context import Context
 from autarky.phases.looking import in_time
-from autarky.render.policies import API, BINDING
 
 
 async def find_refused(context: Context) -> list[Refused]:

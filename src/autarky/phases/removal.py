@@ -1,9 +1,9 @@
 """Taking one node out of the cluster, in an order in which nothing is missed: what it serves, then what it holds, then
 what is known of it.
 
-Contract: refused where a safety rule forbids it (decide/removal.py), before anything is touched. Each step looks
-first, so that a removal that was killed goes on where it stopped. A worker's membership goes first (distrust.py). Of a
-machine that is gone (`dead`) only what the cluster knows is cleaned, never its host.
+Contract: refused where a safety rule forbids it (control/admission/decide/removal.py), before anything is touched. Each
+step looks first, so that a removal that was killed goes on where it stopped. A worker's membership goes first
+(distrust.py). Of a machine that is gone (`dead`) only what the cluster knows is cleaned, never its host.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autarky.decide import removal
-from autarky.decide.belonging import Refusal
-from autarky.decide.pods import internal_address
-from autarky.decide.seen_to_serve import STEADY_SECONDS
-from autarky.decide.slim import bare
-from autarky.duties.seen_to_serve import ANSWER_SECONDS, SeenToServe, ask_address
+from autarky.control.admission.decide import removal
+from autarky.control.api_server.manifests import READY_PATH
+from autarky.control.certificates.manifests.specs import certificates_of
+from autarky.control.common.pods import internal_address
+from autarky.control.common.slim import bare
+from autarky.control.control_nodes.decide.serving import STEADY_SECONDS
+from autarky.control.control_nodes.observe import ANSWER_SECONDS, SeenToServe, ask_address
+from autarky.control.hosts.decide.belonging import Refusal
+from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.engine.deadline import poll_until
 from autarky.engine.phase import Change, Warn
 from autarky.errors import ApiError, Refused, Unreachable, UserError
@@ -29,9 +32,6 @@ from autarky.phases.distrust import is_plain_worker
 from autarky.phases.hosts import look
 from autarky.phases.promote import ETCD_MEMBER, etcd_members
 from autarky.ports import Host, Object, Progress
-from autarky.render import nllb
-from autarky.render.api_server import READY_PATH
-from autarky.render.certificates import certificates_of
 from autarky.render.crds import API_VERSION
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
 from autarky.store import write_private

@@ -1,5 +1,5 @@
 """What a kubelet whose certificate has expired comes back with: made for a node, given to its host, and noted in the
-API as the only one that is good (`decide.approval`).
+API as the only one that is good (`control.admission.decide.approval`).
 
 Contract: whoever adds a node to the join inventory has noted before that no credential is good for it, so that what a
 machine of that name once had is worthless from the first moment on. One is noted before it is written to the host:
@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-from autarky.decide.approval import NO_CREDENTIAL
-from autarky.duties.certificates import read_renewals
+from autarky.control.admission.act import read_renewals
+from autarky.control.admission.decide.approval import NO_CREDENTIAL
+from autarky.control.certificates.manifests.specs import renewal_certificate
 from autarky.engine.deadline import poll_until
 from autarky.errors import Conflict
 from autarky.model import patience
@@ -25,7 +26,6 @@ from autarky.phases.context import Context
 from autarky.ports import SHORT, Host, Kube, Progress
 from autarky.render import access
 from autarky.render import node as render_node
-from autarky.render.certificates import renewal_certificate
 from autarky.render.kubeconfig import embedded_certificate
 from autarky.render.values import SYSTEM
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autarky.decide import removal
+from autarky.control.admission.decide import removal
 from autarky.engine.phase import Change
 from autarky.errors import Refused
 from autarky.model.cluster import Node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from autarky.decide.restarted import Verdict
+from autarky.control.common.restarted import Verdict
 from autarky.engine.deadline import poll_until
 from autarky.errors import TimedOut
 from autarky.ports import Clock, Progress

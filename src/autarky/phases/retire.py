@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autarky.decide import levels
-from autarky.decide.pods import pod_health
-from autarky.decide.slots import Health
-from autarky.duties import hosting
+from autarky.control.common.pods import pod_health
+from autarky.control.levels import act as hosting
+from autarky.control.levels.decide import moves as levels
+from autarky.control.slots.decide.pivot import Health
 from autarky.engine.deadline import NotYet, poll_until
 from autarky.engine.phase import Change
 from autarky.model import patience

@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from autarky import places
+from autarky.control.agents.manifests import node_agent as agent
+from autarky.control.certificates.manifests.specs import ADMINISTRATORS
 from autarky.errors import UserError
 from autarky.model.files import CertSpec
 from autarky.phases.context import Context
 from autarky.phases.prepare import CTR, present_images
 from autarky.pki.signing import Request, answered, question
 from autarky.ports import Host
-from autarky.render import agent
-from autarky.render.certificates import ADMINISTRATORS
 
 SECONDS = 60.0
 IMAGE = "autarky.dev/agent:"

@@ -14,15 +14,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from autarky import places
+from autarky.control.agents.manifests.node_agent import STANDBY_POD
+from autarky.control.checkpoint.manifests import is_checkpoint
+from autarky.control.slots import manifests as standby
 from autarky.engine.phase import Warn
 from autarky.model.cluster import Node
 from autarky.model.components import API_SERVER, COMPONENTS, WITH_STANDBY
 from autarky.phases.context import Context
 from autarky.phases.files import changed_files
 from autarky.ports import Host
-from autarky.render import standby
-from autarky.render.agent import STANDBY_POD
-from autarky.render.checkpoint import is_checkpoint
 
 _NONE = "-"
 

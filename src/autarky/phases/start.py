@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from autarky import places
+from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.slots import manifests as standby
 from autarky.engine.deadline import NotYet, poll_until
 from autarky.engine.phase import Change
 from autarky.model import patience
@@ -31,7 +33,6 @@ from autarky.phases.hosts import FOUNDED
 from autarky.phases.kubelets import kubelet_runs
 from autarky.phases.prepare import point_links
 from autarky.ports import SHORT, Host, Progress
-from autarky.render import etcd, standby
 from autarky.render import node as render_node
 from autarky.render.kubeconfig import embeds_certificate
 

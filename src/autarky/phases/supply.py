@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from autarky.control.certificates.manifests.specs import authorities, certificate_specs
 from autarky.engine.phase import Change
 from autarky.errors import UserError
 from autarky.model.files import CertSpec
@@ -15,7 +16,6 @@ from autarky.phases import belonging, signing
 from autarky.phases.context import Context
 from autarky.phases.hosts import look, refuse_foreign_hosts
 from autarky.ports import Progress
-from autarky.render.certificates import authorities, certificate_specs
 
 GROUPS = ("cluster",)
 

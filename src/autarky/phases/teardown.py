@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 
 from autarky import places
 from autarky.control.addons import ADD_ONS
-from autarky.decide.belonging import Refusal
+from autarky.control.hosts.decide.belonging import Refusal
 from autarky.engine.phase import Change
 from autarky.errors import CommandFailed, Problems, Unreachable
 from autarky.model.cluster import Node

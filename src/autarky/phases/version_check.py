@@ -2,7 +2,8 @@
 that is newer than the API server breaks rule 4 at the next start of its host.
 
 Contract: only looks. The API's word counts first; while it is down the hosts' markers tell; where these are of a
-release that noted no version, the kubelet and the standby that lie on the hosts do (`decide.running_version`).
+release that noted no version, the kubelet and the standby that lie on the hosts do
+(`control.cluster_file.decide.running_version`).
 
 Danger: a worker may be in somebody else's hands, and the fix that a refusal names has all hosts prepared for the
 version that was said. So workers are heard only where no control node says anything.
@@ -14,9 +15,10 @@ import json
 from collections.abc import Iterable
 
 from autarky import places
-from autarky.decide import applied, running_version
-from autarky.decide.running_version import Runs
-from autarky.decide.skew import image_version
+from autarky.control.cluster_file.decide import running_version
+from autarky.control.cluster_file.decide.running_version import Runs
+from autarky.control.common.skew import image_version
+from autarky.control.drift.decide import applied
 from autarky.errors import ApiError, Unreachable, UserError
 from autarky.model.cluster import Node
 from autarky.model.components import API_SERVER

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from autarky.decide.approval import RENEWERS
+from autarky.control.admission.decide.approval import RENEWERS
+from autarky.control.certificates.manifests import leaves
+from autarky.control.certificates.manifests.specs import CLUSTER_ADMINS, KUBELET_CLIENT
 from autarky.model.cluster import Cluster, Node
-from autarky.render import leaves
-from autarky.render.certificates import CLUSTER_ADMINS, KUBELET_CLIENT
 from autarky.render.values import SYSTEM, Object, metadata
 
 INVENTORY = "autarky-join-inventory"
 RENEWALS = "autarky-kubelet-renewals"
-"""Node → SHA-256 of the lasting credential by which its kubelet may come back (`decide.approval`)."""
+"""Node → SHA-256 of the lasting credential by which its kubelet may come back (`control.admission.decide.approval`)."""
 BOOTSTRAPPERS = "system:bootstrappers:autarky"
 """The group of join tokens. It may ask for a certificate and nothing else; the request is approved by us
 against the inventory, because the built-in approval does not look at names."""

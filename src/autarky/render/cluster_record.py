@@ -19,11 +19,11 @@ from dataclasses import replace
 from typing import Any
 
 from autarky import places
-from autarky.decide.records import Record, numbered
+from autarky.control.certificates.manifests.specs import ADMINISTRATORS
+from autarky.control.cluster_file.decide.records import Record, numbered
 from autarky.model.defaults import with_edition
 from autarky.model.files import CertSpec, File
 from autarky.parsing import parsed
-from autarky.render.certificates import ADMINISTRATORS
 from autarky.render.values import SYSTEM, Credentials, Inputs, Object, metadata, pretty_json
 
 CONFIG_MAP = "autarky-cluster"

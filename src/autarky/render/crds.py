@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from autarky.decide.etcd_members import MOST_MEMBERS
-from autarky.decide.understood import LEVELS
-from autarky.decide.understood import VERSION as VERSION_PATTERN
+from autarky.control.common.understood import LEVELS
+from autarky.control.common.understood import VERSION as VERSION_PATTERN
+from autarky.control.etcd.decide.membership import MOST_MEMBERS
 from autarky.model.cluster import Cluster
 from autarky.model.defaults import FIRST
 from autarky.render.values import Object, metadata

@@ -11,11 +11,15 @@ from collections.abc import Mapping
 
 from autarky import places
 from autarky.control.addons import ADD_ONS
+from autarky.control.agents.manifests import node_agent as agent
+from autarky.control.certificates.manifests import leaves
+from autarky.control.certificates.manifests.specs import renewal_certificate
+from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.load_balancer.manifests import haproxy as nllb
+from autarky.control.slots import manifests as standby
 from autarky.model.cluster import Cluster, Node
 from autarky.model.components import ETCD, LOAD_BALANCER
 from autarky.model.files import File
-from autarky.render import agent, etcd, leaves, nllb, standby
-from autarky.render.certificates import renewal_certificate
 from autarky.render.kubeconfig import RENEWER, file_kubeconfig, pair_kubeconfig
 from autarky.render.values import Inputs, Object, flags, pretty_json
 

@@ -8,22 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autarky.control.addons import ADD_ONS
+from autarky.control.agents.manifests import node_agent as agent
+from autarky.control.agents.manifests import operator
+from autarky.control.api_server import manifests as api_server
+from autarky.control.etcd.manifests import members as etcd_members
+from autarky.control.guards.manifests import all as admission
+from autarky.control.guards.manifests import protection
+from autarky.control.leadership import manifests as controllers
+from autarky.control.load_balancer.manifests.endpoints import kubernetes_endpoints
 from autarky.model.cluster import Cluster, Level
 from autarky.model.components import API_SERVER, ETCD, LED_BY_LEASE, NODE_AGENT
 from autarky.model.fingerprint import fingerprint
-from autarky.render import (
-    access,
-    admission,
-    agent,
-    api_server,
-    cluster_record,
-    controllers,
-    crds,
-    etcd_members,
-    operator,
-    protection,
-)
-from autarky.render.endpoints import kubernetes_endpoints
+from autarky.render import access, cluster_record, crds
 from autarky.render.values import Inputs, Object, with_rendered_hash
 
 

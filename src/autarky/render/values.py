@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autarky.decide.arguments import ANNOTATION as GIVEN_ARGUMENTS
-from autarky.decide.arguments import Given
+from autarky.control.levels.decide.arguments import ANNOTATION as GIVEN_ARGUMENTS
+from autarky.control.levels.decide.arguments import Given
 from autarky.model.cluster import CONTROL_PLANE_ROLE, Cluster, Node
 from autarky.model.components import NAME_LABEL
 from autarky.model.facts import HostFacts

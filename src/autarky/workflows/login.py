@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autarky.decide.records import Record
+from autarky.control.cluster_file.decide.records import Record
 from autarky.engine.phase import Phase
 from autarky.phases.context import Context
 from autarky.phases.finish import WriteKubeconfig

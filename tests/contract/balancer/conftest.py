@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from autarky.control.load_balancer.manifests.haproxy import COMPONENT
 from autarky.payload import Store, default_version, load_release
 from autarky.payload.artefacts import image_layers
 from autarky.payload.debian import debian_key
 from autarky.payload.layers import stored_layer
-from autarky.render.nllb import COMPONENT
 
 
 @pytest.fixture(scope="session")

@@ -21,11 +21,11 @@ from socket import socket as Socket  # noqa: N812
 
 import pytest
 
-from autarky.agents.node import haproxy
+from autarky.control.load_balancer.manifests import haproxy as nllb
+from autarky.control.load_balancer.node import haproxy
 from autarky.model import ports
 from autarky.model.balancer import ApiNode, Balancer, EtcdNode
 from autarky.model.files import File
-from autarky.render import nllb
 from fakes.web import trusting_context
 
 SELF, OUTSIDE, NEIGHBOUR = "127.0.0.1", "127.0.0.2", "127.0.0.9"

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from autarky.agents.node import haproxy
-from autarky.agents.node.ports_seen import plain_status
+from autarky.control.load_balancer.manifests import haproxy as nllb
+from autarky.control.load_balancer.node import haproxy
+from autarky.control.slots.node.ports import plain_status
 from autarky.model import patience, ports
 from autarky.model.balancer import ApiNode, Balancer
-from autarky.render import nllb
 from contract.balancer.haproxy import BALANCER, NEIGHBOUR, READY, SELF, Running, balancing
 from fakes.slow import SlowServer, nobody_answers, out_of_reach
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from autarky.agents.node import haproxy
+from autarky.control.load_balancer.manifests import haproxy as nllb
+from autarky.control.load_balancer.node import haproxy
 from autarky.model import patience, ports
 from autarky.model.balancer import ApiNode
 from autarky.model.cluster import Cluster
-from autarky.render import nllb
 from contract.balancer.haproxy import BALANCER, NEIGHBOUR, OUTSIDE, SELF, Running, balancing, check, the_root
 from fakes.clusters import a_cluster, inputs_of
 from fakes.web import Web, answer, certificates

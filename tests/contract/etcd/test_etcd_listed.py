@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from autarky.decide.etcd_restart import Member as Seen
+from autarky.control.etcd.decide.restart import Member as Seen
 from autarky.payload import default_version, find_binary, load_release
 from autarky.phases.etcd_listed import MEMBERS, read_members
 from contract.servers import Member, a_member, etcd_pki, running_member

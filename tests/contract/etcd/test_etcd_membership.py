@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from autarky.agents.node.etcd_quorum import EtcdQuorum, Way
+from autarky.control.etcd.node.quorum import EtcdQuorum, Way
 from autarky.errors import ApiError, AutarkyError
 from autarky.etcd import EtcdClient, MemberStatus, read_identity
 from autarky.model.patience import REQUEST

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from autarky import places
+from autarky.control.slots import manifests as standby
 from autarky.errors import CommandFailed, Held
 from autarky.model.components import WITH_STANDBY
 from autarky.model.files import File
 from autarky.phases import prepare, standbys
 from autarky.ports import Host
 from autarky.render import node as render_node
-from autarky.render import standby
 from fakes.clusters import a_cluster, inputs_of
 from fakes.host import FakeHost
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from autarky.control.addons.flannel import policies
 from autarky.control.addons.flannel.policies import PUBLIC_IP, TUNNEL, USER
+from autarky.control.guards.manifests import nodes as guards
+from autarky.control.guards.manifests.policies import OPERATOR_USER
 from autarky.kube import KubeClient
 from autarky.ports import Object
-from autarky.render import guards
 from autarky.render.access import inventory_with
-from autarky.render.policies import OPERATOR_USER
 from autarky.render.values import CONTROL_PLANE_FACT
 from contract.acting import acting, is_refused, until
 from contract.servers import Server

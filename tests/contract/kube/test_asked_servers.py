@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autarky.agents.operator.api_servers import ApiServers
-from autarky.duties.seen_to_serve import ask_address
+from autarky.control.control_nodes.observe import ask_address
+from autarky.control.control_nodes.operator.api_servers import ApiServers
 from contract.servers import Server, free_ports
 
 pytestmark = pytest.mark.contract

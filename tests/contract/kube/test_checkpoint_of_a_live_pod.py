@@ -9,12 +9,13 @@ import copy
 
 import pytest
 
+from autarky.control.checkpoint.manifests import references, revision_from_pod
+from autarky.control.slots import manifests as standby
+from autarky.control.slots.manifests import Revision
 from autarky.kube import Lister
 from autarky.model.components import WITH_STANDBY
 from autarky.ports import Object
-from autarky.render import pods, standby
-from autarky.render.checkpoint import references, revision_from_pod
-from autarky.render.standby import Revision
+from autarky.render import pods
 from contract.servers import Server
 from fakes.clusters import a_cluster, inputs_of
 from fakes.hosted_pods import contents_of, hosted_objects, pod_of_template

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from autarky.decide import understood
+from autarky.control.common import understood
+from autarky.control.etcd.manifests import members as etcd_members
 from autarky.errors import ApiError, AutarkyError
 from autarky.kube import KubeClient
 from autarky.ports import Object
-from autarky.render import etcd_members
 from autarky.render.crds import API_VERSION, control_plane, control_plane_crd
 from contract.servers import Server
 from fakes.clusters import a_cluster

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autarky.render import node_writes
+from autarky.control.guards.manifests import node_writes
 from autarky.render.values import CONTROL_PLANE_FACT
 from contract.acting import is_refused
 from contract.kube.guarded import Clients, changes

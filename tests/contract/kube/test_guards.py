@@ -14,11 +14,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from autarky.control.addons.flannel.policies import PUBLIC_IP, TUNNEL
+from autarky.control.etcd.manifests.members import GUARD, guard_budget
+from autarky.control.guards.manifests import nodes as guards
+from autarky.control.slots import manifests as standby
 from autarky.model.components import WITH_STANDBY
 from autarky.ports import Object
-from autarky.render import guards, node, standby
+from autarky.render import node
 from autarky.render.access import inventory_with
-from autarky.render.etcd_members import GUARD, guard_budget
 from autarky.render.objects import agent_parts, parts
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, WITHDRAWN
 from contract.acting import is_refused, until

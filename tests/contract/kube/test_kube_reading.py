@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import pytest
 
-from autarky.decide.slim import bare
+from autarky.control.common.slim import bare
 from autarky.errors import ApiError
 from autarky.kube import Lister
 from autarky.kube.paging import FIRST

@@ -17,10 +17,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from autarky.agents.operator.view import View
 from autarky.clock import SystemClock
-from autarky.decide.slim import slim_request
-from autarky.duties.certificates import CSR
+from autarky.control.admission.act import CSR
+from autarky.control.base.operator_view import View
+from autarky.control.common.slim import slim_request
 from autarky.kube.paging import FIRST, LONGEST
 from autarky.net.http import Answer, Request
 from autarky.ports import Object

@@ -10,16 +10,18 @@ from typing import Any
 
 import pytest
 
-from autarky.agents.operator import last_good, node_record
-from autarky.decide.control_nodes import Record, State
-from autarky.decide.failures import Record as Revisions
-from autarky.duties import hosting
+from autarky.control.agents.manifests import operator
+from autarky.control.agents.manifests.operator import retired_name
+from autarky.control.control_nodes.decide.roles import Record, State
+from autarky.control.control_nodes.manifests import RECORD
+from autarky.control.control_nodes.operator import record as node_record
+from autarky.control.guards.manifests import reserved
+from autarky.control.guards.manifests.policies import OPERATOR_USER
+from autarky.control.levels import act as hosting
+from autarky.control.rollout.decide.failures import Record as Revisions
+from autarky.control.rollout.operator import last_good
 from autarky.ports import Object
-from autarky.render import operator, reserved
-from autarky.render.control_nodes import RECORD
 from autarky.render.objects import parts
-from autarky.render.operator import retired_name
-from autarky.render.policies import OPERATOR_USER
 from autarky.render.values import SYSTEM, is_ours
 from contract.acting import acting, is_refused, until
 from contract.servers import Server

@@ -8,14 +8,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from autarky.agents.operator.guards import RESTORED, Guards
-from autarky.agents.operator.view import View, current
 from autarky.clock import SystemClock
+from autarky.control.agents.manifests import operator
+from autarky.control.base.operator_view import View, current
+from autarky.control.etcd.manifests import members as etcd_members
+from autarky.control.guards.manifests import all as admission
+from autarky.control.guards.manifests.policies import BINDING, OPERATOR_USER, POLICY
+from autarky.control.guards.operator import RESTORED, Guards
 from autarky.errors import ApiError
 from autarky.kube import KubeClient
 from autarky.ports import Object
-from autarky.render import access, admission, crds, etcd_members, operator
-from autarky.render.policies import BINDING, OPERATOR_USER, POLICY
+from autarky.render import access, crds
 from contract.acting import acting, is_refused, until
 from contract.servers import Server
 from fakes.clusters import a_cluster, inputs_of

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from autarky.cli import render_files
-from autarky.decide import applied
+from autarky.control.drift.decide import applied
 from autarky.model.components import IMAGES
 from autarky.payload import default_version, find_binary, image_reference, load_release
 from autarky.phases import ownership

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from autarky.decide.approval import CLIENT_SIGNER, NO_CREDENTIAL, RENEWERS, Verdict, renewal_user
-from autarky.duties import certificates
+from autarky.control.admission import act as certificates
+from autarky.control.admission.decide.approval import CLIENT_SIGNER, NO_CREDENTIAL, RENEWERS, Verdict, renewal_user
 from autarky.kube import KubeClient
 from autarky.model.cluster import CertificateSettings
 from autarky.model.files import CertSpec

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from autarky.control.control_nodes.manifests import standby_rights
 from autarky.kube import Lister
-from autarky.render.control_nodes import standby_rights
 from autarky.render.values import SYSTEM
 from contract.servers import Server
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from autarky.agents.operator.stepping import Stepping
-from autarky.agents.operator.view import View
 from autarky.clock import SystemClock
-from autarky.decide.pods import is_ready
+from autarky.control.base.operator_view import View
+from autarky.control.common.pods import is_ready
+from autarky.control.rollout.operator.stepping import Stepping
 from autarky.kube import KubeClient
 from autarky.model.components import KUBE_PROXY
 from autarky.ports import Object

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from autarky.decide import refused
+from autarky.control.guards import decide as refused
+from autarky.control.guards.manifests import tenants
+from autarky.control.guards.manifests.policies import BINDING, OPERATOR_USER
 from autarky.errors import ApiError
 from autarky.kube import KubeClient
 from autarky.model import ports
 from autarky.ports import Object
-from autarky.render import tenants
 from autarky.render.pods import CLUSTER_CRITICAL, NODE_CRITICAL
-from autarky.render.policies import BINDING, OPERATOR_USER
 from contract.acting import acting, is_refused, until
 from contract.servers import Server
 

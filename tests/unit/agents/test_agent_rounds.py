@@ -10,25 +10,30 @@ from typing import Any
 
 import pytest
 
-from autarky.agents.good_revision import content_of, revision_of
 from autarky.agents.node import agent as node_agent
-from autarky.agents.node import ports_seen, role_on_disk, slots_on_disk
 from autarky.agents.node.agent import SETTLE_SECONDS, NodeAgent
-from autarky.agents.node.api_seen import LEASE, ApiView
-from autarky.agents.node.handover import HandOver
-from autarky.agents.node.image_keeping import ImageKeeping
-from autarky.agents.node.running_here import SILENT_SECONDS, RunningHere
-from autarky.agents.node.told import Told
-from autarky.agents.node.untold import Untold
-from autarky.agents.shield import LONGEST_PAUSE
-from autarky.decide import leadership, level_3_told, node_slots, plane_status
-from autarky.decide.checkpoint import PROVEN_SECONDS
-from autarky.decide.following import FOLLOW_SECONDS
-from autarky.decide.slots import Health
+from autarky.control.agents.manifests import node_agent as agent
+from autarky.control.base.decision_log import Told
+from autarky.control.base.node_view import LEASE, ApiView
+from autarky.control.base.pending_events import Untold
+from autarky.control.base.shield import LONGEST_PAUSE
+from autarky.control.checkpoint.decide.following import FOLLOW_SECONDS
+from autarky.control.checkpoint.decide.revisions import PROVEN_SECONDS
+from autarky.control.checkpoint.node.images import ImageKeeping
+from autarky.control.control_nodes.node import role_on_disk
+from autarky.control.leadership.decide import leader as leadership
+from autarky.control.leadership.decide import reported as level_3_told
+from autarky.control.rollout.good_revision import content_of, revision_of
+from autarky.control.slots.decide import report as node_slots
+from autarky.control.slots.decide.pivot import Health
+from autarky.control.slots.node import on_disk as slots_on_disk
+from autarky.control.slots.node import ports as ports_seen
+from autarky.control.slots.node.hand_over import HandOver
+from autarky.control.slots.node.running_here import SILENT_SECONDS, RunningHere
+from autarky.control.status import decide as plane_status
 from autarky.model import patience
 from autarky.model.components import API_SERVER, CONTROLLER_MANAGER, NODE_AGENT, SCHEDULER, WITH_STANDBY
 from autarky.ports import Object
-from autarky.render import agent
 from autarky.render.crds import API_VERSION, control_plane_crd
 from autarky.render.values import SYSTEM
 from fakes.clock import LoopClock
@@ -37,7 +42,7 @@ from fakes.cri import FakeCri
 from fakes.hosted_pods import completed, hosted_objects, pod_of_template
 from fakes.kept_images import FakeKeptImages
 from fakes.kube import FakeKube
-from unit.agents.disks import Disk, a_disk
+from unit.control.disks import Disk, a_disk
 
 pytestmark = pytest.mark.looptime
 

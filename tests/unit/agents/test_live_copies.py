@@ -9,17 +9,18 @@ from typing import Any, ClassVar
 
 import pytest
 
-from autarky.agents.node import etcd_on_disk
-from autarky.agents.node.api_seen import ApiView
-from autarky.agents.node.etcd_membership import EtcdMembership
-from autarky.agents.node.load_balancer import LoadBalancer
-from autarky.agents.node.told import Told
-from autarky.agents.operator.view import View, current
-from autarky.agents.shield import FIRST_PAUSE, LONGEST_PAUSE, follow
-from autarky.duties.certificates import CSR
+from autarky.control.admission.act import CSR
+from autarky.control.base.decision_log import Told
+from autarky.control.base.node_view import ApiView
+from autarky.control.base.operator_view import View, current
+from autarky.control.base.shield import FIRST_PAUSE, LONGEST_PAUSE, follow
+from autarky.control.etcd.manifests import members as etcd_members
+from autarky.control.etcd.node import on_disk as etcd_on_disk
+from autarky.control.etcd.node.membership import EtcdMembership
+from autarky.control.load_balancer.node.balancer import LoadBalancer
 from autarky.kube import Listing, Reflector
 from autarky.ports import Object
-from autarky.render import crds, etcd_members
+from autarky.render import crds
 from autarky.render.crds import API_VERSION
 from autarky.render.values import SYSTEM
 from fakes.clock import LoopClock

@@ -15,17 +15,19 @@ from typing import Any
 import pytest
 
 from autarky import places
-from autarky.agents import health
 from autarky.agents.node import agent as node_agent
-from autarky.agents.node import lock, role_on_disk, rounds, slots_on_disk, wiring
-from autarky.agents.node.api_seen import ApiView
-from autarky.agents.node.handover import HandOver
-from autarky.agents.node.leaf_keeping import LeafKeeping
-from autarky.agents.node.stop_paths import StopPaths
-from autarky.agents.node.told import Told
-from autarky.agents.shield import LONGEST_PAUSE
+from autarky.agents.node import lock, wiring
+from autarky.control.base import health, rounds
+from autarky.control.base.decision_log import Told
+from autarky.control.base.node_view import ApiView
+from autarky.control.base.shield import LONGEST_PAUSE
+from autarky.control.certificates.node import LeafKeeping
+from autarky.control.control_nodes.node import role_on_disk
+from autarky.control.etcd.manifests import members as etcd_members
+from autarky.control.slots.node import on_disk as slots_on_disk
+from autarky.control.slots.node.hand_over import HandOver
+from autarky.control.slots.node.stop_paths import StopPaths
 from autarky.model import ports
-from autarky.render import etcd_members
 from fakes.clock import LoopClock
 from fakes.cri import FakeCri
 from fakes.kube import FakeKube

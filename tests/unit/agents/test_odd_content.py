@@ -13,25 +13,26 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from autarky.agents.node import (
-    checkpointer,
-    control_parts,
-    etcd_on_disk,
-    image_keeping,
-    load_balancer,
-    lock,
-    parked_agent,
-    role_on_disk,
-    slots_on_disk,
-    untold,
-)
-from autarky.agents.node.etcd_membership import _wish
-from autarky.agents.operator import etcd_members as operator_etcd
-from autarky.agents.operator import rollouts as operator_rollouts
-from autarky.decide import applied, etcd_wanted, node_slots, understood
+from autarky.agents.node import lock
+from autarky.control.agents import node as parked_agent
+from autarky.control.base import pending_events as untold
+from autarky.control.checkpoint.node import checkpointer
+from autarky.control.checkpoint.node import images as image_keeping
+from autarky.control.common import understood
+from autarky.control.control_nodes.node import parts as control_parts
+from autarky.control.control_nodes.node import role_on_disk
+from autarky.control.drift.decide import applied
+from autarky.control.etcd import operator as operator_etcd
+from autarky.control.etcd.decide import wanted as etcd_wanted
+from autarky.control.etcd.node import on_disk as etcd_on_disk
+from autarky.control.etcd.node.membership import _wish
+from autarky.control.load_balancer.manifests import haproxy as nllb
+from autarky.control.load_balancer.node import balancer as load_balancer
+from autarky.control.rollout.operator import rollouts as operator_rollouts
+from autarky.control.slots.decide import report as node_slots
+from autarky.control.slots.node import on_disk as slots_on_disk
 from autarky.ports import Object
-from autarky.render import nllb
-from unit.agents.disks import Disk, a_disk
+from unit.control.disks import Disk, a_disk
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from autarky.agents.node.agent import REST_SECONDS, NodeAgent
-from autarky.agents.node.handover import HandOver
-from autarky.agents.node.told import Told
-from autarky.decide.slots import Health
+from autarky.control.base.decision_log import Told
+from autarky.control.slots.decide.pivot import Health
+from autarky.control.slots.node.hand_over import HandOver
 from fakes.clock import HandClock
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from autarky.cli.down import refuse_what_cannot_be_left, tell_of_silent
 from autarky.cli.main import main
+from autarky.control.certificates.manifests.specs import certificate_specs
 from autarky.errors import CommandFailed, Unreachable, UserError
 from autarky.model.cluster import HostRef
 from autarky.payload import load_release
@@ -22,7 +23,6 @@ from autarky.phases.context import Context
 from autarky.phases.teardown import doomed
 from autarky.pki import PkiStore
 from autarky.places import NODE_MARKER, cluster_dir
-from autarky.render.certificates import certificate_specs
 from autarky.workflows.down import phases
 from fakes.clusters import a_cluster
 from fakes.host import CleanableHost, FakeMachines

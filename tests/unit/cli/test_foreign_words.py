@@ -21,12 +21,12 @@ from autarky.cli.down import tell_of_silent
 from autarky.cli.main import main
 from autarky.cli.say import say
 from autarky.cli.status import table
-from autarky.decide.certificates import ANNOTATION, read
-from autarky.decide.diagnosis import Finding
+from autarky.control.certificates.decide import ANNOTATION, read
+from autarky.doctor.diagnosis import Finding
 from autarky.errors import Unreachable, UserError
-from autarky.phases.status import Row, Status
 from autarky.probe.report import report
 from autarky.probe.tally import Tally
+from autarky.status.look import Row, Status
 from autarky.ui.tables import columns
 from autarky.ui.text import LONGEST_CELL, LONGEST_SENTENCE
 

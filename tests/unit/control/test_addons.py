@@ -8,11 +8,12 @@ from pathlib import Path
 import autarky
 from autarky.control.addons import ADD_ONS
 from autarky.control.addons.flannel import policies
-from autarky.decide.preflight import EVERY_NODE_PORTS
+from autarky.control.guards.manifests import all as admission
+from autarky.control.guards.manifests.nodes import ORDERS
+from autarky.control.hosts.decide.preflight import EVERY_NODE_PORTS
 from autarky.model.components import COMPONENTS
 from autarky.phases import teardown
-from autarky.render import admission, node, objects
-from autarky.render.guards import ORDERS
+from autarky.render import node, objects
 from fakes.clusters import a_cluster, inputs_of
 
 PACKAGE = Path(autarky.__file__).parent

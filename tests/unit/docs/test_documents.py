@@ -45,6 +45,13 @@ def test_the_index_of_decisions_links_each_of_them():
     assert {path for path in index.parent.glob("*.md") if path != index} == linked
 
 
+def rendering() -> list[Path]:
+    """All modules that say what components are given."""
+    there = [path for path in ROOT.glob("src/autarky/**/*.py") if {"render", "manifests"} & {*path.parts, path.stem}]
+    assert len(there) > 20
+    return there
+
+
 # --- commands and options -------------------------------------------------------------------------
 
 
@@ -56,7 +63,7 @@ def test_every_command_that_is_named_exists_with_its_options(document):
 
 @each_document
 def test_every_option_that_is_named_alone_is_one_of_ours_or_one_that_a_component_is_given(document):
-    given = "".join(path.read_text() for path in ROOT.glob("src/autarky/render/*.py"))
+    given = "".join(path.read_text() for path in rendering())
     named = {match[1] for span in spans(document) if (match := re.match(r"(--[a-z][-a-z]+)", span))}
     assert not [name for name in named - all_options() if f'"{name[2:]}"' not in given]
 
@@ -202,3 +209,10 @@ def test_the_tree_of_the_code_is_that_of_the_package():
     package = Path(autarky.__file__).parent
     there = {path.name for path in package.iterdir() if path.is_dir() or path.suffix == ".py"}
     assert documented == there - {"__pycache__", "__init__.py", "__main__.py"}
+
+
+def test_the_table_of_subjects_is_that_of_the_folders():
+    table = ARCHITECTURE.read_text().partition("| subject | what it is about |")[2].partition("\n\n")[0]
+    documented = set(re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in table.splitlines()[2:])))
+    control = Path(autarky.__file__).parent / "control"
+    assert documented == {path.name for path in control.iterdir() if path.is_dir() and path.name != "__pycache__"}

@@ -15,8 +15,8 @@ import pytest
 
 from autarky.config import json_schema, loads
 from autarky.config.positions import parse
-from autarky.decide.defaults import texts_of
-from autarky.decide.preflight import CHECKS
+from autarky.control.cluster_file.decide.defaults import texts_of
+from autarky.control.hosts.decide.preflight import CHECKS
 from autarky.model.defaults import EDITIONS
 from autarky.model.versions import Version
 from unit.docs.documents import ROOT, blocks, documents, table_rows

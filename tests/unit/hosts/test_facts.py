@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autarky.decide.preflight import checks
+from autarky.control.hosts.decide.preflight import checks
 from autarky.errors import Unreachable
 from autarky.hosts import LocalHost
 from autarky.hosts.facts import FACTS_SCRIPT, FEATURES, PROGRAMS, parse_facts

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 import autarky
 from autarky.agents.node import end_hung, lock
 from autarky.agents.operator import loop
-from autarky.decide import seen_to_serve
+from autarky.control.control_nodes.decide import serving as seen_to_serve
+from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.kube.elector import Elector
 from autarky.model import patience
 from autarky.phases.finish import AwaitWorkloads
 from autarky.phases.pivot import Pivot
 from autarky.phases.promote import MakeControlNodes
 from autarky.phases.start import StartControlPlane
-from autarky.render import nllb
 
 SOURCES = Path(autarky.__file__).parent
 TABLE = {name: value for name, value in vars(patience).items() if name.isupper() and isinstance(value, int | float)}

@@ -306,7 +306,9 @@ def failing(*_arguments, **_named):
 
 
 async def test_a_version_that_there_is_not_is_told_with_what_go_says(own, own_store, go):
-    Path(os.environ["PATH"].split(":")[0], "go").write_text(GO.replace("printf", "echo no such version; exit 1; printf"))
+    Path(os.environ["PATH"].split(":")[0], "go").write_text(
+        GO.replace("printf", "echo no such version; exit 1; printf")
+    )
     with pytest.raises(UserError, match="no such version"):
         await new_release.new_release(Version(1, 36, 99), own, Told())
     assert not own.exists()

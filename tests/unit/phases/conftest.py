@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from autarky.control.certificates.manifests.specs import authorities, certificate_specs
 from autarky.model.cluster import Cluster
 from autarky.model.components import IMAGES
 from autarky.payload import Binary, Image, Payload, image_reference, load_release
 from autarky.phases.context import Context
 from autarky.pki import PkiStore
 from autarky.render import node as render_node
-from autarky.render.certificates import authorities, certificate_specs
 from fakes.clock import LoopClock
 from fakes.clusters import a_cluster, facts_of
 from fakes.host import FakeHost, FakeMachines

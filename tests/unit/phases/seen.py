@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autarky import places
-from autarky.decide.diagnosis import ClusterEvidence, diagnose
+from autarky.doctor.diagnosis import ClusterEvidence, diagnose
 from autarky.model import ports
 from autarky.model.cluster import Cluster
 from autarky.model.components import WITH_STANDBY

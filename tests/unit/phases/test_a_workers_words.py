@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from autarky.decide.pods import MIRROR
-from autarky.phases.doctor import evidence
-from autarky.phases.status import Row, gather
+from autarky.control.common.pods import MIRROR
+from autarky.doctor.evidence import evidence
 from autarky.render.values import SYSTEM, WITHDRAWN
+from autarky.status.look import Row, gather
 from fakes.kube import FakeKube
 from unit.phases.seen import WITH_A_WORKER, MakeContext, a_context, a_kube, says, whats
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtensionOID, NameOID
 
-from autarky.decide.approval import CLIENT_SIGNER, SERVING_SIGNER
+from autarky.control.admission.decide.approval import CLIENT_SIGNER, SERVING_SIGNER
 from autarky.errors import Conflict, TimedOut
 from autarky.model import patience
 from autarky.phases.admit import (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from autarky import places
+from autarky.control.agents.manifests.node_agent import STANDBY_POD
 from autarky.phases.agents import StartAgents
-from autarky.render.agent import STANDBY_POD
 
 PHASE = StartAgents()
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.model.balancer import ApiNode, Balancer
 from autarky.phases.prepare import PrepareHosts
-from autarky.render import nllb
 from fakes.clusters import a_cluster
 
 PHASE = PrepareHosts()

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from autarky.control.certificates.manifests.specs import certificate_specs
 from autarky.errors import Problems, UserError
 from autarky.model.cluster import HostRef
 from autarky.model.fingerprint import fingerprint
@@ -20,7 +21,6 @@ from autarky.phases.supply import IssueCertificates
 from autarky.phases.teardown import CleanHosts, hosts_to_clean
 from autarky.pki import PkiStore
 from autarky.places import NODE_MARKER
-from autarky.render.certificates import certificate_specs
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
 

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from autarky import places
-from autarky.decide.records import API, Record
-from autarky.duties.certificates import read_inventory, read_renewals
+from autarky.control.admission.act import read_inventory, read_renewals
+from autarky.control.cluster_file.decide.records import API, Record
+from autarky.control.etcd.manifests.members import crd
 from autarky.engine.phase import Change, Warn
 from autarky.errors import CommandFailed, Problems, Refused, Unreachable
 from autarky.phases import forget, hosts, members
@@ -29,7 +30,6 @@ from autarky.phases.removal import known_node
 from autarky.ports import Completed
 from autarky.render import access
 from autarky.render.crds import API_VERSION
-from autarky.render.etcd_members import crd
 from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, SYSTEM
 from autarky.workflows.remove import phases
 from fakes.clusters import a_cluster, facts_of

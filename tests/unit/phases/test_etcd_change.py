@@ -10,12 +10,13 @@ from dataclasses import replace
 import pytest
 
 from autarky import places
+from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.slots import manifests as standby
 from autarky.errors import Refused, Unreachable, UserError
 from autarky.phases.etcd_change import FORMER, LIMIT, ChangeEtcd
 from autarky.phases.etcd_pods import static_pods
 from autarky.phases.hosts import FOUNDED, observe
 from autarky.phases.start import StartControlPlane, static_pod_changes
-from autarky.render import etcd, standby
 from autarky.render import node as render_node
 from autarky.workflows.up import PHASES
 from fakes.clusters import a_cluster, facts_of

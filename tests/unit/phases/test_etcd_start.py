@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from autarky import places
+from autarky.control.etcd.manifests import pods as etcd
 from autarky.model.cluster import HostRef, Node
 from autarky.phases.hosts import FOUNDED, observe
 from autarky.phases.start import StartControlPlane, etcd_exists, static_pod_changes
-from autarky.render import etcd
 from autarky.render import node as render_node
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube

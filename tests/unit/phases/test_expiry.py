@@ -12,19 +12,19 @@ import pytest
 
 from autarky import places
 from autarky.cli.status import table
-from autarky.decide import certificates
-from autarky.decide.diagnosis import diagnose
+from autarky.control.certificates import decide as certificates
+from autarky.control.certificates.manifests.specs import certificate_specs
+from autarky.doctor.diagnosis import diagnose
+from autarky.doctor.evidence import evidence
 from autarky.model.cluster import CertificateSettings
 from autarky.model.files import CertSpec, File
-from autarky.phases.doctor import evidence
 from autarky.phases.expiry import ADMINISTRATOR
 from autarky.phases.prepare import missing_leaves, write_leaves
-from autarky.phases.status import gather
 from autarky.pki import PkiStore
 from autarky.pki.check import authority_of
 from autarky.pki.issue import Pair, issue_leaf
-from autarky.render.certificates import certificate_specs
 from autarky.render.crds import API_VERSION, CONTROL_PLANE, control_plane_crd
+from autarky.status.look import gather
 from fakes.kube import FakeKube
 from unit.phases.seen import (
     WITH_A_WORKER,

@@ -11,8 +11,8 @@ import pytest
 from autarky.errors import Unreachable
 from autarky.model.cluster import ExternalEtcd
 from autarky.phases.context import Context
-from autarky.phases.status import external_etcd_rows
 from autarky.ports import Completed
+from autarky.status.look import external_etcd_rows
 from fakes.clusters import a_cluster
 from fakes.host import FakeHost
 

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 from autarky.cli.status import table
-from autarky.decide.diagnosis import diagnose
-from autarky.decide.refused import PRIORITIES
+from autarky.control.guards.decide import PRIORITIES
+from autarky.doctor.diagnosis import diagnose
+from autarky.doctor.evidence import evidence
 from autarky.errors import AutarkyError, Unreachable
 from autarky.phases import admit, forget, pivot, retire
 from autarky.phases.context import Context
-from autarky.phases.doctor import evidence
 from autarky.phases.looking import LOOK_SECONDS
 from autarky.phases.refused import find_refused
 from autarky.phases.removal import DrainNode
-from autarky.phases.status import gather
 from autarky.ports import Object
 from autarky.render.values import SYSTEM
+from autarky.status.look import gather
 from unit.phases.seen import WITH_A_WORKER, LeavingKube, MakeContext, a_context, a_kube, whats
 
 pytestmark = pytest.mark.looptime

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from autarky import places
-from autarky.decide import certificates
+from autarky.control.certificates import decide as certificates
+from autarky.control.certificates.manifests import leaves
 from autarky.engine.phase import Change
 from autarky.errors import Problems, Unreachable
 from autarky.model.components import API_SERVER
 from autarky.phases.hosts import CheckHosts
-from autarky.render import leaves
 from autarky.render.values import CONTROL_PLANE_FACT
 from fakes.clusters import a_cluster, facts_of
 from fakes.host import FakeHost

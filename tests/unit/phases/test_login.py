@@ -13,6 +13,7 @@ import pytest
 from autarky import places
 from autarky.cli import login as login_command
 from autarky.config import default_cluster, dump, loads
+from autarky.control.certificates.manifests.specs import certificate_specs
 from autarky.engine.phase import Change, Warn
 from autarky.errors import Conflict, Problems, Unreachable, UserError
 from autarky.model.cluster import Level
@@ -30,7 +31,6 @@ from autarky.pki.signing import answer
 from autarky.ports import Completed
 from autarky.render import cluster_record
 from autarky.render import node as render_node
-from autarky.render.certificates import certificate_specs
 from autarky.render.kubeconfig import bootstrap_token
 from autarky.render.objects import parts
 from autarky.render.values import pretty_json

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from autarky import places
+from autarky.control.etcd.manifests import pods as etcd
 from autarky.engine.phase import Change, Kept, Warn
 from autarky.errors import Problems, Unreachable
 from autarky.model.cluster import HostRef
@@ -16,7 +17,7 @@ from autarky.phases.finish import WriteKubeconfig
 from autarky.phases.hosts import FOUNDED, CheckHosts, observe
 from autarky.phases.prepare import look
 from autarky.places import NODE_MARKER
-from autarky.render import access, etcd
+from autarky.render import access
 from fakes.clusters import a_cluster, facts_of
 from fakes.host import FakeHost
 from fakes.kube import FakeKube

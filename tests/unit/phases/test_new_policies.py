@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from autarky.decide.founders import Memory
-from autarky.decide.records import API, Record
-from autarky.decide.refused import ANTI_AFFINITY, HOST_PORTS, KINDS, POLICIES, PRIORITIES
+from autarky.control.cluster_file.decide.records import API, Record
+from autarky.control.control_nodes.decide.initial import Memory
+from autarky.control.guards.decide import ANTI_AFFINITY, HOST_PORTS, KINDS, POLICIES, PRIORITIES
+from autarky.control.guards.manifests import tenants
+from autarky.control.guards.manifests.policies import BINDING
 from autarky.engine.events import Event, Warned
 from autarky.engine.phase import Change, Warn
 from autarky.engine.runner import run_operation
@@ -19,8 +21,6 @@ from autarky.kube.listing import Listing
 from autarky.model import ports
 from autarky.phases.looking import LOOK_SECONDS
 from autarky.phases.objects import ApplyObjects
-from autarky.render import tenants
-from autarky.render.policies import BINDING
 from fakes.kube import FakeKube
 
 pytestmark = pytest.mark.looptime

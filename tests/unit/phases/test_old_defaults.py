@@ -10,7 +10,7 @@ import pytest
 from autarky import places
 from autarky.cli import render_files
 from autarky.config import dump
-from autarky.decide import applied
+from autarky.control.drift.decide import applied
 from autarky.engine.phase import Change, Warn
 from autarky.errors import Conflict
 from autarky.phases import kept_file

@@ -1,4 +1,5 @@
-"""The pivot's eyes and hands: what it makes of pods, scripts and silence. What follows is decide/slots.py's."""
+"""The pivot's eyes and hands: what it makes of pods, scripts and silence. What follows is
+control/slots/decide/pivot.py's."""
 
 from __future__ import annotations
 
@@ -9,16 +10,17 @@ from typing import Any
 import pytest
 
 from autarky import places
-from autarky.decide import leadership, slots
-from autarky.decide.pods import pod_health
-from autarky.decide.slots import Health
+from autarky.control.agents.manifests.node_agent import STANDBY_POD
+from autarky.control.common.pods import pod_health
+from autarky.control.leadership import manifests as controllers
+from autarky.control.leadership.decide import leader as leadership
+from autarky.control.slots.decide import pivot as slots
+from autarky.control.slots.decide.pivot import Health
 from autarky.errors import TimedOut
 from autarky.model import patience
 from autarky.model.cluster import Level
 from autarky.model.components import WITH_STANDBY
 from autarky.phases.pivot import Pivot, look_everywhere, withdrawn_pods
-from autarky.render import controllers
-from autarky.render.agent import STANDBY_POD
 from autarky.render.values import CONTROL_PLANE_FACT
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube

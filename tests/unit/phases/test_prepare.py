@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 
 from autarky import places
+from autarky.control.agents.manifests.node_agent import STANDBY_POD
+from autarky.control.slots import manifests as standby
 from autarky.engine.phase import Warn
 from autarky.errors import CommandFailed, Unreachable
 from autarky.model.cluster import Level
@@ -15,8 +17,6 @@ from autarky.pki.issue import Pair, read_pair
 from autarky.places import NODE_MARKER
 from autarky.ports import Completed
 from autarky.render import node as render_node
-from autarky.render import standby
-from autarky.render.agent import STANDBY_POD
 from fakes.clusters import a_cluster, facts_of
 from fakes.host import FakeHost
 from fakes.kube import FakeKube

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from autarky.decide.seen_to_serve import STEADY_SECONDS
-from autarky.duties.certificates import read_inventory
+from autarky.control.admission.act import read_inventory
+from autarky.control.control_nodes.decide.serving import STEADY_SECONDS
 from autarky.engine.phase import Change
 from autarky.errors import Refused, TimedOut, UserError
 from autarky.phases import forget, members

@@ -11,7 +11,7 @@ import pytest
 from autarky import places
 from autarky.cli.node import prepare_removal
 from autarky.config import default_cluster, dump, loads
-from autarky.decide.records import API, without
+from autarky.control.cluster_file.decide.records import API, without
 from autarky.errors import Conflict
 from autarky.model.cluster import HostRef
 from autarky.payload import default_version, known_versions

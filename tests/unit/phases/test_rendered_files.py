@@ -14,7 +14,9 @@ from cryptography import x509
 
 from autarky import places
 from autarky.cli import render, render_files
-from autarky.decide import applied
+from autarky.control.certificates.manifests.specs import authorities, certificate_specs
+from autarky.control.drift.decide import applied
+from autarky.control.etcd.manifests import pods as etcd
 from autarky.errors import UserError
 from autarky.phases.join import start_joining
 from autarky.phases.objects import ApplyObjects
@@ -23,9 +25,8 @@ from autarky.phases.prepare import PrepareHosts
 from autarky.phases.start import StartControlPlane
 from autarky.pki import PkiStore
 from autarky.pki.issue import alternative_names
-from autarky.render import crds, etcd
+from autarky.render import crds
 from autarky.render import node as render_node
-from autarky.render.certificates import authorities, certificate_specs
 from fakes.clusters import a_cluster
 from fakes.host import FakeHost
 from fakes.kube import FakeKube

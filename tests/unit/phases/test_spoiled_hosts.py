@@ -15,19 +15,21 @@ from hypothesis import strategies as st
 
 from autarky import places
 from autarky.cli import status as status_commands
-from autarky.decide.diagnosis import diagnose
+from autarky.control.slots import manifests as standby
+from autarky.doctor import evidence as doctor
+from autarky.doctor.diagnosis import diagnose
 from autarky.errors import CommandFailed, Problems, Unreachable
 from autarky.hosts import LocalHost
 from autarky.hosts.facts import parse_facts
 from autarky.model.facts import HostFacts
-from autarky.phases import belonging, doctor, members, nodes
+from autarky.phases import belonging, members
 from autarky.phases.context import memory_of
 from autarky.phases.hosts import CheckHosts, observe
 from autarky.phases.kubelets import read_former
-from autarky.phases.status import gather
 from autarky.ports import Completed
-from autarky.render import standby
 from autarky.render.kubeconfig import bootstrap_token, embedded_certificate, embeds_certificate
+from autarky.status import nodes
+from autarky.status.look import gather
 from fakes.clusters import a_cluster, facts_of
 from fakes.host import FakeHost, FakeMachines
 from unit.phases.seen import WITH_A_WORKER, MakeContext, SeenHost, a_context, a_kube

@@ -9,6 +9,8 @@ from dataclasses import replace
 import pytest
 
 from autarky import places
+from autarky.control.agents.manifests.node_agent import STANDBY_POD
+from autarky.control.slots import manifests as standby
 from autarky.model.cluster import Level
 from autarky.model.components import API_SERVER, WITH_STANDBY
 from autarky.phases import standbys
@@ -16,8 +18,6 @@ from autarky.phases.hosts import FOUNDED, observe
 from autarky.phases.prepare import PrepareHosts
 from autarky.phases.start import BETWEEN_LOOKS, LOOKS, StartControlPlane, static_pod_changes
 from autarky.places import NODE_MARKER
-from autarky.render import standby
-from autarky.render.agent import STANDBY_POD
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
 

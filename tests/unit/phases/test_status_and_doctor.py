@@ -12,17 +12,18 @@ import pytest
 from click.testing import CliRunner
 
 from autarky.cli.status import status as status_command
-from autarky.decide import certificates
-from autarky.decide.diagnosis import ClusterEvidence, diagnose
-from autarky.decide.refused import ANTI_AFFINITY, KINDS, PRIORITIES
+from autarky.control.certificates import decide as certificates
+from autarky.control.guards.decide import ANTI_AFFINITY, KINDS, PRIORITIES
+from autarky.control.guards.manifests import tenants
+from autarky.control.guards.manifests.policies import BINDING
+from autarky.control.leadership import manifests as controllers
+from autarky.doctor.diagnosis import ClusterEvidence, diagnose
+from autarky.doctor.evidence import evidence
 from autarky.errors import ApiError, AutarkyError, Unreachable
 from autarky.kube.listing import Listing
-from autarky.phases.doctor import evidence
-from autarky.phases.status import Status, gather
-from autarky.render import controllers, tenants
 from autarky.render.crds import API_VERSION, CONTROL_PLANE, control_plane_crd
-from autarky.render.policies import BINDING
 from autarky.render.values import SYSTEM, WITHDRAWN
+from autarky.status.look import Status, gather
 from fakes.kube import FakeKube
 from unit.phases.seen import (
     BEGIN,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from autarky.decide import plane_status
-from autarky.decide.plane_status import Rollout
+from autarky.control.status import decide as plane_status
+from autarky.control.status.decide import Rollout
 from autarky.errors import TimedOut, UserError
 from autarky.model import patience
 from autarky.phases import finish

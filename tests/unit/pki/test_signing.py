@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 
+from autarky.control.certificates.manifests.specs import administrator, certificate_specs
 from autarky.errors import UserError
 from autarky.model.cluster import CertificateSettings
 from autarky.model.files import CertSpec
@@ -16,7 +17,6 @@ from autarky.pki import PkiStore
 from autarky.pki.issue import Pair, alternative_names, wanted_names
 from autarky.pki.keys import key_pem
 from autarky.pki.signing import Request, answer, answered, is_good, question
-from autarky.render.certificates import administrator, certificate_specs
 from fakes.clusters import a_cluster
 
 SETTINGS = CertificateSettings()

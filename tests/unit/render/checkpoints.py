@@ -6,8 +6,8 @@ import base64
 import json
 from typing import Any
 
-from autarky.render.checkpoint import revision_from_pod
-from autarky.render.standby import Revision
+from autarky.control.checkpoint.manifests import revision_from_pod
+from autarky.control.slots.manifests import Revision
 from autarky.render.values import Object
 
 SCHEDULER = "kube-scheduler"

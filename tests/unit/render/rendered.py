@@ -9,10 +9,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.slots import manifests as standby
 from autarky.model.cluster import ExternalEtcd, Level
 from autarky.model.components import WITH_STANDBY
 from autarky.model.files import File
-from autarky.render import etcd, node, standby
+from autarky.render import node
 from autarky.render.objects import agent_parts, parts
 from autarky.render.values import Inputs, Object
 from fakes.clusters import FACTS, a_cluster, inputs_of

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from autarky.control.certificates.manifests import leaves
+from autarky.control.certificates.manifests.specs import certificate_specs
 from autarky.model.cluster import Cluster, ExternalEtcd, Level, Taint
-from autarky.render import leaves
-from autarky.render.certificates import certificate_specs
 from fakes.clusters import a_cluster, facts_of, inputs_of
 from fakes.golden import assert_golden
 from unit.render.rendered import HOSTED_LEVELS, host_files, objects

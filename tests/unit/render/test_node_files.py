@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 
 from autarky import places
+from autarky.control.agents.manifests import node_agent as agent
 from autarky.hosts.facts import FEATURES
 from autarky.model.cluster import ExternalEtcd, HostRef, Taint
 from autarky.model.components import IMAGES
 from autarky.phases import teardown
-from autarky.render import agent
 from autarky.render import node as render_node
 from autarky.render.kubeconfig import bootstrap_kubeconfig
 from fakes.clusters import FACTS, a_cluster, credentials_of, inputs_of

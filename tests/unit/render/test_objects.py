@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autarky.control.certificates.manifests import leaves
+from autarky.control.control_nodes.manifests import AUTHORITIES
+from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.leadership import manifests as controllers
 from autarky.model.cluster import Level
-from autarky.render import access, controllers, crds, etcd, leaves, pods
-from autarky.render.control_nodes import AUTHORITIES
+from autarky.render import access, crds, pods
 from autarky.render.objects import parts
 from autarky.render.values import RENDERED_HASH, Credentials, Object
 from fakes.clusters import a_cluster, inputs_of

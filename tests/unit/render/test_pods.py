@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given, settings
 
 from autarky import places
+from autarky.control.api_server import manifests as api_server
+from autarky.control.leadership import manifests as controllers
+from autarky.control.slots import manifests as standby
 from autarky.model import patience
 from autarky.model.cluster import Level
 from autarky.model.components import API_SERVER, COMPONENTS, WITH_STANDBY
-from autarky.render import api_server, controllers, node, pods, standby
+from autarky.render import node, pods
 from autarky.render.values import Inputs, Object
 from fakes.clusters import a_cluster, inputs_of
 from unit.render.rendered import EVERY_LEVEL, EXTERNAL, Pod, all_pods, arguments, host_files, some_inputs, strings

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from autarky.control.addons.flannel import policies
-from autarky.decide import certificates, control_nodes, node_slots
+from autarky.control.certificates import decide as certificates
+from autarky.control.control_nodes.decide import roles as control_nodes
+from autarky.control.etcd.manifests import members as etcd_members
+from autarky.control.guards.manifests import nodes as guards
+from autarky.control.slots.decide import report as node_slots
 from autarky.model.components import FLANNEL
 from autarky.ports import Object
-from autarky.render import etcd_members, guards
 from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, WITHDRAWN, Inputs
 from unit.render.rendered import EVERY_LEVEL, objects, static_pods
 

@@ -13,22 +13,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from autarky.agents.node import announce, metrics, ports_seen, role_on_disk, slots_on_disk
-from autarky.agents.node.announce import Announcer
-from autarky.agents.node.api_seen import ApiView
-from autarky.agents.node.checkpointer import Checkpointer
-from autarky.agents.node.etcd_quorum import EtcdQuorum
-from autarky.agents.node.follower import Follower
-from autarky.agents.node.handover import HandOver
-from autarky.agents.node.image_keeping import ImageKeeping
-from autarky.agents.node.lease_again import LeaseAgain
-from autarky.agents.node.rounds import bounded
-from autarky.agents.node.running_here import RunningHere
-from autarky.agents.node.told import Told
-from autarky.agents.node.untold import Untold
-from autarky.agents.shield import Run, Shield
-from autarky.decide import leadership, node_slots, slots
-from autarky.decide.pods import pod_health
+from autarky.control.agents.manifests import node_agent as agent
+from autarky.control.base import node_metrics as metrics
+from autarky.control.base.decision_log import Told
+from autarky.control.base.node_view import ApiView
+from autarky.control.base.pending_events import Untold
+from autarky.control.base.rounds import bounded
+from autarky.control.base.shield import Run, Shield
+from autarky.control.checkpoint.node.checkpointer import Checkpointer
+from autarky.control.checkpoint.node.follower import Follower
+from autarky.control.checkpoint.node.images import ImageKeeping
+from autarky.control.common.pods import pod_health
+from autarky.control.control_nodes.node import role_on_disk
+from autarky.control.etcd.node.quorum import EtcdQuorum
+from autarky.control.leadership.decide import leader as leadership
+from autarky.control.leadership.node.lease_again import LeaseAgain
+from autarky.control.slots.decide import pivot as slots
+from autarky.control.slots.decide import report as node_slots
+from autarky.control.slots.node import announce
+from autarky.control.slots.node import on_disk as slots_on_disk
+from autarky.control.slots.node import ports as ports_seen
+from autarky.control.slots.node.announce import Announcer
+from autarky.control.slots.node.hand_over import HandOver
+from autarky.control.slots.node.running_here import RunningHere
 from autarky.errors import AutarkyError
 from autarky.kube import KubeClient
 from autarky.model.components import (
@@ -39,7 +46,6 @@ from autarky.model.components import (
     WITH_STANDBY,
 )
 from autarky.ports import Clock, Object
-from autarky.render import agent
 
 LOOK_SECONDS = 0.5
 """A hosted API server drains for 15 s and its standby needs 5 s to start: half a second is soon enough."""

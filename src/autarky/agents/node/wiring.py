@@ -11,46 +11,49 @@ from pathlib import Path
 from typing import Protocol
 
 from autarky import places
-from autarky.agents import health
 from autarky.agents.log import logger
 from autarky.agents.node import agent as node_agent
-from autarky.agents.node import lock, metrics, own_identity, role_on_disk, rounds, slots_on_disk
-from autarky.agents.node.activation_watch import ActivationWatch
-from autarky.agents.node.api_seen import ApiView
-from autarky.agents.node.clock_watch import ClockWatch
-from autarky.agents.node.control_node import ControlNode
-from autarky.agents.node.control_parts import ControlParts
-from autarky.agents.node.etcd_membership import EtcdMembership
-from autarky.agents.node.etcd_quorum import EtcdQuorum
-from autarky.agents.node.handover import HandOver
-from autarky.agents.node.image_keeping import ImageKeeping
-from autarky.agents.node.leaf_keeping import LeafKeeping
-from autarky.agents.node.load_balancer import LoadBalancer
+from autarky.agents.node import lock, own_identity
 from autarky.agents.node.lock import Hold
-from autarky.agents.node.parked_agent import ParkedAgent
-from autarky.agents.node.ports_seen import OwnPorts
-from autarky.agents.node.running_here import RunningHere
-from autarky.agents.node.standby_coming import StandbyComing
-from autarky.agents.node.stop_paths import StopPaths
-from autarky.agents.node.told import Say, Told
-from autarky.agents.node.undertaker import Undertaker
-from autarky.agents.node.unhiding import Unhiding
-from autarky.agents.shield import Shield
-from autarky.agents.waiting import changed_within
 from autarky.clock import SystemClock
+from autarky.control.agents.manifests.node_agent import KUBELET_PKI, SLOT
+from autarky.control.agents.node import ParkedAgent
+from autarky.control.base import health, rounds
+from autarky.control.base import node_metrics as metrics
+from autarky.control.base.decision_log import Say, Told
+from autarky.control.base.node_view import ApiView
+from autarky.control.base.shield import Shield
+from autarky.control.base.waiting import changed_within
+from autarky.control.certificates.manifests import leaves
+from autarky.control.certificates.node import LeafKeeping
+from autarky.control.checkpoint.node.images import ImageKeeping
+from autarky.control.clocks.node.clock_watch import ClockWatch
+from autarky.control.clocks.node.unhiding import Unhiding
+from autarky.control.common import understood
+from autarky.control.control_nodes.node import role_on_disk
+from autarky.control.control_nodes.node.parts import ControlParts
+from autarky.control.control_nodes.node.role import ControlNode
+from autarky.control.etcd.manifests.members import KIND
+from autarky.control.etcd.node.membership import EtcdMembership
+from autarky.control.etcd.node.quorum import EtcdQuorum
+from autarky.control.leadership.node.stale_leases import Undertaker
+from autarky.control.load_balancer.node.balancer import LoadBalancer
+from autarky.control.slots.node import on_disk as slots_on_disk
+from autarky.control.slots.node.activation_watch import ActivationWatch
+from autarky.control.slots.node.hand_over import HandOver
+from autarky.control.slots.node.ports import OwnPorts
+from autarky.control.slots.node.running_here import RunningHere
+from autarky.control.slots.node.standby_coming import StandbyComing
+from autarky.control.slots.node.stop_paths import StopPaths
 from autarky.cri.client import CriClient
 from autarky.cri.images import ImageKeeper
-from autarky.decide import understood
 from autarky.errors import AutarkyError
 from autarky.kube import KubeClient, Reflector
 from autarky.model import ports
 from autarky.model.components import API_SERVER, LED_BY_LEASE, NODE_AGENT, WITH_STANDBY
 from autarky.net.tls import client_context
 from autarky.ports import Object
-from autarky.render import leaves
-from autarky.render.agent import KUBELET_PKI, SLOT
 from autarky.render.crds import API_VERSION
-from autarky.render.etcd_members import KIND
 from autarky.render.kubeconfig import LOCAL_SERVER
 from autarky.render.node import KUBELET_KUBECONFIG
 from autarky.render.values import SYSTEM

@@ -14,9 +14,9 @@ from typing import NoReturn
 
 from prometheus_client import Counter, Histogram
 
-from autarky.agents.operator.duty import Duty, Say
-from autarky.agents.shield import unforeseen
-from autarky.agents.waiting import changed_within
+from autarky.control.base.controller import Duty, Say
+from autarky.control.base.shield import unforeseen
+from autarky.control.base.waiting import changed_within
 from autarky.model import patience
 from autarky.ports import Clock
 

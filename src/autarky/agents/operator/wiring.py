@@ -12,26 +12,26 @@ from typing import Any
 
 from prometheus_client import Counter, Gauge
 
-from autarky.agents import health
 from autarky.agents.log import logger
-from autarky.agents.operator.api_servers import ApiServers
-from autarky.agents.operator.certificates import Certificates
-from autarky.agents.operator.control_nodes import ControlNodes, phases_of
-from autarky.agents.operator.duty import Say
-from autarky.agents.operator.endpoints import Endpoints
-from autarky.agents.operator.etcd_members import EtcdMembers
-from autarky.agents.operator.guards import Guards
 from autarky.agents.operator.loop import Loop
-from autarky.agents.operator.rollouts import Rollouts
-from autarky.agents.operator.serving import Serving
-from autarky.agents.operator.spec import Spec
-from autarky.agents.operator.standby_rights import StandbyRights
-from autarky.agents.operator.status import PlaneStatus
-from autarky.agents.operator.stepping import Stepping
-from autarky.agents.operator.view import View
-from autarky.agents.operator.workloads import JUDGED
 from autarky.clock import SystemClock
-from autarky.duties import certificates
+from autarky.control.admission import act as certificates
+from autarky.control.admission.operator import Certificates
+from autarky.control.base import health
+from autarky.control.base.controller import Say
+from autarky.control.base.operator_view import View
+from autarky.control.certificates.operator import Serving
+from autarky.control.checkpoint.operator import StandbyRights
+from autarky.control.control_nodes.operator.api_servers import ApiServers
+from autarky.control.control_nodes.operator.roles import ControlNodes, phases_of
+from autarky.control.etcd.operator import EtcdMembers
+from autarky.control.guards.operator import Guards
+from autarky.control.levels.operator import Spec
+from autarky.control.load_balancer.operator import Endpoints
+from autarky.control.rollout.operator.rollouts import Rollouts
+from autarky.control.rollout.operator.stepping import Stepping
+from autarky.control.rollout.operator.workloads import JUDGED
+from autarky.control.status.operator import PlaneStatus
 from autarky.kube import KubeClient
 from autarky.kube.elector import Elector
 from autarky.kube.fenced import Fenced

@@ -11,16 +11,18 @@ from typing import Any
 import pytest
 
 from autarky.agents.operator.wiring import WRITE_IS_FRESH, Operator
+from autarky.control.etcd.manifests import members as etcd_members
+from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.etcd.manifests.members import KIND
 from autarky.kube.elector import Elector
 from autarky.model.cluster import Level
 from autarky.ports import Object
-from autarky.render import access, crds, etcd, etcd_members
+from autarky.render import access, crds
 from autarky.render.crds import API_VERSION
-from autarky.render.etcd_members import KIND
 from autarky.render.values import CONTROL_PLANE_WISH
 from fakes.clock import LoopClock
 from fakes.clusters import a_cluster, inputs_of
-from unit.agents.operator.world import World
+from unit.control.world import World
 
 pytestmark = pytest.mark.looptime
 

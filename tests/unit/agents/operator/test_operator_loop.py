@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from autarky.agents.operator import wiring
-from autarky.agents.operator.duty import Duty
 from autarky.agents.operator.loop import HUNG_SECONDS, STILL_SECONDS, Loop
+from autarky.control.base.controller import Duty
 from autarky.errors import ApiError
 from fakes.clock import HandClock, LoopClock
 

@@ -9,8 +9,7 @@ The last two are let through when they cannot be judged; an absent or empty inve
 
 from __future__ import annotations
 
-from autarky.model.components import FLANNEL
-from autarky.render.node_writes import (
+from autarky.control.guards.manifests.node_writes import (
     INVENTORY_PARAMETER,
     NODE_WRITES,
     annotation_comes,
@@ -18,7 +17,8 @@ from autarky.render.node_writes import (
     of,
     some_change,
 )
-from autarky.render.policies import MAY, listed, policy
+from autarky.control.guards.manifests.policies import MAY, listed, policy
+from autarky.model.components import FLANNEL
 from autarky.render.values import SYSTEM, Object
 
 REPORT = "autarky-flannel-report"

@@ -1,0 +1,1 @@
+"""What this subject renders. Pure."""

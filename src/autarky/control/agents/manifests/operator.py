@@ -1,0 +1,205 @@
+"""The operator: account, rights, Deployment, disruption budget.
+
+It rolls out as level 3 does (see `controllers`): the new pod starts beside the old one, the lease decides who
+acts, and both share the port. It needs the host's network, since it must work with no service network.
+"""
+
+from __future__ import annotations
+
+import base64
+
+from autarky.control.admission.decide.approval import CLIENT_SIGNER, SERVING_SIGNER
+from autarky.control.certificates.manifests.leaves import CONFIG_MAP
+from autarky.control.control_nodes.manifests import AUTHORITIES, RECORD, authority_key
+from autarky.control.etcd.manifests.members import AGENTS_ROLE, GUARD, PLURAL
+from autarky.control.leadership.manifests import one_per_node
+from autarky.model import ports
+from autarky.model.components import (
+    API_SERVER,
+    CONTROLLER_MANAGER,
+    KUBE_PROXY,
+    NAME_LABEL,
+    OPERATOR,
+    SCHEDULER,
+    WITH_STANDBY,
+)
+from autarky.model.patience import STARTS
+from autarky.render import node, pods
+from autarky.render.access import INVENTORY, RENEWALS
+from autarky.render.crds import CONTROL_PLANE, GROUP
+from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, Inputs, Object, metadata
+
+IMAGE = "agent"
+WATCH = ["get", "list", "watch"]
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def retired_name(component: str) -> str:
+    """The ConfigMap that keeps a hosted workload while its level is not hosted."""
+    return f"autarky-retired-{component}"
+
+
+def objects(inputs: Inputs) -> list[Object]:
+    """Everything of the operator."""
+    labels = {NAME_LABEL: OPERATOR, "tier": "control-plane"}
+    deployment = pods.deployment(
+        OPERATOR,
+        _pod(inputs, labels),
+        replicas=min(2, len(inputs.cluster.control_nodes)),
+        strategy=pods.rolling(surge=1, unavailable=0),
+        labels=labels,
+    )
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(OPERATOR, SYSTEM)}
+    return [account, *_rights(), _authorities(inputs), deployment, pods.disruption_budget(OPERATOR, labels)]
+
+
+def _authorities(inputs: Inputs) -> Object:
+    """The keys that every control node has on its disk. Nothing mounts them: a node that a label makes a control node
+    reads them once, by a right of its own, for as long as it becomes one."""
+    files = node.recovery_files(inputs)
+    data = {authority_key(name): base64.b64encode(content).decode() for name, content in files.items()}
+    meta = metadata(AUTHORITIES, SYSTEM, {NAME_LABEL: OPERATOR})
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": "Opaque", "data": data}
+
+
+def _pod(inputs: Inputs, labels: dict[str, str]) -> Object:
+    container = pods.command_container(
+        OPERATOR,
+        inputs.image(IMAGE),
+        ["/usr/bin/python3", "-m", "autarky.agents.operator"],
+        env=[{"name": "PYTHONUNBUFFERED", "value": "1"}],
+        resources=pods.requests("20m", "64Mi"),
+        startupProbe=pods.http_probe("/healthz", ports.OPERATOR, period=1, failures=STARTS),
+        livenessProbe=pods.http_probe("/healthz", ports.OPERATOR, period=10, failures=6),
+        readinessProbe=pods.http_probe("/healthz", ports.OPERATOR, period=2, failures=5),
+        securityContext=pods.restricted_container(),
+    )
+    return {
+        "hostNetwork": True,
+        "priorityClassName": pods.CLUSTER_CRITICAL,
+        "nodeSelector": {CONTROL_PLANE_FACT: ""},
+        "tolerations": pods.LEAVE_DEAD_NODES,
+        "serviceAccountName": OPERATOR,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 15,
+        "securityContext": pods.nonroot_pod(),
+        "affinity": {"podAntiAffinity": one_per_node(labels)},
+        "containers": [container],
+    }
+
+
+# --- rights --------------------------------------------------------------------------------------------
+
+
+def _rights() -> list[Object]:
+    return [
+        *_granted("ClusterRole", "autarky:operator", None, _in_the_cluster()),
+        *_granted("Role", "autarky:operator-rollbacks", SYSTEM, _in_the_system_namespace()),
+        *_granted("Role", "autarky:operator-endpoints", "default", _in_the_default_namespace()),
+    ]
+
+
+def _in_the_cluster() -> list[Object]:
+    return [
+        # Which control nodes there are, their addresses, readiness, and what their agents say of their slots.
+        _rule("", ["nodes"], WATCH),
+        # The label that makes a control node one, once it has everything, and that takes it away.
+        _rule("", ["nodes"], ["patch"]),
+        # What the control plane should be; writing says how it is.
+        _rule(GROUP, ["controlplanes"], WATCH),
+        _rule(GROUP, ["controlplanes/status"], ["update"], [CONTROL_PLANE]),
+        # Which nodes have a member of etcd; the node agents say how they are, and are bound to what they need for it.
+        _rule(GROUP, [PLURAL], [*WATCH, "create", "patch", "delete"]),
+        _rule(_RBAC, ["clusterrolebindings", "rolebindings"], ["create"]),
+        _rule(_RBAC, ["clusterrolebindings", "rolebindings"], ["get", "patch"], [AGENTS_ROLE]),
+        _rule(_RBAC, ["clusterroles", "roles"], ["bind"], [AGENTS_ROLE]),
+        # Judging kubelets' certificate requests: seeing them, writing the verdict, for these two signers only.
+        _rule("certificates.k8s.io", ["certificatesigningrequests"], WATCH),
+        _rule("certificates.k8s.io", ["certificatesigningrequests/approval"], ["update"]),
+        _rule("certificates.k8s.io", ["signers"], ["approve"], [CLIENT_SIGNER, SERVING_SIGNER]),
+        # The policies that hold nodes to reports: put back when they are deleted.
+        _rule(
+            "admissionregistration.k8s.io",
+            ["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
+            [*WATCH, "create"],
+        ),
+        # Making one with a parameter takes the right to read every object that may be one, and the API server asks for
+        # it by the name "*", which no object can have: this reads nothing, and is no right to all ConfigMaps.
+        _rule("", ["configmaps"], ["get"], ["*"]),
+    ]
+
+
+def _in_the_system_namespace() -> list[Object]:
+    hosted = WITH_STANDBY
+    kept = [f"autarky-last-good-{name}" for name in (*hosted, KUBE_PROXY)]
+    retired = [retired_name(name) for name in hosted]
+    return [
+        # Its own lease: created without a name in the request, hence a rule of its own.
+        _rule("coordination.k8s.io", ["leases"], ["create"]),
+        _rule("coordination.k8s.io", ["leases"], ["get", "update"], [OPERATOR]),
+        # Who leads level 3.
+        _rule("coordination.k8s.io", ["leases"], WATCH, [CONTROLLER_MANAGER, SCHEDULER]),
+        # What runs, why it does not, and its last words for the event.
+        _rule("", ["pods"], WATCH),
+        _rule("", ["pods/log"], ["get"]),
+        _rule("", ["events"], ["list", "create"]),
+        # Ending a failed API server that never served: the good one waits for it. Going on with a rollout that stands
+        # still for a node that is off.
+        _rule("", ["pods"], ["delete"]),
+        # The workloads and their revisions; rolling back replaces the template of these, and so does a change of the
+        # arguments of all but kube-proxy.
+        _rule("apps", ["daemonsets", "deployments", "replicasets", "controllerrevisions"], WATCH),
+        _rule("apps", ["daemonsets"], ["update"], [API_SERVER, KUBE_PROXY]),
+        _rule("apps", ["deployments"], ["update"], [CONTROLLER_MANAGER, SCHEDULER]),
+        # A level that moves takes its workload away, or brings it back as it was (`create` knows no names).
+        _rule("apps", ["daemonsets"], ["get", "delete"], [API_SERVER]),
+        _rule("apps", ["deployments"], ["get", "delete"], [CONTROLLER_MANAGER, SCHEDULER]),
+        _rule("apps", ["daemonsets", "deployments"], ["create"]),
+        _rule("policy", ["poddisruptionbudgets"], ["get", "delete"], [CONTROLLER_MANAGER, SCHEDULER, API_SERVER]),
+        _rule("policy", ["poddisruptionbudgets"], ["create"]),
+        # The quorum guard: an idle pod beside each member of etcd, and how many may be away.
+        _rule("apps", ["deployments"], ["patch", "delete"], [GUARD]),
+        _rule("policy", ["poddisruptionbudgets"], [*WATCH, "patch", "delete"], [GUARD]),
+        _rule("", ["configmaps"], ["update", "delete"], retired),
+        # Which nodes may join, and which credentials they may come back with. (A list by name is of one object.)
+        _rule("", ["configmaps"], ["list", "watch"], [INVENTORY, RENEWALS]),
+        # Which nodes are control nodes, in case their Nodes are deleted; what their agents may read meanwhile.
+        # (Nobody can give rights here that they have not themselves.)
+        _rule("", ["configmaps"], ["list", "watch", "update", "delete"], [RECORD]),
+        _rule(_RBAC, ["roles", "rolebindings"], ["get", "create", "patch", "delete"]),
+        # What the certificates of the API servers must name (`create` knows no names, and is below).
+        _rule("", ["configmaps"], ["list", "watch", "patch"], [CONFIG_MAP]),
+        # Copies of what the last good templates name, whose names are hashes of their content; and the node
+        # that a join token is for. Never listed. Created again where one is missing.
+        _rule("", ["secrets", "configmaps"], ["get", "create"]),
+        _rule("", ["secrets"], ["update", "delete"], kept),
+    ]
+
+
+def _in_the_default_namespace() -> list[Object]:
+    # default/kubernetes, which the API servers do not write. Applying needs `create` where it is absent.
+    return [
+        _rule("discovery.k8s.io", ["endpointslices"], [*WATCH, "patch"], ["kubernetes"]),
+        _rule("discovery.k8s.io", ["endpointslices"], ["create"]),
+        # Events about Nodes, which have no namespace, are kept in this one.
+        _rule("", ["events"], ["create"]),
+    ]
+
+
+def _rule(group: str, resources: list[str], verbs: list[str], names: list[str] | None = None) -> Object:
+    rule: Object = {"apiGroups": [group], "resources": resources, "verbs": verbs}
+    return rule if names is None else {**rule, "resourceNames": names}
+
+
+def _granted(kind: str, name: str, namespace: str | None, rules: list[Object]) -> list[Object]:
+    """The role and its binding to the operator's account."""
+    subject = {"kind": "ServiceAccount", "name": OPERATOR, "namespace": SYSTEM}
+    role = {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata(name, namespace), "rules": rules}
+    binding = {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": f"{kind}Binding",
+        "metadata": metadata(name, namespace),
+        "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
+        "subjects": [subject],
+    }
+    return [role, binding]

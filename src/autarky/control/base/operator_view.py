@@ -1,0 +1,144 @@
+"""What the API says, as live copies: every source of the operator, each with its own age. Nothing is polled.
+
+Contract: reading is free; objects are shared and must not be changed. `changed` is called after each change but those
+of leases, which are renewed every 0.8 s and matter only while something else is looked at anyway. Of what kubelets make
+as many and as long as they like, only what is read is kept (`control.common.slim`). A source that fails in a way that
+nobody has foreseen ends no other: it is told, tried again, and not current meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import NoReturn
+
+from autarky.control.admission.act import CSR, inventory_of, renewals_of
+from autarky.control.base.shield import Tell, follow
+from autarky.control.certificates.manifests import leaves
+from autarky.control.common import understood
+from autarky.control.common.slim import slim_pod, slim_request
+from autarky.control.control_nodes.manifests import RECORD
+from autarky.control.etcd.manifests.members import GUARD
+from autarky.kube import Lister, Reflector
+from autarky.kube.elector import LEASE
+from autarky.model.components import CONTROLLER_MANAGER, SCHEDULER
+from autarky.ports import Clock, Object
+from autarky.render.access import INVENTORY, RENEWALS
+from autarky.render.crds import API_VERSION, CONTROL_PLANE
+from autarky.render.values import SYSTEM
+
+KUBERNETES_SLICE = "kubernetes"
+"""The EndpointSlice of default/kubernetes."""
+ADMISSION = "admissionregistration.k8s.io/v1"
+STALE_SECONDS = 120.0
+"""A reflector hears from its watch once in 80 s when all is well."""
+
+
+class View:
+    """Run it as a task; read it at any time."""
+
+    def __init__(self, kube: Lister, clock: Clock, changed: Callable[[], None], tell: Tell) -> None:
+        self._tell = tell
+
+        def live(api_version: str, kind: str, namespace: str | None = None, name: str | None = None) -> Reflector:
+            fields = f"metadata.name={name}" if name is not None else None
+            return Reflector(kube, clock, api_version, kind, namespace, fields=fields, on_change=changed)
+
+        self.nodes = live("v1", "Node")
+        self.pods = Reflector(kube, clock, "v1", "Pod", SYSTEM, on_change=changed, slim=slim_pod)
+        self.daemon_sets = live("apps/v1", "DaemonSet", SYSTEM)
+        self.daemon_set_revisions = live("apps/v1", "ControllerRevision", SYSTEM)
+        self.deployments = live("apps/v1", "Deployment", SYSTEM)
+        self.replica_sets = live("apps/v1", "ReplicaSet", SYSTEM)
+        self.requests = Reflector(kube, clock, *CSR, on_change=changed, slim=slim_request)
+        self.inventory = live("v1", "ConfigMap", SYSTEM, INVENTORY)
+        self.renewals = live("v1", "ConfigMap", SYSTEM, RENEWALS)
+        self.control_nodes = live("v1", "ConfigMap", SYSTEM, RECORD)
+        self.leaves = live("v1", "ConfigMap", SYSTEM, leaves.CONFIG_MAP)
+        self.slices = live("discovery.k8s.io/v1", "EndpointSlice", "default", KUBERNETES_SLICE)
+        self.planes = live(API_VERSION, "ControlPlane")
+        self.etcd_members = Reflector(
+            kube, clock, API_VERSION, "EtcdMember", on_change=changed, accepts=understood.is_etcd_member
+        )
+        self.etcd_guards = live("policy/v1", "PodDisruptionBudget", SYSTEM, GUARD)
+        self.policies = live(ADMISSION, "ValidatingAdmissionPolicy")
+        self.policy_bindings = live(ADMISSION, "ValidatingAdmissionPolicyBinding")
+        self.leases = {
+            name: Reflector(kube, clock, *LEASE, SYSTEM, fields=f"metadata.name={name}")
+            for name in (CONTROLLER_MANAGER, SCHEDULER)
+        }
+
+    @property
+    def sources(self) -> list[Reflector]:
+        return [
+            self.nodes,
+            self.pods,
+            self.daemon_sets,
+            self.daemon_set_revisions,
+            self.deployments,
+            self.replica_sets,
+            self.requests,
+            self.inventory,
+            self.renewals,
+            self.control_nodes,
+            self.leaves,
+            self.slices,
+            self.planes,
+            self.etcd_members,
+            self.etcd_guards,
+            self.policies,
+            self.policy_bindings,
+            *self.leases.values(),
+        ]
+
+    async def run(self) -> NoReturn:
+        async with asyncio.TaskGroup() as group:
+            for source in self.sources:
+                group.create_task(follow(source, self._tell), name=f"watching {source.kind}")
+        raise AssertionError("reflectors never end")
+
+    @property
+    def known_addresses(self) -> dict[str, frozenset[str]]:
+        """Node → its addresses, as the join inventory has them."""
+        return inventory_of(self.inventory.items.get((SYSTEM, INVENTORY)))
+
+    @property
+    def good_renewals(self) -> dict[str, str]:
+        """Node → the fingerprint of the lasting credential that is good."""
+        return renewals_of(self.renewals.items.get((SYSTEM, RENEWALS)))
+
+    @property
+    def control_plane(self) -> Object | None:
+        """None also where it cannot be understood: `odd_plane` says why."""
+        return None if self.odd_plane is not None else self.plane_as_it_lies
+
+    @property
+    def odd_plane(self) -> str | None:
+        """What of the ControlPlane's spec cannot be understood, as a clause."""
+        plane = self.plane_as_it_lies
+        return None if plane is None else understood.control_plane(plane)
+
+    @property
+    def plane_as_it_lies(self) -> Object | None:
+        """Whatever its spec says; its status can be read."""
+        plane = self.planes.items.get((None, CONTROL_PLANE))
+        return None if plane is None else understood.without_odd_status(plane)
+
+    @property
+    def odd_etcd_members(self) -> dict[str, str]:
+        """Name → what of that EtcdMember cannot be understood, as a clause."""
+        odd = self.etcd_members.refused.values()
+        return {obj["metadata"]["name"]: clause for obj in odd if (clause := understood.etcd_member(obj)) is not None}
+
+
+def current(sources: Iterable[Reflector]) -> bool:
+    """Whether all of them show what is now, as far as one can know."""
+    return all(source.synced and source.error is None and source.age < STALE_SECONDS for source in sources)
+
+
+def node_is_ready(node: Object) -> bool | None:
+    """As the kubelet said last; None when nobody knows: it has fallen silent, or has never said anything."""
+    for condition in node.get("status", {}).get("conditions", []):
+        if condition["type"] == "Ready":
+            return {"True": True, "False": False}.get(condition["status"])
+    return None

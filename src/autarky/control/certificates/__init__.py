@@ -1,0 +1,1 @@
+"""Leaf certificates: what there is to issue, and who renews it."""

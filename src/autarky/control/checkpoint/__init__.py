@@ -1,0 +1,1 @@
+"""The standby as a copy of what runs well: which pod becomes its next revision, and how."""

@@ -1,0 +1,90 @@
+"""Keeps on the node every image that a standby needs: no registry may be there when it is.
+
+Contract: a task of its own, because a runtime that hangs must not delay the agent's rounds. What the kept
+revisions, the active manifests and the parked agent name is kept, and what a checkpoint is about to need; all
+else is let go. `have` says what the last look found: None when that is not known, or too long ago.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autarky import places
+from autarky.control.base.rounds import bounded
+from autarky.control.checkpoint.manifests import images_of_pod
+from autarky.control.slots import manifests as standby
+from autarky.control.slots.node import on_disk as slots_on_disk
+from autarky.control.slots.node.runtime import PARKED_OR_STANDBY
+from autarky.errors import AutarkyError
+from autarky.ports import Clock, KeptImages
+from autarky.store import NOT_UNDERSTOOD
+
+POLL_SECONDS = 2.0
+"""How soon a new wish is seen."""
+LOOK_SECONDS = 30.0
+"""How soon an image that somebody removed is put back."""
+STALE_SECONDS = 3 * LOOK_SECONDS
+Tell = Callable[[str, str], None]
+
+
+@dataclass(slots=True)
+class ImageKeeping:
+    """`tell(subject, sentence)` says a thing once."""
+
+    kept: KeptImages
+    clock: Clock
+    tell: Tell
+    _wishes: dict[str, frozenset[str]] = field(default_factory=dict)
+    _asked: frozenset[str] = frozenset()
+    _found: frozenset[str] = frozenset()
+    _looked: float | None = None
+
+    def have(self, owner: str, images: Iterable[str]) -> bool | None:
+        """Whether the node has these images and they are kept. From now on, until the owner asks for others,
+        they are."""
+        wish = frozenset(images)
+        self._wishes[owner] = wish
+        recent = self._looked is not None and self.clock.monotonic() - self._looked <= STALE_SECONDS
+        return wish <= self._found if recent and wish <= self._asked else None
+
+    async def run(self) -> None:
+        while True:
+            await self.round()
+            await self.clock.sleep(POLL_SECONDS)
+
+    @bounded
+    async def round(self) -> None:
+        """Look when a wish is new, when something is missing, or when it is time. What is on the disk was a wish
+        before, but for what is there when an agent begins to act."""
+        wished = frozenset[str]().union(*self._wishes.values())
+        if self._looked is not None and wished <= self._asked:
+            rested = self.clock.monotonic() - self._looked
+            if rested < (LOOK_SECONDS if self._asked <= self._found else POLL_SECONDS):
+                return
+        needed = images_on_disk()
+        if needed is not None:
+            await self._keep(needed | wished, needed)
+
+    async def _keep(self, wanted: frozenset[str], needed: frozenset[str]) -> None:
+        try:
+            self._found = await self.kept.keep(wanted)
+        except AutarkyError as error:
+            self.tell("images", f"unknown: {error}")
+            return
+        self._asked, self._looked = wanted, self.clock.monotonic()
+        missing = sorted(needed - self._found)
+        self.tell("images", f"missing on the node: {', '.join(missing)}" if missing else "all are on the node")
+
+
+def images_on_disk() -> frozenset[str] | None:
+    """The images of all kept revisions, active manifests and parked agents; None when the disk cannot be read."""
+    try:
+        revisions = [path.read_bytes() for path in Path(places.STANDBY).glob("*/*/pod.json")]
+        manifests = [pod for component in PARKED_OR_STANDBY for pod in slots_on_disk.manifests_of(component)]
+        pods = [json.loads(pod) for pod in (*revisions, *manifests) if standby.is_whole(pod)]
+        return frozenset(image for pod in pods for image in images_of_pod(pod))
+    except NOT_UNDERSTOOD:
+        return None

@@ -1,0 +1,81 @@
+"""Reading what a standby is made of from the API, and remembering it: seldom, since it is much, and secret.
+
+Contract: what was read of a subject stands until there is another subject; what could not be read is read again after a
+pause. A refusal that follows from what was read stands as well: the same would be read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from autarky.control.checkpoint.decide.evidence import source_of
+from autarky.control.checkpoint.decide.revisions import Source
+from autarky.control.checkpoint.manifests import Reference, references, revision_from_pod
+from autarky.control.slots.manifests import Revision
+from autarky.errors import Refused
+from autarky.ports import Kube, Object
+from autarky.render.values import SYSTEM, is_named_by_content
+
+READ_SECONDS = 5.0
+"""For all of it: the node's slots are not looked at meanwhile."""
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A pod, and the Secrets and ConfigMaps that it names; None for those that are not there."""
+
+    pod: Object
+    found: Mapping[Reference, Object | None]
+
+    @property
+    def objects(self) -> list[Object]:
+        return [obj for obj in self.found.values() if obj is not None]
+
+    def revision(self, component: str) -> Revision:
+        """What its standby would be. Refused where there can be none."""
+        return revision_from_pod(component, self.pod, self._of("Secret"), self._of("ConfigMap"))
+
+    def _of(self, kind: str) -> dict[str, Object | None]:
+        return {one.name: obj for one, obj in self.found.items() if one.kind == kind}
+
+
+async def content_of_pod(kube: Kube, pod: Object) -> Content:
+    return Content(pod, {one: await kube.get("v1", one.kind, one.name, SYSTEM) for one in references(pod)})
+
+
+def pod_of_template(component: str, template: Object) -> Object:
+    """As its workload would make it."""
+    meta = {"name": component, "namespace": SYSTEM, **template["metadata"]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[S]):
+    """What was read of a subject: what it would become, or why nothing. tried: when (monotonic seconds). final: whether
+    the refusal stands as long as the subject; ends: whether it is one for a while only. sources: of which objects,
+    where they could be read."""
+
+    subject: S
+    tried: float
+    revision: Revision | None = field(default=None, repr=False)
+    refusal: str = ""
+    final: bool = False
+    ends: bool = False
+    sources: tuple[Source, ...] | None = None
+
+    def stands(self, subject: S, now: float, pause: float) -> bool:
+        """Whether nothing is to be read."""
+        known = self.revision is not None or self.final
+        return self.subject == subject and (known or now - self.tried < pause)
+
+
+def reading(subject: S, tried: float, component: str, content: Content, *, refused: str) -> Reading[S]:
+    """Of content that was read. refused: how a refusal is told."""
+    sources = tuple(source_of(obj, by_content=is_named_by_content(obj)) for obj in content.objects)
+    try:
+        return Reading(subject, tried, content.revision(component), sources=sources)
+    except Refused as refusal:
+        return Reading(subject, tried, refusal=f"{refused}: {refusal}", final=True, sources=sources)

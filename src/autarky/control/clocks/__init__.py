@@ -1,0 +1,1 @@
+"""Clocks that differ between control nodes, or were set back."""

@@ -1,0 +1,96 @@
+"""Removes dead runs of pods that hide later ones from the kubelet, after the clock was set back (`decide.hidden`).
+
+Contract: a task of its own, since a runtime that hangs must not delay the agent's rounds, on workers too: every pod of
+the node is looked at. What the runtime does not say changes nothing (rule 2). Only what is dead is removed; with it
+goes what `kubectl logs --previous` would show. One that cannot be removed keeps no other one from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NoReturn
+
+from autarky.control.base.rounds import bounded
+from autarky.control.clocks.decide.hidden import Hiding, hiding
+from autarky.errors import ApiError, Unreachable
+from autarky.ports import Clock, Cri
+from autarky.render.values import SYSTEM
+
+LOOK_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Removal:
+    id: str
+    namespace: str
+    run: str
+    """Which one of which pod, for who reads the log."""
+    make: Callable[[], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Unhiding:
+    """`tell(subject, sentence)` says a thing once."""
+
+    cri: Cri
+    clock: Clock
+    tell: Callable[[str, str], None]
+    _stays: set[str] = field(default_factory=set)
+    """The ids of what could not be removed yet."""
+
+    async def run(self) -> NoReturn:
+        while True:
+            await self.round()
+            await self.clock.sleep(LOOK_SECONDS)
+
+    @bounded
+    async def round(self) -> None:
+        """One look at all that runs and ran, and what follows from it."""
+        try:
+            found = hiding(await self.cri.pods(), await self.cri.containers())
+        except (Unreachable, ApiError) as error:
+            self.tell("hidden pods", f"the runtime does not say what runs: {error}")
+            return
+        for removal in self._in_turn(found):
+            await self._remove(removal)
+
+    def _in_turn(self, found: Hiding) -> Sequence[_Removal]:
+        """The control plane's first, but after all others what could not be removed before: a few that take a whole
+        call's time each take a whole round, and the others would never have their turn."""
+        removals = self._removals(found)
+        self._stays &= {one.id for one in removals}
+        return sorted(removals, key=lambda one: (one.id in self._stays, one.namespace != SYSTEM))
+
+    def _removals(self, found: Hiding) -> list[_Removal]:
+        sandboxes = [
+            _Removal(
+                one.id,
+                one.namespace,
+                f"run {one.attempt} of the sandbox of {one.namespace}/{one.name}",
+                partial(self.cri.remove_sandbox, one.id),
+            )
+            for one in found.sandboxes
+        ]
+        containers = [
+            _Removal(
+                one.id,
+                one.pod_namespace,
+                f"run {one.attempt} of {one.name} of {one.pod_namespace}/{one.pod_name}",
+                partial(self.cri.remove_container, one.id),
+            )
+            for one in found.containers
+        ]
+        return sandboxes + containers
+
+    async def _remove(self, removal: _Removal) -> None:
+        self._stays.add(removal.id)  # before: the round may be broken off meanwhile
+        what = f"{removal.run}, which is dead and hides a later one: the clock was set back between them"
+        try:
+            await removal.make()
+        except (Unreachable, ApiError) as error:
+            self.tell(f"hidden {removal.run}", f"cannot remove {what}; it is tried again: {error}")
+            return
+        self._stays.discard(removal.id)
+        self.tell(f"hidden {removal.run}", f"removed {what}")

@@ -1,0 +1,1 @@
+"""The cluster file against the cluster that is there."""

@@ -1,0 +1,79 @@
+"""What the API says about the health of a pod or a node: pure, objects as on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from autarky.control.slots.decide.pivot import Health
+from autarky.model.components import HOSTED, SLOT_LABEL
+
+Object = dict[str, Any]
+MIRROR = "kubernetes.io/config.mirror"
+_MOST_PRESSING, _LONGEST = 3, 200
+"""Conditions of a node that are told, and letters of each: a kubelet writes as many and as long ones as it likes."""
+
+
+def is_mirror(pod: Object) -> bool:
+    """Whether a kubelet made it, of a static pod: then all that it says (labels, images, readiness) is the word of that
+    node, which may be a worker's. (Such a pod has its own Node for its only owner: the API admits no other.)"""
+    meta = pod["metadata"]
+    owners = {owner.get("kind") for owner in meta.get("ownerReferences") or ()}
+    return MIRROR in (meta.get("annotations") or {}) or "Node" in owners
+
+
+def is_what_it_says(pod: Object, control_nodes: Collection[str]) -> bool:
+    """Whether the slot that the pod's labels name is its own: hosted is what a controller made, and a standby is a
+    static pod of a control node."""
+    if not is_mirror(pod):
+        return True
+    hosted = (pod["metadata"].get("labels") or {}).get(SLOT_LABEL) == HOSTED
+    return not hosted and pod["spec"].get("nodeName") in control_nodes
+
+
+def is_ready(obj: Object) -> bool:
+    """Whether a pod's or a node's Ready condition is True."""
+    conditions = obj.get("status", {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def internal_address(node: Object | None) -> str | None:
+    """The node's own, as its kubelet says, which is no more than that. None while it says none."""
+    addresses = ((node or {}).get("status") or {}).get("addresses") or ()
+    return next((str(one["address"]) for one in addresses if one["type"] == "InternalIP"), None)
+
+
+def pressure(node: Object) -> str:
+    """What its kubelet runs out of, in its own words; empty when of nothing.
+
+    Such a node is Ready and yet takes no new pods (the taint `node.kubernetes.io/…-pressure`).
+    """
+    conditions = node.get("status", {}).get("conditions") or ()
+    pressing = [c for c in conditions if c["type"].endswith("Pressure") and c["status"] == "True"]
+    told = [(c["type"], c.get("message") or "no message") for c in pressing[:_MOST_PRESSING]]
+    return ", ".join(f"{_cut(name)} ({_cut(message)})" for name, message in told)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def pod_health(pod: Object, *, runs: bool | None = True) -> Health:
+    """As its kubelet saw it on its own port.
+
+    runs: whether what the status says to run is what the container runtime of its node runs; None when that could not
+    be asked. Until the kubelet has looked at a pod anew the API shows what it saw before the power went: a Ready pod
+    of which nothing runs. No clock tells that: one that was set, back or forth, makes old of new.
+    """
+    if "deletionTimestamp" in pod["metadata"]:
+        return Health.TERMINATING
+    if not is_ready(pod) or runs is False:
+        return Health.NOT_READY
+    return Health.READY if runs else Health.UNKNOWN
+
+
+def said_to_run(pod: Object) -> frozenset[str]:
+    """The ids of its containers that run, as the API shows it, as the container runtime calls them."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    running = [one.get("containerID") or "" for one in statuses if (one.get("state") or {}).get("running") is not None]
+    return frozenset(found.rpartition("//")[2] for found in running if found)

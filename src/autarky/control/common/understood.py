@@ -1,0 +1,123 @@
+"""Whether an object of ours can be understood as it lies in the API. Pure.
+
+The API server checks what it takes (`render/crds.py`, `control/etcd/manifests/members.py`); what it took before the
+definition said so, or while there was another one, lies there all the same. An object with a value that means nothing
+counts as absent, and from what is absent nothing follows (rule 10): a guess might take a level or a member away.
+
+Contract: for any JSON whatever each function returns, and never raises.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from autarky.model.defaults import FIRST
+
+Object = dict[str, Any]
+LEVELS = ("0-4", "1-4", "2-4", "3-4", "4")
+"""Of `selfHosted`."""
+VERSION = r"^v\d+\.\d+\.\d+$"
+MEMBER_ID = r"^[0-9a-f]{0,16}$"
+"""As etcdctl prints it; empty: none."""
+_TEXTS = ("memberID", "lostMemberID", "vacatedMemberID")
+
+
+def control_plane(obj: Object) -> str | None:
+    """What of a ControlPlane cannot be understood, as a clause; None when all can."""
+    spec = obj.get("spec")
+    if not isinstance(spec, dict):
+        return "it has no spec"
+    for path, good in {
+        "version": _matches(VERSION, spec.get("version")),
+        "selfHosted": isinstance(spec.get("selfHosted"), str) and spec["selfHosted"] in LEVELS,
+        "componentArguments": _are_arguments(spec.get("componentArguments") or {}),
+        "rollback": _is_rollback(spec.get("rollback", {})),
+        "defaults": _is_edition(spec.get("defaults", FIRST)),
+        "etcd": _is_etcd(spec.get("etcd", {})),
+    }.items():
+        if not good:
+            return f"spec.{path} is {_shown(spec.get(path))}"
+    return None
+
+
+def etcd_member(obj: Object) -> str | None:
+    """The same of an EtcdMember."""
+    spec, status = obj.get("spec"), obj.get("status") or {}
+    if not isinstance(spec, dict) or not _is_address(spec.get("address")):
+        return "spec.address is no address"
+    if spec.get("state", "Member") not in ("Member", "Removed"):
+        return f"spec.state is {_shown(spec.get('state'))}"
+    if not isinstance(status, dict):
+        return "its status is no object"
+    odd = [key for key in _TEXTS if not _matches(MEMBER_ID, status.get(key) or "")]
+    odd += [key for key in ("phase", "message", "vacating") if not isinstance(status.get(key, ""), str)]
+    return f"status.{odd[0]} is {_shown(status.get(odd[0]))}" if odd else None
+
+
+def is_control_plane(obj: Object) -> bool:
+    return control_plane(obj) is None
+
+
+def is_etcd_member(obj: Object) -> bool:
+    return etcd_member(obj) is None
+
+
+def without_odd_status(obj: Object) -> Object:
+    """A ControlPlane whose status can be read; one that cannot is written anew."""
+    status = obj.get("status")
+    conditions = status.get("conditions", []) if isinstance(status, dict) else None
+    if isinstance(conditions, list) and all(_is_condition(one) for one in conditions):
+        return obj
+    return {**obj, "status": {}} if "status" in obj else obj
+
+
+def _is_condition(one: object) -> bool:
+    return isinstance(one, dict) and all(
+        isinstance(one.get(key), str) for key in ("type", "status", "lastTransitionTime")
+    )
+
+
+def _matches(pattern: str, value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(pattern, value, re.ASCII) is not None
+
+
+def _are_arguments(value: object) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(given, Mapping) and all(isinstance(one, str) for one in given.values()) for given in value.values()
+    )
+
+
+def _is_rollback(value: object) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    limit = value.get("limitSeconds", 90)
+    return isinstance(value.get("enabled", True), bool) and type(limit) in (int, float) and 0 < limit < 10**9
+
+
+def _is_edition(value: object) -> bool:
+    """One that is not known here is that of a newer release."""
+    return type(value) is int and value >= FIRST
+
+
+def _is_etcd(value: object) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    members = value.get("members")
+    return "members" not in value or (
+        isinstance(members, list) and bool(members) and all(isinstance(name, str) and name for name in members)
+    )
+
+
+def _is_address(value: object) -> bool:
+    try:
+        return isinstance(value, str) and bool(ipaddress.IPv4Address(value))
+    except ValueError:
+        return False
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}…"

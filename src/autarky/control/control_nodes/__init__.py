@@ -1,0 +1,1 @@
+"""Control nodes that a label makes and takes apart."""

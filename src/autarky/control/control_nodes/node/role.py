@@ -1,0 +1,191 @@
+"""Becoming a control node, and ceasing to be one, when the operator and a label say so.
+
+Contract: `decide.roles.own_duty` decides; this looks, and carries out one step after the other. A node that
+has everything (as `up` made it, or an earlier run) is told of and not touched. What goes wrong is told on the Node
+and tried again. When the node's role has changed, `role_changed` is set: the agent starts anew in its new role.
+
+Dangers: nothing is taken away but by the operator's word (`leave`), and not before all that it served with has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from autarky.control.base.rounds import bounded
+from autarky.control.base.waiting import changed_within
+from autarky.control.common.pods import internal_address
+from autarky.control.control_nodes.decide import roles as control_nodes
+from autarky.control.control_nodes.decide.roles import ANNOTATION, JOINING, READY, Duty, OwnNode
+from autarky.control.control_nodes.node import parts as control_parts
+from autarky.control.control_nodes.node import role_on_disk
+from autarky.control.control_nodes.node.parts import ControlParts, NotYet
+from autarky.control.control_nodes.node.role_on_disk import State
+from autarky.control.slots.node import on_disk as slots_on_disk
+from autarky.control.slots.node import ports as ports_seen
+from autarky.errors import AutarkyError
+from autarky.model import ports
+from autarky.model.components import COMPONENTS, WITH_STANDBY
+from autarky.ports import Clock, Kube, Object
+from autarky.render.crds import API_VERSION, CONTROL_PLANE
+from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
+
+POLL_SECONDS = 1.0
+"""Between two looks while there is something to do."""
+REST_SECONDS = 30.0
+"""Between two looks at the disk when nothing has changed."""
+SERVING_PORTS = tuple(port for name in WITH_STANDBY for port in COMPONENTS[name].ports)
+
+
+@dataclass(slots=True)
+class ControlNode:
+    """own_node: the Node as it was seen last, None before. balance: brings the load balancer in line with
+    `role_on_disk`, at once. tell(subject, sentence): says a thing once."""
+
+    node: str
+    kube: Kube
+    parts: ControlParts
+    own_node: Callable[[], Object | None]
+    balance: Callable[[], Awaitable[object]]
+    clock: Clock
+    tell: Callable[[str, str], None]
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """To be set when the live Node may have changed."""
+    role_changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> NoReturn:
+        while True:
+            self.changed.clear()
+            pause = POLL_SECONDS if await self._safe_round() else REST_SECONDS
+            await changed_within(self.changed, pause)
+
+    async def _safe_round(self) -> bool:
+        try:
+            return await self.round()
+        except (AutarkyError, OSError) as error:
+            self.tell("control node", f"not done: {error}")
+            return True
+
+    @bounded
+    async def round(self) -> bool:
+        """One look, and what follows from it; whether there is more to do."""
+        live = self.own_node()
+        if live is None:
+            return True
+        wish, fact, told = control_nodes.labels_and_told(live["metadata"], CONTROL_PLANE_WISH, CONTROL_PLANE_FACT)
+        ready = self._ready()
+        match control_nodes.own_duty(OwnNode(wish, fact, told, ready)):
+            case Duty.NOTHING:
+                return False
+            case Duty.ANNOUNCE:
+                self._stay()
+                await self._announce(live, ready)
+            case Duty.BECOME:
+                await self._become(live)
+            case Duty.CEASE:
+                await self._cease(live)
+        return True
+
+    def _ready(self) -> str | None:
+        """What would be told of what is on the disk; None while it is not all there, or goes."""
+        if role_on_disk.state() in (State.JOINING, State.PREPARED, State.CEASING):
+            return None
+        found = control_parts.whole()
+        return None if found is None else f"{READY}{found}"
+
+    def _stay(self) -> None:
+        """It was to leave, and is not any more."""
+        if role_on_disk.state() is State.LEAVING:
+            role_on_disk.remember(State.READY)
+
+    async def _announce(self, live: Object, text: str | None) -> None:
+        if (live["metadata"].get("annotations") or {}).get(ANNOTATION) != text:
+            await self.kube.patch("v1", "Node", self.node, {"metadata": {"annotations": {ANNOTATION: text}}})
+            self.tell("control node", f"told on the Node: {text or 'nothing any more'}")
+
+    # --- becoming --------------------------------------------------------------------------------------
+
+    async def _become(self, live: Object) -> None:
+        """First the word on the Node, which is how the operator hears of it."""
+        if not role_on_disk.acts_as_control_node():
+            role_on_disk.remember(State.PREPARED if role_on_disk.state() is State.PREPARED else State.JOINING)
+        try:
+            await self._make(live)
+        except NotYet as error:
+            self.tell("control node", error.what)
+            await self._announce(live, f"{JOINING}{error.what}")
+        except AutarkyError as error:
+            await self._announce(live, f"{JOINING}it is tried again: {error}"[:500])
+            raise
+
+    async def _make(self, live: Object) -> None:
+        """Everything that a control node has. The standbys count only when the rest is there."""
+        if internal_address(live) is None:
+            raise NotYet("its Node has no address yet")
+        revisions = await self.parts.revisions()
+        self.parts.write(revisions)
+        await self.parts.authorities()
+        etcd = await self.parts.leaves(live)
+        await self._remember_level()
+        if not role_on_disk.acts_as_control_node():
+            role_on_disk.remember(State.PREPARED)
+        await self._balanced(etcd=etcd)
+        await self.parts.switch(revisions)
+        role_on_disk.remember(State.READY)
+        self.tell("control node", "everything is there")
+        await self._announce(live, self._ready())
+        self.role_changed.set()
+
+    async def _remember_level(self) -> None:
+        """Which levels are hosted: known at the next boot, API or not."""
+        plane = await self.kube.get(API_VERSION, "ControlPlane", CONTROL_PLANE)
+        if plane is None:
+            raise NotYet("there is no ControlPlane, which says which levels are hosted")
+        slots_on_disk.remember_wanted_level(int(plane["spec"]["selfHosted"][0]))
+
+    async def _balanced(self, *, etcd: bool) -> None:
+        await self.balance()
+        if etcd and not await ports_seen.listens(ports.NLLB_ETCD):
+            raise NotYet("its load balancer does not lead to etcd yet")
+
+    # --- ceasing ---------------------------------------------------------------------------------------
+
+    async def _cease(self, live: Object) -> None:
+        """From here on nothing starts any more; what runs ends; then its parts go, the word on the Node last."""
+        if role_on_disk.state() is None and not control_parts.has_standbys():
+            await self._announce(live, None)  # an earlier run has done the rest
+            return
+        if role_on_disk.state() is not State.CEASING:
+            if role_on_disk.acts_as_control_node():
+                role_on_disk.remember(State.LEAVING)
+            if runs := await self._what_runs():
+                self.tell("control node", f"it leaves: {runs}")
+                return
+        role_on_disk.forget_founding()
+        role_on_disk.remember(State.CEASING)
+        await self.balance()
+        if await ports_seen.listens(ports.NLLB_ETCD):
+            self.tell("control node", "it leaves: its load balancer still leads to etcd")
+            return
+        control_parts.remove_standbys()
+        if (none := control_parts.keep_way_back(self.node)) is not None:  # the keys go all the same
+            self.tell(
+                "way back", f"once its certificate has expired, its kubelet has nothing to come back with: {none}"
+            )
+        control_parts.remove_credentials()
+        role_on_disk.forget()
+        self.tell("control node", "everything is taken away: this node is a worker")
+        await self._announce(live, None)
+        self.role_changed.set()
+
+    async def _what_runs(self) -> str:
+        """What of a control node still runs here, as a clause; empty when nothing does. Standbys are taken away."""
+        if control_parts.has_etcd_member():
+            return "its etcd member is there"
+        for component in WITH_STANDBY:
+            if slots_on_disk.manifest_paths_of(component):
+                await slots_on_disk.run_script("withdraw", component)
+        busy = [port for port in SERVING_PORTS if await ports_seen.listens(port)]
+        return f"something listens on {', '.join(map(str, busy))}" if busy else ""

@@ -1,0 +1,288 @@
+"""The duty of making control nodes of labelled nodes, and workers of those that are labelled no more.
+
+Contract: `decide.roles` decides; this reads the live copies and carries out. Every step may be cut and done
+again: the record is written before anything that it stands for, and goes last. `decisions` is for the status. `steps`
+is what was decided in this very round, and empty when nothing was: EtcdMembers follow it.
+
+Danger: taking the fact from a node ends its API server. Labels are written under the resourceVersion that was
+decided on, so that whoever changes the wish at that very time is heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from autarky.control.base.controller import MANAGER, Duty
+from autarky.control.base.events import report
+from autarky.control.base.operator_view import View, current, node_is_ready
+from autarky.control.checkpoint.manifests import references
+from autarky.control.common.pods import internal_address
+from autarky.control.control_nodes import manifests as objects
+from autarky.control.control_nodes.decide import roles as control_nodes
+from autarky.control.control_nodes.decide.roles import ANNOTATION, LEAVE, Decision, Member, Record, State, Step
+from autarky.control.control_nodes.observe import Ask, SeenToServe, ask_address
+from autarky.control.control_nodes.operator import record as node_record
+from autarky.control.load_balancer.operator import agreed_address
+from autarky.control.rollout.operator.workloads import TWO_SLOTS, workload
+from autarky.errors import Conflict
+from autarky.kube import Reflector
+from autarky.model.cluster import Level
+from autarky.model.components import ETCD, NAME_LABEL, NODE_AGENT, OPERATOR
+from autarky.ports import Clock, Kube, Object
+from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, SYSTEM, canonical_json
+
+ROLE, BINDING = ("rbac.authorization.k8s.io/v1", "Role"), ("rbac.authorization.k8s.io/v1", "RoleBinding")
+"""Where a higher one is the lowest that is hosted, EtcdMembers describe nothing."""
+LOOK_SECONDS = 2.0
+"""Between two looks while a node leaves: that a pod has gone is seen at once, what its agent does is not."""
+
+
+@dataclass(slots=True)
+class ControlNodes(Duty):
+    """member_phases: node → the phase of its EtcdMember; the whole is None where that is not known now. ask: URL of an
+    API server → None where it is ready."""
+
+    view: View
+    kube: Kube
+    clock: Clock
+    member_phases: Callable[[], Mapping[str, str] | None]
+    ask: Ask
+    name: str = "control-nodes"
+    decisions: dict[str, Decision] = field(default_factory=dict, init=False)
+    steps: dict[str, Step] = field(default_factory=dict, init=False)
+    _serving: SeenToServe = field(init=False)
+    _given: dict[str, bytes] = field(default_factory=dict, init=False)
+    """Node → the rights that were given to its agent in this term."""
+    _taken: set[str] = field(default_factory=set, init=False)
+    """Nodes of which it is known, in this term, that their agents have no rights but those of a control node."""
+
+    def __post_init__(self) -> None:
+        self._serving = SeenToServe(self._ask_node, self.clock)
+
+    def begin_term(self) -> None:
+        """Another leader may have given rights meanwhile."""
+        self._given.clear()
+        self._taken.clear()
+
+    @property
+    def unsettled(self) -> list[str]:
+        """A sentence for each node that is not yet what its labels say."""
+        return [f"node {name}: {one.sentence}" for name, one in self.decisions.items() if one.step not in _SETTLED]
+
+    async def round(self) -> float | None:
+        view = self.view
+        self.steps = {}
+        seen = [view.nodes, view.pods, view.inventory, view.control_nodes, view.daemon_sets, view.deployments]
+        if not current(seen):
+            return None
+        recorded = node_record.records(view.control_nodes)
+        inventory = view.known_addresses
+        live = {obj["metadata"]["name"]: obj for obj in view.nodes.items.values()}
+        for name in sorted(control_nodes.forgotten(recorded, live.keys(), inventory.keys())):
+            await self._forget(name)
+        nodes = [self._seen(obj, recorded, inventory) for obj in live.values() if not _ends(obj)]
+        nodes = await self._with_what_serves(nodes)
+        self.decisions = control_nodes.decide(nodes, unfit=self._unfit())
+        self.steps = {name: decision.step for name, decision in self.decisions.items()}
+        for name, decision in self.decisions.items():
+            await self._carry_out(live[name], decision)
+        return LOOK_SECONDS if any(one.step in _UNDER_WAY for one in self.decisions.values()) else None
+
+    # --- looking ---------------------------------------------------------------------------------------
+
+    def _seen(
+        self, obj: Object, recorded: Mapping[str, Record], inventory: Mapping[str, frozenset[str]]
+    ) -> control_nodes.Node:
+        meta, address = obj["metadata"], internal_address(obj)
+        wish, fact, told = control_nodes.labels_and_told(meta, CONTROL_PLANE_WISH, CONTROL_PLANE_FACT)
+        return control_nodes.Node(
+            name=meta["name"],
+            uid=meta["uid"],
+            wish=wish,
+            fact=fact,
+            told=told,
+            ready=node_is_ready(obj),
+            fits=None if address is None else address in inventory.get(meta["name"], frozenset()),
+            member=self._member(meta["name"]),
+            recorded=recorded.get(meta["name"]),
+        )
+
+    async def _with_what_serves(self, nodes: list[control_nodes.Node]) -> list[control_nodes.Node]:
+        """Their API servers are asked only while somebody is to go."""
+        obstacles = await self._serving.look(sorted(control_nodes.asked_whether_they_serve(nodes)))
+        return [replace(node, obstacle=obstacles[node.name]) if node.name in obstacles else node for node in nodes]
+
+    async def _ask_node(self, name: str) -> str | None:
+        node = self.view.nodes.items.get((None, name))
+        inventory = self.view.known_addresses
+        address = None if node is None else agreed_address(node, inventory)
+        return "its address is not known" if address is None else await ask_address(self.ask, address)
+
+    def _member(self, node: str) -> Member:
+        """One that etcd has removed is gone, whatever its pod looks like: nothing takes a dead machine's pods away."""
+        phases = self.member_phases()
+        if phases is None:
+            return Member.UNKNOWN
+        phase = phases.get(node)
+        if phase is not None:
+            return Member.NONE if phase == "Removed" else Member.THERE
+        runs = any(
+            pod["spec"].get("nodeName") == node and (pod["metadata"].get("labels") or {}).get(NAME_LABEL) == ETCD
+            for pod in self.view.pods.items.values()
+        )
+        return Member.THERE if runs else Member.NONE
+
+    def _unfit(self) -> str:
+        missing = [one.name for one in TWO_SLOTS if workload(self.view, one) is None]
+        if missing:
+            what = f"{', '.join(missing)} is not hosted, and a control node is made of what is"
+            return f'{what}; set selfHosted to "2-4" or lower'
+        return ""
+
+    def _templates(self) -> list[Object]:
+        agents = self.view.daemon_sets.items.get((SYSTEM, NODE_AGENT))
+        found = [workload(self.view, component) for component in TWO_SLOTS] + [agents]
+        return [live["spec"]["template"] for live in found if live is not None]
+
+    # --- acting ----------------------------------------------------------------------------------------
+
+    async def _carry_out(self, node: Object, decision: Decision) -> None:
+        name = node["metadata"]["name"]
+        if decision.step is not Step.NOTHING:
+            self.tell(f"{decision.step.value}: {decision.sentence}", name)
+        match decision.step:
+            case Step.NOTHING:
+                await self._take_back_if_control_node(node)
+            case Step.WAIT:
+                await self._end_what_needs_a_control_node(node)
+            case Step.REFUSE:
+                await self._explain(node, decision)
+            case Step.REMEMBER:
+                await self._remember(node, State.MADE)
+            case Step.GRANT:
+                await self._remember(node, self._was(name))
+                await self._give(name)
+            case Step.MARK:
+                await self._remember(node, State.MADE)
+                await self.kube.apply(objects.leases_binding(name), manager=MANAGER)
+                await self._patch(node, labels={CONTROL_PLANE_FACT: ""})
+            case Step.RESTORE:
+                await self._patch(node, labels={CONTROL_PLANE_WISH: ""})
+            case Step.REMOVE_MEMBER:
+                await self._remove_member(node)
+            case Step.DISMISS:
+                await self._remember(node, State.DISMISSED)
+                # Now, and not when the node says that it has left: what it says is no order.
+                await self._take_back(name)
+                await self._patch(node, labels={CONTROL_PLANE_FACT: None}, annotations={ANNOTATION: LEAVE})
+            case Step.FORGET:
+                await self._forget(name)
+
+    def _was(self, name: str) -> State:
+        """MADE where it has been a control node; a new one, and one that has left, is on its way."""
+        record = node_record.records(self.view.control_nodes).get(name)
+        return State.MADE if record is not None and record.state is State.MADE else State.JOINING
+
+    async def _remember(self, node: Object, state: State) -> None:
+        meta = node["metadata"]
+        if node_record.records(self.view.control_nodes).get(meta["name"]) != Record(meta["uid"], state):
+            await node_record.remember(self.kube, meta["name"], Record(meta["uid"], state))
+
+    async def _patch(self, node: Object, **changes: Mapping[str, str | None]) -> None:
+        """Under the version that was decided on. One that has changed meanwhile is looked at anew."""
+        meta = node["metadata"]
+        try:
+            await self.kube.patch(
+                "v1", "Node", meta["name"], {"metadata": {"resourceVersion": meta["resourceVersion"], **changes}}
+            )
+        except Conflict:
+            return
+
+    async def _give(self, name: str) -> None:
+        named = [reference for template in self._templates() for reference in references(template)]
+        rights = objects.joining_rights(
+            name,
+            [one.name for one in named if one.kind == "Secret"],
+            [one.name for one in named if one.kind == "ConfigMap"],
+        )
+        wanted = canonical_json(rights)
+        if self._given.get(name) == wanted:
+            return
+        for obj in [*rights, objects.leases_binding(name)]:
+            await self.kube.apply(obj, manager=MANAGER)
+        self._given[name] = wanted
+        self._taken.discard(name)
+
+    async def _take_back_if_control_node(self, node: Object) -> None:
+        """Its agent has read what it needed."""
+        name = node["metadata"]["name"]
+        if name not in self._taken and CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {}):
+            await self._take_back(name)
+
+    async def _take_back(self, name: str) -> None:
+        self._given.pop(name, None)
+        for kind in (BINDING, ROLE):
+            await self.kube.delete(*kind, objects.joining_name(name), SYSTEM)
+        self._taken.add(name)
+
+    async def _forget(self, name: str) -> None:
+        """The record last: while it is there, this is done again."""
+        await self._take_back(name)
+        await self.kube.delete(*BINDING, objects.leases_name(name), SYSTEM)
+        await node_record.forget(self.kube, name)
+        self._taken.discard(name)
+
+    async def _explain(self, node: Object, decision: Decision) -> None:
+        said = decision.sentence
+        await report(self.kube, node, "ControlNodeRefused", said, by=OPERATOR, token=said, now=self.clock.time())
+
+    async def _remove_member(self, node: Object) -> None:
+        """Its EtcdMember follows this decision (`control.etcd.operator`), where EtcdMembers say anything."""
+        plane = self.view.control_plane
+        if plane is not None and int(plane["spec"]["selfHosted"][0]) > Level.ETCD:
+            said = "it has an etcd member that no EtcdMember describes: it stays"
+            await self._explain(node, Decision(Step.REFUSE, said))
+
+    async def _end_what_needs_a_control_node(self, node: Object) -> None:
+        """A label that goes ends the pods of DaemonSets only. One at a time, the operator's own the last."""
+        told = (node["metadata"].get("annotations") or {}).get(ANNOTATION)
+        if told != LEAVE or CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {}):
+            return
+        name = node["metadata"]["name"]
+        there = [pod for pod in self.view.pods.items.values() if pod["spec"].get("nodeName") == name]
+        surplus = sorted((pod for pod in there if _needs_a_control_node(pod)), key=_turn)
+        if surplus and not any(_ends(pod) for pod in surplus):
+            pod = surplus[0]["metadata"]["name"]
+            self.tell(f"pod {pod} ends: it needs a control node", f"{name} pods")
+            await self.kube.delete("v1", "Pod", pod, SYSTEM)
+
+
+def phases_of(members: Reflector) -> Mapping[str, str] | None:
+    """Node → the phase of its EtcdMember, from a live copy of them; None while that is not current."""
+    return {name: _phase(obj) for (_, name), obj in members.items.items()} if current([members]) else None
+
+
+def _phase(member: Object) -> str:
+    """Removed is believed where it is also asked for: else a status is of an earlier time."""
+    phase: str = (member.get("status") or {}).get("phase", "Pending")
+    return "Pending" if phase == "Removed" and member["spec"].get("state") != "Removed" else phase
+
+
+_SETTLED = (Step.NOTHING, Step.REMEMBER, Step.FORGET)
+_UNDER_WAY = (Step.WAIT, Step.GRANT, Step.REMOVE_MEMBER, Step.DISMISS, Step.MARK)
+
+
+def _ends(obj: Object) -> bool:
+    return "deletionTimestamp" in obj["metadata"]
+
+
+def _needs_a_control_node(pod: Object) -> bool:
+    """Of a Deployment whose pods run on control nodes only. Static pods and those of DaemonSets go by themselves."""
+    owners = {owner["kind"] for owner in pod["metadata"].get("ownerReferences") or ()}
+    return CONTROL_PLANE_FACT in (pod["spec"].get("nodeSelector") or {}) and owners == {"ReplicaSet"}
+
+
+def _turn(pod: Object) -> tuple[bool, str]:
+    labels = pod["metadata"].get("labels") or {}
+    return labels.get(NAME_LABEL) == OPERATOR, pod["metadata"]["name"]

@@ -1,0 +1,1 @@
+"""Who owns a field: what was applied last, what is wanted, what is live."""

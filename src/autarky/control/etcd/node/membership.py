@@ -1,0 +1,335 @@
+"""The duty of looking after etcd's members: this node's own one, and, beside etcd's leader, everybody's.
+
+Contract: `decide.local` says what happens on this node, `decide.membership` which change of membership comes
+next; this looks and carries out. It acts on EtcdMembers that are seen now, and so does nothing while the API is away.
+Every step is seen in the next round, so the process may be killed between any two. While all is settled it asks
+etcd, and nobody else, twice a minute.
+
+Race: leadership may pass between the look and the change. So right before a change the list and the leader are read
+again, by the quorum, and must be what was decided on; what two agents might still do at once, etcd orders and checks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from autarky.control.base.decision_log import Told
+from autarky.control.base.rounds import bounded
+from autarky.control.base.shield import follow
+from autarky.control.base.waiting import changed_within
+from autarky.control.common.pods import is_ready
+from autarky.control.etcd.decide import leaving as etcd_leaving
+from autarky.control.etcd.decide import local as etcd_local
+from autarky.control.etcd.decide import membership as etcd_members
+from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.etcd.manifests.members import KIND
+from autarky.control.etcd.node import on_disk as etcd_on_disk
+from autarky.control.etcd.node import seen as etcd_seen
+from autarky.control.etcd.node.seen import EtcdSeen, address_of
+from autarky.errors import ApiError, AutarkyError
+from autarky.etcd import Membership
+from autarky.kube import Reflector
+from autarky.model.cluster import Level
+from autarky.model.components import ETCD, NAME_LABEL
+from autarky.model.etcd_members import Action, Member, MemberStatus, Phase, Seen, Verb, Wish
+from autarky.ports import Clock, Cri, Kube, Object
+from autarky.render.crds import API_VERSION
+from autarky.render.values import SYSTEM
+
+WORK_SECONDS = 1.0
+REST_SECONDS = 30.0
+"""Between two looks while there is something to do, and while there is not."""
+STALE_SECONDS = 120.0
+"""Where level 1 is not hosted, etcd's members are as `up` made them."""
+ALARM = "alarm:"
+
+
+@dataclass(slots=True)
+class EtcdMembership:
+    """Run it as a task. lowest_level(): the lowest hosted level as it is known, None where it is not.
+    hosted_api_server(): its pod on this node."""
+
+    node: str
+    kube: Kube
+    objects: Reflector
+    cri: Cri
+    clock: Clock
+    told: Told
+    lowest_level: Callable[[], int | None]
+    changed: asyncio.Event
+    hosted_api_server: Callable[[], Object | None]
+    etcd: EtcdSeen = field(default_factory=EtcdSeen)
+    _local: etcd_local.Memory = field(default_factory=etcd_local.Memory)
+    _memory: etcd_members.Memory = field(default_factory=etcd_members.Memory)
+    _told_since: float | None = None
+
+    async def run(self) -> NoReturn:
+        async with asyncio.TaskGroup() as group:
+            watching: asyncio.Task[None] | None = None
+            while True:
+                if watching is None and self._follows_objects():
+                    watching = group.create_task(follow(self.objects, self.told.tell))
+                busy = etcd_on_disk.has_certificates() and await self._safe_round()
+                await self._wait(WORK_SECONDS if busy else REST_SECONDS)
+
+    def _follows_objects(self) -> bool:
+        """Where etcd is not ours, or its members stay as `up` made them, nobody may read EtcdMembers."""
+        level = self.lowest_level()
+        return level is not None and level <= Level.ETCD and etcd_on_disk.has_certificates()
+
+    async def _wait(self, seconds: float) -> None:
+        if await changed_within(self.changed, seconds):
+            self.changed.clear()
+            await self.clock.sleep(0.1)  # changes come in swarms
+
+    async def _safe_round(self) -> bool:
+        try:
+            return await self.round()
+        except (AutarkyError, OSError) as error:
+            self.told.tell("etcd members", f"the round failed: {error}")
+            return True
+
+    @bounded
+    async def round(self) -> bool:
+        """One look and what follows from it; whether another one should follow soon."""
+        wishes = self._wishes()
+        membership = await self.etcd.membership(self._addresses(wishes or ()))
+        if membership is not None:
+            self._remember(membership, wishes or ())
+        busy = await self._own_member(wishes, membership)
+        if wishes is None or membership is None:
+            return busy
+        return await self._everybody(wishes, membership) or busy
+
+    # --- what is seen ---
+
+    @property
+    def _current(self) -> bool:
+        source = self.objects
+        return source.synced and source.error is None and source.age < STALE_SECONDS
+
+    def _wishes(self) -> tuple[Wish, ...] | None:
+        """None where they are not seen now, or not to be followed."""
+        if not self._current or not self._follows_objects():
+            return None
+        return tuple(_wish(obj) for obj in self.objects.items.values())
+
+    def _addresses(self, wishes: tuple[Wish, ...]) -> list[str]:
+        """Of whom to ask for the list: the own member first, which may be none."""
+        local = [etcd_seen.LOCAL] if etcd_on_disk.has_member() else []
+        return [*local, *etcd_on_disk.remembered_addresses(), *(wish.address for wish in wishes)]
+
+    def _remember(self, membership: Membership, wishes: tuple[Wish, ...]) -> None:
+        """Those that leave are left out, unless nobody were left: nobody new is to be sent to them."""
+        leaving = {wish.address for wish in wishes if wish.told and not wish.present}
+        entries = [
+            {"name": member.name, "address": address_of(member), "learner": member.is_learner}
+            for member in membership.members
+        ]
+        staying = [entry for entry in entries if entry["address"] not in leaving]
+        kept = staying if any(not entry["learner"] for entry in staying) else entries
+        if etcd_on_disk.remember_members(sorted(kept, key=lambda entry: str(entry["address"]))):
+            self.told.say(f"etcd's members: {', '.join(_clause(entry) for entry in kept)}", component="etcd members")
+
+    # --- this node's member ---
+
+    async def _own_member(self, wishes: tuple[Wish, ...] | None, membership: Membership | None) -> bool:
+        address = next((wish.address for wish in wishes or () if wish.name == self.node), None)
+        mine = next((m for m in membership.members if address_of(m) == address), None) if membership else None
+        running, pod = await self._runs()
+        seen = etcd_local.Seen(
+            api=wishes is not None,
+            cluster=None if membership is None else membership.cluster,
+            ids=frozenset(member.id for member in membership.members) if membership else frozenset(),
+            mine=None if mine is None else etcd_local.Listed(mine.id, bool(mine.client_urls)),
+            data=etcd_on_disk.data(),
+            manifests=etcd_on_disk.manifests(),
+            running=running,
+            pod=pod,
+            certificates=etcd_on_disk.has_certificates(),
+        )
+        decision = etcd_local.decide(seen, self._local, self.clock.monotonic())
+        self._local = decision.memory
+        self.told.tell("own etcd member", decision.sentence)
+        if decision.action is not etcd_local.Action.NOTHING:
+            await self._object(self.node)  # it raises where the API does not answer at this very moment
+        match decision.action:
+            case etcd_local.Action.STOP:
+                etcd_on_disk.stop()
+            case etcd_local.Action.MOVE_ASIDE:
+                kept = etcd_on_disk.move_aside(self.clock.time())
+                self.told.say(f"the data of an earlier member is kept in {kept}", component="own etcd member")
+            case etcd_local.Action.START if membership is not None and mine is not None and address is not None:
+                await self._start(address, membership, mine.id)
+            case etcd_local.Action.CLAIM_LOST if mine is not None:
+                await self._tell(self.node, {"lostMemberID": f"{mine.id:x}"})
+        if decision.settled and mine is not None and self._status(self.node).get("lostMemberID") == f"{mine.id:x}":
+            await self._tell(self.node, {"lostMemberID": ""})  # its disk came late
+        if wishes is not None and mine is not None and not mine.is_learner:
+            await self._vacate(wishes, membership, mine.id)
+        return wishes is not None and not decision.settled
+
+    async def _vacate(self, wishes: tuple[Wish, ...], membership: Membership | None, member: int) -> None:
+        """Before this node's member leaves, its API server goes over to the others, if there are others."""
+        wish = next(wish for wish in wishes if wish.name == self.node)
+        alone = membership is None or sum(not known.is_learner for known in membership.members) < 2
+        if wish.present or not wish.told or wish.vacated == member or alone:
+            self._told_since = None
+            return
+        now = self.clock.monotonic()
+        self._told_since = now if self._told_since is None else self._told_since
+        pod = self.hosted_api_server()
+        noted_for, _, noted = self._status(self.node).get("vacating", "").partition("/")
+        seen = etcd_leaving.Seen(
+            told_for=now - self._told_since,
+            noted=noted if noted_for == f"{member:x}" else None,
+            pod=None if pod is None else pod["metadata"]["uid"],
+            ends=pod is not None and "deletionTimestamp" in pod["metadata"],
+            ready=pod is not None and is_ready(pod),
+        )
+        step, sentence = etcd_leaving.decide(seen)
+        self.told.tell("leaving etcd", sentence)
+        match step:
+            case etcd_leaving.Step.NOTE:
+                await self._tell(self.node, {"vacating": f"{member:x}/{seen.pod}"})
+            case etcd_leaving.Step.RESTART if pod is not None:
+                await self.kube.delete("v1", "Pod", pod["metadata"]["name"], SYSTEM)
+            case etcd_leaving.Step.CLAIM:
+                await self._tell(self.node, {"vacatedMemberID": f"{member:x}"})
+
+    async def _start(self, address: str, membership: Membership, member: int) -> None:
+        """By the template that `up` keeps in the API, with the members that there are now."""
+        found = await self.kube.get("v1", "ConfigMap", etcd.TEMPLATE, SYSTEM)
+        if found is None:
+            self.told.tell("own etcd member", f"ConfigMap {SYSTEM}/{etcd.TEMPLATE} is not there: run `autarky up`")
+            return
+        names = {
+            self.node if known.id == member else known.name: address_of(known)
+            for known in membership.members
+            if known.id == member or known.name
+        }
+        told = etcd.Founding(etcd.initial_cluster(names), "existing")
+        spec = etcd.read_template(found)
+        etcd_on_disk.start(etcd.filled(spec, self.node, address, told, written_for=member))
+
+    async def _runs(self) -> tuple[bool | None, bool | None]:
+        """Whether a container of etcd runs here, and whether there is a pod of it that does; None where the runtime
+        does not say."""
+        try:
+            containers, sandboxes = await self.cri.containers(), await self.cri.pods()
+        except AutarkyError:
+            return None, None
+        running = any(
+            found.name == ETCD and found.pod_namespace == SYSTEM and found.state in ("running", "unknown")
+            for found in containers
+        )
+        pod = any(
+            found.ready and found.namespace == SYSTEM and found.labels.get(NAME_LABEL) == ETCD for found in sandboxes
+        )
+        return running, pod
+
+    # --- all members ---
+
+    async def _everybody(self, wishes: tuple[Wish, ...], membership: Membership) -> bool:
+        """What only the agent beside the leader does; whether there is work that its agent has to do."""
+        local = await self.etcd.status(etcd_seen.LOCAL) if etcd_on_disk.has_member() else None
+        if local is None or not local.leader or local.member != local.leader:
+            self._memory = etcd_members.Memory()
+            return not _settled(membership, wishes)
+        members = await self.etcd.members(membership, local.leader)
+        seen = Seen(
+            own=local.member,
+            leader=local.leader,
+            members=members,
+            wishes=await self._reached(wishes, membership),
+            alarms=tuple(error for error in local.errors if ALARM in error),
+        )
+        decision = etcd_members.decide(seen, self._memory, self.clock.monotonic())
+        self._memory = decision.memory
+        self.told.tell("etcd members", decision.sentence)
+        await self._tell_all(decision.told)
+        if decision.action is not None and await self._still(decision.action, membership, local.leader):
+            await self._act(decision.action)
+        return not etcd_members.settled(members, wishes)
+
+    async def _reached(self, wishes: tuple[Wish, ...], membership: Membership) -> tuple[Wish, ...]:
+        """The wishes, with whether the nodes of those that are to join can be reached."""
+        there = {address_of(member) for member in membership.members}
+        joining = [wish for wish in wishes if wish.present and wish.address not in there]
+        answers = await asyncio.gather(*(etcd_seen.accepts(wish.address) for wish in joining))
+        reachable = {wish.name for wish, answer in zip(joining, answers, strict=True) if answer}
+        return tuple(etcd_members.reached(wish) if wish.name in reachable else wish for wish in wishes)
+
+    async def _still(self, action: Action, membership: Membership, leader: int) -> bool:
+        """Whether nothing has changed since the look: neither what is asked for nor etcd itself."""
+        live = await self._object(action.name)
+        held = self.objects.items.get((None, action.name))
+        if live is None or held is None or _wish(live) != _wish(held):
+            return False
+        now = await self.etcd.membership([etcd_seen.LOCAL])
+        local = await self.etcd.status(etcd_seen.LOCAL)
+        return now == membership and local is not None and local.member == local.leader == leader
+
+    async def _object(self, name: str) -> Object | None:
+        """The EtcdMember as it is now, not as it was heard of."""
+        return await self.kube.get(API_VERSION, KIND, name)
+
+    async def _act(self, action: Action) -> None:
+        client = await self.etcd.local()
+        self.told.say(f"{action.verb.value}: {action.name} ({action.member:x})", component="etcd members")
+        try:
+            match action.verb:
+                case Verb.ADD:
+                    await client.add_learner(etcd.peer_url(action.address))
+                case Verb.PROMOTE:
+                    await client.promote(action.member)
+                case Verb.MOVE_LEADER:
+                    await client.move_leader(action.target)
+                case Verb.REMOVE:
+                    await client.remove(action.member)
+        except ApiError as error:  # refused, or overtaken: the next look tells
+            self.told.tell(f"{action.verb.value} {action.name}", f"etcd refuses: {error}")
+            return
+        self.changed.set()
+
+    # --- telling ---
+
+    async def _tell_all(self, told: Mapping[str, MemberStatus]) -> None:
+        for name, one in told.items():
+            status: Object = {"phase": one.phase.value, "message": one.message}
+            status["memberID"] = "" if one.member is None else f"{one.member:x}"
+            await self._tell(name, status)
+
+    async def _tell(self, name: str, status: Object) -> None:
+        before = self._status(name)
+        if (None, name) in self.objects.items and any(before.get(key) != value for key, value in status.items()):
+            await self.kube.patch(API_VERSION, KIND, name, {"status": status}, subresource="status")
+
+    def _status(self, name: str) -> Object:
+        return dict((self.objects.items.get((None, name)) or {}).get("status") or {})
+
+
+def _wish(obj: Object) -> Wish:
+    spec, status = obj["spec"], obj.get("status") or {}
+    lost, vacated = status.get("lostMemberID"), status.get("vacatedMemberID")
+    return Wish(
+        name=obj["metadata"]["name"],
+        address=spec["address"],
+        present=spec.get("state", "Member") == "Member",
+        asked=obj["metadata"].get("creationTimestamp", ""),
+        lost=int(lost, 16) if lost else None,
+        told=status.get("phase") == Phase.LEAVING.value,
+        vacated=int(vacated, 16) if vacated else None,
+    )
+
+
+def _settled(membership: Membership, wishes: tuple[Wish, ...]) -> bool:
+    members = [Member(m.id, address_of(m), m.is_learner) for m in membership.members]
+    return etcd_members.settled(members, wishes)
+
+
+def _clause(entry: Mapping[str, object]) -> str:
+    return f"{entry['name'] or entry['address']}{' (learner)' if entry['learner'] else ''}"

@@ -1,0 +1,111 @@
+"""etcd's members as this control node sees them: the list from whoever can answer, and how each one is.
+
+Contract: every member is asked by a client of its own, since what one says of itself is only good from itself.
+What does not answer in time is None or absent; nothing here raises of AutarkyError but the changes, which the
+caller makes through `local()`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from autarky.control.etcd.manifests.pods import PKI
+from autarky.errors import AutarkyError
+from autarky.etcd import EtcdClient, Membership, MemberStatus
+from autarky.etcd import Member as Listed
+from autarky.model import patience, ports
+from autarky.model.etcd_members import Member
+
+LOCAL = "127.0.0.1"
+ANSWER_SECONDS = patience.MEMBER_LOOK
+"""For a list or a status; a member that is merely slow answers within it, and nothing bad follows if not."""
+CHANGE_SECONDS = patience.MEMBER_CHANGE
+"""A change of membership waits for a majority of the disks."""
+
+
+@dataclass(slots=True)
+class EtcdSeen:
+    """Clients are made when they are needed, from the certificates on the disk, and kept."""
+
+    _clients: dict[str, EtcdClient] = field(default_factory=dict)
+    _made_of: tuple[float, ...] = ()
+
+    async def membership(self, addresses: Iterable[str]) -> Membership | None:
+        """The list of the first of them that can give it; None when none can."""
+        for address in dict.fromkeys(addresses):
+            try:
+                return await (await self._client(address)).membership()
+            except (AutarkyError, OSError, ValueError):
+                continue  # away, a learner, or no certificates yet
+        return None
+
+    async def status(self, address: str) -> MemberStatus | None:
+        try:
+            return await (await self._client(address)).status()
+        except (AutarkyError, OSError, ValueError):
+            return None
+
+    async def members(self, membership: Membership, leader: int) -> tuple[Member, ...]:
+        """The list with what each one says of itself, all asked at once."""
+        statuses = await asyncio.gather(*(self.status(address_of(member)) for member in membership.members))
+        return tuple(
+            _as_seen(member, status, membership.cluster, leader)
+            for member, status in zip(membership.members, statuses, strict=True)
+        )
+
+    async def local(self) -> EtcdClient:
+        """This node's own member, for what the leader must be asked. OSError without certificates."""
+        return await self._client(LOCAL)
+
+    async def _client(self, address: str) -> EtcdClient:
+        await self._renew()
+        if address not in self._clients:
+            pki = Path(PKI)
+            self._clients[address] = EtcdClient(
+                [f"https://{address}:{ports.ETCD_CLIENT}"],
+                ca_pem=(pki / "ca.crt").read_bytes(),
+                client_cert_pem=(pki / "server.crt").read_bytes(),
+                client_key_pem=(pki / "server.key").read_bytes(),
+                timeout=ANSWER_SECONDS,
+                change_timeout=CHANGE_SECONDS,
+            )
+        return self._clients[address]
+
+    async def _renew(self) -> None:
+        """The server's certificate is good for clients too (see `etcd.gateway`); a renewed one makes new clients."""
+        made_of = tuple(Path(PKI, name).stat().st_mtime for name in ("ca.crt", "server.crt", "server.key"))
+        if made_of != self._made_of:
+            await self.close()
+            self._made_of = made_of
+
+    async def close(self) -> None:
+        clients, self._clients = list(self._clients.values()), {}
+        for client in clients:
+            await client.close()
+
+
+def address_of(member: Listed) -> str:
+    """The host of its peer URL; empty where it has none."""
+    return next((urlsplit(url).hostname or "" for url in member.peer_urls), "")
+
+
+def _as_seen(member: Listed, status: MemberStatus | None, cluster: int, leader: int) -> Member:
+    same = status is not None and status.member == member.id and status.cluster == cluster
+    serves = same and status is not None and (member.is_learner or status.leader == leader)
+    # A founder has its name from the beginning; its client URLs it publishes when it runs.
+    return Member(member.id, address_of(member), member.is_learner, bool(member.client_urls), serves)
+
+
+async def accepts(address: str) -> bool:
+    """Whether the node's kubelet accepts connections: a node that is away cannot start a member."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            _, writer = await asyncio.open_connection(address, ports.KUBELET)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True

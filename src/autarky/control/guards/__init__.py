@@ -1,0 +1,1 @@
+"""Policies that hold nodes, tenants and strangers to what is theirs."""

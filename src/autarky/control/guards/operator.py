@@ -1,0 +1,46 @@
+"""The duty of putting back the policies that hold nodes to reports and tenants to what is theirs, when somebody has
+deleted them.
+
+Contract: what is absent is made anew, as this release renders it; what is there is left as it is, whatever it says: an
+edit is somebody's will (a binding with `validationActions: [Audit]` is the way to switch one off), and `up` writes
+what a release changes. A policy comes before its binding: whoever makes a binding is asked what its policy reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autarky.control.base.controller import Duty
+from autarky.control.base.operator_view import View, current
+from autarky.control.guards.manifests import all as admission
+from autarky.errors import Conflict
+from autarky.ports import Kube, Object
+from autarky.render.values import with_rendered_hash
+
+RESTORED = tuple(admission.objects())
+
+
+@dataclass(slots=True)
+class Guards(Duty):
+    view: View
+    kube: Kube
+    name: str = "guards"
+
+    async def round(self) -> None:
+        sources = {source.kind: source for source in (self.view.policies, self.view.policy_bindings)}
+        if not current(sources.values()):
+            return
+        missing = [obj for obj in RESTORED if (None, obj["metadata"]["name"]) not in sources[obj["kind"]].items]
+        self.forget(set(self._said) - {_subject(obj) for obj in missing})
+        await self.each(missing, self._put_back)
+
+    async def _put_back(self, obj: Object) -> None:
+        try:
+            await self.kube.create(with_rendered_hash(obj))
+        except Conflict:
+            return  # somebody else was first; the next round sees that
+        self.tell("it was deleted, and is put back: what nodes and tenants may write depends on it", _subject(obj))
+
+
+def _subject(obj: Object) -> str:
+    return f"{obj['kind']} {obj['metadata']['name']}"

@@ -1,0 +1,1 @@
+"""Scheduler and controller-manager: who leads, by the lease, and which slot runs for it."""

@@ -1,0 +1,90 @@
+"""Frees, once per boot, the leases that were held on this node when its power went (`decide.stale_leases`), and writes
+down who holds them now, for the next boot.
+
+Danger: a lease whose holder lives would be taken from it. So it is written under the version that was looked at, and
+a note says in which boot its holder was seen first.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from autarky.control.base import node_view as api_seen
+from autarky.control.base.decision_log import Say
+from autarky.control.base.rounds import bounded
+from autarky.control.leadership.decide import stale_leases as dead_leases
+from autarky.control.leadership.decide.leader import Lease
+from autarky.control.slots.node import on_disk as slots_on_disk
+from autarky.errors import AutarkyError
+from autarky.ports import Clock, Kube
+from autarky.render.values import SYSTEM
+
+NO_ANSWER_SECONDS, NOTE_SECONDS, FULL_DISK_SECONDS = 0.5, 1.0, 60.0
+"""After a look that was not answered, between two looks at who holds the leases (in live copies: that asks nobody), and
+until a disk that takes nothing down is tried again."""
+
+
+@dataclass(slots=True)
+class Undertaker:
+    """Run it as a task.
+
+    clients: for each component one that acts as the component itself. The NodeRestriction admission lets a
+    kubelet's identity change no lease but its node's own, whatever RBAC says. lease(component): the live copy.
+    """
+
+    clients: Mapping[str, Kube]
+    clock: Clock
+    say: Say
+    report: Callable[[str, str], None]
+    """(reason, message) of an event on the Node."""
+    lease: Callable[[str], Lease | None]
+
+    async def run(self) -> None:
+        """Without the word of `standby boot` on which boot this is, nothing is freed or noted."""
+        boot = slots_on_disk.this_boot()
+        if boot is None:
+            return
+        pending = set(self.clients)
+        while pending:
+            for name in sorted(pending):
+                try:
+                    await self._free_if_dead(name, boot)
+                    pending.discard(name)
+                except AutarkyError:
+                    pass  # the API may take its time to come back
+            await self.clock.sleep(NO_ANSWER_SECONDS if pending else 0.0)
+        while True:
+            await self.clock.sleep(NOTE_SECONDS if self._note(boot) else FULL_DISK_SECONDS)
+
+    @bounded
+    async def _free_if_dead(self, name: str, boot: str) -> None:
+        obj = await self.clients[name].get(*api_seen.LEASE, name, SYSTEM)
+        holder = "" if obj is None else obj.get("spec", {}).get("holderIdentity") or ""
+        noted = slots_on_disk.noted_holders().get(name)
+        if obj is None or not dead_leases.holder_is_dead(holder, noted, socket.gethostname(), boot):
+            return
+        await self.clients[name].replace({**obj, "spec": {**obj["spec"], "holderIdentity": ""}})
+        freed = f"the lease of {holder} is freed: it died with the last boot of this node"
+        self.say(freed, component=name)
+        self.report("LeaseFreed", f"{name}: {freed}")
+
+    def _note(self, boot: str) -> bool:
+        """Whether what there is to write down is written down."""
+        noted = dict(slots_on_disk.noted_holders())
+        news = {}
+        for name in self.clients:
+            found = self.lease(name)
+            new = dead_leases.to_note(
+                "" if found is None else found.holder, noted.get(name), socket.gethostname(), boot
+            )
+            if new is not None:
+                news[name] = new
+        try:
+            if news:
+                slots_on_disk.note_holders({**noted, **news})
+        except OSError as error:
+            self.say(f"who holds the leases cannot be written down: {error}")
+            return False
+        return True

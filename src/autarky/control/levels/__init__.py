@@ -1,0 +1,1 @@
+"""The ControlPlane's spec carried out: levels that move between slots, arguments that change."""

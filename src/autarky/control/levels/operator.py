@@ -1,0 +1,228 @@
+"""The duty of carrying out the ControlPlane's spec: levels that move, arguments that change; a version that may not.
+
+Contract: a value reaches a workload when it has changed since it was applied last, and touches nothing else there:
+edits of others stand. Levels move as `up` moves them: `decide.moves` decides, `act` acts; the standbys
+are the node agents' matter. What is not carried out, and why, is in `unapplied`, for the status.
+
+Danger: taking a workload away is the one destructive act. It needs two witnesses for each standby (its node's agent
+and its pod), and the spec is read anew right before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autarky.control.base.controller import Duty
+from autarky.control.base.operator_view import View, current
+from autarky.control.common.pods import is_ready
+from autarky.control.drift.decide import applied
+from autarky.control.drift.decide.owners import split_flags
+from autarky.control.levels import act as hosting
+from autarky.control.levels.decide import arguments
+from autarky.control.levels.decide import moves as levels
+from autarky.control.rollout.operator.rollouts import Rollouts
+from autarky.control.rollout.operator.workloads import TWO_SLOTS, pods_of, workload
+from autarky.control.slots.decide.report import standby_serves
+from autarky.control.status.decide import Unapplied
+from autarky.model.components import WITH_STANDBY, Component
+from autarky.model.defaults import edition_in
+from autarky.ports import Clock, Kube, Object
+from autarky.render.crds import API_VERSION, CONTROL_PLANE
+from autarky.render.values import CONTROL_PLANE_FACT
+
+LOOK_SECONDS = 1.0
+"""Between two looks while a level moves."""
+LEVEL_NOT_BUILT = "0-4"
+"""A `selfHosted` that the CRD admits and nobody carries out yet."""
+
+
+@dataclass(slots=True)
+class Spec(Duty):
+    view: View
+    kube: Kube
+    clock: Clock
+    rollouts: Rollouts
+    name: str = "spec"
+    unapplied: dict[str, Unapplied] = field(default_factory=dict, init=False)
+    _memory: dict[str, levels.Memory] = field(default_factory=dict, init=False)
+
+    def begin_term(self) -> None:
+        """What was seen in an earlier term is old."""
+        self._memory.clear()
+
+    async def round(self) -> float | None:
+        view, plane = self.view, self.view.control_plane
+        if view.odd_plane is not None:
+            self.tell(not_understood(view.odd_plane))
+        if plane is None or not current([view.planes, view.nodes, view.pods, view.daemon_sets, view.deployments]):
+            self._memory.clear()
+            return None
+        self.unapplied.clear()
+        self._judge_version(plane)
+        self._judge_other_arguments(plane)
+        self._judge_defaults(plane)
+        settled = self._refuses_level(plane) or await self._move_levels(plane)
+        for component in TWO_SLOTS:
+            await self._give_arguments(plane, component)
+        return None if settled else LOOK_SECONDS
+
+    def _note(self, subject: str, reason: str, sentence: str, *, refused: bool = False) -> None:
+        self.unapplied[subject] = Unapplied(reason, sentence, refused)
+        self.tell(sentence, subject)
+
+    # --- what is not carried out -----------------------------------------------------------------------
+
+    def _judge_version(self, plane: Object) -> None:
+        record = applied.record_of(plane)
+        if record is None or record["spec"]["version"] == plane["spec"]["version"]:
+            return
+        runs, asked = record["spec"]["version"], plane["spec"]["version"]
+        sentence = f"version {asked} is not applied: upgrades are not built yet; set spec.version to {runs} again"
+        self._note("version", "UpgradeNotSupported", sentence, refused=True)
+
+    def _refuses_level(self, plane: Object) -> bool:
+        """In the words of the cluster file's refusal. No level moves then: a move that was on its way stops."""
+        if plane["spec"]["selfHosted"] != LEVEL_NOT_BUILT:
+            return False
+        self._memory.clear()
+        sentence = f'selfHosted {LEVEL_NOT_BUILT} (the kubelet as a DaemonSet) is not built yet: use "1-4"'
+        self._note("selfHosted", "LevelNotSupported", sentence, refused=True)
+        return True
+
+    def _judge_other_arguments(self, plane: Object) -> None:
+        """Of what runs on hosts and not from these workloads."""
+        record = (applied.record_of(plane) or {}).get("spec", {}).get("componentArguments") or {}
+        wanted = plane["spec"].get("componentArguments") or {}
+        for name in sorted((record.keys() | wanted.keys()) - set(WITH_STANDBY)):
+            if record.get(name) != wanted.get(name):
+                sentence = f"the arguments of {name} come from the cluster file: set them there and run `autarky up`"
+                self._note(f"{name} arguments", "SetInTheFile", sentence, refused=True)
+
+    def _judge_defaults(self, plane: Object) -> None:
+        """They are filled in where the file is read."""
+        record, asked = applied.record_of(plane), edition_in(plane)
+        if record is not None and edition_in(record) != asked:
+            sentence = (
+                f"the defaults of edition {asked} come from the cluster file: set them there and run `autarky up`"
+            )
+            self._note("defaults", "SetInTheFile", sentence, refused=True)
+
+    # --- levels ----------------------------------------------------------------------------------------
+
+    async def _move_levels(self, plane: Object) -> bool:
+        """All are watched at once; they go one after the other, in the order of `up`. Whether all is done."""
+        lowest = int(plane["spec"]["selfHosted"][0])
+        decisions = [(component, self._decide(component, lowest)) for component in TWO_SLOTS]
+        for component, decision in decisions:
+            match decision.step:
+                case levels.Step.BRING_BACK:
+                    if await self._bring_back(component):
+                        return False
+                case levels.Step.RETIRE:
+                    await self._retire(component, plane)
+                    return False
+                case levels.Step.WAIT:
+                    self._note(component.name, "LevelMoves", f"{component.name}: {decision.sentence}")
+                    return False
+                case levels.Step.NOTHING:
+                    pass
+        return True
+
+    def _decide(self, component: Component, lowest: int) -> levels.Decision:
+        memory = self._memory.get(component.name, levels.Memory())
+        decision = levels.decide(self._seen(component, lowest), memory, self.clock.monotonic())
+        self._memory[component.name] = decision.memory
+        return decision
+
+    def _seen(self, component: Component, lowest: int) -> levels.Seen:
+        live = workload(self.view, component)
+        ends = live is not None and "deletionTimestamp" in live["metadata"]
+        return levels.Seen(
+            hosted=lowest <= component.level,
+            workload=None if ends else live is not None,
+            leaving=len(pods_of(self.view, component, "hosted")),
+            turn=self._is_turn_of(component, lowest),
+            standbys={
+                node["metadata"]["name"]: self._standby_serves(component, node, lowest)
+                for node in self.view.nodes.items.values()
+                if CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {})
+            },
+        )
+
+    def _is_turn_of(self, component: Component, lowest: int) -> bool:
+        """Whether the components before it that are hosted each have a Ready pod."""
+        before = TWO_SLOTS[: TWO_SLOTS.index(component)]
+        hosted = [one for one in before if lowest <= one.level and workload(self.view, one) is not None]
+        return all(any(is_ready(pod) for pod in pods_of(self.view, one, "hosted")) for one in hosted)
+
+    def _standby_serves(self, component: Component, node: Object, lowest: int) -> bool | None:
+        """By the word of the node's agent, and by the pod that its kubelet holds for Ready."""
+        name = node["metadata"]["name"]
+        pods = [pod for pod in pods_of(self.view, component, "standby") if pod["spec"].get("nodeName") == name]
+        if not any(is_ready(pod) and "deletionTimestamp" not in pod["metadata"] for pod in pods):
+            return False
+        return is_ready(node) and standby_serves(node, component.name, lowest)
+
+    async def _retire(self, component: Component, plane: Object) -> None:
+        """The copies may be old by a moment: whoever asks for the level again at this very time is heard."""
+        now = await self.kube.get(API_VERSION, plane["kind"], CONTROL_PLANE)
+        if now is None or now["spec"]["selfHosted"] != plane["spec"]["selfHosted"]:
+            return
+        await hosting.retire(self.kube, component.name)
+        self.tell("its standby serves on every control node: the hosted workload goes", f"{component.name} level")
+        self._note(component.name, "LevelMoves", f"{component.name}: its hosted pods are ending")
+
+    async def _bring_back(self, component: Component) -> bool:
+        """Whether there was something to bring back."""
+        if await hosting.bring_back(self.kube, component.name):
+            self.tell("its level is hosted again: the workload is back as it was", f"{component.name} level")
+            self._note(component.name, "LevelMoves", f"{component.name}: its hosted pods are starting")
+            return True
+        sentence = f"{component.name} is to be hosted and its workload is not there: `autarky up` applies it"
+        self._note(component.name, "WorkloadMissing", sentence)
+        return False
+
+    # --- arguments -------------------------------------------------------------------------------------
+
+    async def _give_arguments(self, plane: Object, component: Component) -> None:
+        live = workload(self.view, component)
+        if live is None or "deletionTimestamp" in live["metadata"]:
+            return
+        wanted = (plane["spec"].get("componentArguments") or {}).get(component.name) or {}
+        subject = f"{component.name} arguments"
+        if not (changes := arguments.changed(arguments.given_to(live), wanted)):
+            self._judge_rolled_back(component, live, wanted)
+            return
+        if names := arguments.refused(wanted):
+            flags = ", ".join(f"--{name}" for name in names)
+            self._note(subject, "ArgumentRefused", f"{flags} of {component.name} may not be given", refused=True)
+            return
+        if (found := arguments.give(live, component.name, wanted)) is None:
+            sentence = f"the command line of {component.name} cannot be read flag by flag: give it --name=value words"
+            self._note(subject, "CommandNotUnderstood", sentence, refused=True)
+            return
+        await self.kube.replace(found)
+        self.tell(f"arguments applied: {', '.join(changes)}", subject)
+
+    def _judge_rolled_back(self, component: Component, live: Object, wanted: Mapping[str, str]) -> None:
+        """A rollback takes the template back and not the record of what was given, or it would be given for ever."""
+        kept = self.rollouts.kept.get(component.name)
+        failure = kept.record.failure(kept.record.current) if kept is not None else None
+        if failure is not None and (gone := _not_there(live, component.name, wanted)):
+            sentence = f"{component.name} was rolled back and runs without {', '.join(gone)}: {failure.sentence}"
+            self._note(f"{component.name} arguments", "RolledBack", sentence, refused=True)
+
+
+def not_understood(clause: str) -> str:
+    """What is said of a ControlPlane whose spec is odd."""
+    return f"nothing of the ControlPlane is carried out: {clause}; `kubectl edit controlplane` mends it"
+
+
+def _not_there(live: Object, container: str, wanted: Mapping[str, str]) -> list[str]:
+    """The flags of the spec that the command line has not, as far as it can be read."""
+    for found in live["spec"]["template"]["spec"].get("containers") or []:
+        flags = split_flags(found.get("command") or []) if found["name"] == container else None
+        if flags is not None:
+            return [f"--{name}" for name, value in sorted(wanted.items()) if flags.get(f"--{name}") != value]
+    return []

@@ -1,0 +1,1 @@
+"""The load balancer on every node, and the endpoints of default/kubernetes."""

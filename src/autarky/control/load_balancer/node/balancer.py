@@ -1,0 +1,204 @@
+"""Keeps the node's load balancer true to the cluster, on every node: observe, decide (`decide.servers`), act.
+
+It watches the EndpointSlice of default/kubernetes, and looks at the disk: whether the node has a standby (so it is a
+control node), which members etcd has, what the configuration says. What HAProxy runs is asked of HAProxy, so that a
+configuration that anybody else has written is taken up as well.
+
+Contract: level-triggered; the configuration is its own cache, so with no API and after a boot it stays as it was.
+A file appears in one rename. The order is that of rule 1: credentials are there before a configuration needs them,
+and go when one that does not need them has been seen to run. `up` writes the first configuration and then leaves it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import NoReturn
+
+from autarky import places
+from autarky.control.base import node_metrics as metrics
+from autarky.control.base.rounds import bounded
+from autarky.control.base.shield import follow
+from autarky.control.base.waiting import changed_within
+from autarky.control.load_balancer.decide import servers as balancer
+from autarky.control.load_balancer.manifests import haproxy as nllb
+from autarky.control.load_balancer.manifests.endpoints import KIND, NAME, NAMESPACE, slice_endpoints
+from autarky.control.load_balancer.node import haproxy
+from autarky.kube import KubeClient, Reflector
+from autarky.model.balancer import Balancer, EtcdNode
+from autarky.model.components import API_SERVER
+from autarky.model.endpoint import Endpoint
+from autarky.ports import Clock
+from autarky.store import NOT_UNDERSTOOD, write_private
+
+POLL_SECONDS = 1.0
+"""Between two looks until HAProxy runs what it should."""
+REST_SECONDS = 5.0
+"""Then: files tell nobody, and a look at them and a question to HAProxy take more than a millisecond."""
+RELOAD_PAUSE = 10.0
+"""Between two reloads: each may leave a worker behind, and a cluster that changes does so several times in a row. Also
+the time in which a reload that was asked for must be seen."""
+MEMBERS = places.MEMBERS_FILE
+"""[{"name", "address", "learner"}], without those that leave."""
+_CREDENTIALS = (nllb.ETCD_CLIENT_PATH, nllb.ETCD_CA_PATH)
+
+
+def has_standby() -> bool | None:
+    """Whether an API server may run here: its standby is there. None when that cannot be read."""
+    try:
+        return (Path(places.STANDBY) / API_SERVER / "current").is_symlink()
+    except OSError:
+        return None
+
+
+@dataclass(slots=True)
+class LoadBalancer:
+    """Run it as a task. `tell(subject, sentence)` says a thing once. `control_node`: whether the node's load balancer
+    is to be that of a control node; None when that is not known."""
+
+    node: str
+    kube: KubeClient
+    clock: Clock
+    tell: Callable[[str, str], None]
+    control_node: Callable[[], bool | None] = has_standby
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _slice: Reflector = field(init=False)
+    _reloaded: float | None = None
+    """When a reload was last asked for (monotonic seconds)."""
+
+    def __post_init__(self) -> None:
+        only = f"metadata.name={NAME}"
+        changed = self._changed.set
+        self._slice = Reflector(self.kube, self.clock, *KIND, namespace=NAMESPACE, fields=only, on_change=changed)
+
+    @property
+    def endpoints(self) -> Sequence[Endpoint] | None:
+        """Where default/kubernetes leads to; None before it was ever seen."""
+        live = self._slice.items.get((NAMESPACE, NAME))
+        return None if live is None else slice_endpoints(live)
+
+    def known_endpoints(self) -> Sequence[Endpoint]:
+        """The same; before that, those that the load balancer's configuration has."""
+        if (endpoints := self.endpoints) is not None:
+            return endpoints
+        with suppress(OSError):
+            configured = nllb.parse(_read(nllb.CONFIG_PATH) or "")
+            return [] if configured is None else [Endpoint(n.name, n.address, ready=True) for n in configured.servers]
+        return []
+
+    async def run(self) -> NoReturn:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(follow(self._slice, self.tell))
+            while True:
+                self._changed.clear()
+                pause = REST_SECONDS if await self.round() else POLL_SECONDS
+                await changed_within(self._changed, pause)
+
+    @bounded
+    async def round(self) -> bool:
+        """One look at everything, and what follows from it; whether HAProxy runs what it should by now."""
+        try:
+            return await self._follow()
+        except OSError as error:
+            self.tell("load balancer files", f"the load balancer's files cannot be used: {error}")
+            return False
+
+    async def _follow(self) -> bool:
+        text = _read(nllb.CONFIG_PATH)
+        current = None if text is None else nllb.parse(text)
+        decision = balancer.decide(self._seen(current))
+        self.tell("load balancer", decision.sentence)
+        if decision.balancer is not None:
+            text = self._write(decision.balancer, text)
+        if text is None or not await self._runs(text):
+            return False
+        if not self.control_node():  # a worker that becomes one has them first
+            _remove_needless_credentials(nllb.parse(text))
+        return True
+
+    def _seen(self, current: Balancer | None) -> balancer.Seen:
+        return balancer.Seen(
+            node=self.node,
+            current=current,
+            endpoints=self.endpoints,
+            control_node=self.control_node(),
+            etcd=voting_members(_read(MEMBERS)),
+            etcd_certificate=all(Path(path).exists() for path in _CREDENTIALS),
+            certificate=_fingerprint(_read(nllb.ETCD_CLIENT_PATH)),
+        )
+
+    def _write(self, wanted: Balancer, text: str | None) -> str:
+        """What the configuration says from now on. Also another release's configuration of the same servers differs."""
+        for file in nllb.configuration_files(wanted):
+            if _read(file.path) != file.content.decode():
+                write_private(Path(file.path), file.content, mode=file.mode)
+        return nllb.config(wanted)
+
+    async def _runs(self, text: str) -> bool:
+        """Whether HAProxy runs that configuration; if not, it is asked to; at its start it reads it anyway."""
+        wanted, running = nllb.config_hash(text), await haproxy.running_configuration()
+        if running is None or running == wanted:
+            if running is not None:
+                self.tell("load balancer reload", f"the load balancer runs the configuration {wanted}")
+            return running == wanted
+        now = self.clock.monotonic()
+        if self._reloaded is None or now - self._reloaded >= RELOAD_PAUSE:
+            self._reloaded = now
+            await _note_what_is_in_use(text)
+            trouble = await haproxy.reload()
+            metrics.RELOADS.inc()
+            said = f"the load balancer was asked to read its configuration {wanted}"
+            self.tell(
+                "load balancer reload", said if trouble is None else f"the load balancer cannot reload: {trouble}"
+            )
+        return False
+
+
+async def _note_what_is_in_use(text: str) -> None:
+    """For the new worker, which knows nothing yet: what is not listed begins as down, until its first check."""
+    wanted = nllb.parse(text)
+    paths = nllb.health_paths(wanted) if wanted is not None else []
+    in_use = [path for path in paths if await haproxy.holds(path)]
+    write_private(Path(nllb.IN_USE_PATH), "".join(f"{path}\n" for path in in_use).encode())
+
+
+def voting_members(text: str | None) -> tuple[EtcdNode, ...] | None:
+    """Of the list that the agent keeps; None when there is none, or it cannot be understood."""
+    try:
+        found = json.loads(text or "")
+        nodes = tuple(EtcdNode(m["name"], m["address"]) for m in found if not m.get("learner", False)) or None
+        return nodes if nodes and all(isinstance(n.name, str) and _is_address(n.address) for n in nodes) else None
+    except NOT_UNDERSTOOD:
+        return None
+
+
+def _is_address(text: object) -> bool:
+    """HAProxy's configuration is made with it."""
+    return isinstance(text, str) and bool(ipaddress.ip_address(text))
+
+
+def _fingerprint(pem: str | None) -> str | None:
+    """Of the certificate alone: a name for it, and nothing of the key."""
+    certificate, end, _ = (pem or "").partition("-----END CERTIFICATE-----")
+    return sha256(certificate.encode()).hexdigest()[:10] if end else None
+
+
+def _read(path: str) -> str | None:
+    """None when it is absent; OSError when that is not known."""
+    try:
+        return Path(path).read_text(errors="replace")
+    except FileNotFoundError:
+        return None
+
+
+def _remove_needless_credentials(running: Balancer | None) -> None:
+    """On a worker there is no certificate for etcd, ever: one that was a control node loses it here."""
+    if running is not None and not running.control_node:
+        for path in _CREDENTIALS:
+            Path(path).unlink(missing_ok=True)

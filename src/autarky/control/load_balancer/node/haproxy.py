@@ -1,0 +1,62 @@
+"""The node's running HAProxy: which configuration takes new connections, and how it is told to read its file anew.
+
+Contract: neither raises for what does not answer. A reload drops no connection: the master starts a new worker with
+the same listening sockets, and the old worker stays for the connections that it has (see
+`manifests.haproxy.MOST_RELOADS`). Of a file that it cannot use HAProxy makes nothing, and goes on as it was.
+
+The agent has no capability, so no signals: HAProxy's master listens on a socket of the host that only root may open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from autarky.control.load_balancer.manifests.haproxy import CONFIGURATION_PATH, MASTER_SOCKET
+from autarky.control.slots.node.ports import PLAIN_SECONDS, plain_status
+from autarky.model import ports
+
+
+async def running_configuration(port: int = ports.NLLB_HEALTH) -> str | None:
+    """The hash of what runs; empty when it is of a release that does not say; None when HAProxy does not answer."""
+    writer = None
+    try:
+        async with asyncio.timeout(PLAIN_SECONDS):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(f"GET {CONFIGURATION_PATH} HTTP/1.0\r\n\r\n".encode())
+            answer = await reader.read()
+    except (OSError, TimeoutError):
+        return None
+    finally:
+        if writer is not None:
+            writer.close()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status = head.split(b" ", 2)
+    if len(status) < 2:
+        return None
+    return body.decode("latin-1").strip() if status[1] == b"200" else ""
+
+
+async def holds(path: str) -> bool:
+    """Whether it holds a server for ready ("n1-hosted"), or alive ("alive/n1-hosted")."""
+    return await plain_status(ports.NLLB_HEALTH, f"/{path}") == 200
+
+
+async def reload(socket: str = MASTER_SOCKET) -> str | None:
+    """Ask for it; None, or why it cannot be asked. That it was done is shown by `running_configuration`."""
+    writer = None
+    try:
+        async with asyncio.timeout(PLAIN_SECONDS):
+            reader, writer = await asyncio.open_unix_connection(socket)
+            writer.write(b"reload\n")
+            await writer.drain()
+            with suppress(ConnectionError):  # the master executes itself anew, and all its connections end
+                await reader.read()
+    except TimeoutError:
+        return None if writer is not None else "it does not answer on its socket"
+    except OSError as error:
+        return f"its socket cannot be used: {error.strerror or error}"
+    finally:
+        if writer is not None:
+            writer.close()
+    return None

@@ -1,0 +1,70 @@
+"""The duty of keeping the EndpointSlice of default/kubernetes: the API servers do not write it themselves.
+
+Contract: an address is what the join inventory has for the node. A node's own word only chooses among several. What
+the inventory does not know (it is absent, or lacks the node) stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autarky.control.base.controller import MANAGER, Duty
+from autarky.control.base.operator_view import KUBERNETES_SLICE, View, current, node_is_ready
+from autarky.control.common.pods import internal_address
+from autarky.control.load_balancer.decide.endpoints import ControlNode, endpoints
+from autarky.control.load_balancer.manifests.endpoints import kubernetes_slice, slice_endpoints
+from autarky.model.endpoint import Endpoint
+from autarky.ports import Kube, Object
+from autarky.render.values import CONTROL_PLANE_FACT, WITHDRAWN
+
+
+@dataclass(slots=True)
+class Endpoints(Duty):
+    view: View
+    kube: Kube
+    name: str = "endpoints"
+
+    async def round(self) -> None:
+        if not current([self.view.nodes, self.view.slices, self.view.inventory]):
+            return
+        live = self.view.slices.items.get(("default", KUBERNETES_SLICE))
+        before = slice_endpoints(live or {})
+        nodes = self._control_nodes({endpoint.node: endpoint.address for endpoint in before})
+        wanted = endpoints(nodes, {endpoint.address: endpoint.ready for endpoint in before})
+        if wanted is None or (live is not None and wanted == before):
+            return
+        await self.kube.apply(kubernetes_slice(wanted), manager=MANAGER)
+        self.tell("default/kubernetes leads to " + ", ".join(_clause(endpoint) for endpoint in wanted))
+
+    def _control_nodes(self, before: Mapping[str, str]) -> list[ControlNode]:
+        """`before`: node → the address that it has in the slice."""
+        inventory = self.view.known_addresses
+        found = []
+        for node in self.view.nodes.items.values():
+            meta = node["metadata"]
+            if CONTROL_PLANE_FACT not in (meta.get("labels") or {}) or "deletionTimestamp" in meta:
+                continue
+            address = agreed_address(node, inventory) if meta["name"] in inventory else before.get(meta["name"])
+            if address is None:
+                self.tell("it gets no connections: the join inventory has no address for it", meta["name"])
+                continue
+            found.append(ControlNode(meta["name"], address, node_is_ready(node), withdrawn=_is_withdrawn(node)))
+        return found
+
+
+def agreed_address(node: Object, inventory: Mapping[str, frozenset[str]]) -> str | None:
+    """The address that the join inventory has for the node: the one that the node says, where it has several. None
+    where it has none."""
+    known, said = inventory.get(node["metadata"]["name"], frozenset()), internal_address(node)
+    return said if said in known else min(known, default=None)
+
+
+def _is_withdrawn(node: Object) -> bool:
+    return bool((node["metadata"].get("annotations") or {}).get(WITHDRAWN))
+
+
+def _clause(endpoint: Endpoint) -> str:
+    if not endpoint.serving:
+        return f"{endpoint.address} (withdrawn)"
+    return endpoint.address if endpoint.ready else f"{endpoint.address} (not ready)"

@@ -1,0 +1,410 @@
+"""Whether a rollout of a hosted control plane component has succeeded, and when it goes back by itself.
+
+Contract: `decide(observed, memory, record, policy, now)` is pure. `record` is what is stored for good: the last
+revision that was healthy, and the revisions that went back. `memory` lives as long as the process and may be
+lost at any moment: then every clock starts anew, which rolls back later, never sooner.
+
+The rules (docs, «Safety rules»):
+- Only pods of the new revision on Ready nodes are judged (rule 2: what runs on a node that is not Ready says nothing
+  about the revision). On each node the limit runs from when the pod before began to end, where the two cannot run side
+  by side; but the new one has OWN_SECONDS for itself, or the limit where that is less. Where the last good one was slow
+  to start it has longer, whatever the limit (`decide.limits`).
+- Clocks stand still while etcd is down (rule 9) or while what is seen may be old (rule 2).
+- DaemonSets (API servers and kube-proxy) succeed when a pod has been Ready without a break for PROVEN_SECONDS on
+  every Ready node that wants one (for SETTLE_SECONDS while there is nothing to go back to). Scheduler and
+  controller-manager succeed when a pod of the new revision has led: their readiness lies. A Ready pod of theirs is
+  judged from when it had the lease within reach, free, for REACH_SECONDS: not while an old pod or a standby leads that
+  did not give way to it. One that let it pass is judged from then on, whoever leads.
+- An API server that has served does not go back for a blip: only when it has been away for BLIP_SECONDS in all.
+- What runs on nodes that are not the control plane's is what these say. One of them alone takes nothing back, and keeps
+  nothing from success: it may be the node that is ill, or somebody's who wants no rollout. Two of them, or a control
+  node, speak of the revision.
+- A version that breaks the skew rules (rule 4) goes back at once.
+- The target is the last revision that was healthy. A revision that was healthy once never goes back for later
+  trouble, and without a target nothing goes back.
+- A revision that went back goes back at once when it is applied again, later each time (GitOps loops); any
+  other revision is given its chance. So is one of which nothing ever ran (no image, no volume), since that may be the
+  fault of what is around it; and any whose verdict has expired (`decide.failures`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from types import MappingProxyType
+
+from autarky.control.rollout.decide.failures import EXPIRES_SECONDS, Record
+from autarky.control.rollout.decide.limits import Policy
+
+PROVEN_SECONDS = 60.0
+"""How long an API server must have been Ready without a break, as with a checkpoint: what ends half a minute after
+each start (its memory is limited, say) shall not take the place of what ran for days."""
+SETTLE_SECONDS = 10.0
+"""The same while no revision is known to be good: as the node agents wait before they take the standby away."""
+BLIP_SECONDS = 10.0
+"""How long an API server that has served may be not Ready, all times taken together, before it is proven."""
+LONGEST_STEP = 5.0
+"""Seconds that one round adds to a clock at most: an operator that was stopped for a while has not watched."""
+LEASE_IS_OLD = 20.0
+"""Seconds without a renewal after which a holder counts as gone: the leases of level 3 last for 15 s."""
+WITNESSES = 2
+"""Nodes that are not trusted must agree so many that a revision is to blame."""
+REACH_SECONDS = 5.0
+"""How long a lease must have been free for a Ready pod to be blamed that it did not take it: it tries every 1.8 s at
+least. As long as the node agents wait before they bring a standby up."""
+
+
+class Leader(Enum):
+    """Who renews the lease of a level 3 component, as far as its holder's host and the pods there tell.
+
+    OLD: it may be a pod of the old revision, for which a Ready new one cannot be blamed.
+    STANDBY: it may be a standby. The node agents make it give way to a pod that they trust.
+    OTHER: nobody that is known.
+    """
+
+    NEW = "new"
+    OLD = "old"
+    STANDBY = "standby"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """version: changes with each renewal. free: it was released, and nobody has taken it."""
+
+    leader: Leader
+    version: str
+    free: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod of the new revision that is not terminating. trouble: what its container met last, as a clause.
+    never_ran: whether its kubelet says that no container of it was ever made. start: seconds that it took until it was
+    Ready, where somebody says it who is trusted."""
+
+    name: str
+    node: str
+    ready: bool
+    trouble: str = ""
+    never_ran: bool = False
+    start: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One workload as it is now.
+
+    revision: the hash of the template that is wanted now.
+    known:    False while the controllers have not looked at that template, or while a source may be old.
+    nodes:    the Ready nodes on which the workload may have a pod.
+    ending:   those on which a pod of another revision ends, for which the next one has to wait.
+    skew:     how the revision's version breaks rule 4; empty when it does not.
+    lease:    of scheduler and controller-manager; None for DaemonSets.
+    trusted:  the nodes of which one is enough to blame the revision; None: all of them.
+    """
+
+    revision: str
+    known: bool
+    etcd_up: bool
+    nodes: frozenset[str]
+    pods: tuple[Pod, ...]
+    skew: str = ""
+    lease: Lease | None = None
+    ending: frozenset[str] = frozenset()
+    trusted: frozenset[str] | None = None
+
+    def trusts(self, node: str) -> bool:
+        return self.trusted is None or node in self.trusted
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Of the revision on one node, in seconds: how long it has waited for its place, been judged, been Ready without a
+    break, and been away (not Ready) since a pod of it was Ready there for the first time, which `served` tells. start:
+    what that pod took until then."""
+
+    waited: float = 0.0
+    judged: float = 0.0
+    ready: float = 0.0
+    away: float = 0.0
+    proven: bool = False
+    served: bool = False
+    start: float | None = None
+
+
+NO_CLOCK = Clock()
+NO_CLOCKS: Mapping[str, Clock] = MappingProxyType({})
+NO_TIMES: Mapping[str, float] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """looked: when (monotonic seconds) everything was seen last; None: the clocks stood still since.
+
+    since: when the revision was seen first. lease, renewed: the lease's version and when it changed last.
+    new_leads_from: the version at which only pods of the new revision were left that could hold the lease.
+    reach: pod that has been Ready → seconds for which it has had the lease within reach. missed: those that let it
+    pass.
+    gone: revision that went back → since when it is not wanted. expired: the verdict on this one had expired when it
+    was applied again.
+    """
+
+    revision: str | None = None
+    since: float = 0.0
+    looked: float | None = None
+    clocks: Mapping[str, Clock] = field(default_factory=lambda: NO_CLOCKS)
+    lease: str | None = None
+    renewed: float = 0.0
+    new_leads_from: str | None = None
+    reach: Mapping[str, float] = field(default_factory=lambda: NO_TIMES)
+    missed: frozenset[str] = frozenset()
+    gone: Mapping[str, float] = field(default_factory=lambda: NO_TIMES)
+    expired: bool = False
+
+
+class Verdict(Enum):
+    WAIT = "wait"
+    HEALTHY = "healthy"
+    KEEP_AS_GOOD = "keep as the last good revision"
+    ROLL_BACK = "roll back"
+    FAILED = "failed, and stays"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """record: what must be stored before anything else is done; pod: the one that failed, where it is one.
+
+    settled: nothing will change without a new observation.
+    """
+
+    verdict: Verdict
+    memory: Memory
+    record: Record
+    sentence: str
+    pod: Pod | None = None
+    settled: bool = False
+
+
+def decide(observed: Observed, memory: Memory, record: Record, policy: Policy, now: float) -> Decision:
+    """See the module's contract. `now`: monotonic seconds."""
+    policy = policy.after(record.start)
+    memory = _met(observed.revision, memory, record, now)
+    if memory.expired:
+        record = record.without(observed.revision)
+    if observed.revision == record.good:
+        memory = Memory(observed.revision, now, gone=memory.gone)
+        return Decision(Verdict.HEALTHY, memory, record, "this revision is the last good one", settled=True)
+    if not observed.etcd_up or not observed.known:
+        why = "what is seen may be old" if observed.etcd_up else "etcd is down"
+        return Decision(Verdict.WAIT, replace(memory, looked=None), record, f"{why}: nothing is judged")
+    if observed.skew:
+        return _failed(observed.skew, None, memory, record, policy, now, by_skew=True)
+    settle = SETTLE_SECONDS if record.good is None else PROVEN_SECONDS
+    return _judge(observed, _advanced(observed, memory, settle, now), record, policy, now)
+
+
+def _met(revision: str, memory: Memory, record: Record, now: float) -> Memory:
+    """The memory for this revision: a new one where another was wanted before."""
+    gone = {one.revision: memory.gone.get(one.revision, now) for one in record.failures if one.revision != revision}
+    if memory.revision == revision:
+        return replace(memory, gone=gone)
+    expired = now - memory.gone.get(revision, now) >= EXPIRES_SECONDS
+    return Memory(revision, since=now, gone=gone, expired=expired)
+
+
+def _judge(observed: Observed, memory: Memory, record: Record, policy: Policy, now: float) -> Decision:
+    if (but := _has_succeeded(observed, memory, policy)) is not None:
+        where = f" (but on {but}, which says so alone)" if but else ""
+        sentence = f"revision {observed.revision} is healthy{where}: it is the one to go back to"
+        record = record.with_good(observed.revision, _slowest_start(memory))
+        return Decision(Verdict.KEEP_AS_GOOD, memory, record, sentence)
+    before = record.failure(observed.revision)
+    if before is not None and before.condemns:
+        return _failed(before.sentence, None, memory, record, policy, now)
+    late = _blamed(observed, _late(observed, memory, policy))
+    if late is not None:
+        never_ran = _never_ran(observed, memory)
+        return _failed(_blame(late, policy), late, memory, record, policy, now, never_ran=never_ran)
+    settled = not observed.pods and not observed.nodes & observed.ending
+    return Decision(Verdict.WAIT, memory, record, _progress(observed, memory, policy), settled=settled)
+
+
+def never_served(observed: Observed, memory: Memory) -> frozenset[str]:
+    """The names of those pods that cannot have anybody's requests: nobody has to wait for their orderly end."""
+    return frozenset(
+        pod.name for pod in observed.pods if not pod.ready and not memory.clocks.get(pod.node, NO_CLOCK).served
+    )
+
+
+# --- clocks ------------------------------------------------------------------------------------------
+
+
+def _advanced(observed: Observed, memory: Memory, settle: float, now: float) -> Memory:
+    """The clocks of the nodes that count, run on by the time since the last look. `settle`: seconds of being Ready
+    that prove a revision."""
+    step = min(now - memory.looked, LONGEST_STEP) if memory.looked is not None else 0.0
+    memory = _reach_counted(observed, _lease_followed(observed, memory, now), step, now)
+    kept = {node: replace(clock, ready=0.0) for node, clock in memory.clocks.items() if node in observed.nodes}
+    for node in (observed.nodes & observed.ending) - {pod.node for pod in observed.pods}:
+        clock = memory.clocks.get(node, NO_CLOCK)
+        kept[node] = replace(clock, ready=0.0, waited=clock.waited + step)
+    for pod in observed.pods:
+        if pod.node in observed.nodes:
+            clock = _run_on(memory.clocks.get(pod.node, NO_CLOCK), pod, step, settle)
+            blameless = pod.ready and _cannot_lead(pod, observed, memory, now)
+            kept[pod.node] = clock if blameless else replace(clock, judged=clock.judged + step)
+    return replace(memory, looked=now, clocks=kept)
+
+
+def _run_on(clock: Clock, pod: Pod, step: float, settle: float) -> Clock:
+    if not pod.ready:
+        return replace(clock, ready=0.0, away=clock.away + step if clock.served else 0.0)
+    ready = clock.ready + step
+    start = clock.start if clock.served else pod.start  # one that comes back after a blip has not started then
+    return replace(clock, ready=ready, proven=clock.proven or ready >= settle, served=True, start=start)
+
+
+def _lease_followed(observed: Observed, memory: Memory, now: float) -> Memory:
+    lease = observed.lease
+    if lease is None:
+        return memory
+    if lease.version != memory.lease:
+        memory = replace(memory, lease=lease.version, renewed=now)
+    if lease.leader is not Leader.NEW:
+        return replace(memory, new_leads_from=None)
+    return memory if memory.new_leads_from is not None else replace(memory, new_leads_from=lease.version)
+
+
+def _reach_counted(observed: Observed, memory: Memory, step: float, now: float) -> Memory:
+    """For how long each pod that has been Ready could have had the lease, without a break. (Some are Ready as long as
+    another one leads, and not when they should.)"""
+    if observed.lease is None:
+        return memory
+    free = _is_free(observed.lease, memory, now)
+    names = {pod.name for pod in observed.pods if pod.ready or pod.name in memory.reach}
+    reach = {name: memory.reach.get(name, 0.0) + step if free else 0.0 for name in names}
+    missed = {name for name, seconds in reach.items() if seconds >= REACH_SECONDS} | (memory.missed & names)
+    return replace(memory, reach=reach, missed=frozenset(missed))
+
+
+def _is_free(lease: Lease, memory: Memory, now: float) -> bool:
+    return lease.free or now - memory.renewed > LEASE_IS_OLD
+
+
+def _cannot_lead(pod: Pod, observed: Observed, memory: Memory, now: float) -> bool:
+    """Whether that it does not lead says nothing about a pod that is Ready."""
+    if observed.lease is None or _is_free(observed.lease, memory, now):
+        return False
+    return observed.lease.leader is Leader.OLD or pod.name not in memory.missed
+
+
+# --- verdicts ----------------------------------------------------------------------------------------
+
+
+def _has_succeeded(observed: Observed, memory: Memory, policy: Policy) -> str | None:
+    """None: not yet. Else the node that it has not succeeded on, which alone says so; "" where there is none."""
+    if observed.lease is not None:
+        # Renewed when no other process was left that could have done it.
+        has_led = memory.new_leads_from is not None and observed.lease.version != memory.new_leads_from
+        return "" if has_led else None
+    lacking = sorted(node for node in observed.nodes if not memory.clocks.get(node, NO_CLOCK).proven)
+    if not lacking:
+        return "" if observed.nodes else None
+    alone = lacking[0] if len(lacking) == 1 < len(observed.nodes) and not observed.trusts(lacking[0]) else None
+    return alone if alone is not None and _lags(alone, observed, memory, policy) else None
+
+
+def _slowest_start(memory: Memory) -> float | None:
+    return max((clock.start for clock in memory.clocks.values() if clock.start is not None), default=None)
+
+
+def _lags(node: str, observed: Observed, memory: Memory, policy: Policy) -> bool:
+    """Whether the revision has had its time there: also where the pod before does not come to its end."""
+    if any(pod.node == node for pod in _late(observed, memory, policy)):
+        return True
+    clock = memory.clocks.get(node, NO_CLOCK)
+    return node in observed.ending and clock.waited + clock.judged >= policy.longest
+
+
+def _late(observed: Observed, memory: Memory, policy: Policy) -> list[Pod]:
+    """The pods that have had their time."""
+    late = []
+    for pod in observed.pods:
+        clock = memory.clocks.get(pod.node, NO_CLOCK)
+        settles = observed.lease is None and _settles(pod, clock)
+        had_its_time = clock.judged >= policy.own and clock.waited + clock.judged >= policy.longest
+        if had_its_time and not settles and _may_be_blamed(pod, observed, memory):
+            late.append(pod)
+    return late
+
+
+def _blamed(observed: Observed, late: Sequence[Pod]) -> Pod | None:
+    """The pod for which the revision goes back."""
+    trusted = [pod for pod in late if observed.trusts(pod.node)]
+    enough = trusted or (late if len({pod.node for pod in late}) >= WITNESSES else [])
+    return enough[0] if enough else None
+
+
+def _may_be_blamed(pod: Pod, observed: Observed, memory: Memory) -> bool:
+    """Of scheduler and controller-manager one that is Ready only when it let the lease pass."""
+    return not pod.ready or observed.lease is None or pod.name in memory.missed
+
+
+def _never_ran(observed: Observed, memory: Memory) -> bool:
+    """Whether nothing of what is not well has ever run, so that it says nothing about the revision."""
+    ill = [pod for pod in observed.pods if not pod.ready]
+    served = any(memory.clocks.get(pod.node, NO_CLOCK).served for pod in ill)
+    return bool(ill) and all(pod.never_ran for pod in ill) and not served
+
+
+def _settles(pod: Pod, clock: Clock) -> bool:
+    """Whether an API server may yet prove itself, or has: it is Ready, or was and is away for a moment."""
+    return pod.ready or clock.proven or (clock.served and clock.away < BLIP_SECONDS)
+
+
+def _blame(pod: Pod, policy: Policy) -> str:
+    where = f"pod {pod.name} on {pod.node}"
+    if pod.ready:
+        return f"{where} is Ready, but no pod of this revision has led within {policy.longest:.0f} s"
+    trouble = f": {pod.trouble}" if pod.trouble else ""
+    return f"{where} was not healthy within {policy.longest:.0f} s{trouble}"
+
+
+def _failed(
+    sentence: str,
+    pod: Pod | None,
+    memory: Memory,
+    record: Record,
+    policy: Policy,
+    now: float,
+    *,
+    by_skew: bool = False,
+    never_ran: bool = False,
+) -> Decision:
+    if not policy.enabled:
+        return Decision(Verdict.FAILED, memory, record, f"{sentence}; rolling back is switched off", pod, settled=True)
+    if record.good is None or memory.revision is None:
+        told = f"{sentence}; no revision is known to have been healthy"
+        return Decision(Verdict.FAILED, memory, record, told, pod)
+    before = record.failure(memory.revision)
+    if before is not None and now - memory.since < before.delay:
+        told = f"applied again after it went back {before.count} times, goes back in a moment: {sentence}"
+        return Decision(Verdict.WAIT, memory, record, told, pod)
+    after = record.with_failure(memory.revision, sentence, by_skew=by_skew, never_ran=never_ran)
+    told = sentence if before is None else f"applied again although it went back before: {sentence}"
+    return Decision(Verdict.ROLL_BACK, memory, after, told, pod)
+
+
+def _progress(observed: Observed, memory: Memory, policy: Policy) -> str:
+    if not observed.pods:
+        return "no pod of this revision is on a Ready node yet"
+    if observed.lease is not None and observed.lease.leader is Leader.STANDBY and not memory.missed:
+        return "a standby leads: no Ready pod of this revision is blamed before it has given way"
+    if late := _late(observed, memory, policy):
+        return f"{_blame(late[0], policy)}; {late[0].node} alone takes nothing back: the other nodes are to tell"
+    clocks = [memory.clocks.get(pod.node, NO_CLOCK) for pod in observed.pods]
+    slowest = max(clock.waited + clock.judged for clock in clocks)
+    what = "to lead" if observed.lease is not None else "to be healthy"
+    return f"waiting for this revision {what}: {slowest:.0f} s of {policy.longest:.0f} s"

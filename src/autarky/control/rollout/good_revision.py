@@ -1,0 +1,35 @@
+"""What a revision of a hosted workload is called between the operator, which judges it, and the node agents.
+
+Contract: pure; the same template and the same content give the same names in both. Danger: a name is a hash of what
+may be secret; it is as long as those by which immutable Secrets are called, and like those anybody may see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from autarky.control.checkpoint.manifests import references
+from autarky.ports import Object
+from autarky.render.values import content_hash
+
+TEMPLATE_LENGTH, CONTENT_LENGTH = 16, 10
+_CONTENT = ("data", "binaryData")
+
+
+def revision_of(template: Object) -> str:
+    """Our own name for a template, whatever the controllers call it."""
+    return content_hash(template, TEMPLATE_LENGTH)
+
+
+def content_of(template: Object, objects: Iterable[Object]) -> str:
+    """The same for the Secrets and ConfigMaps that a standby of the template needs: what of them a pod gets to see.
+
+    objects: those, and maybe others. What the template may go without does not count: the operator keeps none of it.
+    """
+    needed = {(one.kind, one.name) for one in references(template) if not one.optional}
+    seen = [
+        (obj["kind"], obj["metadata"]["name"], [[part, obj[part]] for part in _CONTENT if obj.get(part)])
+        for obj in objects
+        if (obj["kind"], obj["metadata"]["name"]) in needed
+    ]
+    return content_hash(sorted(seen, key=lambda one: one[:2]), CONTENT_LENGTH)

@@ -1,0 +1,210 @@
+"""What the operator keeps of each component for good: its last good template, what that needs, what went back.
+
+One Secret per component, `autarky-last-good-COMPONENT`: the revisions that Kubernetes keeps hold no Secrets, and
+a running server hides that one was deleted until it restarts.
+
+Contract: whole or absent: everything is in one object, written at once. Content that cannot be understood
+counts as absent: then nothing rolls back until a revision has been healthy. So does a Secret that is not ours, by label
+and type.
+
+Dangers: the copies hold private keys. They are never logged, and the Secret is read by this operator only. What is in
+it is created with the operator's rights: no more than what the template names.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from autarky.control.base.own_objects import write
+from autarky.control.rollout.decide.failures import Failure, Record
+from autarky.errors import UserError
+from autarky.parsing import parsed
+from autarky.ports import Kube, Object
+from autarky.render.values import SYSTEM, is_ours, metadata
+
+LARGEST = (1 << 20) - (16 << 10)
+"""Bytes of content: the API admits 1 MiB in a Secret. The rest is for what is recorded of failures later."""
+NAMED = 3
+"""How many objects are named of those that are too large together."""
+TYPE = "autarky.dev/last-good"
+Reference = tuple[str, str]
+"""(kind, name) of a Secret or ConfigMap."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastGood:
+    """template: of the revision `record.good`; objects: the Secrets and ConfigMaps that it names."""
+
+    record: Record = field(default_factory=Record)
+    template: Object | None = field(default=None, repr=False)
+    objects: tuple[Object, ...] = field(default=(), repr=False)
+
+    def with_record(self, record: Record) -> LastGood:
+        return replace(self, record=record)
+
+
+def secret_name(component: str) -> str:
+    return f"autarky-last-good-{component}"
+
+
+async def load(kube: Kube, component: str) -> LastGood:
+    """What is stored, or nothing."""
+    secret = await kube.get("v1", "Secret", secret_name(component), SYSTEM)
+    if secret is None or not is_ours(secret) or secret.get("type") != TYPE:
+        return LastGood()
+    try:
+        return _decoded(secret.get("data") or {})
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return LastGood()
+
+
+async def save(kube: Kube, component: str, kept: LastGood) -> None:
+    """Store all of it at once. Conflict when somebody else writes at the same time."""
+    meta, data = metadata(secret_name(component), SYSTEM), _encoded(kept)
+    live = await kube.get("v1", "Secret", meta["name"], SYSTEM)
+    await write(kube, {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": TYPE, "data": data}, live)
+
+
+async def collect(kube: Kube, record: Record, template: Object) -> LastGood:
+    """The template with copies of the Secrets and ConfigMaps that it cannot do without. UserError names a missing one,
+    and the largest where all together are more than can be kept."""
+    copies: list[Object] = []
+    for kind, name in sorted(set(references(template))):
+        live = await kube.get("v1", kind, name, SYSTEM)
+        if live is None:
+            raise UserError(f"{kind} {name} is gone, which its next start would need", fix=f"create {kind} {name}")
+        copies.append(_copy(live))
+    kept = LastGood(record, template, tuple(copies))
+    if (size := _size(kept)) > LARGEST:
+        raise UserError(
+            f"with the Secrets and ConfigMaps that it names it comes to {size >> 10} KiB, and a Secret holds"
+            f" {LARGEST >> 10}: {_largest(copies)}",
+            fix="name what is large as optional (optional: true), or mount it from the host",
+        )
+    return kept
+
+
+def _size(kept: LastGood) -> int:
+    """Bytes, as the API counts them."""
+    return sum(len(base64.b64decode(content)) for content in _encoded(kept).values())
+
+
+def _largest(copies: list[Object]) -> str:
+    sizes = sorted(((len(json.dumps(copy)), copy["kind"], copy["metadata"]["name"]) for copy in copies), reverse=True)
+    return ", ".join(f"{kind} {name} has {size >> 10} KiB" for size, kind, name in sizes[:NAMED])
+
+
+async def restore(kube: Kube, kept: LastGood) -> list[str]:
+    """Create what is missing of the kept objects; sentences on what is not as it was even then."""
+    for copy in kept.objects:
+        if await kube.get("v1", copy["kind"], copy["metadata"]["name"], SYSTEM) is None:
+            await kube.create(copy)
+    return await differing(kube, kept)
+
+
+async def differing(kube: Kube, kept: LastGood) -> list[str]:
+    """A sentence for each of the kept objects that is not what it was. Nobody overwrites it: what is in it now may be
+    wanted, and what is immutable would have to be deleted first."""
+    return [sentence for copy in kept.objects if (sentence := await _difference(kube, copy))]
+
+
+async def _difference(kube: Kube, copy: Object) -> str:
+    name = f"{copy['kind']} {copy['metadata']['name']}"
+    live = await kube.get("v1", copy["kind"], copy["metadata"]["name"], SYSTEM)
+    if live is None:
+        return f"{name} is gone: put it back"
+    if any((live.get(part) or {}) != (copy.get(part) or {}) for part in ("data", "binaryData")):
+        return f"{name} has other content than in the last good revision: put it back"
+    return ""
+
+
+def _copy(live: Object) -> Object:
+    parts = ("apiVersion", "kind", "type", "immutable", "data", "binaryData")
+    meta = {"name": live["metadata"]["name"], "namespace": SYSTEM, "labels": live["metadata"].get("labels") or {}}
+    return {**{part: live[part] for part in parts if part in live}, "metadata": meta}
+
+
+# --- what a template names -----------------------------------------------------------------------------
+
+
+def references(template: Object) -> Iterator[Reference]:
+    """The Secrets and ConfigMaps without which the template's pods do not start."""
+    spec = template["spec"]
+    for volume in spec.get("volumes") or []:
+        yield from _of_volume(volume)
+    for container in [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]:
+        for source in container.get("envFrom") or []:
+            yield from _named("Secret", source.get("secretRef"))
+            yield from _named("ConfigMap", source.get("configMapRef"))
+        for variable in container.get("env") or []:
+            value = variable.get("valueFrom") or {}
+            yield from _named("Secret", value.get("secretKeyRef"))
+            yield from _named("ConfigMap", value.get("configMapKeyRef"))
+
+
+def _of_volume(volume: Object) -> Iterator[Reference]:
+    yield from _named("Secret", volume.get("secret"), "secretName")
+    yield from _named("ConfigMap", volume.get("configMap"))
+    for source in (volume.get("projected") or {}).get("sources") or []:
+        yield from _named("Secret", source.get("secret"))
+        yield from _named("ConfigMap", source.get("configMap"))
+
+
+def _named(kind: str, reference: Any, key: str = "name") -> Iterator[Reference]:
+    if reference and not reference.get("optional") and reference.get(key):
+        yield kind, reference[key]
+
+
+# --- on the wire ---------------------------------------------------------------------------------------
+
+
+def _encoded(kept: LastGood) -> dict[str, str]:
+    record = kept.record
+    documents: dict[str, Any] = {
+        "revision": record.good,
+        "current": record.current,
+        "start.json": record.start,
+        "failures.json": [asdict(failure) for failure in record.failures],
+        "template.json": kept.template,
+        "objects.json": list(kept.objects),
+    }
+    return {
+        name: base64.b64encode(json.dumps(document, sort_keys=True).encode()).decode()
+        for name, document in documents.items()
+    }
+
+
+def _decoded(data: dict[str, str]) -> LastGood:
+    if not data:
+        return LastGood()
+    documents = {name: parsed(base64.b64decode(content)) for name, content in data.items()}
+    known = {one.name for one in fields(Failure)}  # an operator of a later release may have written more
+    failures = tuple(
+        Failure(**{name: value for name, value in failure.items() if name in known})
+        for failure in documents["failures.json"]
+    )
+    record = Record(documents["revision"], failures, documents["current"], _start_in(documents))
+    if record.good is not None and documents["template.json"] is None:
+        raise ValueError("a good revision without its template")
+    template, objects = documents["template.json"], tuple(documents["objects.json"])
+    if not {_reference(obj) for obj in objects} <= set(references(template) if template is not None else ()):
+        raise ValueError("copies of what the template does not name")
+    return LastGood(record, template, objects)
+
+
+def _start_in(documents: dict[str, Any]) -> float | None:
+    """An operator of an earlier release wrote none."""
+    start = documents.get("start.json")
+    if not isinstance(start, int | float) or isinstance(start, bool):
+        return None
+    return float(start) if start >= 0 else None
+
+
+def _reference(copy: Object) -> Reference | None:
+    """None for what is no copy of ours."""
+    meta = copy["metadata"]
+    return (copy["kind"], meta["name"]) if (copy["apiVersion"], meta["namespace"]) == ("v1", SYSTEM) else None

@@ -1,0 +1,290 @@
+"""The duty of judging rollouts of the hosted levels 2 and 3, and of taking back those that fail.
+
+Contract: what was decided is stored before it is done, so that an operator killed at any point goes on where
+it was: record, then the objects that the good template needs, then the event, then the end of failed pods that
+the good ones would wait for, then the template itself, by replacing the live object under its resourceVersion
+with nothing else changed (server-side apply could not take out what `kubectl edit` owns), then the end of those pods
+of which nothing ever ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from autarky.control.base.controller import Duty
+from autarky.control.base.events import report
+from autarky.control.base.operator_view import View, current
+from autarky.control.common.skew import breaks_skew
+from autarky.control.rollout.decide import verdict as rollback
+from autarky.control.rollout.decide.failures import TRY_AGAIN, Record
+from autarky.control.rollout.decide.limits import Policy
+from autarky.control.rollout.good_revision import revision_of
+from autarky.control.rollout.operator import last_good
+from autarky.control.rollout.operator.last_good import LastGood
+from autarky.control.rollout.operator.trouble import has_never_run, last_words
+from autarky.control.rollout.operator.workloads import JUDGED, TWO_SLOTS, image_of, is_in_place, observe, workload
+from autarky.errors import AutarkyError, Conflict, UserError
+from autarky.model.components import API_SERVER, OPERATOR, Component
+from autarky.ports import Clock, Kube, Object
+from autarky.render.values import SYSTEM
+
+LOOK_SECONDS = 1.0
+"""Between two looks while clocks run."""
+CONTENT_SECONDS = 10.0
+"""Between two looks at what differs from the last good content: Secrets and ConfigMaps are not watched."""
+EXCHANGE_TRIES = 5
+HURRIED_SECONDS = 1
+"""0 would be a removal from the API before the kubelet has ended what runs."""
+
+
+@dataclass(slots=True)
+class Rollouts(Duty):
+    """etcd_up: whether a write went through just now. counted: hears of each component that went back.
+
+    For the status: `verdicts`: component → (verdict, sentence) of the last round; `differing`: component that went
+    back → a sentence for each object that the good revision needs and that is not what it was; `unkept`: component
+    whose revision is healthy → why it cannot be kept to go back to.
+    """
+
+    view: View
+    kube: Kube
+    clock: Clock
+    etcd_up: Callable[[], bool]
+    counted: Callable[[str], None]
+    name: str = "rollouts"
+    verdicts: dict[str, tuple[rollback.Verdict, str]] = field(default_factory=dict, init=False)
+    kept: dict[str, LastGood] = field(default_factory=dict, init=False)
+    differing: dict[str, list[str]] = field(default_factory=dict, init=False)
+    unkept: dict[str, str] = field(default_factory=dict, init=False)
+    _refused: dict[str, float] = field(default_factory=dict, init=False)
+    """When `unkept` was found."""
+    _compared: dict[str, float] = field(default_factory=dict, init=False)
+    _memory: dict[str, rollback.Memory] = field(default_factory=dict, init=False)
+
+    def begin_term(self) -> None:
+        """Another leader may have written meanwhile: what is stored is read anew, and no time has passed."""
+        self.kept.clear()
+        self.differing.clear()
+        self.unkept.clear()
+        self._memory.clear()
+
+    async def round(self) -> float | None:
+        settled = await self.each(JUDGED, self._look_at)
+        if not all(settled):
+            return LOOK_SECONDS
+        return CONTENT_SECONDS if any(self.differing.values()) else None
+
+    async def _look_at(self, component: Component) -> bool:
+        settled = await self._judge(component)
+        await self._compare_content(component)
+        return settled
+
+    async def _judge(self, component: Component) -> bool:
+        """One look at one workload; whether nothing more will come of it by itself."""
+        live = workload(self.view, component)
+        policy = _policy(self.view)
+        if live is None or policy is None or "deletionTimestamp" in live["metadata"]:
+            self._forget(component)
+            return True
+        kept = await self._kept(component)
+        if TRY_AGAIN in (live["metadata"].get("annotations") or {}):
+            return await self._pardon(component, live, kept)
+        level_3 = await self._level_3_in_place() if component.name == API_SERVER else {}
+        observed = observe(self.view, component, live, etcd_up=self.etcd_up(), level_3=level_3)
+        memory = self._memory.get(component.name, rollback.Memory())
+        decision = rollback.decide(observed, memory, kept.record, policy, self.clock.monotonic())
+        self._memory[component.name] = decision.memory
+        self.verdicts[component.name] = (decision.verdict, decision.sentence)
+        self.tell(f"{decision.verdict.value}: {decision.sentence}", component.name, revision=observed.revision)
+        if decision.verdict is not rollback.Verdict.KEEP_AS_GOOD:
+            self.unkept.pop(component.name, None)
+        if decision.verdict is rollback.Verdict.KEEP_AS_GOOD:
+            await self._keep(component, live, decision.record)
+        elif decision.verdict is rollback.Verdict.ROLL_BACK:
+            await self._roll_back(component, live, kept.with_record(decision.record), decision, observed)
+        return decision.settled
+
+    def _forget(self, component: Component) -> None:
+        """The component is not hosted, or what it should be is not known."""
+        self._memory.pop(component.name, None)
+        self.verdicts.pop(component.name, None)
+        self.unkept.pop(component.name, None)
+
+    async def _pardon(self, component: Component, live: Object, kept: LastGood) -> bool:
+        """The user has asked that what went back be tried again: first it is forgotten, then the request goes."""
+        await self._store(component, kept.with_record(kept.record.pardoned()))
+        self._memory.pop(component.name, None)
+        annotations = {key: value for key, value in live["metadata"]["annotations"].items() if key != TRY_AGAIN}
+        await self.kube.replace({**live, "metadata": {**live["metadata"], "annotations": annotations}})
+        self.say("that revisions of it went back is forgotten: each is tried again", subject=component.name)
+        return False
+
+    async def _kept(self, component: Component) -> LastGood:
+        if component.name not in self.kept:
+            self.kept[component.name] = await last_good.load(self.kube, component.name)
+        return self.kept[component.name]
+
+    # --- what stays ------------------------------------------------------------------------------------
+
+    async def _keep(self, component: Component, live: Object, record: Record) -> None:
+        template, subject = live["spec"]["template"], f"{component.name} last good"
+        if clash := await self._clashes(component, template):
+            self.tell(f"healthy, but not kept as good while another one may go back beside which {clash}", subject)
+            return
+        now = self.clock.monotonic()
+        if component.name in self.unkept and now < self._refused[component.name] + CONTENT_SECONDS:
+            return
+        try:
+            kept = await last_good.collect(self.kube, record, template)
+        except UserError as error:
+            told = f"healthy, but it cannot be kept as the last good revision: {error.what}; {error.fix}"
+            self.unkept[component.name], self._refused[component.name] = told, now
+            self.tell(told, subject)
+            return
+        self.unkept.pop(component.name, None)
+        await self._store(component, kept)
+
+    async def _clashes(self, component: Component, template: Object) -> str:
+        """How the template breaks rule 4 beside what the others would go back to.
+
+        Were it kept and another rollout, which is under way, went back, both would be good: neither would ever give
+        way, and level 3 could not lead.
+        """
+        good = await self._good_images()
+        api_servers = [image for one in TWO_SLOTS if one.name == API_SERVER and (image := good.pop(one.name, ""))]
+        return breaks_skew(
+            component.name,
+            image_of(template, component.name),
+            () if component.name == API_SERVER else api_servers,
+            is_api_server=component.name == API_SERVER,
+            level_3=good,
+        )
+
+    async def _level_3_in_place(self) -> dict[str, str]:
+        """The images of level 3 that nothing takes back: those that are good. One that is on its way is judged by
+        itself, and no API server is blamed for it."""
+        good = await self._good_images()
+        return {
+            one.name: image
+            for one in TWO_SLOTS
+            if one.leads_by_lease and (image := good.get(one.name)) and is_in_place(self.view, one, image)
+        }
+
+    async def _good_images(self) -> dict[str, str]:
+        """Of each component that is hosted and has a last good revision."""
+        hosted = [component for component in TWO_SLOTS if workload(self.view, component) is not None]
+        kept = {component.name: (await self._kept(component)).template for component in hosted}
+        return {name: image_of(template, name) for name, template in kept.items() if template is not None}
+
+    # --- what goes back --------------------------------------------------------------------------------
+
+    async def _roll_back(
+        self,
+        component: Component,
+        live: Object,
+        kept: LastGood,
+        decision: rollback.Decision,
+        observed: rollback.Observed,
+    ) -> None:
+        if kept.template is None:
+            return
+        await self._store(component, kept)
+        self._differs(component, await last_good.restore(self.kube, kept))
+        await self._explain(component, live, kept.record, decision)
+        useless = frozenset() if component.leads_by_lease else rollback.never_served(observed, decision.memory)
+        never_ran = frozenset(name for name in useless if has_never_run(self._named(name)))
+        await self._end(useless - never_ran, HURRIED_SECONDS)
+        if await self._exchange_template(live, kept.template):
+            await self._end(never_ran, 0)
+            self.counted(component.name)
+            self.say(
+                f"rolled back: {decision.sentence}",
+                subject=component.name,
+                failed=kept.record.current,
+                good=kept.record.good,
+            )
+
+    async def _compare_content(self, component: Component) -> None:
+        """Once after it went back, then again and again while something differs: until it is put back, or until
+        another revision is healthy."""
+        kept, name = self.kept.get(component.name), component.name
+        if kept is None or kept.record.current is None or name not in self.verdicts:
+            self.differing.pop(name, None)
+            return
+        found, again = self.differing.get(name), self._compared.get(name, 0.0) + CONTENT_SECONDS
+        if found is None or (found and self.clock.monotonic() >= again):
+            self._differs(component, await last_good.differing(self.kube, kept))
+
+    def _differs(self, component: Component, sentences: list[str]) -> None:
+        self.differing[component.name] = sentences
+        self._compared[component.name] = self.clock.monotonic()
+        for sentence in sentences:
+            self.tell(f"the last good revision may not start: {sentence}", f"{component.name} objects")
+
+    async def _exchange_template(self, live: Object, template: Object) -> bool:
+        """Whether it was done: not if somebody has changed the template meanwhile. Controllers write to the
+        status all the time in a rollout, which is no reason to give up."""
+        failed = revision_of(live["spec"]["template"])
+        for _ in range(EXCHANGE_TRIES):
+            try:
+                await self.kube.replace({**live, "spec": {**live["spec"], "template": template}})
+            except Conflict:
+                meta = live["metadata"]
+                found = await self.kube.get(live["apiVersion"], live["kind"], meta["name"], meta["namespace"])
+                if found is None or revision_of(found["spec"]["template"]) != failed:
+                    return False
+                live = found
+            else:
+                return True
+        return False
+
+    async def _end(self, pods: frozenset[str], grace_seconds: int) -> None:
+        """End failed pods that never served, without the time that one that serves needs.
+
+        The good one waits for them, since two cannot share the port; and a server whose start never came to an
+        end does not heed SIGTERM: it would stay for its whole grace period (six minutes). Before the template is
+        exchanged, because a kubelet that has begun to stop a pod cannot be hurried; the controller makes no other
+        pod of the failed revision while these are still there, which is longer than the exchange takes.
+
+        Those of which nothing ever ran leave the API at once, and after the exchange: a kubelet that waits for a
+        registry that does not answer looks at nothing else of the pod for a minute, and there is nothing to end.
+        """
+        for name in sorted(pods):
+            await self.kube.delete("v1", "Pod", name, SYSTEM, grace_seconds=grace_seconds)
+
+    async def _store(self, component: Component, kept: LastGood) -> None:
+        """In this order: what is believed to be stored is stored."""
+        self.kept.pop(component.name, None)
+        await last_good.save(self.kube, component.name, kept)
+        self.kept[component.name] = kept
+
+    async def _explain(self, component: Component, live: Object, record: Record, decision: rollback.Decision) -> None:
+        """An event on the workload. That it cannot be written keeps nothing from going back."""
+        told = [decision.sentence, *self.differing[component.name]]
+        message = f"Rolling back to the last healthy revision: {'. '.join(told)}."
+        failed = self._pod(decision.pod)
+        words = await last_words(self.kube, failed) if failed is not None else ""
+        if words:
+            message += f" {words}"
+        # How often it went back does not tell occasions apart: that begins anew when it is to be tried again.
+        token = f"{record.current}-{live['metadata'].get('generation', 0)}"
+        try:
+            await report(self.kube, live, "RolledBack", message, by=OPERATOR, token=token, now=self.clock.time())
+        except AutarkyError as error:
+            self.say(f"the event on a rollback was not written: {error}", subject=live["metadata"]["name"])
+
+    def _pod(self, pod: rollback.Pod | None) -> Object | None:
+        return None if pod is None else self._named(pod.name)
+
+    def _named(self, name: str) -> Object | None:
+        return self.view.pods.items.get((SYSTEM, name))
+
+
+def _policy(view: View) -> Policy | None:
+    """What the ControlPlane says; the defaults where there is none; None while that is not known."""
+    plane = view.control_plane
+    if plane is None:
+        return Policy() if current([view.planes]) else None
+    wanted = plane["spec"].get("rollback") or {}
+    return Policy(wanted.get("enabled", True), float(wanted.get("limitSeconds", 90)))

@@ -1,0 +1,171 @@
+"""The duty of going on with the rollouts of our DaemonSets while a node is off, or lags: see `decide.stepping`.
+
+Contract: the only act is the deletion of one pod of an old revision, in order, whose DaemonSet makes the next one. What
+the live copies show is asked anew right before it; the event that explains it is written first.
+
+What is left to chance: a node that returns, and whose pod becomes Ready, between that look and the deletion (some
+milliseconds; its pod needs seconds). Then the controller may take another pod at the same moment: each is asked to end
+in order, and of an API server the standby serves before it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from autarky.control.base.controller import Duty
+from autarky.control.base.events import report
+from autarky.control.base.operator_view import View, current, node_is_ready
+from autarky.control.common.pods import is_ready
+from autarky.control.rollout.decide import stepping
+from autarky.control.rollout.operator.workloads import controllers_name, is_of, selects, workload
+from autarky.errors import AutarkyError
+from autarky.model.components import (
+    COMPONENTS,
+    NAME_LABEL,
+    OPERATOR,
+    Component,
+)
+from autarky.ports import Clock, Kube, Object
+from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
+
+DAEMON_SETS = tuple(component for component in COMPONENTS.values() if component.kind == "DaemonSet")
+LOOK_SECONDS = 1.0
+"""Between two looks while a rollout may stand still."""
+
+
+@dataclass(slots=True)
+class Stepping(Duty):
+    view: View
+    kube: Kube
+    clock: Clock
+    name: str = "stepping"
+    _since: dict[str, float] = field(default_factory=dict, init=False)
+    """Node → since when it is not Ready, by this operator's own clock."""
+    _lagging: dict[str, dict[str, float]] = field(default_factory=dict, init=False)
+    """DaemonSet → node → since when its pod there is on its way."""
+
+    def begin_term(self) -> None:
+        """Nobody has watched for this one: every node that is not Ready has just become so."""
+        self._since.clear()
+        self._lagging.clear()
+
+    async def round(self) -> float | None:
+        view = self.view
+        if not current([view.nodes, view.pods, view.daemon_sets, view.daemon_set_revisions]):
+            self.begin_term()
+            return None
+        self._follow(view.nodes.items.values())
+        steps = await self.each(DAEMON_SETS, self._step)
+        return LOOK_SECONDS if any(steps) else None
+
+    def _follow(self, nodes: Iterable[Object]) -> None:
+        ready = {node["metadata"]["name"]: node_is_ready(node) is True for node in nodes}
+        self._since = stepping.not_ready_since(self._since, ready, self.clock.monotonic())
+
+    async def _step(self, component: Component) -> bool:
+        """Whether to look again soon."""
+        live = workload(self.view, component)
+        if live is None or (not self._since and _is_rolled_out(live)):
+            self._lagging.pop(component.name, None)
+            return False
+        seen = self._decide(component, live, self.view.nodes.items.values(), self.view.pods.items.values())
+        self.tell(seen.sentence, component.name)
+        if seen.pod is None:
+            return seen.open
+        step = await self._seen_anew(component)
+        if step is not None and step.pod == seen.pod:
+            await self._explain(live, step)
+            await self.kube.delete("v1", "Pod", step.pod, SYSTEM)
+            self.say(step.sentence, subject=component.name)
+        return True
+
+    async def _seen_anew(self, component: Component) -> stepping.Step | None:
+        """The same by what the API says now: the live copies come one by one, and may be late."""
+        live = await self.kube.get("apps/v1", component.kind, component.name, SYSTEM)
+        if live is None:
+            return None
+        pods = self.kube.each("v1", "Pod", namespace=SYSTEM, labels=f"{NAME_LABEL}={component.label_value}")
+        own = [pod async for pod in pods if is_of(pod, live)]
+        nodes = await self.kube.list("v1", "Node")
+        self._follow(nodes)
+        return self._decide(component, live, nodes, own)
+
+    def _decide(
+        self, component: Component, live: Object, nodes: Iterable[Object], pods: Iterable[Object]
+    ) -> stepping.Step:
+        desired = live.get("status", {}).get("desiredNumberScheduled", 0)
+        most = stepping.most_unavailable(live["spec"].get("updateStrategy") or {}, desired)
+        if most is None or "deletionTimestamp" in live["metadata"]:
+            return stepping.Step("its pods are not replaced one after the other")
+        name = controllers_name(self.view, component, live)
+        places = self._places(live, name, nodes, [pod for pod in pods if is_of(pod, live)])
+        observed = stepping.Observed(
+            known=name is not None,
+            most=most,
+            desired=desired,
+            unavailable=live.get("status", {}).get("numberUnavailable", 0),
+            places=self._followed(component, places),
+        )
+        return stepping.decide(observed)
+
+    def _places(
+        self, live: Object, revision: str | None, nodes: Iterable[Object], pods: list[Object]
+    ) -> tuple[stepping.Place, ...]:
+        """The nodes that the DaemonSet selects, each with its pods. (Ours tolerate every taint.)"""
+        now = self.clock.monotonic()
+        on: dict[str, list[Object]] = {}
+        for pod in pods:
+            on.setdefault(pod["spec"].get("nodeName", ""), []).append(pod)
+        return tuple(
+            stepping.Place(
+                node=(name := node["metadata"]["name"]),
+                ready=node_is_ready(node) is True,
+                away=stepping.is_away(self._since.get(name), now),
+                pods=tuple(_pod(pod, revision) for pod in on.get(name, ()) if not _ends(pod)),
+                ending=any(_ends(pod) for pod in on.get(name, ())),
+                trusted=CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {}),
+            )
+            for node in nodes
+            if selects(live["spec"]["template"], node)
+        )
+
+    def _followed(self, component: Component, places: Iterable[stepping.Place]) -> tuple[stepping.Place, ...]:
+        """Which of them lag, by how long they have been on their way."""
+        now, before = self.clock.monotonic(), self._lagging.get(component.name, {})
+        since = {place.node: before.get(place.node, now) for place in places if place.on_its_way}
+        self._lagging[component.name] = since
+        return tuple(replace(place, lags=stepping.lags(since.get(place.node), now)) for place in places)
+
+    async def _explain(self, live: Object, step: stepping.Step) -> None:
+        """That it cannot be told holds nothing up."""
+        message, token = f"{step.sentence[0].upper()}{step.sentence[1:]}.", step.pod or ""
+        try:
+            await report(
+                self.kube,
+                live,
+                "GoesOnWithoutNode",
+                message,
+                by=OPERATOR,
+                token=token,
+                now=self.clock.time(),
+                warning=False,
+            )
+        except AutarkyError as error:
+            self.say(f"the event on a step was not written: {error}", subject=live["metadata"]["name"])
+
+
+def _is_rolled_out(live: Object) -> bool:
+    """As the controller says, so that nothing is looked at while nothing is to be done."""
+    status = live.get("status", {})
+    looked = status.get("observedGeneration", 0) >= live["metadata"]["generation"]
+    return bool(looked and status.get("updatedNumberScheduled", -1) >= status.get("desiredNumberScheduled", 0))
+
+
+def _pod(pod: Object, revision: str | None) -> stepping.Pod:
+    label = (pod["metadata"].get("labels") or {}).get("controller-revision-hash")
+    return stepping.Pod(pod["metadata"]["name"], label == revision, is_ready(pod))
+
+
+def _ends(pod: Object) -> bool:
+    return "deletionTimestamp" in pod["metadata"]

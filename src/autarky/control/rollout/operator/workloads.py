@@ -1,0 +1,273 @@
+"""One hosted workload and its pods, read from the live copies into what `decide.verdict` judges.
+
+Whatever is seen of pods is seen of those that a controller made, and of standbys on control nodes: a worker's kubelet
+may give its static pods any label, image and readiness.
+
+The pods of a revision are found by the name that the controllers gave it: of the ControllerRevision or
+ReplicaSet whose template is the wanted one. While there is none, the controllers have not looked yet.
+
+Which pod leads is told by its host and by who is left: the identity in a lease is the host's name and a random
+part, and both slots of a component on one node have the same host name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from autarky.control.base.operator_view import View, current, node_is_ready
+from autarky.control.common.pods import is_ready, is_what_it_says
+from autarky.control.common.skew import NO_IMAGES, breaks_skew
+from autarky.control.rollout.decide import verdict as rollback
+from autarky.control.rollout.decide.limits import seconds_to_ready
+from autarky.control.rollout.good_revision import revision_of
+from autarky.control.rollout.operator.trouble import has_never_run, trouble_of
+from autarky.model.components import (
+    API_SERVER,
+    COMPONENTS,
+    HOSTED,
+    KUBE_PROXY,
+    NAME_LABEL,
+    SLOT_LABEL,
+    STANDBY,
+    WITH_STANDBY,
+    Component,
+)
+from autarky.ports import Object
+from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
+
+_HASH_LABELS = {"DaemonSet": "controller-revision-hash", "Deployment": "pod-template-hash"}
+
+
+TWO_SLOTS = tuple(COMPONENTS[name] for name in WITH_STANDBY)
+JUDGED = (*TWO_SLOTS, COMPONENTS[KUBE_PROXY])
+"""Whose rollouts go back: all of levels 2 and 3."""
+
+
+def workload(view: View, component: Component) -> Object | None:
+    source = view.daemon_sets if component.kind == "DaemonSet" else view.deployments
+    return source.items.get((SYSTEM, component.name))
+
+
+def observe(
+    view: View, component: Component, live: Object, *, etcd_up: bool, level_3: Mapping[str, str] = NO_IMAGES
+) -> rollback.Observed:
+    """The workload and its pods as they are now. level_3: component → image, beside which an API server must fit."""
+    template = live["spec"]["template"]
+    name = controllers_name(view, component, live)
+    pods = _of(view, component)
+    owners = _owners(view, component, live)
+    new = [pod for pod in pods if _is_of(pod, owners, component, name) and not _ends(pod)]
+    nodes = _ready_nodes(view, template)
+    seen = [pod for pod in new if pod["spec"].get("nodeName") in nodes]
+    return rollback.Observed(
+        revision=revision_of(template),
+        known=name is not None and _is_current(view, component),
+        etcd_up=etcd_up,
+        nodes=nodes,
+        pods=tuple(_judged(pod, component, control_nodes(view)) for pod in seen),
+        skew=_skew(view, component, template, level_3),
+        lease=_lease(view, component, pods, new) if component.leads_by_lease else None,
+        ending=frozenset() if component.leads_by_lease else _ending(pods),
+        trusted=control_nodes(view) if component.name == KUBE_PROXY else None,
+    )
+
+
+def _is_current(view: View, component: Component) -> bool:
+    kind = (
+        [view.daemon_sets, view.daemon_set_revisions]
+        if component.kind == "DaemonSet"
+        else [view.deployments, view.replica_sets, view.leases[component.name]]
+    )
+    return current([view.nodes, view.pods, *kind])
+
+
+# --- revisions -----------------------------------------------------------------------------------------
+
+
+def controllers_name(view: View, component: Component, live: Object) -> str | None:
+    """What the controllers call the wanted template, as a label of its pods; None while they have not looked."""
+    if live.get("status", {}).get("observedGeneration", 0) < live["metadata"]["generation"]:
+        return None
+    label, wanted = _HASH_LABELS[component.kind], _essence(live["spec"]["template"])
+    source = view.daemon_set_revisions if component.kind == "DaemonSet" else view.replica_sets
+    for owned in source.items.values():
+        if _is_owned_by(owned, frozenset({live["metadata"]["uid"]})) and _essence(_template_in(owned)) == wanted:
+            name: str | None = owned["metadata"].get("labels", {}).get(label)
+            return name
+    return None
+
+
+def _template_in(owned: Object) -> Object:
+    spec = owned["data"]["spec"] if owned["kind"] == "ControllerRevision" else owned["spec"]
+    template: Object = spec["template"]
+    return template
+
+
+def _essence(template: Any) -> Any:
+    """A template without what the controllers add to it, and without empty fields, which come and go."""
+    labels = {
+        key: value
+        for key, value in (template.get("metadata", {}).get("labels") or {}).items()
+        if key not in _HASH_LABELS.values()
+    }
+    annotations = template.get("metadata", {}).get("annotations")
+    return _without_nothing({"labels": labels, "annotations": annotations, "spec": template["spec"]})
+
+
+def _without_nothing(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nothing(item) for key, item in value.items() if item not in (None, {}, [])}
+    return [_without_nothing(item) for item in value] if isinstance(value, list) else value
+
+
+# --- pods and nodes ------------------------------------------------------------------------------------
+
+
+def control_nodes(view: View) -> frozenset[str]:
+    """Those that are control nodes in fact."""
+    return frozenset(
+        node["metadata"]["name"]
+        for node in view.nodes.items.values()
+        if CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {})
+    )
+
+
+def pods_of(view: View, component: Component, slot: str) -> list[Object]:
+    """All pods of the component in that slot, of all revisions."""
+    return [pod for pod in _of(view, component) if _label(pod, SLOT_LABEL) == slot]
+
+
+def _of(view: View, component: Component) -> list[Object]:
+    """All pods of the component, of both slots and all revisions; not what a worker's kubelet passes off as one."""
+    where = control_nodes(view)
+    return [
+        pod
+        for pod in view.pods.items.values()
+        if _label(pod, NAME_LABEL) == component.label_value and is_what_it_says(pod, where)
+    ]
+
+
+def _owners(view: View, component: Component, live: Object) -> frozenset[str]:
+    """The uids of what makes the workload's pods: the DaemonSet itself, or the Deployment's ReplicaSets."""
+    if component.kind == "DaemonSet":
+        return frozenset({live["metadata"]["uid"]})
+    sets = [one for one in view.replica_sets.items.values() if _is_owned_by(one, frozenset({live["metadata"]["uid"]}))]
+    return frozenset(one["metadata"]["uid"] for one in sets)
+
+
+def _is_of(pod: Object, owners: frozenset[str], component: Component, name: str | None) -> bool:
+    return name is not None and _label(pod, _HASH_LABELS[component.kind]) == name and _is_owned_by(pod, owners)
+
+
+def is_of(pod: Object, live: Object) -> bool:
+    """Whether the DaemonSet's controller made the pod."""
+    return _is_owned_by(pod, frozenset({live["metadata"]["uid"]}))
+
+
+def _is_owned_by(obj: Object, owners: frozenset[str]) -> bool:
+    return any(reference["uid"] in owners for reference in obj["metadata"].get("ownerReferences", []))
+
+
+def _label(obj: Object, key: str) -> str | None:
+    return (obj["metadata"].get("labels") or {}).get(key)
+
+
+def _ending(pods: Iterable[Object]) -> frozenset[str]:
+    """The nodes on which a hosted pod ends: the next one of a DaemonSet is made when it has gone."""
+    return frozenset(
+        pod["spec"].get("nodeName", "") for pod in pods if _ends(pod) and _label(pod, SLOT_LABEL) != STANDBY
+    )
+
+
+def _ends(pod: Object) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def _judged(pod: Object, component: Component, trusted: frozenset[str]) -> rollback.Pod:
+    """trusted: whose word counts on how long a start takes."""
+    name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
+    start = seconds_to_ready(pod, component.name) if node in trusted else None
+    return rollback.Pod(name, node, is_ready(pod), trouble_of(pod), has_never_run(pod), start)
+
+
+def _ready_nodes(view: View, template: Object) -> frozenset[str]:
+    """The Ready nodes that the template's selector admits. (Ours tolerates every taint.)"""
+    return frozenset(
+        node["metadata"]["name"]
+        for node in view.nodes.items.values()
+        if node_is_ready(node) and selects(template, node)
+    )
+
+
+def selects(template: Object, node: Object) -> bool:
+    """Whether the template's selector admits the node."""
+    selector = template["spec"].get("nodeSelector") or {}
+    return bool(selector.items() <= (node["metadata"].get("labels") or {}).items())
+
+
+# --- versions ------------------------------------------------------------------------------------------
+
+
+def image_of(template: Object, component: str) -> str:
+    """The image of the component's container; empty when the template has none of that name."""
+    containers = template["spec"].get("containers", [])
+    return next((str(container["image"]) for container in containers if container["name"] == component), "")
+
+
+def _skew(view: View, component: Component, template: Object, level_3: Mapping[str, str]) -> str:
+    """How the template breaks rule 4 beside the API servers that serve now, and beside level 3."""
+    running = [image_of(pod, API_SERVER) for pod in _that_serve(view)]
+    image = image_of(template, component.name)
+    return breaks_skew(component.name, image, running, is_api_server=component.name == API_SERVER, level_3=level_3)
+
+
+def is_in_place(view: View, component: Component, image: str) -> bool:
+    """Whether that image is wanted, or runs in a hosted pod that is to stay; False while that is not known."""
+    live = workload(view, component)
+    if live is None or not current([view.deployments, view.pods]):
+        return False
+    stay = [pod for pod in pods_of(view, component, "hosted") if not _ends(pod)]
+    return image in {image_of(one, component.name) for one in (live["spec"]["template"], *stay)}
+
+
+def _that_serve(view: View) -> list[Object]:
+    """The API servers of control nodes to which requests go. A standby beside a hosted one that is Ready gets none:
+    right after a rollout it is on its way out, and of the version before. Who upgrades the next component then breaks
+    nothing."""
+    where = control_nodes(view)
+    ready = [pod for pod in _of(view, COMPONENTS[API_SERVER]) if is_ready(pod) and pod["spec"].get("nodeName") in where]
+    hosted = [pod for pod in ready if _label(pod, SLOT_LABEL) == HOSTED]
+    covered = {pod["spec"].get("nodeName") for pod in hosted}
+    return hosted + [pod for pod in ready if pod["spec"].get("nodeName") not in covered]
+
+
+# --- leases --------------------------------------------------------------------------------------------
+
+
+def _lease(view: View, component: Component, pods: Iterable[Object], new: Iterable[Object]) -> rollback.Lease:
+    spec = view.leases[component.name].items.get((SYSTEM, component.name), {}).get("spec", {})
+    holder, version = spec.get("holderIdentity") or "", f"{spec.get('holderIdentity')} {spec.get('renewTime')}"
+    there = _on_host(view, holder.rpartition("_")[0], [pod for pod in pods if _has_processes(pod)])
+    names = {pod["metadata"]["name"] for pod in new}
+    others = [pod for pod in there if pod["metadata"]["name"] not in names]
+    if not holder or not there:
+        return rollback.Lease(rollback.Leader.OTHER, version, free=not holder)
+    if not others:
+        return rollback.Lease(rollback.Leader.NEW, version)
+    stay = {_label(pod, SLOT_LABEL) for pod in others if not _ends(pod)}
+    leaders = {"hosted": rollback.Leader.OLD, "standby": rollback.Leader.STANDBY}
+    found = next((leader for slot, leader in leaders.items() if slot in stay), rollback.Leader.OTHER)
+    return rollback.Lease(found, version)
+
+
+def _has_processes(pod: Object) -> bool:
+    """Whether the pod may have a process that leads: also when it is terminating, or its state is not known."""
+    return pod.get("status", {}).get("phase") in (None, "Running", "Unknown")
+
+
+def _on_host(view: View, host: str, pods: list[Object]) -> list[Object]:
+    """The pods on the node of that host name; all of them, when no node is known by it."""
+    if not any(name.casefold() == host.casefold() for _, name in view.nodes.items):
+        return pods
+    return [pod for pod in pods if pod["spec"].get("nodeName", "").casefold() == host.casefold()]

@@ -1,0 +1,121 @@
+"""What the agent tells on its Node: its slots, of which `decide.report` has the form, and events on what it did.
+
+Contract: level-triggered: the annotation is written when it is not what it should be, by whomever, and never
+periodically. It is a task of its own: an API that does not answer delays no decision of the agent. Events wait for
+the API, also beyond the end of this process (`untold`); of those that wait too long nobody hears but the agent's log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+
+from autarky import places
+from autarky.control.base import events
+from autarky.control.base.health import PORT_TAKEN
+from autarky.control.base.node_view import ApiView
+from autarky.control.base.pending_events import Happened, Untold
+from autarky.control.base.rounds import bounded
+from autarky.control.slots.decide.report import ANNOTATION, Slots, text
+from autarky.errors import ApiError, AutarkyError
+from autarky.model.components import NODE_AGENT
+from autarky.ports import Clock, Kube
+
+RETRY_SECONDS = 5.0
+INVALID = (400, 413, 422)
+"""How the API answers what it will never take."""
+WARNINGS = frozenset({"CheckpointRefused", PORT_TAKEN})
+"""The reasons of events after which somebody has to do something."""
+
+
+@dataclass(slots=True)
+class Announcer:
+    """`wants` and `happened` say what is to be told; `run` as a task tells it. `tell(subject, sentence)` hears of
+    failures."""
+
+    node: str
+    kube: Kube
+    api: ApiView
+    clock: Clock
+    tell: Callable[[str, str], None]
+    untold: Untold
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """To be set when the live Node may have changed."""
+    _wanted: str | None = None
+
+    def happened(self, reason: str, message: str) -> None:
+        """An event on the Node, as soon as the API answers."""
+        self.untold.append(Happened(reason, message, self.clock.time()))
+        self.changed.set()
+
+    def wants(self, level: int, slots: Mapping[str, Slots]) -> None:
+        wanted = text(level, slots)
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self.changed.set()
+
+    async def run(self) -> NoReturn:
+        while True:
+            await self.changed.wait()
+            self.changed.clear()
+            if not all([await self._done(one) for one in (self._announce, self._tell_events)]):
+                await self.clock.sleep(RETRY_SECONDS)
+                self.changed.set()
+
+    @bounded
+    async def _done(self, telling: Callable[[], Awaitable[None]]) -> bool:
+        """One of them may be refused by itself (an annotation by a policy, say), and must not hold up the other."""
+        try:
+            await telling()
+        except AutarkyError as error:
+            self.tell("announcing", f"what happens on the node could not be told: {error}")
+            return False
+        return True
+
+    async def _announce(self) -> None:
+        node = self.api.own_node
+        if node is None or self._wanted is None:
+            return
+        if (node["metadata"].get("annotations") or {}).get(ANNOTATION) != self._wanted:
+            patch = {"metadata": {"annotations": {ANNOTATION: self._wanted}}}
+            await self.kube.patch("v1", "Node", self.node, patch)
+
+    async def _tell_events(self) -> None:
+        node = self.api.own_node
+        while node is not None and (one := self.untold.first) is not None:
+            token, warning = f"{one.message} {one.when}", one.reason in WARNINGS
+            try:
+                await events.report(
+                    self.kube, node, one.reason, one.message, by=NODE_AGENT, token=token, now=one.when, warning=warning
+                )
+            except ApiError as error:
+                if error.status not in INVALID:
+                    raise
+                self.tell("event", f"an event was refused, and is dropped: {error}")  # it would be, each time
+            self.untold.drop(one)
+
+
+def checkpoint_time(component: str) -> float | None:
+    """Since when (Unix seconds) the standby's current revision is that; None when there is none."""
+    try:
+        return Path(places.STANDBY, component, "current").lstat().st_mtime
+    except OSError:
+        return None
+
+
+def checkpoint_stamp(component: str) -> str:
+    """The same as RFC 3339; empty when there is none."""
+    when = checkpoint_time(component)
+    return "" if when is None else datetime.fromtimestamp(int(when), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def current_revision(component: str) -> str:
+    """The standby's revision; empty when there is none."""
+    try:
+        return Path(places.STANDBY, component, "current").readlink().name
+    except OSError:
+        return ""

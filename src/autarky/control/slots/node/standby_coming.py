@@ -1,0 +1,105 @@
+"""Looks, while the kubelet waits to end the hosted API server, whether that node's standby is on its way.
+
+A standby is on its way when its container is there and none of it has ended: a server that starts on a slow machine
+needs minutes, and one that cannot start ends. How far it has come it does not say.
+
+It is waited for only where the hosted server's pod is being deleted, and within its grace period: one that fails its
+probes has less, and would have no time to drain.
+
+Contract: a task of its own, since a runtime that hangs must not delay the agent's rounds; nothing is asked unless
+somebody waits. What the disk or the runtime do not say changes nothing (rule 2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from autarky.control.base.rounds import bounded
+from autarky.control.load_balancer.manifests.haproxy import SLOTS
+from autarky.control.load_balancer.node import haproxy
+from autarky.control.slots.decide.pivot import Slot
+from autarky.control.slots.node import on_disk as slots_on_disk
+from autarky.control.slots.node.hand_over import HandOver
+from autarky.errors import AutarkyError
+from autarky.model import patience
+from autarky.model.components import API_SERVER
+from autarky.model.endpoint import Endpoint
+from autarky.model.runtime import Container
+from autarky.ports import Clock, Cri, Object
+
+LOOK_SECONDS = 2.0
+ASK_SECONDS = patience.RUNTIME
+
+
+@dataclass(slots=True)
+class StandbyComing:
+    """`tell(subject, sentence)` says a thing once; endpoints: the control nodes as far as known; hosted: this node's
+    hosted API servers, as the API shows them."""
+
+    node: str
+    cri: Cri
+    clock: Clock
+    tell: Callable[[str, str], None]
+    hand_over: HandOver
+    endpoints: Callable[[], Sequence[Endpoint]]
+    hosted: Callable[[], Sequence[Object]]
+
+    async def run(self) -> NoReturn:
+        while True:
+            if self.hand_over.waits:
+                await self.round()
+            await self.clock.sleep(LOOK_SECONDS)
+
+    @bounded
+    async def round(self) -> None:
+        """One look, and what follows from it."""
+        comes = await self._is_on_its_way()
+        if comes is None:
+            return
+        covered = comes and await self._another_node_serves()
+        self.hand_over.is_worth(seconds_to_wait(self.hosted()) if comes and not covered else 0.0)
+        why = "another node serves" if covered else "its process runs" if comes else "nothing of it runs, or it ended"
+        self.tell("hand-over", f"the hosted API server waits for its standby: {why}")
+
+    async def _is_on_its_way(self) -> bool | None:
+        """None where that cannot be seen."""
+        in_place = slots_on_disk.activations()
+        if in_place is None:
+            return None
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                containers = await self.cri.containers()
+        except (AutarkyError, TimeoutError):
+            return None
+        return is_on_its_way([one for one in containers if one.pod_uid in in_place[API_SERVER]])
+
+    async def _another_node_serves(self) -> bool:
+        """As the load balancer sees it, which is where their requests would go."""
+        for server in servers_that_cover(self.node, [one.node for one in self.endpoints()]):
+            if await haproxy.holds(server):
+                return True
+        return False
+
+
+def servers_that_cover(node: str, control_nodes: Sequence[str]) -> list[str]:
+    """The servers that may serve instead of the node's own. A hosted one that is told to end serves until its hook has
+    answered: where all are told at once, each would count on the others and none wait for its standby. So a node counts
+    on the hosted servers of those before it only, and the first of them on none."""
+    others = [name for name in control_nodes if name != node]
+    return [f"{name}-{slot}" for name in others for slot in SLOTS if slot != Slot.HOSTED.value or name < node]
+
+
+def seconds_to_wait(hosted: Sequence[Object]) -> float:
+    """What the grace period leaves before the drain, of a pod that is being deleted."""
+    ending = [pod["metadata"] for pod in hosted if "deletionTimestamp" in pod["metadata"]]
+    graces = [float(meta.get("deletionGracePeriodSeconds") or 0) for meta in ending]
+    return max(graces, default=0.0) - patience.HOSTED_DRAIN
+
+
+def is_on_its_way(containers: Sequence[Container]) -> bool:
+    """Of the standby that is in place: one that has ended and starts anew has shown that it does not come."""
+    own = [one.state for one in containers if one.name == API_SERVER]
+    return any(state in ("created", "running") for state in own) and "exited" not in own

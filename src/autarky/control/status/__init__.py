@@ -1,0 +1,1 @@
+"""The ControlPlane's status."""

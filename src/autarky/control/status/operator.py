@@ -1,0 +1,211 @@
+"""The duty of writing the ControlPlane's status: what runs where, in which slot, and what went wrong."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TypeVar
+
+from autarky.control.base.controller import Duty
+from autarky.control.base.operator_view import View, current, node_is_ready
+from autarky.control.base.shield import unforeseen
+from autarky.control.certificates import decide as certificates
+from autarky.control.cluster_file.decide import defaults
+from autarky.control.common.pods import is_ready, is_what_it_says
+from autarky.control.control_nodes.operator.roles import ControlNodes
+from autarky.control.drift.decide import applied
+from autarky.control.drift.decide.field_owners import edits
+from autarky.control.etcd.operator import EtcdMembers
+from autarky.control.leadership.decide import reported as level_3_told
+from autarky.control.levels.operator import Spec, not_understood
+from autarky.control.rollout.decide.verdict import Verdict
+from autarky.control.rollout.good_revision import content_of
+from autarky.control.rollout.operator.last_good import LastGood
+from autarky.control.rollout.operator.rollouts import Rollouts
+from autarky.control.rollout.operator.workloads import JUDGED, TWO_SLOTS, control_nodes, workload
+from autarky.control.slots.decide import report as node_slots
+from autarky.control.status import decide as plane_status
+from autarky.model.components import COMPONENTS, HOSTED, LOAD_BALANCER, STANDBY, STATIC, labelled
+from autarky.model.defaults import edition_in
+from autarky.ports import Clock, Kube, Object
+from autarky.render.values import CONTROL_PLANE_FACT
+
+T = TypeVar("T")
+SLOTS = (HOSTED, STANDBY, STATIC)
+MOST_LETTERS, MOST_VERSIONS = 64, 10
+
+
+@dataclass(slots=True)
+class PlaneStatus(Duty):
+    view: View
+    kube: Kube
+    clock: Clock
+    rollouts: Rollouts
+    spec: Spec
+    etcd: EtcdMembers
+    control_nodes: ControlNodes
+    name: str = "status"
+
+    async def round(self) -> None:
+        plane, odd = self.view.plane_as_it_lies, self.view.odd_plane
+        if plane is None or not current([self.view.planes, self.view.nodes, self.view.pods]):
+            return
+        now = datetime.fromtimestamp(self.clock.time(), UTC)
+        before, generation = plane.get("status") or {}, plane["metadata"]["generation"]
+        looks, stamp = _Looks(), certificates.stamp(now)
+        if odd is None:
+            found = self._of_what_is_seen(looks, plane, before, now)
+        else:
+            found = plane_status.not_understood(not_understood(odd), generation=generation, before=before, now=stamp)
+        if found != before:
+            await self.kube.replace({**plane, "status": found}, subresource="status")
+            for condition in found["conditions"]:
+                self.tell(f"{condition['type']} is {condition['status']}: {condition['message']}", condition["type"])
+        looks.raise_first()
+
+    def _of_what_is_seen(self, looks: _Looks, plane: Object, before: Object, now: datetime) -> Object:
+        view = self.view
+        return plane_status.status(
+            looks.at(lambda: list(_layers(view))),
+            looks.at(lambda: _node_slots(view)),
+            looks.at(lambda: _failures(self.rollouts)),
+            [name for name, (verdict, _) in self.rollouts.verdicts.items() if verdict is Verdict.WAIT],
+            looks.at(lambda: _drift(view)),
+            list(self.spec.unapplied.values()),
+            self.etcd.seen,
+            self.control_nodes.unsettled,
+            looks.at(lambda: _certificates(view, now)),
+            controllers=looks.at(lambda: level_3_told.text(told_of_level_3(view, self.rollouts))),
+            old_defaults=looks.at(lambda: _old_defaults(plane)),
+            generation=plane["metadata"]["generation"],
+            before=before,
+            now=certificates.stamp(now),
+        )
+
+
+@dataclass(slots=True)
+class _Looks:
+    """Each at one thing: what fails keeps the others from nothing. The node agents act by what is told here."""
+
+    _failures: list[Exception] = field(default_factory=list)
+
+    def at(self, look: Callable[[], T]) -> T | plane_status.Unseen:
+        try:
+            return look()
+        except Exception as error:  # nobody has foreseen it: it is told, and raised when all the rest is written
+            self._failures.append(error)
+            return plane_status.Unseen(unforeseen(error))
+
+    def raise_first(self) -> None:
+        if self._failures:
+            raise self._failures[0]
+
+
+def _layers(view: View) -> Iterator[plane_status.Layer]:
+    kubelets = list(view.nodes.items.values())
+    versions = sorted({node.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", "") for node in kubelets})
+    ready = sum(1 for node in kubelets if node_is_ready(node))
+    yield plane_status.Layer(0, "kubelet", "host", ready, len(kubelets), _shown(filter(None, versions)))
+    for (component, slot), pods in _by_slot(view).items():
+        images = sorted({pod["spec"]["containers"][0]["image"].rpartition(":")[2] for pod in pods})
+        ready = sum(1 for pod in pods if is_ready(pod))
+        yield plane_status.Layer(COMPONENTS[component].level, component, slot, ready, len(pods), _shown(images))
+
+
+def _shown(versions: Iterable[str]) -> tuple[str, ...]:
+    """Kubelets say them: what one makes up must not make the status too large to be written."""
+    return tuple(one[:MOST_LETTERS] for one in islice(versions, MOST_VERSIONS))
+
+
+def _by_slot(view: View) -> dict[tuple[str, str], list[Object]]:
+    """(component, slot) → pods that are to run; those that end or have ended are passed over."""
+    found: dict[tuple[str, str], list[Object]] = defaultdict(list)
+    where = control_nodes(view)
+    for pod in view.pods.items.values():
+        labels = pod["metadata"].get("labels") or {}
+        component = labelled(labels)
+        ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        if component is None or ended or "deletionTimestamp" in pod["metadata"]:
+            continue
+        of_its_node = component.name == LOAD_BALANCER or is_what_it_says(pod, where)
+        slot = component.slot_of(labels)
+        if of_its_node and slot in SLOTS:
+            found[component.name, slot].append(pod)
+    return found
+
+
+def _node_slots(view: View) -> list[plane_status.NodeSlots]:
+    return [
+        plane_status.NodeSlots(node["metadata"]["name"], node_is_ready(node), said.get("level"), said.get("slots", {}))
+        for node in view.nodes.items.values()
+        if CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {}) and (said := node_slots.read(node)) is not None
+    ]
+
+
+def told_of_level_3(view: View, rollouts: Rollouts) -> dict[str, level_3_told.Told]:
+    """What the node agents are told of each component of level 3 that is hosted."""
+    ready = {
+        node["metadata"]["name"]
+        for node in view.nodes.items.values()
+        if CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {}) and node_is_ready(node)
+    }
+    found = {}
+    for component in TWO_SLOTS:
+        if component.leads_by_lease and workload(view, component) is not None:
+            kept = rollouts.kept.get(component.name) or LastGood()
+            candidates = level_3_told.candidates(view.pods.items.values(), ready, component.name)
+            content = "" if kept.template is None else content_of(kept.template, kept.objects)
+            found[component.name] = level_3_told.Told(candidates, kept.record.good or "", content)
+    return found
+
+
+def _certificates(view: View, now: datetime) -> plane_status.Certificates | None:
+    read = {node["metadata"]["name"]: certificates.read(node["metadata"]) for node in view.nodes.items.values()}
+    told = {name: found for name, found in read.items() if found is not None}
+    first = certificates.earliest(told)
+    if first is None:
+        return None
+    node, name, end = first
+    clause = f"{name} on {node}, at {certificates.stamp(end)}"
+    return plane_status.Certificates(clause, tuple(certificates.wrong(told, now)))
+
+
+def _old_defaults(plane: Object) -> str:
+    """By the edition that was applied last, whatever an edit asks for since; "" where the cluster has the newest."""
+    number = int(edition_in(applied.record_of(plane) or plane))
+    lacking = defaults.missed(number)
+    return defaults.sentence(number, lacking) if lacking else ""
+
+
+def _drift(view: View) -> list[str]:
+    """A sentence for each field of a workload that somebody has changed since it was applied."""
+    workloads = [*view.daemon_sets.items.values(), *view.deployments.items.values()]
+    found = [(live, comparison) for live in workloads if (comparison := applied.drift_of(live)) is not None]
+    return [
+        edit.sentence
+        for live, comparison in found
+        for edit in edits(f"{live['kind']} {live['metadata']['name']}", comparison.drifted, live)
+    ]
+
+
+def _failures(rollouts: Rollouts) -> list[plane_status.Rollout]:
+    """Rollouts that went back and were not followed by a healthy one, those that went back to what is not whole, those
+    that are healthy and cannot be kept to go back to, and those that failed and stay."""
+    failures = []
+    workloads = {component.name: component.for_kubectl for component in JUDGED}
+    for component, kept in rollouts.kept.items():
+        failure = kept.record.failure(kept.record.current)
+        if failure is not None:
+            sentence = f"{failure.sentence}; {failure.again(workloads[component])}"
+            failures.append(plane_status.Rollout(component, sentence, rolled_back=True))
+    for component, sentences in rollouts.differing.items():
+        failures += [plane_status.Rollout(component, sentence, rolled_back=False) for sentence in sentences]
+    for component, sentence in rollouts.unkept.items():
+        failures.append(plane_status.Rollout(component, sentence, rolled_back=False))
+    for component, (verdict, sentence) in rollouts.verdicts.items():
+        if verdict is Verdict.FAILED:
+            failures.append(plane_status.Rollout(component, sentence, rolled_back=False))
+    return failures

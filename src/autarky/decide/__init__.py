@@ -1,1 +1,0 @@
-"""Decisions as pure functions: what was wanted and seen goes in, actions and one sentence come out."""

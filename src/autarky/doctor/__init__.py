@@ -1,0 +1,1 @@
+"""`autarky doctor`: evidence from hosts and API, and the findings that follow."""

@@ -1,0 +1,346 @@
+"""What is wrong with a cluster, causes before effects: from evidence to findings.
+
+Contract: pure. A finding says what was seen and which command goes on; what could not be looked at is a
+finding of its own and never taken for down (rule 2). What is explained by a cause is not repeated below it:
+of a host that is off nothing else is said, and of an API without etcd not that it is not ready.
+
+Danger: a worker may be in somebody else's hands. What its host says is told of itself, and is never what another node
+is judged by: who reaches whom, and which time it is, is as control nodes see it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from autarky.control.guards.decide import EXCEPTED_BY_NAMESPACE, INSTEAD, Refused
+
+LOW_DISK_BYTES = 512 * 1024 * 1024
+"""etcd and the agents write little, but what they write must not fail."""
+SLOW_FSYNC_SECONDS = 0.1
+"""etcd's documentation asks for 99 of 100 below 10 ms; with ten times that on average its leader is at risk."""
+CLOCK_SECONDS = 2.0
+"""As preflight's warning: far less than what withdraws a server, and far more than a round trip."""
+MOST_NAMED = 20
+"""Workloads of one namespace in a sentence, and findings about pods of one node: tenants and kubelets make as many as
+they like."""
+LONGEST_EVIDENCE = 8_000
+"""Letters: nodes and tenants say as much as the API takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvidence:
+    """One node's host. `problem`: why nothing else is known of it, or "".
+
+    units: systemd unit → whether it is active. free: path → bytes left. etcd: the status of the local member's
+    health (None: no answer); has_etcd: whether there should be one. balanced: API server → whether the load
+    balancer holds it for ready; None when the balancer does not answer. alive: the same of servers that live, ready
+    or not. stale_balancer: whether it runs another configuration than the one on the disk. accepting: which of the
+    node's own API servers accept connections. fsync: seconds that etcd's disk took to sync, on average, while it was
+    looked at. clock: seconds since 1970, against a reference that all nodes' evidence shares. active: components
+    whose standby runs. missing_standby: components without a complete standby.
+    """
+
+    name: str
+    problem: str = ""
+    control_plane: bool = True
+    units: Mapping[str, bool] = field(default_factory=dict)
+    free: Mapping[str, int] = field(default_factory=dict)
+    has_etcd: bool = True
+    etcd: int | None = 200
+    balanced: Mapping[str, bool] | None = field(default_factory=dict)
+    alive: Mapping[str, bool] = field(default_factory=dict)
+    stale_balancer: bool = False
+    accepting: frozenset[str] = frozenset()
+    fsync: float | None = None
+    clock: float | None = None
+    active: frozenset[str] = frozenset()
+    missing_standby: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class PodEvidence:
+    """A pod of ours that is not ready, and what the kubelet or the scheduler says about it."""
+
+    component: str
+    name: str
+    node: str
+    slot: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvidence:
+    """api: why it does not answer, or "". idle_leases: component → seconds since its lease was renewed.
+
+    hosted: the components whose level is hosted. withdrawn: node → why its API servers get no new connections.
+    """
+
+    nodes: tuple[NodeEvidence, ...]
+    api: str = ""
+    unready_nodes: Mapping[str, str] = field(default_factory=dict)
+    pressed_nodes: Mapping[str, str] = field(default_factory=dict)
+    """Ready nodes that take no new pods → what they run out of."""
+    unready_pods: tuple[PodEvidence, ...] = ()
+    idle_leases: Mapping[str, float] = field(default_factory=dict)
+    hosted: frozenset[str] = frozenset()
+    withdrawn: Mapping[str, str] = field(default_factory=dict)
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    """Those of CONDITIONS of which the ControlPlane says that something is wrong: type → message."""
+    ended: tuple[str, ...] = ()
+    """A sentence for each certificate on a control node's disk that has ended, while there is no API to tell of it."""
+    admin: str = ""
+    """Why the administrator's certificate is to be renewed, a sentence; empty while it is good for long enough."""
+    refused: Sequence[Refused] = ()
+    """By policy and namespace: workloads that get no new pods."""
+    unseen: str = ""
+    """Why workloads could not be looked at, or ""."""
+    unseen_pods: str = ""
+    """The same of pods in kube-system, or of some of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """what: one sentence. evidence: what was seen. next: the command that goes on."""
+
+    subject: str
+    what: str
+    evidence: str
+    next: str
+
+
+LEASE_IDLE_SECONDS = 20.0
+CONDITIONS = {
+    "RolloutFailed": ("True", "a rollout failed and is still in place, or went back to what is not whole"),
+    "CertificatesCurrent": ("False", "a certificate has ended, or is not renewed as it should be"),
+    "StandbysCurrent": ("False", "a standby is older than what runs, and stays so"),
+}
+"""Those of the ControlPlane that tell what nothing else here tells: type → status when something is wrong, and what."""
+
+
+def diagnose(cluster: ClusterEvidence) -> list[Finding]:
+    """See the module's contract."""
+    hosts = [finding for node in cluster.nodes for finding in _host(node)]
+    cut_off = [node.name for node in cluster.nodes if _is_cut_off(node, cluster)]
+    between = [*_clocks(cluster), *map(_cut_off, cut_off), *_ended(cluster)]
+    etcd = [*_quorum(cluster), *_etcd(cluster, cut_off)]
+    servers = list(_servers(cluster))
+    api = list(_api(cluster, explained=bool(hosts or etcd or servers or cluster.ended)))
+    inside = [] if cluster.api else list(_inside(cluster, cut_off))
+    covered = [*_covered(cluster), *_told_by_the_operator(cluster)]
+    tenants = [*_refused(cluster), *_unseen(cluster)]
+    return list(map(_bounded, [*hosts, *between, *etcd, *servers, *api, *inside, *covered, *tenants]))
+
+
+def _bounded(finding: Finding) -> Finding:
+    if len(finding.evidence) <= LONGEST_EVIDENCE:
+        return finding
+    return replace(finding, evidence=f"{finding.evidence[: LONGEST_EVIDENCE - 1]}…")
+
+
+def _host(node: NodeEvidence) -> Iterator[Finding]:
+    if node.problem:
+        go_on = f"power the machine on; if it is gone for good: autarky node remove {node.name} --dead"
+        yield Finding(node.name, "its host does not answer", node.problem, go_on)
+        return
+    for path, free in node.free.items():
+        if free < LOW_DISK_BYTES:
+            seen = f"{free // 2**20} MiB are free in {path}"
+            yield Finding(node.name, "its disk is nearly full", seen, f"free space in {path} on {node.name}")
+    for unit in ("containerd", "kubelet"):
+        if not node.units.get(unit, True):
+            what = f"{unit} does not run"
+            yield Finding(
+                node.name, what, f"systemd says so of {unit}.service", f"autarky logs {unit} --node {node.name}"
+            )
+            return  # without containerd there is no kubelet, and without a kubelet nothing is restarted
+
+
+def _ended(cluster: ClusterEvidence) -> Iterator[Finding]:
+    if cluster.ended:
+        what = "certificates have ended, and the node agents have not renewed them"
+        yield Finding("control plane", what, "; ".join(cluster.ended), "autarky logs node-agent")
+
+
+# --- between nodes ------------------------------------------------------------------------------------
+
+
+def _clocks(cluster: ClusterEvidence) -> Iterator[Finding]:
+    clocks = {node.name: node.clock for node in cluster.nodes if node.clock is not None}
+    controls = [clocks[node.name] for node in cluster.nodes if node.control_plane and node.name in clocks]
+    middle = statistics.median_low(controls or clocks.values()) if clocks else 0.0
+    for name, clock in clocks.items():
+        withdrawn = cluster.withdrawn.get(name, "")
+        if abs(clock - middle) > CLOCK_SECONDS:
+            seen = f"it was compared with those of the {'control' if controls else 'other'} nodes"
+            if withdrawn:
+                seen += "; its API servers get no new connections"
+            what = f"its clock is {clock - middle:+.0f} s off the others'"
+            yield Finding(name, what, seen, f"synchronise the clock of {name} (NTP)")
+        elif withdrawn:
+            go_on = f"autarky kubectl describe node {name}"
+            yield Finding(name, "its API servers get no new connections", withdrawn, go_on)
+
+
+def _is_cut_off(node: NodeEvidence, cluster: ClusterEvidence) -> bool:
+    """Other control nodes see live servers, and none of this node's; it sees none but its own, if any: one that could
+    not start for lack of its etcd neighbours is no sign that the network is well."""
+    if node.balanced is None or not node.alive:
+        return False
+    others = [one for one in cluster.nodes if one is not node and one.control_plane and one.balanced is not None]
+    seen_by_others = {server for other in others for server, alive in other.alive.items() if alive}
+    seen_here = {server for server, alive in node.alive.items() if alive}
+    return bool(seen_by_others) and not _of(node.name, seen_by_others) and seen_here == _of(node.name, seen_here)
+
+
+def _of(node: str, servers: set[str]) -> set[str]:
+    return {server for server in servers if server.rpartition("-")[0] == node}
+
+
+def _cut_off(name: str) -> Finding:
+    what = "it and the other nodes do not reach each other"
+    seen = "its load balancer holds no other node's API server for alive, and no other one holds any of its own"
+    return Finding(name, what, seen, f"look at the network of {name}: TCP 6443, 7443, 7444 and 2379-2380 between nodes")
+
+
+# --- from etcd upwards --------------------------------------------------------------------------------
+
+
+def _quorum(cluster: ClusterEvidence) -> Iterator[Finding]:
+    """Of several members: how many more may fail."""
+    members = [node for node in cluster.nodes if node.control_plane and node.has_etcd]
+    down = [node.name for node in members if node.problem or node.etcd != 200]
+    needed = len(members) // 2 + 1
+    left = len(members) - len(down)
+    if len(members) == 1 or not down:
+        return
+    seen = f"{left} of {len(members)} members answer, {needed} are needed; not: {', '.join(down)}"
+    go_on = f"bring {down[0]} back"
+    if left < needed:
+        yield Finding("etcd", "it has no quorum: nothing can be written, and little read", seen, go_on)
+    elif left == needed:
+        yield Finding("etcd", "it serves, and stops if one more member fails", seen, go_on)
+
+
+def _etcd(cluster: ClusterEvidence, cut_off: list[str]) -> Iterator[Finding]:
+    for node in cluster.nodes:
+        if not node.control_plane or not node.has_etcd or node.problem:
+            continue
+        if node.etcd != 200 and node.name not in cut_off and all(node.units.values()):
+            seen = "nothing answers on its health port" if node.etcd is None else f"its health is {node.etcd}"
+            yield Finding(node.name, "etcd is not healthy", seen, f"autarky logs etcd --node {node.name}")
+        if node.fsync is not None and node.fsync > SLOW_FSYNC_SECONDS:
+            seen = f"a sync took {1000 * node.fsync:.0f} ms on average; a few are usual"
+            yield Finding(node.name, "etcd's disk is slow", seen, f"see what else uses the disk of {node.name}")
+
+
+def _servers(cluster: ClusterEvidence) -> Iterator[Finding]:
+    """One that accepts and does not answer, as every load balancer of a control node sees it that answers."""
+    balancers = [node for node in cluster.nodes if node.control_plane and node.balanced is not None]
+    for node in cluster.nodes:
+        for server in sorted(node.accepting):
+            alive = [other.alive[server] for other in balancers if server in other.alive]
+            if alive and not any(alive):
+                seen = f"{server} accepts connections, and no load balancer gets an answer from it"
+                go_on = f"autarky logs kube-apiserver --node {node.name}"
+                yield Finding(node.name, "an API server hangs", seen, go_on)
+
+
+def _api(cluster: ClusterEvidence, *, explained: bool) -> Iterator[Finding]:
+    for node in cluster.nodes:
+        if not node.problem and node.balanced is None:
+            yield Finding(
+                node.name,
+                "its load balancer does not answer",
+                "nothing listens on 127.0.0.1:6444",
+                f"autarky logs node-load-balancer --node {node.name}",
+            )
+        elif node.stale_balancer:
+            what, seen = "its load balancer runs an old configuration", "another one is on its disk"
+            yield Finding(node.name, what, seen, f"autarky logs node-agent --node {node.name}")
+    if not cluster.api or explained:
+        return
+    ready = [server for node in cluster.nodes for server, up in (node.balanced or {}).items() if up]
+    seen = f"{cluster.api}; the load balancers hold {', '.join(sorted(set(ready))) or 'no server'} for ready"
+    yield Finding("API", "it does not answer", seen, "autarky logs kube-apiserver")
+
+
+def _inside(cluster: ClusterEvidence, cut_off: list[str]) -> Iterator[Finding]:
+    for component, seconds in cluster.idle_leases.items():
+        if seconds > LEASE_IDLE_SECONDS:
+            seen = f"its lease was renewed {seconds:.0f} s ago"
+            yield Finding(component, "nobody leads", seen, f"autarky logs {component}")
+    silent = {node.name for node in cluster.nodes if node.problem}
+    for name, why in cluster.unready_nodes.items():
+        if name in silent or name in cut_off:
+            continue
+        yield Finding(name, "the node is not Ready", why, f"autarky logs kubelet --node {name}")
+    for name, why in cluster.pressed_nodes.items():
+        yield Finding(name, "the node takes no new pods", why, f"autarky kubectl describe node {name}")
+    yield from _pods([pod for pod in cluster.unready_pods if pod.node not in silent])
+
+
+def _pods(unready: Sequence[PodEvidence]) -> Iterator[Finding]:
+    """Of each node the first ones in the order given, and how many more: no node hides another's."""
+    made: Counter[str] = Counter()
+    for pod in unready:
+        made[pod.node] += 1
+        if made[pod.node] > MOST_NAMED:
+            continue
+        what = f"a pod of {pod.component} is not ready"
+        go_on = f"autarky kubectl -n kube-system describe pod {pod.name}"
+        yield Finding(pod.node, what, pod.why or f"{pod.name} ({pod.slot}) says no reason", go_on)
+    for node, pods in made.items():
+        if pods > MOST_NAMED:
+            seen_there = f"{pods - MOST_NAMED} besides the {MOST_NAMED} that are named"
+            go_on = "autarky kubectl -n kube-system get pods -o wide"
+            yield Finding(node, "more of its pods are not ready", seen_there, go_on)
+
+
+def _covered(cluster: ClusterEvidence) -> Iterator[Finding]:
+    """Nothing is down, but the cluster lives on its reserve."""
+    for node in cluster.nodes:
+        for component in sorted(node.active & cluster.hosted):
+            seen = "its standby is active"
+            go_on = "autarky kubectl -n kube-system logs ds/node-agent --tail=20"
+            yield Finding(node.name, f"the hosted {component} does not serve alone", seen, go_on)
+        for component in sorted(node.missing_standby):
+            what = f"there is no complete standby of {component}"
+            yield Finding(node.name, what, "nothing would bring it back after a reboot", "autarky up")
+
+
+def _told_by_the_operator(cluster: ClusterEvidence) -> Iterator[Finding]:
+    if cluster.admin:
+        yield Finding("your kubeconfig", "its certificate is to be renewed", cluster.admin, "autarky up")
+    for condition, (_, what) in CONDITIONS.items():
+        if condition in cluster.conditions:
+            go_on = "autarky kubectl describe controlplane cluster"
+            yield Finding("control plane", what, cluster.conditions[condition], go_on)
+
+
+# --- what is none of the control plane's ----------------------------------------------------------------
+
+
+def _refused(cluster: ClusterEvidence) -> Iterator[Finding]:
+    """One for each policy and namespace: whoever makes many hides no other's."""
+    for (policy, namespace), group in groupby(cluster.refused, key=lambda one: (one.policy, one.namespace)):
+        found = [f"{one.workload} has {one.why}" for one in group]
+        more = [f"and {len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
+        what = f"the policy {policy} would refuse new pods; those that run stay until they end"
+        go_on = INSTEAD[policy]
+        if policy in EXCEPTED_BY_NAMESPACE:
+            go_on += f": autarky kubectl edit validatingadmissionpolicybinding {policy}"
+        yield Finding(f"namespace {namespace}", what, "; ".join([*found[:MOST_NAMED], *more]), go_on)
+
+
+def _unseen(cluster: ClusterEvidence) -> Iterator[Finding]:
+    """Of workers' pods and of tenants' objects there may be more than the API gives in time: that says nothing of the
+    API."""
+    if cluster.unseen_pods:
+        go_on = "autarky kubectl -n kube-system get pods -o wide"
+        yield Finding("pods", "not all of them could be looked at", cluster.unseen_pods, go_on)
+    if cluster.unseen:
+        yield Finding("workloads", "they could not be looked at", cluster.unseen, "autarky doctor")

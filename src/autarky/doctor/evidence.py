@@ -1,0 +1,264 @@
+"""Collecting the evidence for `autarky doctor`: from hosts and API side by side, whatever of them answers.
+
+It only looks. Nothing here fails for a source that is silent: its silence is evidence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import statistics
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from autarky import places
+from autarky.control.guards.decide import Refused
+from autarky.control.load_balancer.manifests import haproxy as nllb
+from autarky.control.slots import manifests as standby
+from autarky.doctor.diagnosis import CONDITIONS, ClusterEvidence, NodeEvidence, PodEvidence
+from autarky.errors import ApiError, AutarkyError
+from autarky.model import ports
+from autarky.model.cluster import Node
+from autarky.model.components import API_SERVER, COMPONENTS, LED_BY_LEASE, WITH_STANDBY
+from autarky.phases.context import Context
+from autarky.phases.expiry import ADMINISTRATOR
+from autarky.phases.hosts import observe
+from autarky.phases.labelled import find_labelled
+from autarky.phases.refused import find_refused
+from autarky.ports import Host
+from autarky.programs import program
+from autarky.render.crds import API_VERSION, CONTROL_PLANE
+from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, WITHDRAWN
+from autarky.status.look import gather
+
+UNITS = ("containerd", "kubelet")
+_DISKS = ("/", places.ETCD_DATA)
+SYNC_SECONDS = 3
+"""How long etcd's disk is looked at: a cluster at rest writes its leases several times meanwhile."""
+_SERVERS = {str(port): slot for slot, port in nllb.API_PORTS}
+_PROGRAM = program(
+    __file__,
+    "doctor.sh",
+    units=" ".join(UNITS),
+    disks=" ".join(_DISKS),
+    manifests=places.MANIFESTS,
+    etcd_port=ports.ETCD_HEALTH,
+    balancer_port=ports.NLLB_HEALTH,
+    configuration_path=nllb.CONFIGURATION_PATH,
+    configuration_file=nllb.CONFIG_PATH,
+    api_ports=" ".join(map(str, COMPONENTS[API_SERVER].ports)),
+    sync_seconds=SYNC_SECONDS,
+)
+
+
+async def evidence(context: Context) -> ClusterEvidence:
+    """Everything that can be seen now."""
+    with suppress(AutarkyError):  # what the hosts do not say is found below, host by host
+        await observe(context)
+    await _find_labelled(context)
+    nodes = tuple(await asyncio.gather(*(_node(context, node) for node in context.cluster.nodes)))
+    status = await gather(context)
+    hosted = frozenset(c for c in WITH_STANDBY if context.cluster.hosts_level(COMPONENTS[c].level))
+    if status.api != "ready":
+        ended = tuple(one for one in status.overdue if ADMINISTRATOR not in one)
+        return ClusterEvidence(nodes, api=status.api, hosted=hosted, ended=ended)
+    try:
+        idle_leases, withdrawn = await _idle_leases(context, nodes), await _withdrawn(context)
+        conditions = await _conditions(context)
+    except AutarkyError as error:  # it has gone since: what it does not say any more is unknown, not down
+        return ClusterEvidence(nodes, api=str(error), hosted=hosted)
+    refused, unseen = await _refused(context)
+    unready = [row for row in status.rows if row.health not in {"ready", "dormant"}]
+    pods = tuple(PodEvidence(r.component, r.component, r.node, r.slot, r.detail) for r in unready if r.level > 0)
+    return ClusterEvidence(
+        nodes,
+        unready_nodes={row.node: row.detail for row in unready if row.level == 0},
+        pressed_nodes={
+            row.node: row.detail for row in status.rows if row.level == 0 and row.health == "ready" and row.detail
+        },
+        unready_pods=pods,
+        idle_leases=idle_leases,
+        hosted=hosted,
+        withdrawn=withdrawn,
+        conditions=conditions,
+        admin=next((one for one in status.overdue if ADMINISTRATOR in one), ""),
+        refused=refused,
+        unseen=unseen,
+        unseen_pods=status.unseen,
+    )
+
+
+async def _find_labelled(context: Context) -> None:
+    """By the API, or by the disks where it does not answer or goes away meanwhile."""
+    try:
+        await find_labelled(context, api=await context.api_answers())
+    except AutarkyError:
+        await find_labelled(context, api=False)
+
+
+async def _refused(context: Context) -> tuple[list[Refused], str]:
+    """And why workloads could not be looked at, or "": tenants make them as many and as long as they like, and what
+    the API does not give of them hides nothing of what it says of the cluster."""
+    try:
+        return await find_refused(context), ""
+    except AutarkyError as error:
+        return [], str(error) or type(error).__name__
+
+
+async def _withdrawn(context: Context) -> dict[str, str]:
+    """Of control nodes: from a worker it would be its own word, and nobody heeds it."""
+    nodes = await context.kube().list("v1", "Node", labels=CONTROL_PLANE_FACT)
+    said = {node["metadata"]["name"]: (node["metadata"].get("annotations") or {}).get(WITHDRAWN) for node in nodes}
+    return {name: why for name, why in said.items() if why}
+
+
+async def _conditions(context: Context) -> dict[str, str]:
+    """What the operator says is wrong; nothing where its resource is gone, which is no fault (rule 10)."""
+    try:
+        plane = await context.kube().get(API_VERSION, "ControlPlane", CONTROL_PLANE) or {}
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return {}
+    found = plane.get("status", {}).get("conditions") or []
+    wrong = {name: status for name, (status, _) in CONDITIONS.items()}
+    return {one["type"]: one["message"] for one in found if wrong.get(one["type"]) == one["status"]}
+
+
+async def _clock(context: Context, host: Host) -> float | None:
+    """The host's clock as if it had been read when all of this began on ours: half the round trip is uncertain."""
+    before = context.clock.monotonic()
+    said = (await host.run(["date", "+%s.%N"], check=False)).text
+    seconds = _float(said)
+    return None if seconds is None else seconds - (before + context.clock.monotonic()) / 2
+
+
+def _mean_sync(words: Sequence[str]) -> float | None:
+    """Of `sum count sum count`, in the order of etcd's metrics; None when nothing was synced meanwhile."""
+    numbers = [number for word in words if (number := _float(word)) is not None]
+    if len(words) != 4 or len(numbers) != 4:
+        return None
+    sum_before, count_before, sum_after, count_after = numbers
+    return (sum_after - sum_before) / (count_after - count_before) if count_after > count_before else None
+
+
+async def _node(context: Context, node: Node) -> NodeEvidence:
+    has_etcd = node.control_plane and context.cluster.external_etcd is None
+    host = context.machines.host(node.name)
+    if host is None or node.name in context.absent:
+        why = context.absent.get(node.name, "its machine does not run")
+        return NodeEvidence(node.name, problem=why, control_plane=node.control_plane, has_etcd=has_etcd)
+    try:
+        return await _looked_at(context, node, host)
+    except AutarkyError as error:
+        return NodeEvidence(node.name, problem=str(error), control_plane=node.control_plane, has_etcd=has_etcd)
+
+
+@dataclass(slots=True)
+class SaidByScript:
+    """What `doctor.sh` has printed, as `NodeEvidence` has it. balancer: whether the load balancer answers."""
+
+    units: dict[str, bool] = field(default_factory=dict)
+    free: dict[str, int] = field(default_factory=dict)
+    has_member: bool = False
+    etcd: int | None = None
+    balancer: bool = False
+    servers: dict[str, bool] = field(default_factory=dict)
+    alive: dict[str, bool] = field(default_factory=dict)
+    stale: bool = False
+    accepting: set[str] = field(default_factory=set)
+    fsync: float | None = None
+
+
+def read_said(text: str, asked: Collection[str]) -> SaidByScript:
+    """Never raises: a host says what it wants, and a line that is not understood is passed over. So is a server that it
+    was not asked for."""
+    said = SaidByScript()
+    for line in text.splitlines():
+        match line.split():
+            case ["unit", unit, state]:
+                said.units[unit] = state == "active"
+            case ["free", path, size] if path in _DISKS and (number := _number(size)) is not None:
+                said.free[path] = number
+            case ["member", "-"]:
+                said.has_member = True
+            case ["etcd", status]:
+                said.etcd = _number(status)
+            case ["balancer", status]:
+                said.balancer = status != "-"
+            case ["server", server, status] if server in asked:
+                said.servers[server] = status == "200"
+            case ["alive", server, status] if server in asked:
+                said.alive[server] = status == "200"
+            case ["stale", answer]:
+                said.stale = answer == "yes"
+            case ["accepts", port] if port in _SERVERS:
+                said.accepting.add(_SERVERS[port])
+            case ["syncs", *words]:
+                said.fsync = _mean_sync(words)
+    return said
+
+
+def _number(word: str) -> int | None:
+    """Of bytes, or a status. More digits than these nothing has."""
+    return int(word) if re.fullmatch("[0-9]{1,18}", word) else None
+
+
+def _float(word: str) -> float | None:
+    """A size or a time: not one that cannot be reckoned with."""
+    try:
+        found = float(word)
+    except ValueError:
+        return None
+    return found if abs(found) < 1e18 else None
+
+
+async def _looked_at(context: Context, node: Node, host: Host) -> NodeEvidence:
+    servers = [f"{n.name}-{slot}" for n in context.control_nodes for slot in nllb.SLOTS]
+    clock = await _clock(context, host)
+    text = (await host.run(["bash", "-c", _PROGRAM, "bash", *servers], timeout=60)).text
+    said = read_said(text, servers)
+    is_control = node in context.control_nodes
+    listing = await host.run([standby.SCRIPT_PATH, "list"], check=False) if is_control else None
+    standbys = standby.parse_list(listing.text) if listing is not None and listing.status == 0 else {}
+    return NodeEvidence(
+        node.name,
+        control_plane=is_control,
+        units=said.units,
+        free=said.free,
+        has_etcd=context.cluster.external_etcd is None and (node.control_plane or said.has_member),
+        etcd=said.etcd,
+        balanced=said.servers if said.balancer else None,
+        alive=said.alive if said.balancer else {},
+        stale_balancer=said.stale,
+        accepting=frozenset(f"{node.name}-{slot}" for slot in said.accepting),
+        fsync=said.fsync,
+        clock=clock,
+        active=frozenset(component for component, (_, activations) in standbys.items() if activations),
+        missing_standby=frozenset(c for c in WITH_STANDBY if is_control and standbys.get(c, (None, ()))[0] is None),
+    )
+
+
+async def _idle_leases(context: Context, nodes: Sequence[NodeEvidence]) -> dict[str, float]:
+    """Seconds since each level 3 lease was renewed, by the clock of the node that renews it."""
+    idle = {}
+    for name in LED_BY_LEASE:
+        lease = await context.kube().get("coordination.k8s.io/v1", "Lease", name, SYSTEM)
+        spec = (lease or {}).get("spec", {})
+        stamp = spec.get("renewTime")
+        if stamp:
+            now = _now(context, nodes, spec.get("holderIdentity") or "")
+            idle[name] = now - datetime.fromisoformat(stamp).timestamp()
+    return idle
+
+
+def _now(context: Context, nodes: Sequence[NodeEvidence], holder: str) -> float:
+    """Seconds since 1970 on the host that the identity ("HOST_UUID") names; else on the control nodes, as most of them
+    have it. Our own clock may be off, and is asked only where none of theirs is known."""
+    clocks = {node.name: node.clock for node in nodes if node.control_plane and node.clock is not None}
+    if not clocks:
+        return context.clock.time()
+    clock = clocks.get(holder.rpartition("_")[0].casefold(), statistics.median_low(clocks.values()))
+    return clock + context.clock.monotonic()

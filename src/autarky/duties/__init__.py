@@ -1,1 +1,0 @@
-"""Steps that `up` and the operator both take, through ports: each is written once, here."""

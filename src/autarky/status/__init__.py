@@ -1,0 +1,1 @@
+"""`autarky status` and `node list`: what runs where, as hosts and API have it."""

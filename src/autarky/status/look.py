@@ -1,0 +1,293 @@
+"""What runs where: every component of every level on every node, by slot, version and health.
+
+It only looks. With the API up, pods and nodes say what they run; with the API down, the hosts' own ports
+and manifests still do. Nothing here fails for one source that is silent: what is not known is "unknown".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from autarky.control.certificates import decide as certificates
+from autarky.control.common.pods import is_mirror, is_what_it_says, pressure
+from autarky.control.slots import manifests as standby
+from autarky.errors import AutarkyError
+from autarky.model import ports
+from autarky.model.cluster import Node
+from autarky.model.components import (
+    COMPONENTS,
+    ETCD,
+    HOSTED,
+    KUBELET,
+    LOAD_BALANCER,
+    STANDBY,
+    STATIC,
+    WITH_STANDBY,
+    labelled,
+)
+from autarky.phases import expiry
+from autarky.phases.context import Context
+from autarky.phases.external_etcd import seen_health
+from autarky.phases.hosts import observe
+from autarky.phases.labelled import find_labelled
+from autarky.phases.looking import in_time
+from autarky.phases.ownership import follow
+from autarky.ports import Object
+from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
+
+MOST_LETTERS = 200
+"""Of what is said of a pod, which may be what its kubelet makes up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """health: "ready", "not ready", "dormant", "listening", "down" or "unknown"."""
+
+    level: int
+    component: str
+    node: str
+    slot: str
+    version: str
+    health: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    cluster: str
+    version: str
+    self_hosted: str
+    api: str
+    rows: tuple[Row, ...]
+    absent: Mapping[str, str] = field(default_factory=dict)
+    """Node → why its host does not answer."""
+    certificates: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Node → certificate → when it ends. The administrator's own under `expiry.ADMINISTRATOR`."""
+    overdue: tuple[str, ...] = ()
+    """A sentence for each certificate that has ended, or is not renewed."""
+    unseen: str = ""
+    """Why not all pods could be looked at, though the API answers; or ""."""
+
+    @property
+    def healthy(self) -> bool:
+        served = self.api == "ready" and not self.absent and not self.unseen
+        return served and not self.overdue and all(row.health in {"ready", "dormant"} for row in self.rows)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "healthy": self.healthy}
+
+
+async def gather(context: Context) -> Status:
+    """Look at hosts and API side by side and put it together. Of an API that goes away meanwhile, its error is told."""
+    problem = await _observed(context)
+    why_down = await _why_down(context, problem)
+    rows, unseen = list[Row](), ""
+    told: dict[str, certificates.Told] = {}
+    if why_down is None:
+        try:
+            (rows, unseen), told = await _from_api(context), await expiry.told_by_nodes(context)
+        except AutarkyError as error:
+            why_down = str(error)
+    if why_down is not None:
+        rows, told, unseen = await _from_hosts(context), await expiry.on_disks(context), ""
+    rows = [_as_known(context, row) for row in rows]
+    told |= expiry.administrators(context)
+    return Status(
+        cluster=context.cluster.name,
+        version=str(context.cluster.kubernetes_version),
+        self_hosted=context.cluster.self_hosted_text,
+        api="ready" if why_down is None else why_down,
+        rows=tuple(sorted(rows, key=lambda row: (row.level, row.component, row.node, row.slot))),
+        absent=dict(context.absent),
+        certificates={
+            node: {name: certificates.stamp(end) for name, end in one.ends.items()} for node, one in told.items()
+        },
+        overdue=tuple(certificates.wrong(told, datetime.now(UTC))),
+        unseen=unseen,
+    )
+
+
+def _as_known(context: Context, row: Row) -> Row:
+    """The API shows what was last said of a node for 40 s after it has gone."""
+    if row.node not in context.absent or row.health not in {"ready", "not ready"}:
+        return row
+    return replace(row, health="unknown", detail=f"its host does not answer: {context.absent[row.node]}")
+
+
+async def _observed(context: Context) -> str | None:
+    try:
+        await observe(context)
+    except AutarkyError as error:
+        return str(error)
+    return None
+
+
+async def _why_down(context: Context, problem: str | None) -> str | None:
+    """None while it answers."""
+    if await context.api_answers():
+        return None
+    if not context.servers:
+        off = [node.name for node in context.cluster.nodes if node.name not in context.facts]
+        return problem or f"not running: {', '.join(off)}"
+    if not context.pki.complete("super-admin"):
+        return problem or "not there yet: `autarky up` has issued no credentials"
+    return await context.kube().healthy("/readyz")  # None: it has come back since
+
+
+# --- with the API ------------------------------------------------------------------------------------
+
+
+async def _from_api(context: Context) -> tuple[list[Row], str]:
+    """And why not all pods could be looked at, or ""."""
+    await follow(context)
+    await find_labelled(context, api=True)
+    nodes, dormant = await asyncio.gather(context.kube().list("v1", "Node"), _standbys(context))
+    where = {node.name for node in context.cluster.control_nodes}  # before they are labelled so, too
+    where |= {n["metadata"]["name"] for n in nodes if CONTROL_PLANE_FACT in (n["metadata"].get("labels") or {})}
+    running, unseen = await _pod_rows(context, where)
+    active = {(row.component, row.node) for row in running if row.slot == "standby"}
+    rows = [
+        *(_kubelet_row(node) for node in nodes),
+        *running,
+        *(row for row in dormant if (row.component, row.node) not in active),
+        *await external_etcd_rows(context),
+    ]
+    return rows, unseen
+
+
+async def _pod_rows(context: Context, control_nodes: Collection[str]) -> tuple[list[Row], str]:
+    """Those that were found in time: kubelets make pods as many and as long as they like, and what the API does not
+    give of them hides nothing else that it says. Of a node's static pods one in each place, a ready one if there is
+    any."""
+    by_controllers, by_kubelets = list[Row](), dict[tuple[str, str, str], Row]()
+    unseen = ""
+    try:
+        async with in_time():
+            async for pod in context.kube().each("v1", "Pod", namespace=SYSTEM):
+                row = _pod_row(pod, control_nodes)
+                if row is None:
+                    continue
+                place = (row.component, row.node, row.slot)
+                if not is_mirror(pod):
+                    by_controllers.append(row)
+                elif place not in by_kubelets or row.health == "ready":
+                    by_kubelets[place] = row
+    except AutarkyError as error:  # what was found stays
+        unseen = str(error)
+    return [*by_controllers, *by_kubelets.values()], unseen
+
+
+def _kubelet_row(node: Object) -> Row:
+    condition = _condition(node, "Ready")
+    ready = condition.get("status") == "True"
+    version = node["status"].get("nodeInfo", {}).get("kubeletVersion", "unknown")
+    detail = pressure(node) if ready else condition.get("message", "no heartbeat")
+    return Row(0, "kubelet", node["metadata"]["name"], "host", version, "ready" if ready else "not ready", detail)
+
+
+def _pod_row(pod: Object, control_nodes: Collection[str]) -> Row | None:
+    """None for what is not ours, or is a worker's static pod that only looks so."""
+    labels = pod["metadata"].get("labels", {})
+    component = labelled(labels)
+    if component is None or pod["status"].get("phase") in {"Succeeded", "Failed"}:
+        return None
+    if component.name != LOAD_BALANCER and not is_what_it_says(pod, control_nodes):
+        return None
+    ready = _condition(pod, "Ready").get("status") == "True"
+    image = pod["spec"]["containers"][0]["image"].rpartition(":")[2][:MOST_LETTERS]
+    slot = component.slot_of(labels)
+    node = pod["spec"].get("nodeName", "-")
+    health = "ready" if ready else "not ready"
+    return Row(component.level, component.name, node, slot, image, health, _why_not_ready(pod))
+
+
+def _why_not_ready(pod: Object) -> str:
+    """The first waiting or unready reason that the kubelet or the scheduler gives."""
+    for container in pod["status"].get("containerStatuses", []):
+        waiting = container.get("state", {}).get("waiting")
+        if waiting:
+            return f"{waiting.get('reason', 'waiting')}: {waiting.get('message', '')}".rstrip(": ")[:MOST_LETTERS]
+    scheduled = _condition(pod, "PodScheduled")
+    return str(scheduled.get("message", ""))[:MOST_LETTERS] if scheduled.get("status") == "False" else ""
+
+
+def _condition(obj: Object, kind: str) -> Object:
+    conditions: list[Object] = obj.get("status", {}).get("conditions", [])
+    return next((condition for condition in conditions if condition["type"] == kind), {})
+
+
+# --- without the API ---------------------------------------------------------------------------------
+
+
+async def _from_hosts(context: Context) -> list[Row]:
+    """By the hosts' own ports. A host that is off has everything down."""
+    await find_labelled(context, api=False)
+    rows = [row for node in context.cluster.nodes for row in _port_rows(context, node)]
+    standbys = await _standbys(context)
+    shown = {(row.component, row.node, row.slot) for row in rows}
+    left = [row for row in standbys if (row.component, row.node, row.slot) not in shown]
+    return [*rows, *left, *await external_etcd_rows(context)]
+
+
+def _port_rows(context: Context, node: Node) -> Iterable[Row]:
+    facts = context.facts.get(node.name)
+    listening = facts.listening_ports if facts is not None else frozenset()
+
+    def row(component: str, slot: str, port: int) -> Row:
+        health = "listening" if port in listening else "down" if facts is not None else "unknown"
+        detail = "" if facts is not None else "the host does not answer"
+        return Row(COMPONENTS[component].level, component, node.name, slot, "unknown", health, detail)
+
+    yield row(KUBELET, "host", ports.KUBELET)
+    yield row(LOAD_BALANCER, STATIC, ports.NLLB_API)
+    if node in context.control_nodes:
+        # One that a label has made need not have a member of its own.
+        if context.cluster.external_etcd is None and (node.control_plane or ports.ETCD_CLIENT in listening):
+            yield row(ETCD, STATIC, ports.ETCD_CLIENT)
+        for component in WITH_STANDBY:
+            one = COMPONENTS[component]
+            yield row(component, HOSTED, one.port)
+            if one.standby_port in listening:
+                yield row(component, STANDBY, one.standby_port)
+
+
+async def _standbys(context: Context) -> list[Row]:
+    """The standbys on disk, by their revision; "dormant" unless a manifest of theirs is in place."""
+    rows = []
+    for node in context.present(context.control_nodes):
+        host = context.machines.host(node.name)
+        if host is None:
+            continue
+        try:
+            listed = standby.parse_list((await host.run([standby.SCRIPT_PATH, "list"], check=False)).text)
+        except AutarkyError:
+            continue
+        for component, (revision, activations) in listed.items():
+            if revision is not None:
+                health = "not ready" if activations else "dormant"
+                rows.append(
+                    Row(COMPONENTS[component].level, component, node.name, STANDBY, "-", health, f"revision {revision}")
+                )
+    return rows
+
+
+async def external_etcd_rows(context: Context) -> Sequence[Row]:
+    """One of each endpoint of an etcd that others run, as a control node sees it."""
+    external = context.cluster.external_etcd
+    if external is None:
+        return ()
+    seen = await seen_health(context)
+    return [_endpoint_row(one, seen.get(one)) for one in external.endpoints]
+
+
+def _endpoint_row(endpoint: str, wrong: str | None) -> Row:
+    """wrong: what is wrong with it, "" when it is well, None when nobody could look."""
+    if wrong is None:
+        unseen = "no control node that answers has etcdctl and the client certificate to look with"
+        return Row(1, "etcd", "-", "external", "-", "unknown", f"{endpoint}: {unseen}")
+    health = "not ready" if wrong else "ready"
+    return Row(1, "etcd", "-", "external", "-", health, f"{endpoint}: {wrong}" if wrong else endpoint)

@@ -1,0 +1,193 @@
+"""Dead runs that hide living ones are removed, with a runtime in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from autarky.control.base.decision_log import Told
+from autarky.control.clocks.node.unhiding import Unhiding
+from autarky.errors import ApiError, Unreachable
+from fakes.clock import HandClock
+from fakes.cri import FakeCri
+
+WHAT = "which is dead and hides a later one: the clock was set back between them"
+
+
+@dataclass
+class Time:
+    """Goes on with each question, from where it is set."""
+
+    at: float = 1000.0
+
+    def __call__(self) -> float:
+        self.at += 1
+        return self.at
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def cri(time: Time) -> FakeCri:
+    made = FakeCri(now=time)
+    made.put_image("etcd:1")
+    return made
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+def runs(cri: FakeCri, attempt: int, pod: str = "etcd-n1", namespace: str = "kube-system") -> str:
+    box = cri.run_sandbox(pod, namespace, f"uid of {pod}", attempt=attempt)
+    made = cri.create_container(box, "etcd", "etcd:1", attempt=attempt)
+    cri.start_container(made)
+    return box
+
+
+def hidden(cri: FakeCri, time: Time, pod: str, namespace: str = "kube-system") -> str:
+    """A pod's dead sandbox that hides the one which runs."""
+    time.at = 1000
+    before = runs(cri, 1, pod, namespace)
+    cri.end_sandbox(before)
+    time.at = 500
+    runs(cri, 2, pod, namespace)
+    return before
+
+
+def unhiding(cri: FakeCri, said: list[str]) -> Unhiding:
+    return Unhiding(cri, HandClock(), Told(lambda sentence, **_: said.append(sentence)).tell)
+
+
+async def there(cri: FakeCri) -> list[tuple[str, int]]:
+    return sorted((one.name, one.attempt) for one in await cri.pods())
+
+
+async def test_what_ran_before_the_clock_was_set_back_is_removed_and_told_once(
+    cri: FakeCri, time: Time, said: list[str]
+) -> None:
+    hidden(cri, time, "etcd-n1")
+    duty = unhiding(cri, said)
+    await duty.round()
+    assert [(one.attempt, one.ready) for one in await cri.pods()] == [(2, True)]
+    assert [(one.attempt, one.state) for one in await cri.containers()] == [(2, "running")]
+    await duty.round()
+    assert said == [f"removed run 1 of the sandbox of kube-system/etcd-n1, {WHAT}"]
+
+
+async def test_a_dead_run_that_hides_a_dead_one_is_removed_and_each_is_told(
+    cri: FakeCri, time: Time, said: list[str]
+) -> None:
+    for attempt, time.at in enumerate((1000, 900, 500)):
+        cri.end_sandbox(runs(cri, attempt))
+    await unhiding(cri, said).round()
+    assert await there(cri) == [("etcd-n1", 2)]
+    assert [sentence.split(",")[0] for sentence in said] == [
+        f"removed run {attempt} of the sandbox of kube-system/etcd-n1" for attempt in (0, 1)
+    ]
+
+
+FAILURES = pytest.mark.parametrize(
+    "error",
+    [
+        ApiError(2, "Unknown", "RemovePodSandbox: device is busy"),
+        Unreachable("no answer to RemovePodSandbox within 30 s"),
+    ],
+    ids=["refused", "late"],
+)
+
+
+@FAILURES
+async def test_what_cannot_be_removed_keeps_nothing_else_and_each_is_told_once(
+    cri: FakeCri, time: Time, said: list[str], error: Exception
+) -> None:
+    stay = [hidden(cri, time, pod) for pod in ("a", "also-a")]
+    hidden(cri, time, "b")
+    box = runs(cri, 0, "c")
+    [dead] = [one for one in await cri.containers() if one.sandbox_id == box]
+    cri.exit_container(dead.id)
+    time.at = 400
+    cri.start_container(cri.create_container(box, "etcd", "etcd:1", attempt=1))
+    cri.irremovable.update(dict.fromkeys(stay, error))
+    duty = unhiding(cri, said)
+    for _ in range(2):
+        await duty.round()
+    assert await there(cri) == [("a", 1), ("a", 2), ("also-a", 1), ("also-a", 2), ("b", 2), ("c", 0)]
+    assert dead.id not in {one.id for one in await cri.containers()}
+    told = [
+        f"cannot remove run 1 of the sandbox of kube-system/a, {WHAT}; it is tried again: {error}",
+        f"cannot remove run 1 of the sandbox of kube-system/also-a, {WHAT}; it is tried again: {error}",
+        f"removed run 0 of etcd of kube-system/c, {WHAT}",
+        f"removed run 1 of the sandbox of kube-system/b, {WHAT}",
+    ]
+    assert sorted(said) == told
+    cri.irremovable.clear()
+    await duty.round()
+    told += [f"removed run 1 of the sandbox of kube-system/{pod}, {WHAT}" for pod in ("a", "also-a")]
+    assert sorted(said) == sorted(told)
+    assert await there(cri) == [("a", 2), ("also-a", 2), ("b", 2), ("c", 0)]
+
+
+@FAILURES
+async def test_a_container_that_cannot_be_removed_keeps_no_other_one(
+    cri: FakeCri, time: Time, said: list[str], error: Exception
+) -> None:
+    box = runs(cri, 0)
+    for attempt, time.at in enumerate((900, 500), start=1):
+        cri.exit_container((await cri.containers())[0].id)
+        cri.start_container(cri.create_container(box, "etcd", "etcd:1", attempt=attempt))
+    by_attempt = {one.attempt: one.id for one in await cri.containers()}
+    cri.irremovable[by_attempt[0]] = error
+    duty = unhiding(cri, said)
+    for _ in range(2):
+        await duty.round()
+    assert sorted(one.attempt for one in await cri.containers()) == [0, 2]
+    assert [sentence.split(",")[0] for sentence in said] == [
+        "cannot remove run 0 of etcd of kube-system/etcd-n1",
+        "removed run 1 of etcd of kube-system/etcd-n1",
+    ]
+
+
+async def test_the_control_planes_come_first(cri: FakeCri, time: Time, said: list[str]) -> None:
+    hidden(cri, time, "users", "default")
+    hidden(cri, time, "ours")
+    await unhiding(cri, said).round()
+    assert ["default/users" in sentence for sentence in said] == [False, True]
+
+
+async def test_what_ended_a_round_comes_last_in_the_next_one(cri: FakeCri, time: Time, said: list[str]) -> None:
+    """As one for which the round was broken off: it takes no other one's turn again."""
+    cri.irremovable[hidden(cri, time, "a")] = ZeroDivisionError("nobody has foreseen that")
+    hidden(cri, time, "users", "default")
+    duty = unhiding(cri, said)
+    for pods in ([("a", 1), ("a", 2), ("users", 1), ("users", 2)], [("a", 1), ("a", 2), ("users", 2)]):
+        with pytest.raises(ZeroDivisionError):
+            await duty.round()
+        assert await there(cri) == pods
+
+
+async def test_a_dead_container_beside_the_living_one_in_its_sandbox_is_removed(cri: FakeCri, time: Time) -> None:
+    box = runs(cri, 0)
+    [dead] = await cri.containers()
+    cri.exit_container(dead.id)
+    time.at = 500
+    cri.start_container(cri.create_container(box, "etcd", "etcd:1", attempt=1))
+    await unhiding(cri, []).round()
+    assert [(one.attempt, one.state) for one in await cri.containers()] == [(1, "running")]
+    assert [one.ready for one in await cri.pods()] == [True]
+
+
+async def test_a_runtime_that_says_nothing_costs_nothing(cri: FakeCri, said: list[str]) -> None:
+    runs(cri, 1)
+    cri.set_outage("connection refused")
+    duty = unhiding(cri, said)
+    for _ in range(2):
+        await duty.round()
+    assert said == ["the runtime does not say what runs: connection refused"]
+    cri.set_outage(None)
+    assert len(await cri.containers()) == 1

@@ -1,0 +1,181 @@
+"""What is kept of what kubelets make: all that anybody reads of it, and nothing that grows as they like."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autarky.control.admission.act import asked, is_unjudged, requester
+from autarky.control.admission.decide.approval import CLIENT_SIGNER
+from autarky.control.common.pods import MIRROR, is_mirror, is_ready, is_what_it_says
+from autarky.control.common.slim import MOST_LETTERS, MOST_OF_A_REQUEST, bare, slim_pod, slim_request
+from autarky.errors import UserError
+
+Object = dict[str, Any]
+MANY = 20_000
+ENOUGH = 12_000
+"""Letters of JSON in which all of a slim pod has room."""
+OWNER = {"apiVersion": "v1", "kind": "Node", "name": "w1", "uid": "u1", "controller": True}
+
+
+def a_pod(*, mirror: bool = True, ready: str = "True", labels: Mapping[str, str] | None = None) -> Object:
+    marked = {"annotations": {MIRROR: "x"}, "ownerReferences": [OWNER]} if mirror else {}
+    meta = {
+        "name": "etcd-w1",
+        "namespace": "kube-system",
+        "uid": "u2",
+        "resourceVersion": "9",
+        "labels": dict(labels or {}),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**meta, **marked},
+        "spec": {"nodeName": "w1", "containers": [{"name": "etcd", "image": "example.org/etcd:1"}]},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]},
+    }
+
+
+def _with(pod: Object, *path: str, value: Any) -> Object:
+    changed = deepcopy(pod)
+    place = changed
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return changed
+
+
+GROWN = {
+    "tolerations": _with(a_pod(), "spec", "tolerations", value=[{"key": "a"}] * MANY),
+    "containers": _with(a_pod(), "spec", "containers", value=[{"name": f"c{n}", "image": "x"} for n in range(MANY)]),
+    "an image": _with(a_pod(), "spec", "containers", value=[{"name": "etcd", "image": "x" * MANY}] * 30),
+    "labels": _with(a_pod(), "metadata", "labels", value={f"l{n}": "x" for n in range(MANY)}),
+    "annotations": _with(a_pod(), "metadata", "annotations", value={MIRROR: "x" * MANY}),
+    "managed fields": _with(a_pod(), "metadata", "managedFields", value=[{"manager": "x"}] * MANY),
+    "finalizers": _with(a_pod(), "metadata", "finalizers", value=["example.org/x"] * MANY),
+    "owners": _with(a_pod(), "metadata", "ownerReferences", value=[OWNER] * MANY),
+    "conditions": _with(a_pod(), "status", "conditions", value=[{"type": "Ready", "status": "True"}] * MANY),
+    "statuses": _with(a_pod(), "status", "containerStatuses", value=[{"name": "x"}] * MANY),
+}
+
+
+@pytest.mark.parametrize("grown", GROWN)
+def test_whatever_of_a_static_pod_its_kubelet_lets_grow_what_is_kept_is_short(grown: str) -> None:
+    before = deepcopy(GROWN[grown])
+    kept = slim_pod(GROWN[grown])
+    assert len(json.dumps(kept)) < ENOUGH
+    assert GROWN[grown] == before, "it may be somebody else's as well"
+
+
+@given(
+    ready=st.sampled_from(["True", "False", "Unknown"]),
+    labels=st.fixed_dictionaries(
+        {},
+        optional={
+            "k8s-app": st.sampled_from(["etcd", "kube-apiserver", "kube-dns", "x"]),
+            "autarky.dev/slot": st.sampled_from(["hosted", "standby", "spare", "x"]),
+            "other": st.just("x"),
+        },
+    ),
+    ends=st.booleans(),
+    phase=st.sampled_from(["Pending", "Running", "Failed"]),
+    annotated=st.booleans(),
+    control_nodes=st.sampled_from([frozenset[str](), frozenset({"w1"})]),
+)
+def test_all_that_is_read_of_a_static_pod_is_as_it_was(
+    ready: str, labels: dict[str, str], ends: bool, phase: str, annotated: bool, control_nodes: frozenset[str]
+) -> None:
+    pod = a_pod(ready=ready, labels=labels)
+    pod["status"]["phase"] = phase
+    if ends:
+        pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    if not annotated:
+        del pod["metadata"]["annotations"]
+    kept = slim_pod(pod)
+    assert is_mirror(kept)
+    assert is_what_it_says(kept, control_nodes) == is_what_it_says(pod, control_nodes)
+    assert is_ready(kept) == is_ready(pod)
+    for key in ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp"):
+        assert kept["metadata"].get(key) == pod["metadata"].get(key)
+    for key in ("k8s-app", "autarky.dev/slot"):
+        assert kept["metadata"]["labels"].get(key) == labels.get(key)
+    assert kept["spec"] == pod["spec"]
+    assert kept["status"]["phase"] == phase
+    assert {owner["kind"] for owner in kept["metadata"]["ownerReferences"]} == {"Node"}
+
+
+def test_a_pod_that_a_controller_made_is_whole() -> None:
+    pod = _with(a_pod(mirror=False), "spec", "tolerations", value=[{"key": "a"}])
+    assert slim_pod(pod) is pod
+
+
+def test_of_an_object_that_is_only_named_nothing_else_is_kept() -> None:
+    assert bare(GROWN["tolerations"]) == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "etcd-w1", "namespace": "kube-system", "uid": "u2", "resourceVersion": "9"},
+    }
+
+
+# --- certificate requests --------------------------------------------------------------------------------
+
+
+def a_request(request: bytes = b"x", **more: Any) -> Object:
+    spec = {
+        "signerName": CLIENT_SIGNER,
+        "username": "system:node:w1",
+        "groups": ["system:nodes"],
+        "extra": {"authentication.kubernetes.io/credential-id": ["X509SHA256=aa"]},
+        "usages": ["client auth"],
+        "request": base64.b64encode(request).decode(),
+        "uid": "x",
+    }
+    metadata = {"name": "csr-1", "uid": "u", "resourceVersion": "3", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"} | {
+        "metadata": metadata,
+        "spec": spec,
+        **more,
+    }
+
+
+def test_all_by_which_a_request_is_judged_is_kept_and_that_it_has_been() -> None:
+    kept = slim_request(a_request())
+    expected = a_request(status={"conditions": []})
+    del expected["spec"]["uid"]
+    assert kept == expected
+    assert is_unjudged(kept)
+    assert requester(kept) == "system:node:w1"
+    denied = {"conditions": [{"type": "Denied", "status": "True", "message": "x" * MANY}], "certificate": "x" * MANY}
+    judged = slim_request(a_request(status=denied))
+    assert not is_unjudged(judged)
+    assert len(json.dumps(judged)) < ENOUGH
+
+
+def test_labels_of_a_request_are_not_kept() -> None:
+    request = a_request()
+    request["metadata"]["labels"] = {f"l{n}": "x" for n in range(MANY)}
+    request["metadata"]["managedFields"] = [{"manager": "x"}] * MANY
+    assert len(json.dumps(slim_request(request))) < ENOUGH
+
+
+def test_a_request_that_is_too_long_cannot_be_read_whatever_a_part_of_it_says() -> None:
+    whole = a_request(b"x" * (MOST_OF_A_REQUEST * 3 // 4))
+    assert slim_request(whole)["spec"]["request"] == whole["spec"]["request"]
+    longer = slim_request(a_request(b"x" * (MOST_OF_A_REQUEST * 3 // 4 + 1)))
+    assert longer["spec"]["request"] == ""
+    with pytest.raises(UserError):
+        asked(longer)
+
+
+def test_an_images_name_is_kept_as_far_as_a_registry_would_take_it() -> None:
+    [container] = slim_pod(_with(a_pod(), "spec", "containers", value=[{"name": "etcd", "image": "y" * 9000}]))["spec"][
+        "containers"
+    ]
+    assert container == {"name": "etcd", "image": "y" * MOST_LETTERS}

@@ -1,0 +1,217 @@
+"""Which nodes become control nodes and which cease to be ones, case by case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autarky.control.control_nodes.decide.roles import (
+    JOINING,
+    LEAVE,
+    READY,
+    Decision,
+    Duty,
+    Member,
+    Node,
+    OwnNode,
+    Record,
+    State,
+    Step,
+    asked_whether_they_serve,
+    decide,
+    forgotten,
+    labels_and_told,
+    own_duty,
+)
+
+TOLD = f"{READY}0123456789"
+
+
+def control(name: str = "n1", **changes: Any) -> Node:
+    """One that was seen to serve."""
+    serving = Node(name, f"uid-{name}", True, True, TOLD, recorded=Record(f"uid-{name}"), obstacle=None)
+    return replace(serving, **changes)
+
+
+def worker(name: str = "n2", **changes: Any) -> Node:
+    return replace(Node(name, f"uid-{name}", False, False), **changes)
+
+
+def of(node: Node, *others: Node, unfit: str = "") -> Decision:
+    return decide([node, *others], unfit=unfit)[node.name]
+
+
+# --- becoming ----------------------------------------------------------------------------------------
+
+
+def test_a_control_node_as_up_made_it_is_recorded_and_left_alone():
+    assert of(control(recorded=None, told=None)).step is Step.REMEMBER
+    assert of(control(told=None)).step is Step.NOTHING
+    assert of(control()).step is Step.NOTHING
+
+
+def test_a_worker_without_the_wish_is_left_alone():
+    assert of(worker(), control()).step is Step.NOTHING
+
+
+def test_the_wish_lets_the_agent_read_and_its_word_sets_the_fact():
+    asks = worker(wish=True)
+    assert of(asks, control()).step is Step.GRANT
+    joining = replace(asks, recorded=Record(asks.uid, State.JOINING), told=f"{JOINING}the image x is not on the node")
+    assert of(joining, control()) == Decision(Step.GRANT, "its agent says: the image x is not on the node")
+    assert of(replace(joining, told=TOLD), control()).step is Step.MARK
+
+
+def test_two_that_are_labelled_at_once_both_become_control_nodes():
+    found = decide([control(), worker("n2", wish=True), worker("n3", wish=True, told=TOLD)])
+    assert [found[name].step for name in ("n2", "n3")] == [Step.GRANT, Step.MARK]
+
+
+@pytest.mark.parametrize(("fits", "step"), [(None, Step.WAIT), (False, Step.REFUSE)])
+def test_an_address_that_is_unknown_waits_and_a_foreign_one_is_refused(fits: bool | None, step: Step):
+    assert of(worker(wish=True, fits=fits, told=TOLD), control()).step is step
+
+
+def test_what_is_not_hosted_cannot_be_copied():
+    assert of(worker(wish=True), control(), unfit="kube-apiserver is not hosted").step is Step.REFUSE
+
+
+def test_a_control_node_that_has_lost_its_parts_may_read_again():
+    assert of(control(told=f"{JOINING}it is tried again")).step is Step.GRANT
+
+
+# --- ceasing -----------------------------------------------------------------------------------------
+
+
+def test_without_the_wish_its_member_goes_first_and_then_the_fact():
+    leaves = control("n2", wish=False, member=Member.THERE)
+    assert of(leaves, control()).step is Step.REMOVE_MEMBER
+    assert of(replace(leaves, member=Member.UNKNOWN), control()).step is Step.WAIT
+    assert of(replace(leaves, member=Member.NONE), control()).step is Step.DISMISS
+    gone = replace(leaves, member=Member.NONE, fact=False, told=LEAVE, recorded=Record("uid-n2", State.DISMISSED))
+    assert of(gone, control()).step is Step.WAIT
+    assert of(replace(gone, told=None), control()).step is Step.FORGET
+
+
+def test_silence_before_the_agent_was_told_to_leave_is_no_answer():
+    assert of(control("n2", wish=False, fact=False, told=None), control()).step is Step.DISMISS
+
+
+def test_the_last_control_node_stays_one():
+    assert of(control(wish=False)).step is Step.REFUSE
+    assert of(control(wish=False), worker()).step is Step.REFUSE
+
+
+def test_two_that_would_leave_together_with_nobody_left_both_stay():
+    found = decide([control("n1", wish=False), control("n2", wish=False)])
+    assert {one.step for one in found.values()} == {Step.REFUSE}
+
+
+def test_one_leaves_at_a_time():
+    found = decide([control("n1"), control("n2", wish=False), control("n3", wish=False)])
+    assert [found[name].step for name in ("n2", "n3")] == [Step.DISMISS, Step.WAIT]
+
+
+@pytest.mark.parametrize("ready", [None, False])
+def test_nobody_leaves_while_no_other_is_known_to_be_ready(ready: bool | None):
+    assert of(control("n2", wish=False), control(ready=ready)).step is Step.WAIT
+
+
+def test_nobody_leaves_while_no_other_was_seen_to_serve_and_what_was_seen_is_said():
+    """Ready is not serving: a Node stays Ready through its neighbours' API servers."""
+    leaves = control("n2", wish=False, member=Member.THERE)
+    found = of(leaves, control(obstacle="port 7443: connection refused"), control("n3", ready=None))
+    assert found.step is Step.WAIT
+    assert "n1: port 7443: connection refused; n3: its Node is not known to be Ready" in found.sentence
+    assert of(leaves, control(obstacle="port 7443: connection refused"), control("n3")).step is Step.REMOVE_MEMBER
+
+
+def test_unless_somebody_asked_nobody_counts_as_serving():
+    asked = control()
+    unasked = Node(asked.name, asked.uid, True, True, TOLD, recorded=asked.recorded)
+    assert of(control("n2", wish=False), unasked).step is Step.WAIT
+
+
+def test_those_that_stay_are_asked_whether_they_serve_only_while_another_is_to_go():
+    assert asked_whether_they_serve([control(), control("n2"), worker("n4")]) == frozenset()
+    nodes = [control(), control("n2", wish=False), control("n3", ready=None), worker("n4"), control("n5", told=None)]
+    assert asked_whether_they_serve(nodes) == {"n1"}
+
+
+def test_of_several_that_are_to_go_one_without_a_member_is_first_and_then_one_that_is_down():
+    leaving = {name: control(name, wish=False, member=Member.THERE) for name in ("n2", "n3", "n4")}
+    leaving["n3"] = replace(leaving["n3"], ready=None)
+    found = decide([control(), *leaving.values()])
+    assert [found[name].step for name in leaving] == [Step.WAIT, Step.REMOVE_MEMBER, Step.WAIT]
+    leaving["n4"] = replace(leaving["n4"], member=Member.NONE)
+    found = decide([control(), *leaving.values()])
+    assert [found[name].step for name in leaving] == [Step.WAIT, Step.WAIT, Step.DISMISS]
+
+
+def test_one_whose_agent_has_said_nothing_is_not_relied_on():
+    assert of(control("n2", wish=False), control(told=None)).step is Step.REFUSE
+
+
+def test_a_fact_that_nobody_recorded_is_left_alone():
+    assert of(control("n2", wish=False, recorded=None), control()).step is Step.NOTHING
+
+
+def test_a_wish_that_is_withdrawn_on_the_way_takes_everything_away_again():
+    joining = worker(recorded=Record("uid-n2", State.JOINING), told=f"{JOINING}it waits for the operator's leave")
+    assert of(joining, control()).step is Step.DISMISS
+    assert of(replace(joining, told=None), control()).step is Step.DISMISS
+    assert of(joining, control(told=None)).step is Step.DISMISS
+
+
+def test_a_wish_that_comes_back_on_the_way_out_is_heard():
+    assert of(worker(wish=True, recorded=Record("uid-n2", State.DISMISSED), told=LEAVE), control()).step is Step.GRANT
+
+
+# --- Nodes that are deleted and made anew ------------------------------------------------------------
+
+
+def test_a_node_that_was_deleted_and_made_anew_gets_its_labels_back():
+    anew = worker(uid="another", recorded=Record("uid-n2"))
+    assert of(anew, control()).step is Step.RESTORE
+    assert of(replace(anew, wish=True, told=TOLD), control()).step is Step.MARK
+    dismissed = replace(anew, recorded=Record("uid-n2", State.DISMISSED))
+    assert of(dismissed, control()).step is Step.DISMISS
+
+
+def test_labels_that_somebody_takes_off_the_last_control_node_are_restored():
+    assert of(control(wish=False, fact=False)).step is Step.RESTORE
+    assert of(control(fact=False)).step is Step.MARK
+
+
+def test_only_nodes_that_may_not_join_again_are_forgotten():
+    assert forgotten({"n1", "n2", "n3"}, {"n1"}, {"n2"}) == {"n3"}
+
+
+# --- the agent's side --------------------------------------------------------------------------------
+
+
+def test_only_the_operators_word_takes_anything_away():
+    for told in (None, TOLD, f"{JOINING}x"):
+        assert own_duty(OwnNode(wish=False, fact=False, told=told, ready=TOLD)) is not Duty.CEASE
+    assert own_duty(OwnNode(wish=False, fact=False, told=LEAVE, ready=TOLD)) is Duty.CEASE
+    assert own_duty(OwnNode(wish=True, fact=False, told=LEAVE, ready=TOLD)) is Duty.ANNOUNCE
+    assert own_duty(OwnNode(wish=False, fact=True, told=LEAVE, ready=TOLD)) is Duty.ANNOUNCE
+
+
+def test_a_node_that_has_everything_is_told_of_once():
+    assert own_duty(OwnNode(wish=True, fact=True, told=None, ready=TOLD)) is Duty.ANNOUNCE
+    assert own_duty(OwnNode(wish=True, fact=True, told=TOLD, ready=TOLD)) is Duty.NOTHING
+
+
+def test_a_wish_makes_a_node_ready_and_without_one_nothing_happens():
+    assert own_duty(OwnNode(wish=True, fact=False, told=None, ready=None)) is Duty.BECOME
+    assert own_duty(OwnNode(wish=False, fact=False, told=None, ready=None)) is Duty.NOTHING
+    assert own_duty(OwnNode(wish=False, fact=True, told=TOLD, ready=None)) is Duty.NOTHING
+
+
+def test_what_a_node_says_is_read_from_its_metadata():
+    assert labels_and_told({}, "wish", "fact") == (False, False, None)
+    meta = {"labels": {"wish": "", "fact": ""}, "annotations": {"autarky.dev/control-node": LEAVE}}
+    assert labels_and_told(meta, "wish", "fact") == (True, True, LEAVE)

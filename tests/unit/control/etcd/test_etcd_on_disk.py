@@ -1,0 +1,78 @@
+"""What the agent reads and changes of etcd on its node's disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from autarky import places
+from autarky.control.etcd.decide.local import Data, Manifest
+from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.etcd.manifests.pods import Founding
+from autarky.control.etcd.node import on_disk as etcd_on_disk
+
+SPEC = {"containers": [{"name": "etcd", "command": ["etcd", f"--name={etcd.NAME}"]}]}
+FOUNDING = Founding("n1=https://192.0.2.11:2380", "existing")
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, path in (("DATA", "etcd"), ("MEMBER", "etcd/member"), ("MANIFESTS", "manifests"), ("CA", "ca.crt")):
+        monkeypatch.setattr(etcd_on_disk, name, tmp_path / path)
+    monkeypatch.setattr(etcd_on_disk, "MEMBERS", tmp_path / "etcd-members.json")
+    monkeypatch.setattr(places, "MANIFESTS", str(tmp_path / "manifests"))
+    (tmp_path / "etcd").mkdir()
+    (tmp_path / "ca.crt").write_text("CA")
+    (tmp_path / "manifests").mkdir()
+    return tmp_path
+
+
+def test_a_started_member_is_seen_with_the_id_that_it_was_written_for(disk: Path) -> None:
+    assert etcd_on_disk.manifests() == ()
+    etcd_on_disk.start(etcd.filled(SPEC, "n1", "192.0.2.11", FOUNDING, written_for=0xABC))
+    assert etcd_on_disk.manifests() == (Manifest(0xABC),)
+    assert etcd_on_disk.has_member()
+    assert etcd_on_disk.data() == Data(anything=True)
+    assert (disk / "etcd/member" / Path(etcd.PEER_CA).name).read_text() == "CA"
+    (path,) = (disk / "manifests").iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_manifest_that_is_not_whole_was_written_for_nobody(disk: Path) -> None:
+    (disk / "manifests/etcd-12345678.json").write_text('{"metadata": {')
+    assert etcd_on_disk.manifests() == (Manifest(None),)
+
+
+def test_stopping_takes_etcds_static_pods_and_no_others(disk: Path) -> None:
+    for name in ("etcd-1.json", "etcd-2.json", "node-load-balancer-1.json"):
+        (disk / "manifests" / name).write_text("{}")
+    etcd_on_disk.stop()
+    assert [path.name for path in (disk / "manifests").iterdir()] == ["node-load-balancer-1.json"]
+
+
+def test_rule_3_data_is_moved_aside_under_a_time_stamp_and_never_deleted(disk: Path) -> None:
+    for now in (1_800_000_000.0, 1_800_000_060.0):
+        (disk / "etcd/member").mkdir()
+        (disk / "etcd/member/db").write_text(f"{now}")
+        kept = etcd_on_disk.move_aside(now)
+        assert (kept / "member/db").read_text() == f"{now}"
+        assert etcd_on_disk.data() == Data()
+    assert len(list((disk / "etcd").glob("kept.*"))) == 2
+
+
+def test_a_directory_that_cannot_be_read_is_not_an_empty_one(disk: Path) -> None:
+    log = disk / "etcd/member/wal/0000000000000000-0000000000000000.wal"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"\0" * 64)
+    assert etcd_on_disk.data() is None
+
+
+def test_the_members_are_remembered_and_told_of_only_when_they_are_news(disk: Path) -> None:
+    assert etcd_on_disk.remembered_addresses() == []
+    entries = [{"name": "n1", "address": "192.0.2.11", "learner": False}]
+    assert etcd_on_disk.remember_members(entries)
+    assert not etcd_on_disk.remember_members(entries)
+    assert etcd_on_disk.remembered_addresses() == ["192.0.2.11"]
+    assert json.loads((disk / "etcd-members.json").read_text()) == entries

@@ -1,0 +1,288 @@
+"""The operator carries out the ControlPlane's spec: levels, arguments; and says what it does not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from autarky.control.base.operator_view import View
+from autarky.control.drift.decide import applied
+from autarky.control.levels import act as hosting
+from autarky.control.levels.decide import moves as levels
+from autarky.control.levels.operator import Spec
+from autarky.control.rollout.decide.failures import Record
+from autarky.control.rollout.operator.last_good import LastGood
+from autarky.control.rollout.operator.rollouts import Rollouts
+from autarky.control.slots.decide import report as node_slots
+from autarky.model.components import COMPONENTS
+from autarky.ports import Object
+from autarky.render.crds import control_plane_crd
+from autarky.render.objects import parts
+from autarky.render.values import CONTROL_PLANE_FACT
+from fakes.clock import LoopClock
+from fakes.clusters import a_cluster, inputs_of
+from fakes.kube import FakeKube
+
+API = "kube-apiserver"
+SYSTEM = "kube-system"
+READY = [{"type": "Ready", "status": "True"}]
+
+
+def ignored(*_: object, **__: object) -> None:
+    """What is said and counted is tested elsewhere."""
+
+
+class Scene:
+    """One control node with everything hosted."""
+
+    def __init__(self) -> None:
+        self.kube = FakeKube()
+        self.kube.put(control_plane_crd())
+        for part in parts(inputs_of(a_cluster())):
+            for obj in part.objects:
+                if applied.is_recorded(obj):
+                    self.kube.put(applied.with_record(obj, obj))
+        self.node(level=2)
+        self.view = View(self.kube, LoopClock(), lambda: None, print)
+        self.rollouts = Rollouts(ignored, self.view, self.kube, LoopClock(), lambda: True, ignored)
+        self.spec = Spec(ignored, self.view, self.kube, LoopClock(), self.rollouts)
+
+    def node(self, *, level: int, serves: bool = False) -> None:
+        slots = {component: node_slots.Slots("standby", serves=serves) for component in levels_of()}
+        self.kube.put(
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {
+                    "name": "n1",
+                    "labels": {CONTROL_PLANE_FACT: ""},
+                    "annotations": {node_slots.ANNOTATION: node_slots.text(level, slots)},
+                },
+                "status": {"conditions": READY},
+            }
+        )
+
+    def pod(self, component: str, slot: str, node: str = "n1", **annotations: str) -> None:
+        self.kube.put(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": f"{component}-{slot}" if node == "n1" else f"{component}-{slot}-{node}",
+                    "annotations": annotations,
+                    "namespace": SYSTEM,
+                    "labels": {"k8s-app": component, "autarky.dev/slot": slot},
+                },
+                "spec": {"nodeName": node},
+                "status": {"conditions": READY},
+            }
+        )
+
+    async def plane(self, **spec: object) -> None:
+        await self.kube.patch("autarky.dev/v1alpha1", "ControlPlane", "cluster", {"spec": spec})
+
+    async def rounds(self, number: int = 1) -> None:
+        for _ in range(number):
+            await asyncio.sleep(1)
+            await self.spec.round()
+
+    async def workload(self, component: str = API) -> Object | None:
+        return await self.kube.get(hosting.APPS, COMPONENTS[component].kind, component, SYSTEM)
+
+    def unapplied(self) -> list[str]:
+        return [one.sentence for one in self.spec.unapplied.values()]
+
+
+def levels_of() -> tuple[str, ...]:
+    return (API, "kube-controller-manager", "kube-scheduler")
+
+
+@pytest.fixture
+async def scene():
+    scene = Scene()
+    watching = asyncio.create_task(scene.view.run())
+    yield scene
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+
+
+LONG_ENOUGH = int(levels.SETTLE_SECONDS) + 2
+
+
+@pytest.mark.looptime
+async def test_a_spec_that_is_carried_out_changes_nothing(scene):
+    before = await scene.workload()
+    await scene.rounds(3)
+    assert await scene.workload() == before
+    assert scene.unapplied() == []
+
+
+@pytest.mark.looptime
+async def test_a_hosted_workload_goes_only_with_both_witnesses_of_its_standby(scene):
+    await scene.plane(selfHosted="4")
+    await scene.rounds(LONG_ENOUGH)
+    assert await scene.workload() is not None  # nobody says that the standby serves
+    scene.node(level=4, serves=True)
+    await scene.rounds(LONG_ENOUGH)
+    assert await scene.workload() is not None  # the agent says so, and there is no pod
+    assert scene.unapplied() == ["kube-apiserver: its standby does not serve yet on n1"]
+    scene.pod(API, "standby")
+    await scene.rounds(LONG_ENOUGH)
+    assert await scene.workload() is None
+    assert await scene.workload("kube-scheduler") is not None
+
+
+@pytest.mark.looptime
+async def test_what_an_agent_said_of_another_level_lets_nothing_go(scene):
+    scene.node(level=2, serves=True)
+    scene.pod(API, "standby")
+    await scene.plane(selfHosted="4")
+    await scene.rounds(LONG_ENOUGH)
+    assert await scene.workload() is not None
+
+
+@pytest.mark.looptime
+async def test_a_level_that_is_not_built_is_refused_in_the_words_of_the_cluster_file_and_nothing_moves(scene):
+    scene.node(level=4, serves=True)
+    for name in levels_of():
+        scene.pod(name, "standby")
+    before = [await scene.workload(name) for name in levels_of()]
+    await scene.plane(selfHosted="0-4")
+    await scene.rounds(2 * LONG_ENOUGH)
+    assert [await scene.workload(name) for name in levels_of()] == before
+    assert scene.unapplied() == ['selfHosted 0-4 (the kubelet as a DaemonSet) is not built yet: use "1-4"']
+    assert all(one.refused for one in scene.spec.unapplied.values())
+    await scene.plane(selfHosted="2-4")
+    await scene.rounds(2)
+    assert scene.unapplied() == []
+
+
+@pytest.mark.looptime
+async def test_a_level_that_is_not_built_brings_no_workload_back(scene):
+    scene.node(level=4, serves=True)
+    for name in levels_of():
+        scene.pod(name, "standby")
+    await scene.plane(selfHosted="4")
+    await scene.rounds(4 * LONG_ENOUGH)
+    await scene.plane(selfHosted="0-4")
+    await scene.rounds(LONG_ENOUGH)
+    assert [await scene.workload(name) for name in levels_of()] == [None, None, None]
+
+
+@pytest.mark.looptime
+async def test_a_workers_static_pods_hold_up_no_level_that_moves(scene):
+    """They pass for hosted pods that have not ended yet."""
+    scene.node(level=4, serves=True)
+    for name in levels_of():
+        scene.pod(name, "standby")
+        scene.pod(name, "hosted", "w1", **{"kubernetes.io/config.mirror": "0f3a"})
+    await scene.plane(selfHosted="4")
+    await scene.rounds(3 * LONG_ENOUGH)
+    assert [await scene.workload(name) for name in levels_of()] == [None, None, None]
+    await scene.plane(selfHosted="2-4")
+    await scene.rounds(3)
+    assert await scene.workload() is not None
+    assert await scene.workload("kube-scheduler") is None, "no API server serves yet, whatever the worker says"
+
+
+@pytest.mark.looptime
+async def test_levels_go_one_after_the_other_and_come_back_as_they_were(scene):
+    before = {name: (await scene.workload(name))["spec"] for name in levels_of()}
+    scene.node(level=4, serves=True)
+    for name in levels_of():
+        scene.pod(name, "standby")
+    scene.pod(API, "hosted")
+    await scene.plane(selfHosted="4")
+    await scene.rounds(LONG_ENOUGH)
+    assert await scene.workload() is None
+    assert await scene.workload("kube-controller-manager") is not None  # the API server's pod still drains
+    await scene.kube.delete("v1", "Pod", f"{API}-hosted", SYSTEM)
+    await scene.rounds(3 * LONG_ENOUGH)
+    assert [await scene.workload(name) for name in levels_of()] == [None, None, None]
+    assert scene.unapplied() == []
+    await scene.plane(selfHosted="2-4")
+    await scene.rounds(3)
+    assert await scene.workload() is not None
+    assert await scene.workload("kube-scheduler") is None  # its turn comes when the API server serves
+    for name in levels_of():
+        scene.pod(name, "hosted")
+        await scene.rounds(3)
+    assert {name: (await scene.workload(name))["spec"] for name in levels_of()} == before
+
+
+@pytest.mark.looptime
+async def test_a_workload_that_somebody_deleted_is_left_to_them_and_told(scene):
+    await scene.kube.delete(hosting.APPS, "DaemonSet", API, SYSTEM)
+    await scene.rounds(2)
+    assert await scene.workload() is None
+    assert scene.unapplied() == [
+        "kube-apiserver is to be hosted and its workload is not there: `autarky up` applies it"
+    ]
+
+
+@pytest.mark.looptime
+async def test_changed_arguments_reach_the_workload_once_and_edits_stand(scene):
+    live = await scene.workload("kube-scheduler")
+    live["spec"]["template"]["spec"]["containers"][0]["image"] = "edited"
+    await scene.kube.replace(live)
+    await scene.plane(componentArguments={"kube-scheduler": {"v": "4"}})
+    await scene.rounds(2)
+    live = await scene.workload("kube-scheduler")
+    container = live["spec"]["template"]["spec"]["containers"][0]
+    assert "--v=4" in container["command"]
+    assert container["image"] == "edited"
+    assert [one.field.rpartition(".")[2] for one in applied.drift_of(live).drifted] == ["image"]
+    container["command"].remove("--v=4")  # taken out by hand, or by a rollback
+    await scene.kube.replace(live)
+    await scene.rounds(2)
+    command = (await scene.workload("kube-scheduler"))["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert "--v=4" not in command
+
+
+@pytest.mark.looptime
+async def test_an_argument_that_was_rolled_back_is_not_told_as_applied(scene):
+    name, good = "kube-scheduler", await scene.workload("kube-scheduler")
+    await scene.plane(componentArguments={name: {"v": "4", "no-such-flag": "1"}})
+    await scene.rounds(2)
+    assert scene.unapplied() == []
+    record = Record("good").with_failure("bad", "pod p on n1 was not healthy within 90 s", by_skew=False)
+    scene.rollouts.kept[name] = LastGood(record)
+    await scene.rounds(2)
+    assert scene.unapplied() == []  # it is still there
+    live = await scene.workload(name)
+    await scene.kube.replace({**live, "spec": {**live["spec"], "template": good["spec"]["template"]}})
+    await scene.rounds(2)
+    assert scene.unapplied() == [
+        "kube-scheduler was rolled back and runs without --no-such-flag, --v: pod p on n1 was not healthy within 90 s"
+    ]
+    await scene.plane(componentArguments={name: None})
+    await scene.rounds(2)
+    assert scene.unapplied() == []
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        (
+            {"version": "v1.99.0"},
+            "version v1.99.0 is not applied: upgrades are not built yet; set spec.version to v1.36.4 again",
+        ),
+        ({"componentArguments": {API: {"secure-port": "1"}}}, "--secure-port of kube-apiserver may not be given"),
+        (
+            {"componentArguments": {"kubelet": {"v": "4"}}},
+            "the arguments of kubelet come from the cluster file: set them there and run `autarky up`",
+        ),
+        (
+            {"defaults": 2},
+            "the defaults of edition 2 come from the cluster file: set them there and run `autarky up`",
+        ),
+    ],
+)
+async def test_what_is_not_carried_out_is_said_and_changes_nothing(scene, spec, sentence):
+    before = await scene.workload()
+    await scene.plane(**spec)
+    await scene.rounds(2)
+    assert scene.unapplied() == [sentence]
+    assert await scene.workload() == before

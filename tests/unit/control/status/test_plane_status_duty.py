@@ -1,0 +1,180 @@
+"""The ControlPlane's status: whatever cannot be told, everything else is, and what others act by above all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from autarky.control.certificates import decide as certificates
+from autarky.control.control_nodes.operator.roles import ControlNodes
+from autarky.control.drift.decide import applied
+from autarky.control.etcd.operator import EtcdMembers
+from autarky.control.leadership.decide import reported as level_3_told
+from autarky.control.levels.operator import Spec
+from autarky.control.rollout.operator.rollouts import Rollouts
+from autarky.control.status import operator as module
+from autarky.control.status.operator import PlaneStatus
+from autarky.ports import Object
+from fakes.clock import LoopClock
+from fakes.editions import TOLD, a_later_release
+from unit.control.world import GOOD, SCHEDULER, World, becomes_good, revision_label, rounds
+
+pytestmark = pytest.mark.looptime
+SOON = "2098-01-01T00:00:00Z"
+PARTS = {
+    "_layers": {"Ready"},
+    "_node_slots": {"Ready", "StandbysCurrent"},
+    "_failures": {"RolledBack", "RolloutFailed"},
+    "_drift": {"Drifted"},
+    "_certificates": {"CertificatesCurrent"},
+    "_old_defaults": {"DefaultsCurrent"},
+    "told_of_level_3": set(),
+}
+"""What looks at one thing → the conditions that tell of it."""
+
+
+@pytest.fixture
+async def good(world: World) -> World:
+    await becomes_good(world)
+    told = json.dumps({"ends": {"apiserver": SOON}})
+    live = await world.kube.get("v1", "Node", "n1")
+    assert live is not None
+    world.kube.put({**live, "metadata": {**live["metadata"], "annotations": {certificates.ANNOTATION: told}}})
+    return world
+
+
+async def _serves(_url: str) -> None:
+    """Nobody is asked here."""
+
+
+@asynccontextmanager
+async def duty_of(world: World, *, etcd_looked: bool = True) -> AsyncIterator[PlaneStatus]:
+    async with world.operator() as rollouts:
+        await rounds(rollouts, 1)
+        duty = _duty(world, rollouts)
+        if etcd_looked:
+            duty.etcd.seen = None  # as of an etcd that is not described by EtcdMembers
+        yield duty
+
+
+def _duty(world: World, rollouts: Rollouts) -> PlaneStatus:
+    view, clock = rollouts.view, LoopClock()
+    spec = Spec(world.say, view, world.kube, clock, rollouts)
+    etcd = EtcdMembers(world.say, view, world.kube, dict)
+    control_nodes = ControlNodes(world.say, view, world.kube, clock, dict, _serves)
+    return PlaneStatus(world.say, view, world.kube, clock, rollouts, spec, etcd, control_nodes)
+
+
+async def status(world: World) -> Object:
+    plane = await world.kube.get("autarky.dev/v1alpha1", "ControlPlane", "cluster")
+    assert plane is not None
+    found: Object = plane["status"]
+    return found
+
+
+def conditions(found: Object) -> dict[str, tuple[str, str]]:
+    return {one["type"]: (one["status"], one["message"]) for one in found["conditions"]}
+
+
+async def test_the_condition_of_certificates_says_what_the_nodes_tell(good: World) -> None:
+    async with duty_of(good) as duty:
+        await duty.round()
+        truth, message = conditions(await status(good))["CertificatesCurrent"]
+        assert (truth, message[-len(SOON) - 20 :]) == ("True", f"apiserver on n1, at {SOON}")
+        live = await good.kube.get("v1", "Node", "n1")
+        assert live is not None
+        told = json.dumps({"ends": {"apiserver": SOON}, "trouble": {"apiserver": "disk full"}})
+        good.kube.put({**live, "metadata": {**live["metadata"], "annotations": {certificates.ANNOTATION: told}}})
+        await asyncio.sleep(1)
+        await duty.round()
+        expected = ("False", f"apiserver on n1 ends at {SOON}: disk full")
+        assert conditions(await status(good))["CertificatesCurrent"] == expected
+
+
+async def test_the_condition_of_defaults_names_those_of_a_later_release_until_they_are_applied(
+    good: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with duty_of(good) as duty:
+        await duty.round()
+        assert conditions(await status(good))["DefaultsCurrent"][0] == "True"
+        a_later_release(monkeypatch)
+        await duty.round()
+        assert conditions(await status(good))["DefaultsCurrent"] == ("False", TOLD)
+        live = await plane(good)
+        asked = {**live, "spec": {**live["spec"], "defaults": 2}}
+        good.kube.put(applied.with_record(asked, live))
+        await asyncio.sleep(1)
+        await duty.round()
+        assert conditions(await status(good))["DefaultsCurrent"] == ("False", TOLD), "an edit takes nothing"
+        good.kube.put(applied.with_record(asked, asked))
+        await asyncio.sleep(1)
+        await duty.round()
+        assert conditions(await status(good))["DefaultsCurrent"][0] == "True"
+
+
+@pytest.mark.parametrize("part", PARTS)
+async def test_what_cannot_be_told_keeps_nothing_else_from_being_told(
+    good: World, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with duty_of(good) as duty:
+        await duty.round()
+        before = await status(good)
+        good.kube.put({**(await plane(good)), "status": {}})
+        await asyncio.sleep(1)
+
+        def fails(*_: Any) -> Any:
+            raise ValueError("odd content")
+
+        monkeypatch.setattr(module, part, fails)
+        with pytest.raises(ValueError, match="odd content"):
+            await duty.round()
+        after = await status(good)
+    unseen = {name for name, (truth, _) in conditions(after).items() if truth == "Unknown"}
+    assert unseen == PARTS[part]
+    assert all("odd content" in conditions(after)[name][1] for name in unseen)
+    others = conditions(before).keys() - unseen
+    assert {name: conditions(after)[name] for name in others} == {name: conditions(before)[name] for name in others}
+    assert ("layers" in after and after["layers"] == before["layers"]) == (part != "_layers")
+    assert (after.get(level_3_told.FIELD) == before[level_3_told.FIELD]) == (part != "told_of_level_3")
+
+
+async def test_agents_are_told_of_new_candidates_while_something_else_cannot_be_told(
+    good: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with duty_of(good) as duty:
+        await duty.round()
+        good.node("n2")
+        pod = good.pod(SCHEDULER, "n2", {"autarky.dev/slot": "hosted", "pod-template-hash": revision_label(GOOD)})
+        await asyncio.sleep(1)
+        monkeypatch.setattr(module, "_drift", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            await duty.round()
+    told = level_3_told.read(await plane(good), SCHEDULER)
+    assert pod["metadata"]["uid"] in {one.uid for one in told.candidates}
+
+
+async def test_what_was_told_before_stays_while_it_cannot_be_seen(good: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of members that is in force, too: a new leader's first look may not have been made yet."""
+    async with duty_of(good, etcd_looked=False) as duty:
+        await duty.round()
+        before = {**(await status(good)), "etcd": {"members": ["n1"]}}
+        good.kube.put({**(await plane(good)), "status": before})
+        await asyncio.sleep(1)
+        for part in ("told_of_level_3", "_layers", "_node_slots"):
+            monkeypatch.setattr(module, part, lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            await duty.round()
+        after = await status(good)
+    kept = ("etcd", "layers", "nodes", level_3_told.FIELD)
+    assert {name: after.get(name) for name in kept} == {name: before[name] for name in kept}
+
+
+async def plane(world: World) -> Object:
+    found = await world.kube.get("autarky.dev/v1alpha1", "ControlPlane", "cluster")
+    assert found is not None
+    return found
