@@ -10,7 +10,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from unit.control.admission.test_trusted_addresses import duty_of, round_of
 
 from autarky.control.admission.act import CSR
 from autarky.control.admission.decide.approval import CLIENT_SIGNER
@@ -20,6 +19,7 @@ from autarky.render import access
 from fakes.clock import LoopClock
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
+from unit.control.admission.test_trusted_addresses import duty_of, round_of
 from unit.control.world import World
 
 pytestmark = pytest.mark.looptime

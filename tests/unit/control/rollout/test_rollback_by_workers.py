@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.control.rollout.test_rollback import POLICY, Watch, api
 
 from autarky.control.rollout.decide.verdict import PROVEN_SECONDS, Observed, Verdict
+from unit.control.rollout.test_rollback import POLICY, Watch, api
 
 NODES = ("n1", "w1", "w2", "w3")
 
