@@ -57,7 +57,7 @@ async def test_the_operator_makes_every_policy_and_binding_anew(admin: KubeClien
 
     async def all_are_there() -> bool:
         try:
-            await duty.round()
+            await duty.reconcile()
         except ApiError as error:  # RBAC follows its own watches; by the end nothing is refused
             said.append(str(error))
         there = [await admin.get(obj["apiVersion"], obj["kind"], obj["metadata"]["name"]) for obj in wanted]

@@ -215,7 +215,7 @@ class Operator:
         return all(found.get(node) == image for node in where)
 
     async def steps(self, image: str, *where: str) -> bool:
-        await self.duty.round()
+        await self.duty.reconcile()
         return await self.runs(image, *where)
 
 

@@ -13,9 +13,10 @@ import pytest
 from autarky.agents.node import agent as node_agent
 from autarky.agents.node.agent import SETTLE_SECONDS, NodeAgent
 from autarky.control.agents.manifests import node_agent as agent
-from autarky.control.base.decision_log import Told
+from autarky.control.base.decision_log import DecisionLog
 from autarky.control.base.node_view import LEASE, ApiView
-from autarky.control.base.pending_events import Untold
+from autarky.control.base.pending_events import PendingEvents
+from autarky.control.base.reconciler import Reconciler
 from autarky.control.base.shield import LONGEST_PAUSE
 from autarky.control.checkpoint.decide.following import FOLLOW_SECONDS
 from autarky.control.checkpoint.decide.revisions import PROVEN_SECONDS
@@ -89,14 +90,14 @@ class Scene:
         monkeypatch.setattr(role_on_disk, "FILE", disk.root / "role.json")
         monkeypatch.setattr(slots_on_disk, "run_script", self.run_script)
         monkeypatch.setattr(ports_seen, "plain_status", self.status)
-        monkeypatch.setattr(node_agent, "Untold", partial(Untold, file=disk.root / "untold.json"))
+        monkeypatch.setattr(node_agent, "PendingEvents", partial(PendingEvents, file=disk.root / "untold.json"))
         for component in WITH_STANDBY:
             disk.revision(component, "r1", "image")
         (disk.root / "standby" / NODE_AGENT).mkdir()
         self.cri.put_image("image")
         self.kube.put(control_plane_crd())
         self.kube.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
-        told = Told(lambda sentence, **_: self.said.append(sentence))
+        told = DecisionLog(lambda sentence, **_: self.said.append(sentence))
         self.images = ImageKeeping(FakeKeptImages({"image", *IMAGES.values()}), self.clock, told.tell)
         self.api = ApiView(self.kube, self.clock, NODE, self.heard, print)  # type: ignore[arg-type]
         self.agent = NodeAgent(
@@ -172,8 +173,9 @@ class Scene:
 
     async def passes(self, seconds: float) -> None:
         """Rounds, with the live copies beside them."""
-        beside = [asyncio.create_task(one) for one in (self.api.run(), self.images.run(), self.leads())]
-        rounds = asyncio.create_task(node_agent.run(self.agent, lambda: False))
+        images, agent = (Reconciler(one, one.clock, self.agent.log.tell).run() for one in (self.images, self.agent))
+        beside = [asyncio.create_task(one) for one in (self.api.run(), images, self.leads())]
+        rounds = asyncio.create_task(agent)
         await asyncio.sleep(seconds)
         over = rounds.done()
         for task in (*beside, rounds):
@@ -209,9 +211,9 @@ def break_part(agent: NodeAgent, part: str) -> Fails:
         case "annotation":
             agent.announcer = broken = Fails(agent.announcer, "wants")  # type: ignore[assignment]
         case "node-agent":
-            agent.own_checkpointer = broken = Fails(agent.own_checkpointer, "round")  # type: ignore[assignment]
+            agent.own_checkpointer = broken = Fails(agent.own_checkpointer, "reconcile")  # type: ignore[assignment]
         case _:
-            broken = Fails(agent.checkpointers[part], "round")
+            broken = Fails(agent.checkpointers[part], "reconcile")
             agent.checkpointers = {**agent.checkpointers, part: broken}  # type: ignore[dict-item]
     return broken
 

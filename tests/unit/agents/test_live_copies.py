@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import pytest
 
 from autarky.control.admission.act import CSR
-from autarky.control.base.decision_log import Told
+from autarky.control.base.decision_log import DecisionLog
 from autarky.control.base.node_view import ApiView
 from autarky.control.base.operator_view import View, current
+from autarky.control.base.reconciler import Reconciler
 from autarky.control.base.shield import FIRST_PAUSE, LONGEST_PAUSE, follow
 from autarky.control.etcd.manifests import members as etcd_members
 from autarky.control.etcd.node import on_disk as etcd_on_disk
@@ -122,21 +123,21 @@ async def test_the_load_balancer_and_the_member_of_etcd_go_on_without_their_copi
 ) -> None:
     clock, heard, rounds = LoopClock(), Heard(), list[str]()
 
-    async def round_of(duty: object) -> bool:
+    async def look_of(duty: object) -> bool:
         rounds.append(type(duty).__name__)
         return True
 
     for duty in (LoadBalancer, EtcdMembership):
-        monkeypatch.setattr(duty, "round", round_of)
+        monkeypatch.setattr(duty, "look", look_of)
     monkeypatch.setattr(etcd_on_disk, "has_certificates", lambda: True)
     slices, members = OddKube(odd="EndpointSlice"), OddKube(odd="EtcdMember")
     copy = Reflector(members, clock, API_VERSION, "EtcdMember")
-    told = Told(lambda sentence, component: heard.tell(component, sentence))
-    duties = (
+    told = DecisionLog(lambda sentence, component: heard.tell(component, sentence))
+    controllers = (
         LoadBalancer("n1", slices, clock, heard.tell),  # type: ignore[arg-type]
         EtcdMembership("n1", members, copy, FakeCri(), clock, told, lambda: 1, asyncio.Event(), lambda: None),
     )
-    running = [asyncio.create_task(duty.run()) for duty in duties]
+    running = [asyncio.create_task(Reconciler(one, clock, heard.tell).run()) for one in controllers]
     await asyncio.sleep(20)
     assert not any(task.done() for task in running)
     assert set(rounds[-10:]) == {"LoadBalancer", "EtcdMembership"}

@@ -7,18 +7,17 @@ import asyncio
 import inspect
 import socket
 import textwrap
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from autarky import places
-from autarky.agents.node import agent as node_agent
 from autarky.agents.node import lock, wiring
-from autarky.control.base import health, rounds
-from autarky.control.base.decision_log import Told
+from autarky.control.base import bounds, health
+from autarky.control.base.controller import Controller
+from autarky.control.base.decision_log import DecisionLog
 from autarky.control.base.node_view import ApiView
 from autarky.control.base.shield import LONGEST_PAUSE
 from autarky.control.certificates.node import LeafKeeping
@@ -69,7 +68,7 @@ async def test_a_duty_that_fails_is_begun_again_and_ends_no_other(monkeypatch: p
     said: list[str] = []
     fails, goes_on = Fails(3), GoesOn()
     seconds = 4 * LONGEST_PAUSE
-    await wiring._with_duties([fails, goes_on], Told(lambda text, **_: said.append(text)), asyncio.sleep(seconds))
+    await wiring._beside([], [fails, goes_on], DecisionLog(lambda text, **_: said.append(text)), asyncio.sleep(seconds))
     assert fails.began == 4
     assert goes_on.turns >= seconds
     assert "ZeroDivisionError: nobody has foreseen that" in said[0]
@@ -78,7 +77,7 @@ async def test_a_duty_that_fails_is_begun_again_and_ends_no_other(monkeypatch: p
 @pytest.mark.looptime
 async def test_duties_end_with_what_they_are_beside() -> None:
     goes_on = GoesOn()
-    await wiring._with_duties([goes_on], Told(print), asyncio.sleep(5))
+    await wiring._beside([], [goes_on], DecisionLog(print), asyncio.sleep(5))
     before = goes_on.turns
     await asyncio.sleep(5)
     assert goes_on.turns == before
@@ -90,7 +89,7 @@ async def test_a_health_port_that_somebody_has_taken_ends_no_duty() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         answering = health.Answering(port, LoopClock(), tell=lambda _, text: said.append(text))
-        await wiring._with_duties([answering, goes_on], Told(print), asyncio.sleep(60))
+        await wiring._beside([], [answering, goes_on], DecisionLog(print), asyncio.sleep(60))
     assert goes_on.turns >= 60
     assert said == [f"127.0.0.1:{port} cannot be had, and is tried again: Address already in use"]
 
@@ -109,7 +108,7 @@ async def test_a_member_of_etcd_that_means_nothing_is_absent_for_the_node_agent(
     odd = etcd_members.member("n2", "192.0.2.12", present=True)
     kube.put({**odd, "status": {"memberID": "banana"}})
     api = ApiView(kube, LoopClock(), NODE, lambda: None, print)  # type: ignore[arg-type]
-    duty = wiring._etcd_membership(NODE, kube, FakeCri(), Told(print), api)  # type: ignore[arg-type]
+    duty = wiring._etcd_membership(NODE, kube, FakeCri(), DecisionLog(print), api)  # type: ignore[arg-type]
     watching = asyncio.create_task(duty.objects.run())
     await asyncio.sleep(1)
     assert {name for _, name in duty.objects.items} == {"n1"}
@@ -123,7 +122,7 @@ async def test_a_client_that_does_not_trust_the_clock_asks_servers_with_certific
 ) -> None:
     wiring.CA.write_bytes(certificates(30).ca)
     async with Web([answer(200, "ok")], issued_years_ago=30) as web:
-        client = wiring._client(Told(print), [web.url], check_dates=check_dates)
+        client = wiring._client(DecisionLog(print), [web.url], check_dates=check_dates)
         trouble = await client.healthy()
         await client.close()
     assert ("expired" in (trouble or "")) is check_dates, trouble
@@ -157,18 +156,24 @@ class Hold:
 class Wired:
     """The agent is put together for real, and nothing of it runs."""
 
-    duties: list[wiring.Duty] = field(default_factory=list)
+    duties: list[Controller | wiring.Background] = field(default_factory=list)
     hold: Hold = field(default_factory=Hold)
 
-    def kept(self, duty: wiring.Duty, said: Told) -> Coroutine[Any, Any, None]:
-        self.duties.append(duty)
-        return asyncio.sleep(0)
+    async def beside(
+        self,
+        controllers: Sequence[Controller],
+        background: Sequence[wiring.Background],
+        _log: DecisionLog,
+        until: Awaitable[None],
+    ) -> None:
+        self.duties += [*controllers, *background]
+        await until
 
 
 @pytest.fixture
 def wired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wired:
     found = Wired()
-    monkeypatch.setattr(wiring, "_kept", found.kept)
+    monkeypatch.setattr(wiring, "_beside", found.beside)
     monkeypatch.setattr(LeafKeeping, "look", lambda _: 60.0)
     ca, client = tmp_path / "ca.crt", tmp_path / "client.pem"
     ca.write_bytes(certificates().ca)
@@ -183,12 +188,12 @@ def wired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wired:
     return found
 
 
-async def duties(wired: Wired, *, slot: str) -> list[wiring.Duty]:
+async def duties(wired: Wired, *, slot: str) -> list[Controller | wiring.Background]:
     await wiring._act(NODE, slot, wired.hold, lambda *_, **__: None, HandOver(LoopClock()), StopPaths())  # type: ignore[arg-type]
     return wired.duties
 
 
-async def duties_of_worker(wired: Wired) -> list[wiring.Duty]:
+async def duties_of_worker(wired: Wired) -> list[Controller | wiring.Background]:
     role_on_disk.remember(role_on_disk.State.JOINING)
     acting = asyncio.create_task(duties(wired, slot="hosted"))  # for good
     await asyncio.sleep(0.1)
@@ -198,7 +203,7 @@ async def duties_of_worker(wired: Wired) -> list[wiring.Duty]:
     return wired.duties
 
 
-async def all_duties(wired: Wired) -> list[wiring.Duty]:
+async def all_duties(wired: Wired) -> list[Controller | wiring.Background]:
     await duties_of_worker(wired)
     role_on_disk.remember(role_on_disk.State.READY)
     return await duties(wired, slot="hosted")
@@ -217,11 +222,11 @@ async def test_whoever_acts_answers_the_kubelet(wired: Wired) -> None:
 @pytest.mark.looptime
 async def test_no_beat_is_given_while_a_round_hangs_and_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     hold, said, hung = Hold(), list[str](), list[str]()
-    monkeypatch.setattr(rounds, "hangs", lambda: hung[0] if hung else None)
+    monkeypatch.setattr(bounds, "hangs", lambda: hung[0] if hung else None)
     beating = asyncio.create_task(wiring._beat(hold, lambda sentence, **_: said.append(sentence)))  # type: ignore[arg-type]
     await asyncio.sleep(3.5 * lock.BEAT_SECONDS)
     assert (hold.has_begun, hold.beats, said) == (True, 4, [])
-    hung.append("a round of Undertaker has taken 211 s and cannot be broken off")
+    hung.append("a round of StaleLeases has taken 211 s and cannot be broken off")
     await asyncio.sleep(3 * lock.BEAT_SECONDS)
     assert hold.beats == 4
     assert said == [f"{hung[0]}: this agent gives no beat any more"]
@@ -237,7 +242,7 @@ async def test_each_duty_that_there_is_is_done(wired: Wired) -> None:
     names = {type(one).__name__ for one in await duties(wired, slot="hosted")} - {"Reflector"}
     assert names == {
         *("ActivationWatch", "Announcer", "Answering", "ApiView", "ClockWatch", "ControlNode", "EtcdMembership"),
-        *("ImageKeeping", "LeafKeeping", "LoadBalancer", "ParkedAgent", "StandbyComing", "Undertaker"),
+        *("ImageKeeping", "LeafKeeping", "LoadBalancer", "ParkedAgent", "StandbyComing", "StaleLeases"),
         "Unhiding",
     }
 
@@ -291,8 +296,8 @@ RESTS = {"self.clock.sleep", "self.changed.wait", "changed_within"}
 
 
 async def test_every_duty_is_done_in_rounds_that_are_broken_off_when_they_hang(wired: Wired) -> None:
-    """Else one that hangs is seen by nobody: the watchdog sees the agent's loop only."""
-    kinds = {type(duty) for duty in await all_duties(wired)} | {node_agent.NodeAgent}
+    """Else one that hangs is seen by nobody. A controller's every look has its bound (`base/test_reconciler.py`)."""
+    kinds = {type(one) for one in await all_duties(wired) if not isinstance(one, Controller)}
     names = {kind.__name__ for kind in kinds}
     assert HAS_NO_ROUNDS.keys() <= names, "what is listed is there"
     unbounded = {
@@ -304,14 +309,11 @@ async def test_every_duty_is_done_in_rounds_that_are_broken_off_when_they_hang(w
 def open_waits(kind: type) -> set[str]:
     """What the duty's `run` waits for beyond bounded rounds and rests, by itself or by methods of its own."""
     methods = methods_of(kind)
-    begin = "look" if kind is node_agent.NodeAgent else "run"
-    found, left, seen = set(), [begin], set()
-    assert begin in methods
+    found, left, seen = set(), ["run"], set()
+    assert "run" in methods
     while left:
         method = methods[left.pop()]
         seen.add(method.name)
-        if any(isinstance(one, ast.Name) and one.id == "bounded" for one in method.decorator_list):
-            continue
         for called in waits_of(method):
             own = called.removeprefix("self.")
             if called in RESTS:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from autarky.agents.node.agent import REST_SECONDS, NodeAgent
-from autarky.control.base.decision_log import Told
+from autarky.control.base.decision_log import DecisionLog
 from autarky.control.slots.decide.pivot import Health
 from autarky.control.slots.node.hand_over import HandOver
 from fakes.clock import HandClock
@@ -37,7 +37,7 @@ class CountedRounds(NodeAgent):
 @pytest.fixture
 def node_agent():
     clock = HandClock(1000.0)
-    told = Told(lambda *_sentence, **_values: None)
+    told = DecisionLog(lambda *_sentence, **_values: None)
     stand_ins: Any = (None, SimpleNamespace(), Port(), clock, told, None, None, True, HandOver(cast(Any, clock)), None)
     return CountedRounds("n1", *stand_ins)
 

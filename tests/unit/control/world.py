@@ -231,7 +231,7 @@ def revision_label(wanted: Object) -> str:
 
 async def rounds(duty: Rollouts, seconds: int) -> None:
     for _ in range(seconds):
-        await duty.round()
+        await duty.reconcile()
         await asyncio.sleep(1)
 
 

@@ -7,18 +7,18 @@ carries out. Each action is atomic on its own, so the process may be killed betw
 
 from __future__ import annotations
 
-import asyncio
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import ClassVar
 
 from autarky.control.agents.manifests import node_agent as agent
 from autarky.control.base import node_metrics as metrics
-from autarky.control.base.decision_log import Told
+from autarky.control.base.controller import Controller
+from autarky.control.base.decision_log import DecisionLog
 from autarky.control.base.node_view import ApiView
-from autarky.control.base.pending_events import Untold
-from autarky.control.base.rounds import bounded
+from autarky.control.base.pending_events import PendingEvents
 from autarky.control.base.shield import Run, Shield
 from autarky.control.checkpoint.node.checkpointer import Checkpointer
 from autarky.control.checkpoint.node.follower import Follower
@@ -61,18 +61,20 @@ COUNTERS = {slots.Action.ACTIVATE_STANDBY: metrics.ACTIVATIONS, slots.Action.WIT
 
 
 @dataclass(slots=True)
-class NodeAgent:
-    """Use `look` again and again; the other methods say what the last round knew.
+class NodeAgent(Controller):
+    """The other methods say what the last round knew.
 
     hosted: whether this process is that of the DaemonSet.
     """
+
+    name: ClassVar[str] = "the round"
 
     node: str
     kube: KubeClient
     api: ApiView
     own_ports: ports_seen.OwnPorts
     clock: Clock
-    told: Told
+    log: DecisionLog
     quorum: EtcdQuorum
     images: ImageKeeping
     hosted: bool
@@ -90,11 +92,13 @@ class NodeAgent:
     _shields: dict[str, Shield] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.announcer = Announcer(self.node, self.kube, self.api, self.clock, self.told.tell, Untold(self.told.tell))
+        self.announcer = Announcer(
+            self.node, self.kube, self.api, self.clock, self.log.tell, PendingEvents(self.log.tell)
+        )
         self.lease_again = LeaseAgain(self.kube, self.heard)
-        parts = (self.kube, self.api, self.clock, self.images, self.told.tell, self.announcer.happened)
+        parts = (self.kube, self.api, self.clock, self.images, self.log.tell, self.announcer.happened)
         self.checkpointers = {component: Checkpointer(component, *parts) for component in WITH_STANDBY}
-        follows = (self.kube, self.api, self.clock, self.images, self.told.tell)
+        follows = (self.kube, self.api, self.clock, self.images, self.log.tell)
         self.followers = {component: Follower(component, *follows) for component in LED_BY_LEASE}
         self.own_checkpointer = Checkpointer(NODE_AGENT, *parts, prepare=agent.parked)
 
@@ -110,7 +114,10 @@ class NodeAgent:
         """The API has told something: the next look is at everything."""
         self._rests_until = 0.0
 
-    @bounded
+    async def reconcile(self) -> float:
+        await self.look()
+        return LOOK_SECONDS
+
     async def look(self) -> None:
         """At everything, and what follows from it; while this node rests, at its API server's port only."""
         hosted = self.hand_over.judged(await self.own_ports.hosted_api_server())
@@ -129,7 +136,7 @@ class NodeAgent:
         await self._part("level", self._follow_wanted_level)
         lowest = slots_on_disk.wanted_level()
         if lowest is None:
-            self.told.tell("level", "which levels are hosted is not known yet")
+            self.log.tell("level", "which levels are hosted is not known yet")
             return False
         active = slots_on_disk.active_standbys()
         etcd_up = await self.etcd_up()
@@ -144,7 +151,7 @@ class NodeAgent:
 
     async def _part(self, name: str, run: Run) -> bool:
         """Whether it was done."""
-        shield = self._shields.setdefault(name, Shield(name, self.clock, self.told.tell))
+        shield = self._shields.setdefault(name, Shield(name, self.clock, self.log.tell))
         return await shield.attempt(run)
 
     async def _announce(self, lowest: int, active: Mapping[str, bool] | None) -> None:
@@ -178,7 +185,7 @@ class NodeAgent:
         active = slots_on_disk.active_standbys() or {}
         for component in (component for component, is_active in active.items() if is_active):
             why = "this node is to be a worker: its standby goes"
-            self.told.tell(component, why)
+            self.log.tell(component, why)
             await self._act(component, (slots.Action.WITHDRAW_STANDBY,), why)
 
     async def _follow_wanted_level(self) -> None:
@@ -188,7 +195,7 @@ class NodeAgent:
         try:
             slots_on_disk.remember_wanted_level(level)
         except OSError as error:  # a full disk must not end who withdraws standbys
-            self.told.tell("level on disk", f"which levels are hosted cannot be written down: {error}")
+            self.log.tell("level on disk", f"which levels are hosted cannot be written down: {error}")
 
     # --- level 2 ---
 
@@ -208,11 +215,11 @@ class NodeAgent:
         )
         decision = slots.decide(wanted, seen, self._memory, self.clock.monotonic(), settle=SETTLE_SECONDS)
         self._memory = decision.memory
-        self.told.tell(component, decision.sentence)
+        self.log.tell(component, decision.sentence)
         await self._act(component, decision.actions, decision.sentence)
         if self.hand_over.pending and (not etcd_up or await ports_seen.standby_balanced(self.node)):
             self.hand_over.go_on()
-        await self.checkpointers[component].round(wanted, hosted, etcd_up=etcd_up)
+        await self.checkpointers[component].reconcile(wanted, hosted, etcd_up=etcd_up)
 
     # --- level 3 ---
 
@@ -239,7 +246,7 @@ class NodeAgent:
             self._leases[component] = leadership.after_outage(memory)
             return
         self._leases[component] = found.memory
-        self.told.tell(component, found.decision.sentence)
+        self.log.tell(component, found.decision.sentence)
         await self._act(component, found.decision.actions, found.decision.sentence)
         # Ready is not enough: what did not lead when it could is not worth keeping, though another node leads now.
         has_failed = found.memory.failed is not None
@@ -247,8 +254,8 @@ class NodeAgent:
         self._serves[component] = leads and seen.readable
         proven = slots.Health.READY if leads else slots.Health.NOT_READY
         judged = proven if seen.readable else slots.Health.UNKNOWN
-        await self.checkpointers[component].round(wanted, judged, etcd_up=etcd_up)
-        await self.followers[component].round(wanted, seen.hosted if seen.readable else slots.Health.UNKNOWN)
+        await self.checkpointers[component].reconcile(wanted, judged, etcd_up=etcd_up)
+        await self.followers[component].reconcile(wanted, seen.hosted if seen.readable else slots.Health.UNKNOWN)
 
     # --- the agent itself ---
 
@@ -258,7 +265,7 @@ class NodeAgent:
             return
         pod = self.api.hosted_pod(NODE_AGENT)
         seen = await self._health_of(pod) if self.api.pods_readable else slots.Health.UNKNOWN
-        await self.own_checkpointer.round(slots.Slot.HOSTED, seen, etcd_up=etcd_up)
+        await self.own_checkpointer.reconcile(slots.Slot.HOSTED, seen, etcd_up=etcd_up)
 
     async def _health_of(self, pod: Object | None) -> slots.Health:
         """As the API shows it, unless that is from before this boot."""
@@ -271,19 +278,11 @@ class NodeAgent:
             try:
                 await slots_on_disk.run_script(VERBS[action], component)
                 COUNTERS[action].labels(component).inc()
-                self.told.say(f"{action.value}: done", component=component)
+                self.log.say(f"{action.value}: done", component=component)
                 self.announcer.happened(REASONS[action], f"{component}: {why}")
             except AutarkyError as error:
-                self.told.tell(f"{component} {action.value}", f"{action.value} failed: {error}")
+                self.log.tell(f"{component} {action.value}", f"{action.value} failed: {error}")
 
 
 def _wanted(component: str, lowest_hosted: int) -> slots.Slot:
     return slots.Slot.HOSTED if lowest_hosted <= COMPONENTS[component].level else slots.Slot.STANDBY
-
-
-async def run(node_agent: NodeAgent, must_yield: Callable[[], bool]) -> None:
-    """Round after round, until somebody else is to act."""
-    shield = Shield("the round", node_agent.clock, node_agent.told.tell)
-    while not must_yield():
-        await shield.attempt(node_agent.look)
-        await asyncio.sleep(LOOK_SECONDS)

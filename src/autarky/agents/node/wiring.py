@@ -18,10 +18,12 @@ from autarky.agents.node.lock import Hold
 from autarky.clock import SystemClock
 from autarky.control.agents.manifests.node_agent import KUBELET_PKI, SLOT
 from autarky.control.agents.node import ParkedAgent
-from autarky.control.base import health, rounds
+from autarky.control.base import bounds, health
 from autarky.control.base import node_metrics as metrics
-from autarky.control.base.decision_log import Say, Told
+from autarky.control.base.controller import Controller
+from autarky.control.base.decision_log import DecisionLog, Say
 from autarky.control.base.node_view import ApiView
+from autarky.control.base.reconciler import Reconciler
 from autarky.control.base.shield import Shield
 from autarky.control.base.waiting import changed_within
 from autarky.control.certificates.manifests import leaves
@@ -36,7 +38,7 @@ from autarky.control.control_nodes.node.role import ControlNode
 from autarky.control.etcd.manifests.members import KIND
 from autarky.control.etcd.node.membership import EtcdMembership
 from autarky.control.etcd.node.quorum import EtcdQuorum
-from autarky.control.leadership.node.stale_leases import Undertaker
+from autarky.control.leadership.node.stale_leases import StaleLeases
 from autarky.control.load_balancer.node.balancer import LoadBalancer
 from autarky.control.slots.node import on_disk as slots_on_disk
 from autarky.control.slots.node.activation_watch import ActivationWatch
@@ -65,8 +67,8 @@ CA = Path(f"{places.PKI}/ca.crt")
 IDLE_SECONDS = 10.0
 
 
-class Duty(Protocol):
-    """Something that goes on beside the agent's rounds."""
+class Background(Protocol):
+    """What goes on beside controllers and is none."""
 
     async def run(self) -> None: ...
 
@@ -107,10 +109,10 @@ async def _run(node: str, hold: Hold) -> bool:
 
 async def _beat(hold: Hold, say: Say) -> None:
     """As long as this loop turns and no round hangs for good."""
-    told = Told(say)
+    told = _log(say)
     hold.began()
     while True:
-        if hung := rounds.hangs():
+        if hung := bounds.hangs():
             told.tell("watchdog", f"{hung}: this agent gives no beat any more")
         else:
             hold.alive()
@@ -123,15 +125,19 @@ def _problem(hold: Hold) -> str | None:
     return None if silent < lock.hang_seconds() else f"this agent has given no beat for {silent:.0f} s"
 
 
-async def _kept(duty: Duty, said: Told) -> None:
-    """The duty, whatever becomes of it: its failures end no other."""
-    await Shield(type(duty).__name__, SystemClock(), said.tell).keep(duty.run)
+def _log(say: Say) -> DecisionLog:
+    return DecisionLog(say, counted=lambda subject: metrics.DECISIONS.labels(subject).inc())
 
 
-async def _with_duties(duties: Sequence[Duty], said: Told, until: Awaitable[None]) -> None:
-    """All of them at once, until that has ended."""
+async def _beside(
+    controllers: Sequence[Controller], background: Sequence[Background], log: DecisionLog, until: Awaitable[None]
+) -> None:
+    """All of them at once, until that has ended: the failures of one end no other."""
+    clock = SystemClock()
     async with asyncio.TaskGroup() as group:
-        beside = [group.create_task(_kept(duty, said)) for duty in duties]
+        keep = [Shield(type(one).__name__, clock, log.tell).keep(one.run) for one in background]
+        keep += [Reconciler(one, clock, log.tell).run() for one in controllers]
+        beside = [group.create_task(one) for one in keep]
         await until
         for task in beside:
             task.cancel()
@@ -146,17 +152,17 @@ async def _act(node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver, 
 
 async def _act_on_worker(node: str, hold: Hold, say: Say) -> None:
     """Until this node is a control node. A worker has no slots of its own, but a load balancer."""
-    said = Told(say)
-    clock, kube, cri = SystemClock(), _client(said), CriClient()
+    log = _log(say)
+    clock, kube, cri = SystemClock(), _client(log), CriClient()
     changed = asyncio.Event()
-    api = ApiView(kube, clock, node, changed.set, said.tell, control_node=False)
-    balancer = _load_balancer(node, kube, said)
-    duty = _control_node_duty(node, kube, cri, api, balancer, said, changed)
-    telling = LeafKeeping(node, kube, clock, said.tell, lambda: None, lambda: api.own_node, lambda: False)
+    api = ApiView(kube, clock, node, changed.set, log.tell, control_node=False)
+    balancer = _load_balancer(node, kube, log)
+    role = _control_node_role(node, kube, cri, api, balancer, log, changed)
+    certificates = LeafKeeping(node, kube, clock, log.tell, lambda: None, lambda: api.own_node, lambda: False)
     try:
-        answering = health.Answering(ports.NODE_AGENT, clock, partial(_problem, hold), tell=said.tell)
-        duties: list[Duty] = [answering, api, balancer, duty, telling, Unhiding(cri, clock, said.tell)]
-        await _with_duties(duties, said, _until_control_node(duty.role_changed))
+        answering = health.Answering(ports.NODE_AGENT, clock, partial(_problem, hold), tell=log.tell)
+        controllers = [balancer, role, certificates, Unhiding(cri, clock, log.tell)]
+        await _beside(controllers, [answering, api], log, _until_control_node(role.role_changed))
     finally:
         for close in (cri.close, kube.close):
             await close()
@@ -167,31 +173,29 @@ async def _until_control_node(role_changed: asyncio.Event) -> None:
         await changed_within(role_changed, IDLE_SECONDS)
 
 
-def _load_balancer(node: str, kube: KubeClient, said: Told) -> LoadBalancer:
-    return LoadBalancer(node, kube, SystemClock(), said.tell, role_on_disk.balances_as_control_node)
+def _load_balancer(node: str, kube: KubeClient, log: DecisionLog) -> LoadBalancer:
+    return LoadBalancer(node, kube, SystemClock(), log.tell, role_on_disk.balances_as_control_node)
 
 
-def _control_node_duty(
+def _control_node_role(
     node: str,
     kube: KubeClient,
     cri: CriClient,
     api: ApiView,
     balancer: LoadBalancer,
-    said: Told,
+    log: DecisionLog,
     changed: asyncio.Event,
 ) -> ControlNode:
     parts = ControlParts(node, kube, cri)
-    return ControlNode(
-        node, kube, parts, lambda: api.own_node, balancer.round, SystemClock(), said.tell, changed=changed
-    )
+    return ControlNode(node, kube, parts, lambda: api.own_node, balancer.look, SystemClock(), log.tell, changed=changed)
 
 
 async def _act_on_control_node(
     node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver, stop_paths: StopPaths
 ) -> None:
     """Until somebody else is to act, or this node is a control node no more."""
-    clock, said = SystemClock(), Told(say)
-    kube = _client(said)
+    clock, log = SystemClock(), _log(say)
+    kube = _client(log)
     changed, node_changed = asyncio.Event(), asyncio.Event()
 
     def heard() -> None:
@@ -200,39 +204,39 @@ async def _act_on_control_node(
         changed.set()
         node_changed.set()
 
-    api = ApiView(kube, clock, node, heard, said.tell)
+    api = ApiView(kube, clock, node, heard, log.tell)
     own_ports = OwnPorts(client_context(CA.read_bytes(), None, None))
-    keeping, plan = _leaf_keeping(node, kube, said, api)
+    keeping, plan = _leaf_keeping(node, kube, log, api)
     # Before anything here uses one of them; nothing about them keeps this agent from acting.
-    await Shield(type(keeping).__name__, clock, said.tell).attempt(keeping.round)
+    await Shield(type(keeping).__name__, clock, log.tell).attempt(keeping.reconcile)
     kept, cri = ImageKeeper(), CriClient()
-    images = ImageKeeping(kept, clock, said.tell)
-    hosted, quorum = slot == "hosted", EtcdQuorum(said.tell)
+    images = ImageKeeping(kept, clock, log.tell)
+    hosted, quorum = slot == "hosted", EtcdQuorum(log.tell)
     running = RunningHere(cri, clock)
-    agent = node_agent.NodeAgent(node, kube, api, own_ports, clock, said, quorum, images, hosted, hand_over, running)
-    controllers = _controller_clients(said)
+    agent = node_agent.NodeAgent(node, kube, api, own_ports, clock, log, quorum, images, hosted, hand_over, running)
+    level_3 = _controller_clients(log)
     agent.announcer.changed = changed
     metrics.observe(WITH_STANDBY, lambda: api.reachable)
-    undertaker = Undertaker(controllers, clock, say, agent.announcer.happened, api.lease)
-    watch = ActivationWatch(cri, clock, said.tell, agent.etcd_up, agent.hosted_serves)
-    balancer = _load_balancer(node, kube, said)
+    stale_leases = StaleLeases(level_3, clock, say, agent.announcer.happened, api.lease)
+    watch = ActivationWatch(cri, clock, log.tell, agent.etcd_up, agent.hosted_serves)
+    balancer = _load_balancer(node, kube, log)
     hosted_api_servers = partial(api.hosted_pods, API_SERVER)
-    coming = StandbyComing(node, cri, clock, said.tell, hand_over, balancer.known_endpoints, hosted_api_servers)
-    clocks = _clock_watch(node, kube, said, balancer, api)
-    members = _etcd_membership(node, kube, cri, said, api)
-    control_node = _control_node_duty(node, kube, cri, api, balancer, said, node_changed)
-    hooks, told = stop_paths.hook_of(hand_over.before_stop), (said.tell, agent.announcer.happened)
-    duties: list[Duty] = [
-        health.Answering(ports.NODE_AGENT, clock, partial(_problem, hold), hooks, *told),
-        *(api, undertaker, images, watch, coming, agent.announcer),
-        *(balancer, clocks, members, control_node, plan, keeping, Unhiding(cri, clock, said.tell)),
+    coming = StandbyComing(node, cri, clock, log.tell, hand_over, balancer.known_endpoints, hosted_api_servers)
+    clocks = _clock_watch(node, kube, log, balancer, api)
+    members = _etcd_membership(node, kube, cri, log, api)
+    control_node = _control_node_role(node, kube, cri, api, balancer, log, node_changed)
+    hooks, telling = stop_paths.hook_of(hand_over.before_stop), (log.tell, agent.announcer.happened)
+    answering = health.Answering(ports.NODE_AGENT, clock, partial(_problem, hold), hooks, *telling)
+    controllers: list[Controller] = [
+        *(stale_leases, images, watch, coming, agent.announcer),
+        *(balancer, clocks, members, control_node, keeping, Unhiding(cri, clock, log.tell)),
     ]
     if agent.hosted:
         Path(places.STANDBY, NODE_AGENT).mkdir(mode=0o700, exist_ok=True)
-        duties.append(ParkedAgent(cri, clock, said.tell))
-    rounds_of_agent = node_agent.run(agent, lambda: hold.must_yield() or not role_on_disk.acts_as_control_node())
+        controllers.append(ParkedAgent(cri, clock, log.tell))
+    acts = Reconciler(agent, clock, log.tell).run(lambda: hold.must_yield() or not role_on_disk.acts_as_control_node())
     try:
-        await _with_duties(duties, said, rounds_of_agent)
+        await _beside(controllers, [answering, api, plan], log, acts)
     finally:
         for close in (
             agent.lease_again.close,
@@ -241,12 +245,12 @@ async def _act_on_control_node(
             kept.close,
             cri.close,
             kube.close,
-            *(c.close for c in controllers.values()),
+            *(c.close for c in level_3.values()),
         ):
             await close()
 
 
-def _leaf_keeping(node: str, kube: KubeClient, said: Told, api: ApiView) -> tuple[LeafKeeping, Reflector]:
+def _leaf_keeping(node: str, kube: KubeClient, log: DecisionLog, api: ApiView) -> tuple[LeafKeeping, Reflector]:
     clock, changed, only = SystemClock(), asyncio.Event(), f"metadata.name={leaves.CONFIG_MAP}"
     plan = Reflector(kube, clock, "v1", "ConfigMap", namespace=SYSTEM, fields=only, on_change=changed.set)
 
@@ -254,31 +258,31 @@ def _leaf_keeping(node: str, kube: KubeClient, said: Told, api: ApiView) -> tupl
         return plan.items.get((SYSTEM, leaves.CONFIG_MAP))
 
     keeps = role_on_disk.acts_as_control_node
-    keeping = LeafKeeping(node, kube, clock, said.tell, told_plan, lambda: api.own_node, keeps, changed=changed)
+    keeping = LeafKeeping(node, kube, clock, log.tell, told_plan, lambda: api.own_node, keeps, changed=changed)
     return keeping, plan
 
 
-def _etcd_membership(node: str, kube: KubeClient, cri: CriClient, said: Told, api: ApiView) -> EtcdMembership:
+def _etcd_membership(node: str, kube: KubeClient, cri: CriClient, log: DecisionLog, api: ApiView) -> EtcdMembership:
     clock, changed = SystemClock(), asyncio.Event()
     accepts = understood.is_etcd_member
     objects = Reflector(kube, clock, API_VERSION, KIND, on_change=changed.set, accepts=accepts)
     api_server = partial(api.hosted_pod, API_SERVER)
-    return EtcdMembership(node, kube, objects, cri, clock, said, slots_on_disk.wanted_level, changed, api_server)
+    return EtcdMembership(node, kube, objects, cri, clock, log, slots_on_disk.wanted_level, changed, api_server)
 
 
-def _clock_watch(node: str, kube: KubeClient, said: Told, balancer: LoadBalancer, api: ApiView) -> ClockWatch:
+def _clock_watch(node: str, kube: KubeClient, log: DecisionLog, balancer: LoadBalancer, api: ApiView) -> ClockWatch:
     ca, endpoints = CA.read_bytes(), balancer.known_endpoints
-    return ClockWatch(node, kube, SystemClock(), said.tell, ca, endpoints, lambda: api.own_node, partial(_client, said))
+    return ClockWatch(node, kube, SystemClock(), log.tell, ca, endpoints, lambda: api.own_node, partial(_client, log))
 
 
-def _client(said: Told, servers: Sequence[str] = (LOCAL_SERVER,), *, check_dates: bool = True) -> KubeClient:
-    cert, key = own_identity.of_kubelet(ROTATED, KUBECONFIG, said.tell) or (None, None)
+def _client(log: DecisionLog, servers: Sequence[str] = (LOCAL_SERVER,), *, check_dates: bool = True) -> KubeClient:
+    cert, key = own_identity.of_kubelet(ROTATED, KUBECONFIG, log.tell) or (None, None)
     return KubeClient(
         servers, ca_pem=CA.read_bytes(), client_cert_pem=cert, client_key_pem=key, check_dates=check_dates
     )
 
 
-def _controller_clients(said: Told) -> dict[str, KubeClient]:
+def _controller_clients(log: DecisionLog) -> dict[str, KubeClient]:
     """As the components of level 3, by the credentials in their standbys. What users put there need not be of use
     here: then nobody frees that component's lease, and it runs out by itself."""
     clients = {}
@@ -287,7 +291,7 @@ def _controller_clients(said: Told) -> dict[str, KubeClient]:
             try:
                 clients[name] = KubeClient.from_kubeconfig(path)
             except (AutarkyError, *NOT_UNDERSTOOD) as error:
-                said.tell(f"{name} credentials", f"the kubeconfig of its standby cannot be used here: {error}")
+                log.tell(f"{name} credentials", f"the kubeconfig of its standby cannot be used here: {error}")
     return clients
 
 

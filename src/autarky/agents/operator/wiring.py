@@ -18,7 +18,7 @@ from autarky.clock import SystemClock
 from autarky.control.admission import act as certificates
 from autarky.control.admission.operator import Certificates
 from autarky.control.base import health
-from autarky.control.base.controller import Say
+from autarky.control.base.decision_log import Say
 from autarky.control.base.operator_view import View
 from autarky.control.certificates.operator import Serving
 from autarky.control.checkpoint.operator import StandbyRights
@@ -115,7 +115,7 @@ class Operator:
     """All parts of one operator. Watching goes on while another one leads, so that a new leader sees at once."""
 
     def __init__(self, kube: KubeClient, clock: Clock, say: Say, identity: str) -> None:
-        self.loop = Loop([], clock, say)
+        self.loop = Loop(clock, say)
         self._view = View(kube, clock, self.loop.changed.set, lambda source, said: say(said, source=source))
         self._elector = Elector(kube, clock, SYSTEM, OPERATOR, identity, say=say)
         fenced = Fenced(kube, lambda: self._elector.leads)
@@ -134,7 +134,7 @@ class Operator:
         def counted(verdict: str) -> None:
             CERTIFICATES.labels(verdict).inc()
 
-        self.loop.duties = (
+        controllers = (
             Guards(say, self._view, fenced),
             Endpoints(say, self._view, fenced),
             Certificates(say, self._view, fenced, clock, counted),
@@ -147,6 +147,7 @@ class Operator:
             Serving(say, self._view, fenced),
             PlaneStatus(say, self._view, fenced, clock, self._rollouts, self._spec, self._etcd, self._control_nodes),
         )
+        self.loop.runs(controllers)
         for component in JUDGED:
             ROLLBACKS.labels(component.name)
         for verdict in certificates.JUDGED:

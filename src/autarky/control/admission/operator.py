@@ -1,17 +1,18 @@
-"""The duty of judging kubelets' certificate requests by the join inventory.
+"""The controller that judges kubelets' certificate requests by the join inventory.
 
 Contract: a round judges at most MOST requests, of each requester one before a second of any (control/common/turns.py):
-who asks for thousands in its own name holds up no other node, and no other duty. One that is to wait is not looked at
-again before AGAIN_SECONDS have passed or what it is judged by has changed.
+who asks for thousands in its own name holds up no other node, and no other controller. One that is to wait is not
+looked at again before AGAIN_SECONDS have passed or what it is judged by has changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from autarky.control.admission import act as certificates
-from autarky.control.base.controller import Duty
+from autarky.control.base.controller import ClusterController
 from autarky.control.base.operator_view import View, current
 from autarky.control.common.turns import in_turn
 from autarky.ports import Clock, Kube, Object
@@ -24,18 +25,18 @@ AGAIN_SECONDS = 30.0
 
 
 @dataclass(slots=True)
-class Certificates(Duty):
+class Certificates(ClusterController):
     view: View
     kube: Kube
     clock: Clock
     counted: Callable[[str], None]
     """Hears of each verdict that was written: "approve" or "deny"."""
-    name: str = "certificates"
+    name: ClassVar[str] = "certificates"
     _waiting: dict[str, float] = field(default_factory=dict, init=False)
     """Request → when it is looked at again."""
     _judged_by: object = field(default=None, init=False)
 
-    async def round(self) -> float | None:
+    async def reconcile(self) -> float | None:
         if not current([self.view.requests, self.view.inventory, self.view.renewals]):
             return None
         known, now = (self.view.known_addresses, self.view.good_renewals), self.clock.monotonic()
@@ -49,7 +50,7 @@ class Certificates(Duty):
         return min(self._waiting.values()) - now if self._waiting else None
 
     def _forget_what_is_done(self, unjudged: Iterable[Object], known: object, now: float) -> None:
-        self.forget(set(self._said) - {csr["metadata"]["name"] for csr in self.view.requests.items.values()})
+        self.remember_only({csr["metadata"]["name"] for csr in self.view.requests.items.values()})
         still = {_id(csr) for csr in unjudged} if known == self._judged_by else set()
         self._waiting = {one: again for one, again in self._waiting.items() if one in still and again > now}
         self._judged_by = known

@@ -11,11 +11,12 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from autarky import places
 from autarky.control.agents import decide as parked
 from autarky.control.agents.manifests import node_agent as agent
-from autarky.control.base.rounds import bounded
+from autarky.control.base.controller import Controller
 from autarky.control.slots.node import on_disk as slots_on_disk
 from autarky.control.slots.node.runtime import running_standbys
 from autarky.model.components import NODE_AGENT
@@ -37,8 +38,10 @@ class Manifest:
 
 
 @dataclass(slots=True)
-class ParkedAgent:
+class ParkedAgent(Controller):
     """`tell(subject, sentence)` says a thing once."""
+
+    name: ClassVar[str] = "parked agent"
 
     cri: Cri
     clock: Clock
@@ -47,23 +50,18 @@ class ParkedAgent:
     _last: object = None
     _rests_until: float = 0.0
 
-    async def run(self) -> None:
-        while True:
-            await self.round()
-            await self.clock.sleep(POLL_SECONDS)
-
-    @bounded
-    async def round(self) -> None:
+    async def reconcile(self) -> float:
         """One look, unless nothing is undecided and nothing has changed on the disk."""
         current, manifests = current_revision(), manifests_in_place()
         if (current, manifests) == self._last and self.clock.monotonic() < self._rests_until:
-            return
+            return POLL_SECONDS
         self._last = (current, manifests)
         decision = parked.decide(await self._seen(current, manifests), self._memory, self.clock.monotonic())
         self._memory = decision.memory
         self._rests_until = self.clock.monotonic() + REST_SECONDS if decision.settled else 0.0
         self.tell("the parked agent", decision.sentence)
         self._act(decision)
+        return POLL_SECONDS
 
     async def _seen(self, current: str | None, manifests: Mapping[str, Manifest] | None) -> parked.Seen:
         if manifests is None:

@@ -1,4 +1,4 @@
-"""The node agent's metrics, served on loopback by `agents.health`."""
+"""The node agent's metrics, served on loopback by `control.base.health`."""
 
 from __future__ import annotations
 

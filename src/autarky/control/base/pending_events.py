@@ -32,7 +32,7 @@ class Happened:
 
 
 @dataclass(slots=True)
-class Untold:
+class PendingEvents:
     """`tell(subject, sentence)` hears of a file that cannot be written."""
 
     tell: Callable[[str, str], None]

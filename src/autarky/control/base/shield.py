@@ -1,7 +1,7 @@
-"""What keeps one duty's failure from ending the others: it is told, and tried again after a growing pause. The same of
-live copies: what nobody has foreseen in one of them ends no other.
+"""What keeps one controller's failure from ending the others: it is told, and tried again after a growing pause. The
+same of live copies: what nobody has foreseen in one of them ends no other.
 
-Contract: only what nobody has foreseen comes here; what is foreseen a duty handles itself. A cancellation passes.
+Contract: what a controller handles itself never comes here. A cancellation passes.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Shield:
     name: str
     clock: Clock
     tell: Tell
+    longest_pause: float = LONGEST_PAUSE
     _pause: float = 0.0
     _not_before: float = 0.0
 
@@ -49,14 +50,19 @@ class Shield:
             self._say("it goes on")
         return True
 
+    @property
+    def rests(self) -> float:
+        """Seconds until it is tried again, after a failure."""
+        return max(0.0, self._not_before - self.clock.monotonic())
+
     async def keep(self, run: Run) -> None:
-        """Do it until it ends by itself, which most duties never do."""
+        """Do it until it ends by itself, which most never do."""
         while not await self.attempt(run):
-            await self.clock.sleep(max(0.0, self._not_before - self.clock.monotonic()))
+            await self.clock.sleep(self.rests)
 
     def _failed(self, error: Exception, took: float) -> None:
         """What has gone on for long before it failed is tried again soon."""
-        self._pause = FIRST_PAUSE if took > LONGEST_PAUSE else min(LONGEST_PAUSE, 2 * self._pause or FIRST_PAUSE)
+        self._pause = FIRST_PAUSE if took > LONGEST_PAUSE else min(self.longest_pause, 2 * self._pause or FIRST_PAUSE)
         self._not_before = self.clock.monotonic() + self._pause
         self._say(f"it failed and is tried again in {self._pause:.0f} s: {unforeseen(error)}")
 

@@ -23,14 +23,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NoReturn
+from typing import ClassVar
 
 from autarky import places
 from autarky.control.agents.manifests.node_agent import KUBELET_PKI
 from autarky.control.base import node_metrics as metrics
-from autarky.control.base.rounds import bounded
+from autarky.control.base.controller import Controller
 from autarky.control.base.shield import unforeseen
-from autarky.control.base.waiting import changed_within
 from autarky.control.certificates import decide as certificates
 from autarky.control.certificates.manifests import leaves
 from autarky.control.common.pods import internal_address
@@ -51,9 +50,13 @@ _NOT_THERE = (FileNotFoundError, NotADirectoryError)
 
 
 @dataclass(slots=True)
-class LeafKeeping:
-    """Run it as a task. told_plan: the live ConfigMap, None where it is not known; own_node: the live Node; keeps:
+class LeafKeeping(Controller):
+    """told_plan: the live ConfigMap, None where it is not known; own_node: the live Node; keeps:
     whether this node keeps leaves, as a control node does; root: where the host's files are (for tests)."""
+
+    name: ClassVar[str] = "leaf certificates"
+    gather: ClassVar[float] = 1.0
+    """What changes all the time is looked at once a second."""
 
     node: str
     kube: Kube
@@ -68,15 +71,7 @@ class LeafKeeping:
     _trouble: dict[str, str] = field(default_factory=dict)
     _ends: dict[str, datetime] = field(default_factory=dict)
 
-    async def run(self) -> NoReturn:
-        while True:
-            self.changed.clear()
-            pause = await self.round()
-            await changed_within(self.changed, pause)
-            await self.clock.sleep(1.0)  # what changes all the time is looked at once a second
-
-    @bounded
-    async def round(self) -> float:
+    async def reconcile(self) -> float:
         """Look, and tell what was seen; for how long to rest."""
         pause = self.look()
         await self._announce()

@@ -1,4 +1,4 @@
-"""The duty of telling which names the API servers' certificates must have: those of all control nodes.
+"""The controller that tells which names the API servers' certificates must have: those of all control nodes.
 
 One set of names covers them all, since any load balancer leads to any API server. Each control node's agent signs its
 own certificate (`node`) and issues it anew when the names change, which the API server takes up
@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
-from autarky.control.base.controller import MANAGER, Duty
+from autarky.control.base.controller import MANAGER, ClusterController
 from autarky.control.base.operator_view import View, current
 from autarky.control.certificates.manifests import leaves
 from autarky.control.common.pods import internal_address
@@ -25,12 +26,12 @@ from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, SYSTEM
 
 
 @dataclass(slots=True)
-class Serving(Duty):
+class Serving(ClusterController):
     view: View
     kube: Kube
-    name: str = "serving-certificate"
+    name: ClassVar[str] = "serving-certificate"
 
-    async def round(self) -> None:
+    async def reconcile(self) -> None:
         if not current([self.view.nodes, self.view.inventory, self.view.leaves]):
             return
         live = self.view.leaves.items.get((SYSTEM, leaves.CONFIG_MAP))

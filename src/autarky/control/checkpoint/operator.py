@@ -1,4 +1,4 @@
-"""The duty of letting control nodes read what their standbys of level 3 are made of, where no hosted pod shows it.
+"""The controller that lets control nodes read what their standbys of level 3 are made of, where no hosted pod shows it.
 
 The Node authorizer shows a kubelet only the Secrets of its own pods. So the operator names, in one Role, exactly the
 Secrets and ConfigMaps of the last good revisions, and binds it to exactly the control nodes, as its record has them.
@@ -10,8 +10,9 @@ changes, and once in each term. Danger: these Secrets are the keys of the contro
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from autarky.control.base.controller import MANAGER, Duty
+from autarky.control.base.controller import MANAGER, ClusterController
 from autarky.control.base.operator_view import View, current
 from autarky.control.checkpoint.manifests import references
 from autarky.control.control_nodes import manifests as objects
@@ -24,18 +25,18 @@ from autarky.render.values import CONTROL_PLANE_FACT, canonical_json
 
 
 @dataclass(slots=True)
-class StandbyRights(Duty):
+class StandbyRights(ClusterController):
     view: View
     kube: Kube
     rollouts: Rollouts
-    name: str = "standby-rights"
+    name: ClassVar[str] = "standby-rights"
     _given: bytes = field(default=b"", init=False)
 
     def begin_term(self) -> None:
         """Another leader may have given others meanwhile."""
         self._given = b""
 
-    async def round(self) -> None:
+    async def reconcile(self) -> None:
         view = self.view
         templates = self._last_good()
         if templates is None or not current([view.nodes, view.control_nodes, view.deployments]):

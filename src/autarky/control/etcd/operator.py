@@ -1,4 +1,4 @@
-"""The duty of saying which nodes have a member of etcd, and of guarding the quorum against drains.
+"""The controller that says which nodes have a member of etcd, and guards the quorum against drains.
 
 Contract: it writes EtcdMembers and nothing of etcd itself; the node agents do the rest. `decide.wanted` says
 what is written: what a user sets in `spec.state` stands until the operator's own idea of that node changes, and
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from autarky.control.base.controller import MANAGER, Duty
+from autarky.control.base.controller import MANAGER, ClusterController
 from autarky.control.base.operator_view import View, current
 from autarky.control.common.pods import internal_address
 from autarky.control.control_nodes.decide.roles import Step
@@ -35,18 +36,18 @@ GUARDED = "autarky.dev/guard"
 
 
 @dataclass(slots=True)
-class EtcdMembers(Duty):
+class EtcdMembers(ClusterController):
     """steps: node → what was decided for it in this round of the operator; empty where nothing was."""
 
     view: View
     kube: Kube
     steps: Callable[[], Mapping[str, Step]]
-    name: str = "etcd members"
+    name: ClassVar[str] = "etcd members"
     seen: Settled | Unseen | None = field(default=Unseen("it has not been looked at yet"), init=False)
     """As of the last round, for the status; None where EtcdMembers do not describe etcd."""
     _bound: tuple[str, ...] | None = field(default=None, init=False)
 
-    async def round(self) -> None:
+    async def reconcile(self) -> None:
         view, plane = self.view, self.view.control_plane
         if plane is None or not current([view.planes, view.nodes, view.etcd_members, view.inventory]):
             return

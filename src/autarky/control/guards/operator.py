@@ -1,5 +1,5 @@
-"""The duty of putting back the policies that hold nodes to reports and tenants to what is theirs, when somebody has
-deleted them.
+"""The controller that puts back the policies that hold nodes to reports and tenants to what is theirs, when somebody
+has deleted them.
 
 Contract: what is absent is made anew, as this release renders it; what is there is left as it is, whatever it says: an
 edit is somebody's will (a binding with `validationActions: [Audit]` is the way to switch one off), and `up` writes
@@ -9,8 +9,9 @@ what a release changes. A policy comes before its binding: whoever makes a bindi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from autarky.control.base.controller import Duty
+from autarky.control.base.controller import ClusterController
 from autarky.control.base.operator_view import View, current
 from autarky.control.guards.manifests import all as admission
 from autarky.errors import Conflict
@@ -21,17 +22,17 @@ RESTORED = tuple(admission.objects())
 
 
 @dataclass(slots=True)
-class Guards(Duty):
+class Guards(ClusterController):
     view: View
     kube: Kube
-    name: str = "guards"
+    name: ClassVar[str] = "guards"
 
-    async def round(self) -> None:
+    async def reconcile(self) -> None:
         sources = {source.kind: source for source in (self.view.policies, self.view.policy_bindings)}
         if not current(sources.values()):
             return
         missing = [obj for obj in RESTORED if (None, obj["metadata"]["name"]) not in sources[obj["kind"]].items]
-        self.forget(set(self._said) - {_subject(obj) for obj in missing})
+        self.remember_only({_subject(obj) for obj in missing})
         await self.each(missing, self._put_back)
 
     async def _put_back(self, obj: Object) -> None:

@@ -1,4 +1,5 @@
-"""The duty of carrying out the ControlPlane's spec: levels that move, arguments that change; a version that may not.
+"""The controller that carries out the ControlPlane's spec: levels that move, arguments that change; a version that may
+not.
 
 Contract: a value reaches a workload when it has changed since it was applied last, and touches nothing else there:
 edits of others stand. Levels move as `up` moves them: `decide.moves` decides, `act` acts; the standbys
@@ -12,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from autarky.control.base.controller import Duty
+from autarky.control.base.controller import ClusterController
 from autarky.control.base.operator_view import View, current
 from autarky.control.common.pods import is_ready
 from autarky.control.drift.decide import applied
@@ -38,12 +40,12 @@ LEVEL_NOT_BUILT = "0-4"
 
 
 @dataclass(slots=True)
-class Spec(Duty):
+class Spec(ClusterController):
     view: View
     kube: Kube
     clock: Clock
     rollouts: Rollouts
-    name: str = "spec"
+    name: ClassVar[str] = "spec"
     unapplied: dict[str, Unapplied] = field(default_factory=dict, init=False)
     _memory: dict[str, levels.Memory] = field(default_factory=dict, init=False)
 
@@ -51,7 +53,7 @@ class Spec(Duty):
         """What was seen in an earlier term is old."""
         self._memory.clear()
 
-    async def round(self) -> float | None:
+    async def reconcile(self) -> float | None:
         view, plane = self.view, self.view.control_plane
         if view.odd_plane is not None:
             self.tell(not_understood(view.odd_plane))

@@ -1,4 +1,4 @@
-"""The duty of keeping the EndpointSlice of default/kubernetes: the API servers do not write it themselves.
+"""The controller that keeps the EndpointSlice of default/kubernetes: the API servers do not write it themselves.
 
 Contract: an address is what the join inventory has for the node. A node's own word only chooses among several. What
 the inventory does not know (it is absent, or lacks the node) stays as it was.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
-from autarky.control.base.controller import MANAGER, Duty
+from autarky.control.base.controller import MANAGER, ClusterController
 from autarky.control.base.operator_view import KUBERNETES_SLICE, View, current, node_is_ready
 from autarky.control.common.pods import internal_address
 from autarky.control.load_balancer.decide.endpoints import ControlNode, endpoints
@@ -20,12 +21,12 @@ from autarky.render.values import CONTROL_PLANE_FACT, WITHDRAWN
 
 
 @dataclass(slots=True)
-class Endpoints(Duty):
+class Endpoints(ClusterController):
     view: View
     kube: Kube
-    name: str = "endpoints"
+    name: ClassVar[str] = "endpoints"
 
-    async def round(self) -> None:
+    async def reconcile(self) -> None:
         if not current([self.view.nodes, self.view.slices, self.view.inventory]):
             return
         live = self.view.slices.items.get(("default", KUBERNETES_SLICE))

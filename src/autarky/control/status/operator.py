@@ -1,4 +1,4 @@
-"""The duty of writing the ControlPlane's status: what runs where, in which slot, and what went wrong."""
+"""The controller that writes the ControlPlane's status: what runs where, in which slot, and what went wrong."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
-from autarky.control.base.controller import Duty
+from autarky.control.base.controller import ClusterController
 from autarky.control.base.operator_view import View, current, node_is_ready
 from autarky.control.base.shield import unforeseen
 from autarky.control.certificates import decide as certificates
@@ -39,7 +39,7 @@ MOST_LETTERS, MOST_VERSIONS = 64, 10
 
 
 @dataclass(slots=True)
-class PlaneStatus(Duty):
+class PlaneStatus(ClusterController):
     view: View
     kube: Kube
     clock: Clock
@@ -47,9 +47,9 @@ class PlaneStatus(Duty):
     spec: Spec
     etcd: EtcdMembers
     control_nodes: ControlNodes
-    name: str = "status"
+    name: ClassVar[str] = "status"
 
-    async def round(self) -> None:
+    async def reconcile(self) -> None:
         plane, odd = self.view.plane_as_it_lies, self.view.odd_plane
         if plane is None or not current([self.view.planes, self.view.nodes, self.view.pods]):
             return

@@ -54,7 +54,7 @@ async def the_operator(world: World) -> AsyncIterator[None]:
         assert not acting.done()
         acting.cancel()
         await asyncio.gather(acting, return_exceptions=True)
-    assert [sentence for sentence, _ in world.said if "the round failed" in sentence] == []
+    assert [sentence for sentence, _ in world.said if "it failed and is tried again" in sentence] == []
 
 
 async def condition(world: World, kind: str) -> Object:

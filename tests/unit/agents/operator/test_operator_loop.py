@@ -8,12 +8,12 @@ import pytest
 
 from autarky.agents.operator import wiring
 from autarky.agents.operator.loop import HUNG_SECONDS, STILL_SECONDS, Loop
-from autarky.control.base.controller import Duty
+from autarky.control.base.controller import ClusterController
 from autarky.errors import ApiError
 from fakes.clock import HandClock, LoopClock
 
 
-class Fails(Duty):
+class Fails(ClusterController):
     name = "fails"
 
     def __init__(self, say, error: Exception) -> None:
@@ -21,19 +21,19 @@ class Fails(Duty):
         self.error = error
         self.rounds = 0
 
-    async def round(self) -> float | None:
+    async def reconcile(self) -> float | None:
         self.rounds += 1
         raise self.error.with_traceback(None)  # as if made anew
 
 
-class Works(Duty):
+class Works(ClusterController):
     name = "works"
 
     def __init__(self, say) -> None:
         super().__init__(say)
         self.rounds = 0
 
-    async def round(self) -> float | None:
+    async def reconcile(self) -> float | None:
         self.rounds += 1
         return None
 
@@ -42,7 +42,10 @@ class Works(Duty):
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (ApiError(500, "InternalError", "etcdserver: no leader"), "the round failed: "),
+        (
+            ApiError(500, "InternalError", "etcdserver: no leader"),
+            "it failed and is tried again in 1 s: 500 InternalError: ",
+        ),
         (
             ValueError("no certificate"),
             "a fault of autarky's: ValueError: no certificate (test_operator_loop.py:",
@@ -56,7 +59,8 @@ async def test_the_others_go_on(error: Exception, told: str):
         said.append(sentence)
 
     fails, works = Fails(say, error), Works(say)
-    loop = Loop([fails, works], LoopClock(), say)
+    loop = Loop(LoopClock(), say)
+    loop.runs([fails, works])
     loop.changed.set()
     running = asyncio.create_task(loop.run())
     await asyncio.sleep(5)
@@ -69,17 +73,17 @@ async def test_the_others_go_on(error: Exception, told: str):
     assert told in said[0]
 
 
-class Hangs(Duty):
+class Hangs(ClusterController):
     name = "hangs"
 
-    async def round(self) -> float | None:
+    async def reconcile(self) -> float | None:
         await asyncio.Event().wait()
         return None
 
 
 async def test_the_kubelet_is_told_of_a_loop_that_stands_still():
     clock = HandClock()
-    loop = Loop([], clock, print)
+    loop = Loop(clock, print)
     asked = wiring._answering(0, clock, loop, print)
     assert asked.problem() is None, "it has not begun"
     beating = asyncio.create_task(loop.beat())
@@ -93,7 +97,8 @@ async def test_the_kubelet_is_told_of_a_loop_that_stands_still():
 
 async def test_the_kubelet_is_told_of_a_round_that_does_not_end():
     clock = HandClock()
-    loop = Loop([Hangs(print)], clock, print)
+    loop = Loop(clock, print)
+    loop.runs([Hangs(print)])
     asked = wiring._answering(0, clock, loop, print)
     acting = asyncio.create_task(loop.run())
     await asyncio.sleep(0)

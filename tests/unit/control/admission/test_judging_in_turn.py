@@ -75,14 +75,14 @@ async def test_one_request_of_another_node_is_judged_in_the_first_round_of_a_flo
     async with duty_of(
         world, lambda view: Certificates(world.say, view, world.kube, LoopClock(), counted.append)
     ) as duty:
-        again = await duty.round()
+        again = await duty.reconcile()
         assert again is not None
         assert again < 1
         assert await judged(world) == {"system:node:n1": MOST - 1, "system:node:n2": 1}
         for _ in range(3):
             await round_of(duty)
         assert (await judged(world)).total() == 3 * MOST + 1
-        assert await duty.round() is None
+        assert await duty.reconcile() is None
     assert counted == ["approve"] * (3 * MOST + 1)
 
 
@@ -92,7 +92,7 @@ async def test_what_is_to_wait_is_asked_about_again_later_or_when_the_inventory_
     for number in range(5):
         kube.put(csr(f"waits-{number}", "n4", user="system:bootstrap:abcdef"))
     async with duty_of(world, lambda view: Certificates(world.say, view, kube, LoopClock(), print)) as duty:
-        again = await duty.round()
+        again = await duty.reconcile()
         assert again == pytest.approx(AGAIN_SECONDS, abs=1)
         assert kube.asked_for_tokens == 5
         for _ in range(3):

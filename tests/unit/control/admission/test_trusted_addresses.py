@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from autarky.control.base.controller import Duty
+from autarky.control.base.controller import ClusterController
 from autarky.control.base.operator_view import View
 from autarky.control.etcd.manifests import members as etcd_members
 from autarky.control.etcd.manifests import pods as etcd
@@ -42,7 +42,7 @@ def world() -> World:
 
 
 @asynccontextmanager
-async def duty_of(world: World, make: Callable[[View], Duty]) -> AsyncIterator[Duty]:
+async def duty_of(world: World, make: Callable[[View], ClusterController]) -> AsyncIterator[ClusterController]:
     view = View(world.kube, LoopClock(), lambda: None, print)
     watching = asyncio.create_task(view.run())
     await asyncio.sleep(1)
@@ -53,8 +53,8 @@ async def duty_of(world: World, make: Callable[[View], Duty]) -> AsyncIterator[D
         await asyncio.gather(watching, return_exceptions=True)
 
 
-async def round_of(duty: Duty) -> None:
-    await duty.round()
+async def round_of(duty: ClusterController) -> None:
+    await duty.reconcile()
     await asyncio.sleep(1)
 
 

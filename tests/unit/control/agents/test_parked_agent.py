@@ -36,7 +36,7 @@ def start(cri: FakeCri, uid: str) -> None:
 async def rounds(duty: ParkedAgent, clock: HandClock, seconds: float) -> None:
     end = clock.now + seconds
     while clock.now < end:
-        await duty.round()
+        await duty.reconcile()
         await clock.sleep(2.0)
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from autarky.agents.node import end_hung
 from autarky.agents.operator.loop import STILL_SECONDS, Loop
-from autarky.control.base import rounds
-from autarky.control.base.rounds import Overdue, bounded
+from autarky.control.base import bounds
+from autarky.control.base.bounds import Overdue, bounded
 from autarky.control.base.shield import LONGEST_PAUSE, Shield
 from autarky.errors import UserError
 from autarky.model.components import NODE_AGENT
@@ -69,47 +69,39 @@ async def test_a_cancellation_passes() -> None:
         await task
 
 
-class Hangs:
-    @bounded
-    async def round(self) -> None:
-        await asyncio.Event().wait()
-
-    @bounded
-    async def stubborn(self, until: asyncio.Event) -> None:
-        while not until.is_set():
-            try:
-                await until.wait()
-            except asyncio.CancelledError:
-                continue
+async def stubborn(until: asyncio.Event) -> None:
+    while not until.is_set():
+        try:
+            await until.wait()
+        except asyncio.CancelledError:
+            continue
 
 
 async def test_a_round_that_hangs_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "LONGEST_SECONDS", 0.05)
+    monkeypatch.setattr(bounds, "LONGEST_SECONDS", 0.05)
     with pytest.raises(Overdue, match="a round of Hangs was broken off"):
-        await Hangs().round()
-    assert rounds.hangs() is None
+        await bounded("Hangs", asyncio.Event().wait)
+    assert bounds.hangs() is None
 
 
 async def test_a_round_that_cannot_be_broken_off_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "LONGEST_SECONDS", 0.05)
-    monkeypatch.setattr(rounds, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(bounds, "LONGEST_SECONDS", 0.05)
+    monkeypatch.setattr(bounds, "GRACE_SECONDS", 0.05)
     until = asyncio.Event()
-    task = asyncio.create_task(Hangs().stubborn(until))
+    task = asyncio.create_task(bounded("Hangs", lambda: stubborn(until)))
     await asyncio.sleep(0.2)
-    assert "a round of Hangs has taken" in (rounds.hangs() or "")
+    assert "a round of Hangs has taken" in (bounds.hangs() or "")
     until.set()
     await task
-    assert rounds.hangs() is None
+    assert bounds.hangs() is None
 
 
 async def test_a_time_out_inside_of_a_round_is_its_own_matter() -> None:
-    class Asks:
-        @bounded
-        async def round(self) -> None:
-            raise TimeoutError
+    async def asks() -> None:
+        raise TimeoutError
 
     with pytest.raises(TimeoutError):
-        await Asks().round()
+        await bounded("asks", asks)
 
 
 async def test_only_the_agent_that_hangs_is_ended() -> None:
@@ -126,7 +118,7 @@ async def test_only_the_agent_that_hangs_is_ended() -> None:
 
 async def test_an_operator_whose_loop_is_blocked_between_two_rounds_is_not_well() -> None:
     clock = HandClock()
-    loop = Loop([], clock, print)
+    loop = Loop(clock, print)
     beating = asyncio.create_task(loop.beat())
     await asyncio.sleep(0)
     assert loop.hangs() is None

@@ -374,7 +374,7 @@ async def test_a_life_that_no_certificate_has_is_told_and_ends_no_agent(scene: S
     }
     scene.kube.put(scene.node)
     scene.live = None
-    await scene.keeping.round()
+    await scene.keeping.reconcile()
     live = await scene.kube.get("v1", "Node", "n1")
     assert live is not None
     told = certificates.read(live["metadata"])
@@ -382,7 +382,7 @@ async def test_a_life_that_no_certificate_has_is_told_and_ends_no_agent(scene: S
     assert "a life of" in told.trouble["plan"]
 
     scene.live = leaves.config_map(CLUSTER)
-    await scene.keeping.round()
+    await scene.keeping.reconcile()
     assert not scene.keeping.trouble
 
 

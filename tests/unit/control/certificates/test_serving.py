@@ -35,11 +35,11 @@ class Scene:
         meta: Object = {"name": name, "labels": dict.fromkeys(labels, "")}
         self.kube.put({"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": {"addresses": addresses}})
 
-    async def round(self) -> frozenset[str]:
+    async def reconcile(self) -> frozenset[str]:
         """The names that agents are told afterwards."""
         for _ in range(60):
             await asyncio.sleep(0)
-        await self.serving.round()
+        await self.serving.reconcile()
         live: Any = await self.kube.get("v1", "ConfigMap", leaves.CONFIG_MAP, SYSTEM)
         return frozenset(leaves.told(live).names)
 
@@ -55,28 +55,28 @@ async def scene() -> AsyncIterator[Scene]:
 
 async def test_what_the_file_names_is_enough_while_no_other_is_a_control_node(scene: Scene):
     before = await scene.kube.get("v1", "ConfigMap", leaves.CONFIG_MAP, SYSTEM)
-    await scene.round()
+    await scene.reconcile()
     assert await scene.kube.get("v1", "ConfigMap", leaves.CONFIG_MAP, SYSTEM) == before
 
 
 @pytest.mark.parametrize("label", [CONTROL_PLANE_WISH, CONTROL_PLANE_FACT])
 async def test_a_node_is_named_from_when_it_is_labelled_before_anybody_reaches_it(scene: Scene, label: str):
     scene.node("n2", label)
-    names = await scene.round()
+    names = await scene.reconcile()
     assert {"n1", "192.0.2.11", "kubernetes", "n2", "192.0.2.12"} <= names
     assert "n3" not in names
 
 
 async def test_an_address_that_is_not_the_one_of_the_inventory_is_not_named(scene: Scene):
     scene.node("n2", CONTROL_PLANE_WISH, address="192.0.2.200")
-    assert not {"n2", "192.0.2.200"} & await scene.round()
+    assert not {"n2", "192.0.2.200"} & await scene.reconcile()
 
 
 async def test_a_plan_that_cannot_be_understood_is_told_and_left_alone(scene: Scene):
     scene.kube.put({**leaves.config_map(CLUSTER), "data": {leaves.PLAN_KEY: "{"}})
     for _ in range(60):
         await asyncio.sleep(0)
-    await scene.serving.round()
+    await scene.serving.reconcile()
     assert "cannot be understood" in scene.said[-1]
 
 
@@ -85,5 +85,5 @@ async def test_a_cluster_of_an_earlier_release_has_no_plan_and_gets_none_from_th
     scene.node("n2", CONTROL_PLANE_WISH)
     for _ in range(60):
         await asyncio.sleep(0)
-    await scene.serving.round()
+    await scene.serving.reconcile()
     assert await scene.kube.get("v1", "ConfigMap", leaves.CONFIG_MAP, SYSTEM) is None

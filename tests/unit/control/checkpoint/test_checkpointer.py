@@ -64,7 +64,7 @@ async def test_a_pod_that_cannot_be_static_is_told_with_rule_and_remedy_and_noth
     told: Any = events.append
     checkpointer = Checkpointer(SCHEDULER, kube, api, SystemClock(), images, tell, lambda *event: told(event))
     for _ in range(2):
-        await checkpointer.round(Slot.HOSTED, Health.READY, etcd_up=True)
+        await checkpointer.reconcile(Slot.HOSTED, Health.READY, etcd_up=True)
     assert "spec.volumes[data].persistentVolumeClaim" in said[-1]
     assert "to go on: use a hostPath" in said[-1]
     assert "to go on: use a hostPath" in checkpointer.refused

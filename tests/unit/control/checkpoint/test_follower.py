@@ -95,7 +95,7 @@ class Scene:
         """A round every ten seconds, the first at once."""
         end = self.clock.now + seconds
         while True:
-            await self.follower.round(Slot.HOSTED, hosted)
+            await self.follower.reconcile(Slot.HOSTED, hosted)
             if self.clock.now >= end:
                 return
             self.clock.now += 10
@@ -289,5 +289,5 @@ async def test_where_nothing_is_followed_nothing_is_refused(scene: Scene, wanted
     scene.kube.forbidden = True
     await scene.passes(FOLLOW_SECONDS)
     assert "leave to read it" in scene.follower.refused
-    await scene.follower.round(wanted, hosted)
+    await scene.follower.reconcile(wanted, hosted)
     assert scene.follower.refused == ""

@@ -29,7 +29,7 @@ async def given(world: World) -> tuple[list[str], list[dict]]:
     async with world.operator() as rollouts:
         await rounds(rollouts, 1)
         await asyncio.sleep(1)
-        await StandbyRights(world.say, rollouts.view, world.kube, rollouts).round()
+        await StandbyRights(world.say, rollouts.view, world.kube, rollouts).reconcile()
     binding = await world.kube.get(RBAC, "RoleBinding", STANDBYS, SYSTEM)
     role = await world.kube.get(RBAC, "Role", STANDBYS, SYSTEM)
     if binding is None or role is None:

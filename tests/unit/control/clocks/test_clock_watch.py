@@ -64,7 +64,7 @@ class Scene:
                 self._through,
                 port=web.port,
             )
-            await watch.round()
+            await watch.look()
 
 
 def telling(moment: float) -> bytes:

@@ -12,10 +12,10 @@ from autarky.control.control_nodes.decide.roles import (
     LEAVE,
     READY,
     Decision,
-    Duty,
     Member,
     Node,
     OwnNode,
+    OwnStep,
     Record,
     State,
     Step,
@@ -23,7 +23,7 @@ from autarky.control.control_nodes.decide.roles import (
     decide,
     forgotten,
     labels_and_told,
-    own_duty,
+    own_step,
 )
 
 TOLD = f"{READY}0123456789"
@@ -194,21 +194,21 @@ def test_only_nodes_that_may_not_join_again_are_forgotten():
 
 def test_only_the_operators_word_takes_anything_away():
     for told in (None, TOLD, f"{JOINING}x"):
-        assert own_duty(OwnNode(wish=False, fact=False, told=told, ready=TOLD)) is not Duty.CEASE
-    assert own_duty(OwnNode(wish=False, fact=False, told=LEAVE, ready=TOLD)) is Duty.CEASE
-    assert own_duty(OwnNode(wish=True, fact=False, told=LEAVE, ready=TOLD)) is Duty.ANNOUNCE
-    assert own_duty(OwnNode(wish=False, fact=True, told=LEAVE, ready=TOLD)) is Duty.ANNOUNCE
+        assert own_step(OwnNode(wish=False, fact=False, told=told, ready=TOLD)) is not OwnStep.CEASE
+    assert own_step(OwnNode(wish=False, fact=False, told=LEAVE, ready=TOLD)) is OwnStep.CEASE
+    assert own_step(OwnNode(wish=True, fact=False, told=LEAVE, ready=TOLD)) is OwnStep.ANNOUNCE
+    assert own_step(OwnNode(wish=False, fact=True, told=LEAVE, ready=TOLD)) is OwnStep.ANNOUNCE
 
 
 def test_a_node_that_has_everything_is_told_of_once():
-    assert own_duty(OwnNode(wish=True, fact=True, told=None, ready=TOLD)) is Duty.ANNOUNCE
-    assert own_duty(OwnNode(wish=True, fact=True, told=TOLD, ready=TOLD)) is Duty.NOTHING
+    assert own_step(OwnNode(wish=True, fact=True, told=None, ready=TOLD)) is OwnStep.ANNOUNCE
+    assert own_step(OwnNode(wish=True, fact=True, told=TOLD, ready=TOLD)) is OwnStep.NOTHING
 
 
 def test_a_wish_makes_a_node_ready_and_without_one_nothing_happens():
-    assert own_duty(OwnNode(wish=True, fact=False, told=None, ready=None)) is Duty.BECOME
-    assert own_duty(OwnNode(wish=False, fact=False, told=None, ready=None)) is Duty.NOTHING
-    assert own_duty(OwnNode(wish=False, fact=True, told=TOLD, ready=None)) is Duty.NOTHING
+    assert own_step(OwnNode(wish=True, fact=False, told=None, ready=None)) is OwnStep.BECOME
+    assert own_step(OwnNode(wish=False, fact=False, told=None, ready=None)) is OwnStep.NOTHING
+    assert own_step(OwnNode(wish=False, fact=True, told=TOLD, ready=None)) is OwnStep.NOTHING
 
 
 def test_what_a_node_says_is_read_from_its_metadata():

@@ -15,16 +15,16 @@ from autarky.control.control_nodes.decide.roles import (
     LEAVE,
     READY,
     Decision,
-    Duty,
     Member,
     Node,
     OwnNode,
+    OwnStep,
     Record,
     State,
     Step,
     asked_whether_they_serve,
     decide,
-    own_duty,
+    own_step,
 )
 from unit.control.machines import run_until_all_ways_are_gone
 
@@ -197,17 +197,17 @@ class Labels(RuleBasedStateMachine):
     def act(self, name: str) -> None:
         machine = self.world.machines[name]
         node = machine.node
-        match own_duty(OwnNode(node.wish, node.fact, node.told, TOLD if machine.parts else None)):
-            case Duty.ANNOUNCE:
+        match own_step(OwnNode(node.wish, node.fact, node.told, TOLD if machine.parts else None)):
+            case OwnStep.ANNOUNCE:
                 self.change(name, told=TOLD)
-            case Duty.BECOME if machine.granted:
+            case OwnStep.BECOME if machine.granted:
                 machine.parts = True
-            case Duty.BECOME:
+            case OwnStep.BECOME:
                 self.change(name, told=f"{JOINING}it waits")
-            case Duty.CEASE if machine.parts:
+            case OwnStep.CEASE if machine.parts:
                 assert machine.member is Member.NONE
                 machine.parts = False
-            case Duty.CEASE:
+            case OwnStep.CEASE:
                 self.change(name, told=None)
             case _:
                 pass

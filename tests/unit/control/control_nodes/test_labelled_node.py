@@ -205,9 +205,9 @@ class Scene:
         for _ in range(number):
             await _a_moment()
             await self._operate()
-            await self.serving.round()
+            await self.serving.reconcile()
             await _a_moment()
-            await self.agent._safe_round()
+            await self.agent.reconcile()
 
     async def operator_rounds(self, number: int) -> None:
         """While the node's agent is dead."""
@@ -217,7 +217,7 @@ class Scene:
 
     async def _operate(self) -> None:
         self.operator_clock.ahead += 6
-        await self.control_nodes.round()
+        await self.control_nodes.reconcile()
 
     async def become(self) -> None:
         await self.label(NODE)

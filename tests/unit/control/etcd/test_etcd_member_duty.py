@@ -55,7 +55,7 @@ async def duty_of(world: World, steps: dict[str, Step] | None = None) -> AsyncIt
 
 async def rounds(duty: EtcdMembers, count: int = 3) -> None:
     for _ in range(count):
-        await duty.round()
+        await duty.reconcile()
         await asyncio.sleep(1)
 
 

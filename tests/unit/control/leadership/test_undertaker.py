@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from autarky.control.base.reconciler import Reconciler
 from autarky.control.leadership.decide.leader import Lease
 from autarky.control.leadership.decide.stale_leases import Noted
-from autarky.control.leadership.node.stale_leases import Undertaker
+from autarky.control.leadership.node.stale_leases import StaleLeases
 from autarky.control.slots.node import on_disk as slots_on_disk
 from autarky.errors import Unreachable
 from fakes.clock import HandClock
@@ -50,7 +51,7 @@ async def holder_after(obj: dict) -> str:
         events.append(event)
 
     await a_while(
-        Undertaker({NAME: kube}, TurningClock(), lambda said_, **_: said.append(said_), report, lambda _: None)
+        StaleLeases({NAME: kube}, TurningClock(), lambda said_, **_: said.append(said_), report, lambda _: None)
     )
     live = await kube.get("coordination.k8s.io/v1", "Lease", NAME, "kube-system")
     assert live is not None
@@ -68,17 +69,17 @@ class TurningClock(HandClock):
         await asyncio.sleep(0)
 
 
-async def a_while(undertaker: Undertaker) -> None:
-    acting = asyncio.create_task(undertaker.run())
+async def a_while(stale_leases: StaleLeases) -> None:
+    acting = asyncio.create_task(Reconciler(stale_leases, stale_leases.clock, print).run())
     for _ in range(200):
         await asyncio.sleep(0)
-    assert not acting.done(), "it ends only where it knows of no boot"
+    assert not acting.done(), "it never ends"
     acting.cancel()
     await asyncio.gather(acting, return_exceptions=True)
 
 
 async def note(holder: str) -> None:
-    await a_while(Undertaker({NAME: FakeKube()}, TurningClock(), print, print, lambda _: Lease(holder, "", 15)))
+    await a_while(StaleLeases({NAME: FakeKube()}, TurningClock(), print, print, lambda _: Lease(holder, "", 15)))
 
 
 @pytest.mark.parametrize("renewed", ["1970-01-01T00:00:00.000000Z", "2126-11-21T12:00:00.000000Z"])
@@ -133,7 +134,7 @@ async def test_who_holds_a_lease_is_written_down_once_the_disk_takes_it(monkeypa
     said: list[str] = []
     held = Lease(OWN, "", 15)
     await a_while(
-        Undertaker({NAME: FakeKube()}, TurningClock(), lambda said_, **_: said.append(said_), print, lambda _: held)
+        StaleLeases({NAME: FakeKube()}, TurningClock(), lambda said_, **_: said.append(said_), print, lambda _: held)
     )
     assert slots_on_disk.noted_holders() == {NAME: Noted(OWN, "this")}
     assert "No space left" in said[0]
@@ -156,7 +157,7 @@ async def test_an_api_that_does_not_answer_is_asked_again() -> None:
     booted("next")
     kube = Silent()
     await kube.create(lease(OWN))
-    await a_while(Undertaker({NAME: kube}, TurningClock(), lambda *_, **__: None, lambda *_: None, lambda _: None))
+    await a_while(StaleLeases({NAME: kube}, TurningClock(), lambda *_, **__: None, lambda *_: None, lambda _: None))
     live = await FakeKube.get(kube, "coordination.k8s.io/v1", "Lease", NAME, "kube-system")
     assert live is not None
     assert live["spec"]["holderIdentity"] == ""

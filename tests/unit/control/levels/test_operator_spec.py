@@ -85,7 +85,7 @@ class Scene:
     async def rounds(self, number: int = 1) -> None:
         for _ in range(number):
             await asyncio.sleep(1)
-            await self.spec.round()
+            await self.spec.reconcile()
 
     async def workload(self, component: str = API) -> Object | None:
         return await self.kube.get(hosting.APPS, COMPONENTS[component].kind, component, SYSTEM)

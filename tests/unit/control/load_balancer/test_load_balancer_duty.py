@@ -82,8 +82,8 @@ class Scene:
         running = asyncio.create_task(self.duty._slice.run())
         async with asyncio.timeout(5):
             while self.duty.endpoints != endpoints:
-                await self.duty._changed.wait()
-                self.duty._changed.clear()
+                await self.duty.changed.wait()
+                self.duty.changed.clear()
                 await asyncio.sleep(0)
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -111,8 +111,8 @@ def on(tmp_path, monkeypatch):
 async def test_a_worker_follows_the_slice_and_reloads_once_for_each_change(on):
     scene = on("n3")
     await scene.slice(N1, N2)
-    await scene.duty.round()
-    await scene.duty.round()
+    await scene.duty.look()
+    await scene.duty.look()
     assert scene.written == Balancer("n3", False, (ApiNode("n1", "192.0.2.11"), ApiNode("n2", "192.0.2.12")))
     assert scene.haproxy.reloads == 1
     assert {path.stat().st_mode & 0o777 for path in scene.directory.iterdir()} == {0o600}
@@ -123,7 +123,7 @@ async def test_the_new_worker_is_told_what_the_old_one_held_for_healthy(on):
     scene = on("n3")
     scene.haproxy.healthy = {"n1-hosted", "gone-hosted"}
     await scene.slice(N1, N2)
-    await scene.duty.round()
+    await scene.duty.look()
     assert (scene.directory / "in-use").read_text() == "n1-hosted\nalive/n1-hosted\n"
 
 
@@ -131,13 +131,13 @@ async def test_with_no_api_the_configuration_on_the_disk_stays(on):
     scene = on("n3")
     before = nllb.config(Balancer("n3", False, (ApiNode("n1", "192.0.2.11"),)))
     scene.config.write_text(before)
-    await scene.duty.round()
+    await scene.duty.look()
     assert scene.config.read_text() == before
 
 
 async def test_before_anything_is_known_nothing_is_written(on):
     scene = on("n3")
-    await scene.duty.round()
+    await scene.duty.look()
     assert not scene.config.exists()
     assert scene.haproxy.reloads == 0
 
@@ -146,7 +146,7 @@ async def test_a_configuration_of_another_release_is_written_anew(on):
     scene = on("n3")
     wanted = nllb.config(Balancer("n3", False, (ApiNode("n1", "192.0.2.11"),)))
     scene.config.write_text(wanted.replace(f"maxconn {nllb.MOST}", "maxconn 4000"))
-    await scene.duty.round()
+    await scene.duty.look()
     assert scene.config.read_text() == wanted
 
 
@@ -154,10 +154,10 @@ async def test_a_configuration_that_somebody_else_wrote_is_taken_up_by_the_runni
     """`up` writes files, too, and a reload may have been lost with the agent that asked for it."""
     scene = on("n3")
     await scene.slice(N1)
-    await scene.duty.round()
+    await scene.duty.look()
     scene.haproxy.runs = "anything else"
     scene.clock.now += RELOAD_PAUSE
-    await scene.duty.round()
+    await scene.duty.look()
     assert scene.haproxy.runs == nllb.config_hash(scene.config.read_text())
 
 
@@ -166,10 +166,10 @@ async def test_changes_in_a_row_share_a_reload(on):
     scene = on("n3")
     for endpoints in ((N1,), (N1, N2), (N2,), (N1, N2)):
         await scene.slice(*endpoints)
-        await scene.duty.round()
+        await scene.duty.look()
     assert scene.haproxy.reloads == 1
     scene.clock.now += RELOAD_PAUSE
-    await scene.duty.round()
+    await scene.duty.look()
     assert scene.haproxy.reloads == 2
     assert scene.haproxy.runs == nllb.config_hash(scene.config.read_text())
 
@@ -178,7 +178,7 @@ async def test_a_haproxy_that_does_not_run_is_not_asked(on):
     scene = on("n3")
     scene.haproxy.runs = None
     await scene.slice(N1)
-    await scene.duty.round()
+    await scene.duty.look()
     assert scene.written is not None
     assert scene.haproxy.reloads == 0
 
@@ -187,12 +187,12 @@ async def test_a_reload_that_cannot_be_asked_for_is_told_and_tried_again_later(o
     scene = on("n3")
     scene.haproxy.trouble = "its socket cannot be used: No such file or directory"
     await scene.slice(N1)
-    await scene.duty.round()
-    await scene.duty.round()
+    await scene.duty.look()
+    await scene.duty.look()
     assert scene.haproxy.reloads == 1
     assert [said for said in scene.said if "cannot reload: its socket" in said]
     scene.clock.now += RELOAD_PAUSE
-    await scene.duty.round()
+    await scene.duty.look()
     assert scene.haproxy.reloads == 2
 
 
@@ -205,7 +205,7 @@ async def test_a_control_node_leads_to_the_members_that_vote(on):
         {"name": "n2", "address": "192.0.2.12", "learner": True},
     )
     await scene.slice(N1, N2)
-    await scene.duty.round()
+    await scene.duty.look()
     assert scene.written is not None
     assert scene.written.etcd == (EtcdNode("n1", "192.0.2.11"),)
 
@@ -216,10 +216,10 @@ async def test_a_list_of_members_that_goes_or_is_torn_keeps_those_of_the_configu
     scene.has_etcd_certificate()
     scene.members({"name": "n1", "address": "192.0.2.11", "learner": False})
     await scene.slice(N1, N2)
-    await scene.duty.round()
+    await scene.duty.look()
     for content in ("", "[", "[]", "{}", "null", '[{"name": "n2"}]', "[1]"):
         Path(load_balancer.MEMBERS).write_text(content)
-        await scene.duty.round()
+        await scene.duty.look()
         assert scene.written is not None
         assert scene.written.etcd == (EtcdNode("n1", "192.0.2.11"),), content
 
@@ -232,12 +232,12 @@ async def test_one_that_was_a_control_node_loses_its_etcd_certificate_when_nothi
     scene.haproxy.runs = nllb.config_hash(scene.config.read_text())
     scene.haproxy.trouble = "not now"
     await scene.slice(N1)
-    await scene.duty.round()
+    await scene.duty.look()
     assert (scene.directory / CLIENT).exists()  # what runs still has it
     scene.haproxy.trouble = None
     scene.clock.now += RELOAD_PAUSE
-    await scene.duty.round()
-    await scene.duty.round()
+    await scene.duty.look()
+    await scene.duty.look()
     assert sorted(path.name for path in scene.directory.iterdir()) == ["haproxy.cfg", "in-use", "servers.lua"]
 
 
@@ -245,7 +245,7 @@ async def test_a_disk_that_cannot_be_read_is_told_and_changes_nothing(on):
     scene = on("n3")
     scene.config.mkdir()
     await scene.slice(N1)
-    await scene.duty.round()
+    await scene.duty.look()
     assert [said for said in scene.said if "cannot be used" in said]
 
 

@@ -155,7 +155,7 @@ async def test_rule_9_nothing_goes_back_while_etcd_is_down(world):
 
 async def test_a_deleted_workload_is_left_alone(world):
     async with world.operator() as duty:
-        assert await duty.round() is None
+        assert await duty.reconcile() is None
         assert duty.verdicts == {}
 
 
@@ -318,7 +318,7 @@ async def test_rule_5_an_operator_cut_at_any_write_is_followed_by_one_that_ends_
     async with world.operator(CutAt(world.kube, writes, carried_out)) as duty:
         for _ in range(95):
             try:
-                await duty.round()
+                await duty.reconcile()
             except Unreachable:
                 break
             await asyncio.sleep(1)

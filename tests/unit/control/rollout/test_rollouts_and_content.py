@@ -43,7 +43,7 @@ async def _serves(_url: str) -> None:
 async def failed(status: PlaneStatus) -> tuple[str, str]:
     """The condition RolloutFailed."""
     await asyncio.sleep(1)
-    await status.round()
+    await status.reconcile()
     plane = await status.kube.get("autarky.dev/v1alpha1", "ControlPlane", "cluster")
     assert plane is not None
     found: Object = next(one for one in plane["status"]["conditions"] if one["type"] == "RolloutFailed")
@@ -68,11 +68,11 @@ async def test_an_object_that_is_not_what_it_was_is_told_in_the_event_and_the_co
         assert await world.image("Deployment", SCHEDULER) == "registry.example/kube-scheduler:v1.36.4"
         assert DIFFERS in (await world.explanations())[0]
         assert await failed(status) == ("True", f"kube-scheduler: {DIFFERS}")
-        assert await duty.round() == CONTENT_SECONDS
+        assert await duty.reconcile() == CONTENT_SECONDS
         world.kube.put(SECRET)
         await rounds(duty, int(CONTENT_SECONDS) + 1)
         assert (await failed(status))[0] == "False"
-        assert await duty.round() is None
+        assert await duty.reconcile() is None
     assert not any("GARBAGE" in sentence or "R0FS" in sentence for sentence, _ in world.said)
 
 

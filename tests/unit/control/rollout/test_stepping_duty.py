@@ -62,7 +62,7 @@ async def operator(world: World) -> AsyncIterator[Stepping]:
 
 async def rounds(duty: Stepping, seconds: int) -> None:
     for _ in range(seconds):
-        await duty.round()
+        await duty.reconcile()
         await asyncio.sleep(1)
 
 
@@ -76,7 +76,7 @@ async def test_a_rollout_goes_on_when_a_node_has_been_off_for_a_minute(world, co
     async with operator(world) as duty:
         await rounds(duty, 59)
         assert await left(world) == {"n1", "n2", "n3"}
-        assert await duty.round() == 1.0, "it looks again soon"
+        assert await duty.reconcile() == 1.0, "it looks again soon"
         await rounds(duty, 3)
     assert await left(world) == {"n1", "n3"}, "the controller makes the next one on n2"
     [event] = await world.kube.list("v1", "Event", namespace=SYSTEM)
@@ -114,7 +114,7 @@ async def test_a_rollout_goes_on_without_a_worker_whose_pod_does_not_become_avai
         pod(world, live, "w2", wanted)
         counted(world, live, updatedNumberScheduled=3)
         await rounds(duty, 2)
-        assert await duty.round() is None
+        assert await duty.reconcile() is None
     assert await world.kube.get("v1", "Pod", ill["metadata"]["name"], SYSTEM) is not None
 
 
@@ -178,7 +178,7 @@ async def test_nothing_is_looked_at_again_while_all_nodes_are_ready(world):
     half_rolled_out(world)
     world.node("n3")
     async with operator(world) as duty:
-        assert await duty.round() is None
+        assert await duty.reconcile() is None
 
 
 async def test_one_daemon_set_that_cannot_be_judged_holds_up_no_other(world):
@@ -188,6 +188,6 @@ async def test_one_daemon_set_that_cannot_be_judged_holds_up_no_other(world):
     async with operator(world) as duty:
         for _ in range(65):
             with pytest.raises(ValueError, match="many"):
-                await duty.round()
+                await duty.reconcile()
             await asyncio.sleep(1)
     assert await left(world) == {"n1", "n3"}

@@ -126,7 +126,7 @@ async def test_one_component_that_cannot_be_judged_holds_up_no_other(world):
     async with world.operator() as duty:
         for _ in range(95):
             with pytest.raises(AttributeError):
-                await duty.round()
+                await duty.reconcile()
             await asyncio.sleep(1)
     assert await wanted(world) == GOOD
 

@@ -53,7 +53,7 @@ class Node:
     async def rounds(self, seconds: float) -> None:
         end = self.clock.now + seconds
         while self.clock.now < end:
-            await self.watch.round()
+            await self.watch.reconcile()
             await self.clock.sleep(2.0)
 
     def start(self, uid: str) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autarky.control.base.pending_events import MOST_EVENTS, Happened, Untold
+from autarky.control.base.pending_events import MOST_EVENTS, Happened, PendingEvents
+from autarky.control.base.reconciler import Reconciler
 from autarky.control.slots.decide.report import ANNOTATION, Slots, read
 from autarky.control.slots.node.announce import Announcer
 from autarky.errors import ApiError
@@ -44,7 +45,7 @@ def announcer_of(kube: Counting, told: list[tuple[str, ...]], file: Path) -> Ann
     def tell(*words: str) -> None:
         told.append(words)
 
-    return Announcer("n1", kube, Api(kube), LoopClock(), tell, Untold(tell, file))  # type: ignore[arg-type]
+    return Announcer("n1", kube, Api(kube), LoopClock(), tell, PendingEvents(tell, file))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ async def scene(tmp_path):
     kube, told = Counting(), list[tuple[str, ...]]()
     kube.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1", "resourceVersion": "1"}})
     announcer = announcer_of(kube, told, tmp_path / "untold.json")
-    running = asyncio.create_task(announcer.run())
+    running = asyncio.create_task(Reconciler(announcer, announcer.clock, print).run())
     yield announcer, kube, told
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -168,12 +169,12 @@ async def test_what_one_agent_could_not_tell_the_next_one_tells_once(scene, tmp_
     messages = ["kube-apiserver: it is absent", "kube-scheduler: it died"]
     assert sorted(message for *_, message in await events_of(kube)) == messages
     third = announcer_of(kube, told, tmp_path / "untold.json")
-    assert third.untold.first is None
+    assert third.pending.first is None
 
 
 async def tell_for_a_while(announcer: Announcer) -> None:
     announcer.changed.set()
-    running = asyncio.create_task(announcer.run())
+    running = asyncio.create_task(Reconciler(announcer, announcer.clock, print).run())
     await asyncio.sleep(1)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -183,13 +184,13 @@ async def tell_for_a_while(announcer: Announcer) -> None:
 def test_a_file_of_no_use_is_none(tmp_path, content):
     file = tmp_path / "untold.json"
     file.write_text(content)
-    assert Untold(lambda *_: None, file).first is None
+    assert PendingEvents(lambda *_: None, file).first is None
 
 
 def test_a_disk_that_takes_nothing_down_loses_the_file_only(tmp_path):
     told = []
     (tmp_path / "file").write_text("")
-    untold = Untold(lambda *words: told.append(words), tmp_path / "file" / "untold.json")
+    untold = PendingEvents(lambda *words: told.append(words), tmp_path / "file" / "untold.json")
     one = Happened("StandbyActivated", "kube-apiserver: it is absent", 1.0)
     untold.append(one)
     assert untold.first is one

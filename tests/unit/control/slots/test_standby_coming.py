@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autarky.clock import SystemClock
+from autarky.control.base.reconciler import Reconciler
 from autarky.control.slots.node import ports as ports_seen
 from autarky.control.slots.node.hand_over import HandOver
 from autarky.control.slots.node.standby_coming import StandbyComing, servers_that_cover
@@ -75,7 +76,7 @@ class Node:
         return made
 
     async def is_waited_for(self) -> bool:
-        await self.coming.round()
+        await self.coming.look()
         return self.hand_over._worth > patience.HAND_OVER
 
 
@@ -170,7 +171,7 @@ async def test_it_is_waited_for_within_the_grace_period_of_who_is_deleted(
     node.activate()
     node.container()
     node.hosted = hosted
-    await node.coming.round()
+    await node.coming.look()
     assert max(node.hand_over._worth, 0) == seconds
 
 
@@ -190,21 +191,10 @@ async def test_rule_2_what_the_runtime_or_the_disk_do_not_say_changes_nothing(
     assert not await node.is_waited_for()
 
 
-class Enough(Exception):
-    pass
-
-
 async def test_nothing_is_asked_unless_a_kubelet_waits(node: Node) -> None:
-    class Clock(HandClock):
-        async def sleep(self, seconds: float) -> None:
-            self.now += seconds
-            if self.now > 100:
-                raise Enough
-
+    clock = HandClock()
     node.hand_over.go_on()
     while node.hand_over.waits:
         pass
-    node.coming.clock = Clock()
-    with pytest.raises(Enough):
-        await node.coming.run()
+    await Reconciler(node.coming, clock, print).run(lambda: clock.now > 100)
     assert node.cri.looks == 0

@@ -83,7 +83,7 @@ def conditions(found: Object) -> dict[str, tuple[str, str]]:
 
 async def test_the_condition_of_certificates_says_what_the_nodes_tell(good: World) -> None:
     async with duty_of(good) as duty:
-        await duty.round()
+        await duty.reconcile()
         truth, message = conditions(await status(good))["CertificatesCurrent"]
         assert (truth, message[-len(SOON) - 20 :]) == ("True", f"apiserver on n1, at {SOON}")
         live = await good.kube.get("v1", "Node", "n1")
@@ -91,7 +91,7 @@ async def test_the_condition_of_certificates_says_what_the_nodes_tell(good: Worl
         told = json.dumps({"ends": {"apiserver": SOON}, "trouble": {"apiserver": "disk full"}})
         good.kube.put({**live, "metadata": {**live["metadata"], "annotations": {certificates.ANNOTATION: told}}})
         await asyncio.sleep(1)
-        await duty.round()
+        await duty.reconcile()
         expected = ("False", f"apiserver on n1 ends at {SOON}: disk full")
         assert conditions(await status(good))["CertificatesCurrent"] == expected
 
@@ -100,20 +100,20 @@ async def test_the_condition_of_defaults_names_those_of_a_later_release_until_th
     good: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with duty_of(good) as duty:
-        await duty.round()
+        await duty.reconcile()
         assert conditions(await status(good))["DefaultsCurrent"][0] == "True"
         a_later_release(monkeypatch)
-        await duty.round()
+        await duty.reconcile()
         assert conditions(await status(good))["DefaultsCurrent"] == ("False", TOLD)
         live = await plane(good)
         asked = {**live, "spec": {**live["spec"], "defaults": 2}}
         good.kube.put(applied.with_record(asked, live))
         await asyncio.sleep(1)
-        await duty.round()
+        await duty.reconcile()
         assert conditions(await status(good))["DefaultsCurrent"] == ("False", TOLD), "an edit takes nothing"
         good.kube.put(applied.with_record(asked, asked))
         await asyncio.sleep(1)
-        await duty.round()
+        await duty.reconcile()
         assert conditions(await status(good))["DefaultsCurrent"][0] == "True"
 
 
@@ -122,7 +122,7 @@ async def test_what_cannot_be_told_keeps_nothing_else_from_being_told(
     good: World, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with duty_of(good) as duty:
-        await duty.round()
+        await duty.reconcile()
         before = await status(good)
         good.kube.put({**(await plane(good)), "status": {}})
         await asyncio.sleep(1)
@@ -132,7 +132,7 @@ async def test_what_cannot_be_told_keeps_nothing_else_from_being_told(
 
         monkeypatch.setattr(module, part, fails)
         with pytest.raises(ValueError, match="odd content"):
-            await duty.round()
+            await duty.reconcile()
         after = await status(good)
     unseen = {name for name, (truth, _) in conditions(after).items() if truth == "Unknown"}
     assert unseen == PARTS[part]
@@ -147,13 +147,13 @@ async def test_agents_are_told_of_new_candidates_while_something_else_cannot_be_
     good: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with duty_of(good) as duty:
-        await duty.round()
+        await duty.reconcile()
         good.node("n2")
         pod = good.pod(SCHEDULER, "n2", {"autarky.dev/slot": "hosted", "pod-template-hash": revision_label(GOOD)})
         await asyncio.sleep(1)
         monkeypatch.setattr(module, "_drift", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            await duty.round()
+            await duty.reconcile()
     told = level_3_told.read(await plane(good), SCHEDULER)
     assert pod["metadata"]["uid"] in {one.uid for one in told.candidates}
 
@@ -161,14 +161,14 @@ async def test_agents_are_told_of_new_candidates_while_something_else_cannot_be_
 async def test_what_was_told_before_stays_while_it_cannot_be_seen(good: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The list of members that is in force, too: a new leader's first look may not have been made yet."""
     async with duty_of(good, etcd_looked=False) as duty:
-        await duty.round()
+        await duty.reconcile()
         before = {**(await status(good)), "etcd": {"members": ["n1"]}}
         good.kube.put({**(await plane(good)), "status": before})
         await asyncio.sleep(1)
         for part in ("told_of_level_3", "_layers", "_node_slots"):
             monkeypatch.setattr(module, part, lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            await duty.round()
+            await duty.reconcile()
         after = await status(good)
     kept = ("etcd", "layers", "nodes", level_3_told.FIELD)
     assert {name: after.get(name) for name in kept} == {name: before[name] for name in kept}

@@ -65,7 +65,7 @@ class Checkpointer:
         """Why what runs will not become the checkpoint, as it stands; "" where nothing is known against it."""
         return self._memory.refused
 
-    async def round(self, wanted: Slot, hosted: Health, *, etcd_up: bool) -> None:
+    async def reconcile(self, wanted: Slot, hosted: Health, *, etcd_up: bool) -> None:
         """`hosted`: the hosted slot's health as of now, by its own port or its lease."""
         looked = self.clock.monotonic()
         pod = self.api.hosted_pod(self.component)

@@ -71,7 +71,7 @@ class Follower:
         this node is what it follows."""
         return self._refused
 
-    async def round(self, wanted: Slot, hosted: Health) -> None:
+    async def reconcile(self, wanted: Slot, hosted: Health) -> None:
         """hosted: the component's pod on this node; UNKNOWN while the API or etcd is away."""
         now = self.clock.monotonic()
         self._memory = following.watched(wanted, hosted, self._memory, now)

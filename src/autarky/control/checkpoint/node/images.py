@@ -11,9 +11,10 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from autarky import places
-from autarky.control.base.rounds import bounded
+from autarky.control.base.controller import Controller
 from autarky.control.checkpoint.manifests import images_of_pod
 from autarky.control.slots import manifests as standby
 from autarky.control.slots.node import on_disk as slots_on_disk
@@ -31,8 +32,10 @@ Tell = Callable[[str, str], None]
 
 
 @dataclass(slots=True)
-class ImageKeeping:
+class ImageKeeping(Controller):
     """`tell(subject, sentence)` says a thing once."""
+
+    name: ClassVar[str] = "image keeping"
 
     kept: KeptImages
     clock: Clock
@@ -50,13 +53,11 @@ class ImageKeeping:
         recent = self._looked is not None and self.clock.monotonic() - self._looked <= STALE_SECONDS
         return wish <= self._found if recent and wish <= self._asked else None
 
-    async def run(self) -> None:
-        while True:
-            await self.round()
-            await self.clock.sleep(POLL_SECONDS)
+    async def reconcile(self) -> float:
+        await self.look()
+        return POLL_SECONDS
 
-    @bounded
-    async def round(self) -> None:
+    async def look(self) -> None:
         """Look when a wish is new, when something is missing, or when it is time. What is on the disk was a wish
         before, but for what is there when an agent begins to act."""
         wished = frozenset[str]().union(*self._wishes.values())

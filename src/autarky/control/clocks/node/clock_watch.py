@@ -20,9 +20,9 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import NoReturn, Protocol
+from typing import ClassVar, Protocol
 
-from autarky.control.base.rounds import bounded
+from autarky.control.base.controller import Controller
 from autarky.control.clocks.decide import ahead as clocks
 from autarky.errors import AutarkyError
 from autarky.model import patience, ports
@@ -48,9 +48,11 @@ class Through(Protocol):
 
 
 @dataclass(slots=True)
-class ClockWatch:
+class ClockWatch(Controller):
     """endpoints: the control nodes as far as known; own_node: the live Node; ca: the cluster's, as PEM. UserError when
     that is none."""
+
+    name: ClassVar[str] = "clock watch"
 
     node: str
     kube: Kube
@@ -66,13 +68,11 @@ class ClockWatch:
     def __post_init__(self) -> None:
         self._tls = client_context(self.ca, check_dates=False)
 
-    async def run(self) -> NoReturn:
-        while True:
-            await self.round()
-            await self.clock.sleep(LOOK_SECONDS)
+    async def reconcile(self) -> float:
+        await self.look()
+        return LOOK_SECONDS
 
-    @bounded
-    async def round(self) -> None:
+    async def look(self) -> None:
         node = self.own_node()  # never seen by an agent that has begun with such a clock
         said = None if node is None else (node["metadata"].get("annotations") or {}).get(WITHDRAWN)
         verdict = clocks.judge(await self._look(), withdrawn=bool(said))

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NoReturn
+from typing import ClassVar
 
-from autarky.control.base.rounds import bounded
+from autarky.control.base.controller import Controller
 from autarky.control.clocks.decide.hidden import Hiding, hiding
 from autarky.errors import ApiError, Unreachable
 from autarky.ports import Clock, Cri
@@ -31,8 +31,10 @@ class _Removal:
 
 
 @dataclass(slots=True)
-class Unhiding:
+class Unhiding(Controller):
     """`tell(subject, sentence)` says a thing once."""
+
+    name: ClassVar[str] = "hidden pods"
 
     cri: Cri
     clock: Clock
@@ -40,13 +42,11 @@ class Unhiding:
     _stays: set[str] = field(default_factory=set)
     """The ids of what could not be removed yet."""
 
-    async def run(self) -> NoReturn:
-        while True:
-            await self.round()
-            await self.clock.sleep(LOOK_SECONDS)
+    async def reconcile(self) -> float:
+        await self.look()
+        return LOOK_SECONDS
 
-    @bounded
-    async def round(self) -> None:
+    async def look(self) -> None:
         """One look at all that runs and ran, and what follows from it."""
         try:
             found = hiding(await self.cri.pods(), await self.cri.containers())

@@ -237,7 +237,7 @@ def _why_not(node: Node) -> str:
 # --- the node's own side -----------------------------------------------------------------------------------
 
 
-class Duty(Enum):
+class OwnStep(Enum):
     """What a node's agent does next. ANNOUNCE: tell `ready-HASH`."""
 
     NOTHING = "nothing"
@@ -256,13 +256,13 @@ class OwnNode:
     ready: str | None
 
 
-def own_duty(node: OwnNode) -> Duty:
+def own_step(node: OwnNode) -> OwnStep:
     """Only `leave`, on a Node with neither label, makes an agent take anything away."""
     if is_dismissed(node.wish, node.fact, node.told):
-        return Duty.CEASE
+        return OwnStep.CEASE
     if node.ready is not None:
-        return Duty.NOTHING if node.told == node.ready else Duty.ANNOUNCE
-    return Duty.BECOME if node.wish else Duty.NOTHING
+        return OwnStep.NOTHING if node.told == node.ready else OwnStep.ANNOUNCE
+    return OwnStep.BECOME if node.wish else OwnStep.NOTHING
 
 
 def is_dismissed(wish: bool, fact: bool, told: str | None) -> bool:  # three facts of one Node

@@ -1,6 +1,6 @@
 """Becoming a control node, and ceasing to be one, when the operator and a label say so.
 
-Contract: `decide.roles.own_duty` decides; this looks, and carries out one step after the other. A node that
+Contract: `decide.roles.own_step` decides; this looks, and carries out one step after the other. A node that
 has everything (as `up` made it, or an earlier run) is told of and not touched. What goes wrong is told on the Node
 and tried again. When the node's role has changed, `role_changed` is set: the agent starts anew in its new role.
 
@@ -12,13 +12,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import ClassVar
 
-from autarky.control.base.rounds import bounded
-from autarky.control.base.waiting import changed_within
+from autarky.control.base.controller import Controller
 from autarky.control.common.pods import internal_address
 from autarky.control.control_nodes.decide import roles as control_nodes
-from autarky.control.control_nodes.decide.roles import ANNOTATION, JOINING, READY, Duty, OwnNode
+from autarky.control.control_nodes.decide.roles import ANNOTATION, JOINING, READY, OwnNode, OwnStep
 from autarky.control.control_nodes.node import parts as control_parts
 from autarky.control.control_nodes.node import role_on_disk
 from autarky.control.control_nodes.node.parts import ControlParts, NotYet
@@ -40,9 +39,11 @@ SERVING_PORTS = tuple(port for name in WITH_STANDBY for port in COMPONENTS[name]
 
 
 @dataclass(slots=True)
-class ControlNode:
+class ControlNode(Controller):
     """own_node: the Node as it was seen last, None before. balance: brings the load balancer in line with
     `role_on_disk`, at once. tell(subject, sentence): says a thing once."""
+
+    name: ClassVar[str] = "control node"
 
     node: str
     kube: Kube
@@ -55,36 +56,30 @@ class ControlNode:
     """To be set when the live Node may have changed."""
     role_changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def run(self) -> NoReturn:
-        while True:
-            self.changed.clear()
-            pause = POLL_SECONDS if await self._safe_round() else REST_SECONDS
-            await changed_within(self.changed, pause)
-
-    async def _safe_round(self) -> bool:
+    async def reconcile(self) -> float:
         try:
-            return await self.round()
+            busy = await self.look()
         except (AutarkyError, OSError) as error:
             self.tell("control node", f"not done: {error}")
-            return True
+            busy = True
+        return POLL_SECONDS if busy else REST_SECONDS
 
-    @bounded
-    async def round(self) -> bool:
+    async def look(self) -> bool:
         """One look, and what follows from it; whether there is more to do."""
         live = self.own_node()
         if live is None:
             return True
         wish, fact, told = control_nodes.labels_and_told(live["metadata"], CONTROL_PLANE_WISH, CONTROL_PLANE_FACT)
         ready = self._ready()
-        match control_nodes.own_duty(OwnNode(wish, fact, told, ready)):
-            case Duty.NOTHING:
+        match control_nodes.own_step(OwnNode(wish, fact, told, ready)):
+            case OwnStep.NOTHING:
                 return False
-            case Duty.ANNOUNCE:
+            case OwnStep.ANNOUNCE:
                 self._stay()
                 await self._announce(live, ready)
-            case Duty.BECOME:
+            case OwnStep.BECOME:
                 await self._become(live)
-            case Duty.CEASE:
+            case OwnStep.CEASE:
                 await self._cease(live)
         return True
 

@@ -1,4 +1,4 @@
-"""The duty of making control nodes of labelled nodes, and workers of those that are labelled no more.
+"""The controller that makes control nodes of labelled nodes, and workers of those that are labelled no more.
 
 Contract: `decide.roles` decides; this reads the live copies and carries out. Every step may be cut and done
 again: the record is written before anything that it stands for, and goes last. `decisions` is for the status. `steps`
@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
-from autarky.control.base.controller import MANAGER, Duty
+from autarky.control.base.controller import MANAGER, ClusterController
 from autarky.control.base.events import report
 from autarky.control.base.operator_view import View, current, node_is_ready
 from autarky.control.checkpoint.manifests import references
@@ -39,7 +40,7 @@ LOOK_SECONDS = 2.0
 
 
 @dataclass(slots=True)
-class ControlNodes(Duty):
+class ControlNodes(ClusterController):
     """member_phases: node → the phase of its EtcdMember; the whole is None where that is not known now. ask: URL of an
     API server → None where it is ready."""
 
@@ -48,7 +49,7 @@ class ControlNodes(Duty):
     clock: Clock
     member_phases: Callable[[], Mapping[str, str] | None]
     ask: Ask
-    name: str = "control-nodes"
+    name: ClassVar[str] = "control-nodes"
     decisions: dict[str, Decision] = field(default_factory=dict, init=False)
     steps: dict[str, Step] = field(default_factory=dict, init=False)
     _serving: SeenToServe = field(init=False)
@@ -58,6 +59,7 @@ class ControlNodes(Duty):
     """Nodes of which it is known, in this term, that their agents have no rights but those of a control node."""
 
     def __post_init__(self) -> None:
+        ClusterController.__post_init__(self)
         self._serving = SeenToServe(self._ask_node, self.clock)
 
     def begin_term(self) -> None:
@@ -70,7 +72,7 @@ class ControlNodes(Duty):
         """A sentence for each node that is not yet what its labels say."""
         return [f"node {name}: {one.sentence}" for name, one in self.decisions.items() if one.step not in _SETTLED]
 
-    async def round(self) -> float | None:
+    async def reconcile(self) -> float | None:
         view = self.view
         self.steps = {}
         seen = [view.nodes, view.pods, view.inventory, view.control_nodes, view.daemon_sets, view.deployments]

@@ -1,4 +1,4 @@
-"""The duty of looking after etcd's members: this node's own one, and, beside etcd's leader, everybody's.
+"""The controller that looks after etcd's members: this node's own one, and, beside etcd's leader, everybody's.
 
 Contract: `decide.local` says what happens on this node, `decide.membership` which change of membership comes
 next; this looks and carries out. It acts on EtcdMembers that are seen now, and so does nothing while the API is away.
@@ -12,14 +12,12 @@ again, by the quorum, and must be what was decided on; what two agents might sti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import ClassVar
 
-from autarky.control.base.decision_log import Told
-from autarky.control.base.rounds import bounded
-from autarky.control.base.shield import follow
-from autarky.control.base.waiting import changed_within
+from autarky.control.base.controller import Controller
+from autarky.control.base.decision_log import DecisionLog
 from autarky.control.common.pods import is_ready
 from autarky.control.etcd.decide import leaving as etcd_leaving
 from autarky.control.etcd.decide import local as etcd_local
@@ -48,16 +46,19 @@ ALARM = "alarm:"
 
 
 @dataclass(slots=True)
-class EtcdMembership:
-    """Run it as a task. lowest_level(): the lowest hosted level as it is known, None where it is not.
+class EtcdMembership(Controller):
+    """lowest_level(): the lowest hosted level as it is known, None where it is not.
     hosted_api_server(): its pod on this node."""
+
+    name: ClassVar[str] = "etcd membership"
+    gather: ClassVar[float] = 0.1
 
     node: str
     kube: Kube
     objects: Reflector
     cri: Cri
     clock: Clock
-    told: Told
+    log: DecisionLog
     lowest_level: Callable[[], int | None]
     changed: asyncio.Event
     hosted_api_server: Callable[[], Object | None]
@@ -66,34 +67,27 @@ class EtcdMembership:
     _memory: etcd_members.Memory = field(default_factory=etcd_members.Memory)
     _told_since: float | None = None
 
-    async def run(self) -> NoReturn:
-        async with asyncio.TaskGroup() as group:
-            watching: asyncio.Task[None] | None = None
-            while True:
-                if watching is None and self._follows_objects():
-                    watching = group.create_task(follow(self.objects, self.told.tell))
-                busy = etcd_on_disk.has_certificates() and await self._safe_round()
-                await self._wait(WORK_SECONDS if busy else REST_SECONDS)
+    def sources(self) -> Sequence[Reflector]:
+        return [self.objects] if self._follows_objects() else []
+
+    async def reconcile(self) -> float:
+        busy = etcd_on_disk.has_certificates() and await self._handled()
+        return WORK_SECONDS if busy else REST_SECONDS
 
     def _follows_objects(self) -> bool:
         """Where etcd is not ours, or its members stay as `up` made them, nobody may read EtcdMembers."""
         level = self.lowest_level()
         return level is not None and level <= Level.ETCD and etcd_on_disk.has_certificates()
 
-    async def _wait(self, seconds: float) -> None:
-        if await changed_within(self.changed, seconds):
-            self.changed.clear()
-            await self.clock.sleep(0.1)  # changes come in swarms
-
-    async def _safe_round(self) -> bool:
+    async def _handled(self) -> bool:
+        """A look whose failures mean another one soon."""
         try:
-            return await self.round()
+            return await self.look()
         except (AutarkyError, OSError) as error:
-            self.told.tell("etcd members", f"the round failed: {error}")
+            self.log.tell("etcd members", f"the round failed: {error}")
             return True
 
-    @bounded
-    async def round(self) -> bool:
+    async def look(self) -> bool:
         """One look and what follows from it; whether another one should follow soon."""
         wishes = self._wishes()
         membership = await self.etcd.membership(self._addresses(wishes or ()))
@@ -132,7 +126,7 @@ class EtcdMembership:
         staying = [entry for entry in entries if entry["address"] not in leaving]
         kept = staying if any(not entry["learner"] for entry in staying) else entries
         if etcd_on_disk.remember_members(sorted(kept, key=lambda entry: str(entry["address"]))):
-            self.told.say(f"etcd's members: {', '.join(_clause(entry) for entry in kept)}", component="etcd members")
+            self.log.say(f"etcd's members: {', '.join(_clause(entry) for entry in kept)}", component="etcd members")
 
     # --- this node's member ---
 
@@ -153,7 +147,7 @@ class EtcdMembership:
         )
         decision = etcd_local.decide(seen, self._local, self.clock.monotonic())
         self._local = decision.memory
-        self.told.tell("own etcd member", decision.sentence)
+        self.log.tell("own etcd member", decision.sentence)
         if decision.action is not etcd_local.Action.NOTHING:
             await self._object(self.node)  # it raises where the API does not answer at this very moment
         match decision.action:
@@ -161,7 +155,7 @@ class EtcdMembership:
                 etcd_on_disk.stop()
             case etcd_local.Action.MOVE_ASIDE:
                 kept = etcd_on_disk.move_aside(self.clock.time())
-                self.told.say(f"the data of an earlier member is kept in {kept}", component="own etcd member")
+                self.log.say(f"the data of an earlier member is kept in {kept}", component="own etcd member")
             case etcd_local.Action.START if membership is not None and mine is not None and address is not None:
                 await self._start(address, membership, mine.id)
             case etcd_local.Action.CLAIM_LOST if mine is not None:
@@ -191,7 +185,7 @@ class EtcdMembership:
             ready=pod is not None and is_ready(pod),
         )
         step, sentence = etcd_leaving.decide(seen)
-        self.told.tell("leaving etcd", sentence)
+        self.log.tell("leaving etcd", sentence)
         match step:
             case etcd_leaving.Step.NOTE:
                 await self._tell(self.node, {"vacating": f"{member:x}/{seen.pod}"})
@@ -204,7 +198,7 @@ class EtcdMembership:
         """By the template that `up` keeps in the API, with the members that there are now."""
         found = await self.kube.get("v1", "ConfigMap", etcd.TEMPLATE, SYSTEM)
         if found is None:
-            self.told.tell("own etcd member", f"ConfigMap {SYSTEM}/{etcd.TEMPLATE} is not there: run `autarky up`")
+            self.log.tell("own etcd member", f"ConfigMap {SYSTEM}/{etcd.TEMPLATE} is not there: run `autarky up`")
             return
         names = {
             self.node if known.id == member else known.name: address_of(known)
@@ -249,7 +243,7 @@ class EtcdMembership:
         )
         decision = etcd_members.decide(seen, self._memory, self.clock.monotonic())
         self._memory = decision.memory
-        self.told.tell("etcd members", decision.sentence)
+        self.log.tell("etcd members", decision.sentence)
         await self._tell_all(decision.told)
         if decision.action is not None and await self._still(decision.action, membership, local.leader):
             await self._act(decision.action)
@@ -279,7 +273,7 @@ class EtcdMembership:
 
     async def _act(self, action: Action) -> None:
         client = await self.etcd.local()
-        self.told.say(f"{action.verb.value}: {action.name} ({action.member:x})", component="etcd members")
+        self.log.say(f"{action.verb.value}: {action.name} ({action.member:x})", component="etcd members")
         try:
             match action.verb:
                 case Verb.ADD:
@@ -291,7 +285,7 @@ class EtcdMembership:
                 case Verb.REMOVE:
                     await client.remove(action.member)
         except ApiError as error:  # refused, or overtaken: the next look tells
-            self.told.tell(f"{action.verb.value} {action.name}", f"etcd refuses: {error}")
+            self.log.tell(f"{action.verb.value} {action.name}", f"etcd refuses: {error}")
             return
         self.changed.set()
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from autarky.control.base import node_view as api_seen
+from autarky.control.base.controller import Controller
 from autarky.control.base.decision_log import Say
-from autarky.control.base.rounds import bounded
 from autarky.control.leadership.decide import stale_leases as dead_leases
 from autarky.control.leadership.decide.leader import Lease
 from autarky.control.slots.node import on_disk as slots_on_disk
@@ -27,10 +29,8 @@ until a disk that takes nothing down is tried again."""
 
 
 @dataclass(slots=True)
-class Undertaker:
-    """Run it as a task.
-
-    clients: for each component one that acts as the component itself. The NodeRestriction admission lets a
+class StaleLeases(Controller):
+    """clients: for each component one that acts as the component itself. The NodeRestriction admission lets a
     kubelet's identity change no lease but its node's own, whatever RBAC says. lease(component): the live copy.
     """
 
@@ -40,25 +40,25 @@ class Undertaker:
     report: Callable[[str, str], None]
     """(reason, message) of an event on the Node."""
     lease: Callable[[str], Lease | None]
+    name: ClassVar[str] = "stale leases"
+    _boot: str | None = None
+    _pending: set[str] = field(default_factory=set)
 
-    async def run(self) -> None:
+    async def reconcile(self) -> float | None:
         """Without the word of `standby boot` on which boot this is, nothing is freed or noted."""
-        boot = slots_on_disk.this_boot()
-        if boot is None:
-            return
-        pending = set(self.clients)
-        while pending:
-            for name in sorted(pending):
-                try:
-                    await self._free_if_dead(name, boot)
-                    pending.discard(name)
-                except AutarkyError:
-                    pass  # the API may take its time to come back
-            await self.clock.sleep(NO_ANSWER_SECONDS if pending else 0.0)
-        while True:
-            await self.clock.sleep(NOTE_SECONDS if self._note(boot) else FULL_DISK_SECONDS)
+        if self._boot is None:
+            self._boot = slots_on_disk.this_boot()
+            self._pending = set(self.clients)
+        if self._boot is None:
+            return FULL_DISK_SECONDS
+        for name in sorted(self._pending):
+            with suppress(AutarkyError):  # the API may take its time to come back
+                await self._free_if_dead(name, self._boot)
+                self._pending.discard(name)
+        if self._pending:
+            return NO_ANSWER_SECONDS
+        return NOTE_SECONDS if self._note(self._boot) else FULL_DISK_SECONDS
 
-    @bounded
     async def _free_if_dead(self, name: str, boot: str) -> None:
         obj = await self.clients[name].get(*api_seen.LEASE, name, SYSTEM)
         holder = "" if obj is None else obj.get("spec", {}).get("holderIdentity") or ""

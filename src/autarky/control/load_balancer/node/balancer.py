@@ -19,13 +19,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import NoReturn
+from typing import ClassVar
 
 from autarky import places
 from autarky.control.base import node_metrics as metrics
-from autarky.control.base.rounds import bounded
-from autarky.control.base.shield import follow
-from autarky.control.base.waiting import changed_within
+from autarky.control.base.controller import Controller
 from autarky.control.load_balancer.decide import servers as balancer
 from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.control.load_balancer.manifests.endpoints import KIND, NAME, NAMESPACE, slice_endpoints
@@ -58,23 +56,25 @@ def has_standby() -> bool | None:
 
 
 @dataclass(slots=True)
-class LoadBalancer:
-    """Run it as a task. `tell(subject, sentence)` says a thing once. `control_node`: whether the node's load balancer
+class LoadBalancer(Controller):
+    """`tell(subject, sentence)` says a thing once. `control_node`: whether the node's load balancer
     is to be that of a control node; None when that is not known."""
+
+    name: ClassVar[str] = "load balancer"
 
     node: str
     kube: KubeClient
     clock: Clock
     tell: Callable[[str, str], None]
     control_node: Callable[[], bool | None] = has_standby
-    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
     _slice: Reflector = field(init=False)
     _reloaded: float | None = None
     """When a reload was last asked for (monotonic seconds)."""
 
     def __post_init__(self) -> None:
         only = f"metadata.name={NAME}"
-        changed = self._changed.set
+        changed = self.changed.set
         self._slice = Reflector(self.kube, self.clock, *KIND, namespace=NAMESPACE, fields=only, on_change=changed)
 
     @property
@@ -92,16 +92,13 @@ class LoadBalancer:
             return [] if configured is None else [Endpoint(n.name, n.address, ready=True) for n in configured.servers]
         return []
 
-    async def run(self) -> NoReturn:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(follow(self._slice, self.tell))
-            while True:
-                self._changed.clear()
-                pause = REST_SECONDS if await self.round() else POLL_SECONDS
-                await changed_within(self._changed, pause)
+    def sources(self) -> Sequence[Reflector]:
+        return [self._slice]
 
-    @bounded
-    async def round(self) -> bool:
+    async def reconcile(self) -> float:
+        return REST_SECONDS if await self.look() else POLL_SECONDS
+
+    async def look(self) -> bool:
         """One look at everything, and what follows from it; whether HAProxy runs what it should by now."""
         try:
             return await self._follow()

@@ -1,4 +1,4 @@
-"""The duty of judging rollouts of the hosted levels 2 and 3, and of taking back those that fail.
+"""The controller that judges rollouts of the hosted levels 2 and 3, and takes back those that fail.
 
 Contract: what was decided is stored before it is done, so that an operator killed at any point goes on where
 it was: record, then the objects that the good template needs, then the event, then the end of failed pods that
@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from autarky.control.base.controller import Duty
+from autarky.control.base.controller import ClusterController
 from autarky.control.base.events import report
 from autarky.control.base.operator_view import View, current
 from autarky.control.common.skew import breaks_skew
@@ -39,7 +40,7 @@ HURRIED_SECONDS = 1
 
 
 @dataclass(slots=True)
-class Rollouts(Duty):
+class Rollouts(ClusterController):
     """etcd_up: whether a write went through just now. counted: hears of each component that went back.
 
     For the status: `verdicts`: component → (verdict, sentence) of the last round; `differing`: component that went
@@ -52,7 +53,7 @@ class Rollouts(Duty):
     clock: Clock
     etcd_up: Callable[[], bool]
     counted: Callable[[str], None]
-    name: str = "rollouts"
+    name: ClassVar[str] = "rollouts"
     verdicts: dict[str, tuple[rollback.Verdict, str]] = field(default_factory=dict, init=False)
     kept: dict[str, LastGood] = field(default_factory=dict, init=False)
     differing: dict[str, list[str]] = field(default_factory=dict, init=False)
@@ -69,7 +70,7 @@ class Rollouts(Duty):
         self.unkept.clear()
         self._memory.clear()
 
-    async def round(self) -> float | None:
+    async def reconcile(self) -> float | None:
         settled = await self.each(JUDGED, self._look_at)
         if not all(settled):
             return LOOK_SECONDS

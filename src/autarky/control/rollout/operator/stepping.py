@@ -1,4 +1,4 @@
-"""The duty of going on with the rollouts of our DaemonSets while a node is off, or lags: see `decide.stepping`.
+"""The controller that goes on with the rollouts of our DaemonSets while a node is off, or lags: see `decide.stepping`.
 
 Contract: the only act is the deletion of one pod of an old revision, in order, whose DaemonSet makes the next one. What
 the live copies show is asked anew right before it; the event that explains it is written first.
@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
-from autarky.control.base.controller import Duty
+from autarky.control.base.controller import ClusterController
 from autarky.control.base.events import report
 from autarky.control.base.operator_view import View, current, node_is_ready
 from autarky.control.common.pods import is_ready
@@ -35,11 +36,11 @@ LOOK_SECONDS = 1.0
 
 
 @dataclass(slots=True)
-class Stepping(Duty):
+class Stepping(ClusterController):
     view: View
     kube: Kube
     clock: Clock
-    name: str = "stepping"
+    name: ClassVar[str] = "stepping"
     _since: dict[str, float] = field(default_factory=dict, init=False)
     """Node → since when it is not Ready, by this operator's own clock."""
     _lagging: dict[str, dict[str, float]] = field(default_factory=dict, init=False)
@@ -50,7 +51,7 @@ class Stepping(Duty):
         self._since.clear()
         self._lagging.clear()
 
-    async def round(self) -> float | None:
+    async def reconcile(self) -> float | None:
         view = self.view
         if not current([view.nodes, view.pods, view.daemon_sets, view.daemon_set_revisions]):
             self.begin_term()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from autarky.control.base.rounds import bounded
+from autarky.control.base.controller import Controller
 from autarky.control.slots.decide import activations
 from autarky.control.slots.node import on_disk as slots_on_disk
 from autarky.control.slots.node import ports as ports_seen
@@ -25,9 +26,11 @@ REST_SECONDS = 30.0
 
 
 @dataclass(slots=True)
-class ActivationWatch:
+class ActivationWatch(Controller):
     """`etcd_up()` and `hosted_serves(component)` are what the agent knows; `tell(subject, sentence)` says a
     thing once."""
+
+    name: ClassVar[str] = "activation watch"
 
     cri: Cri
     clock: Clock
@@ -38,17 +41,11 @@ class ActivationWatch:
     _last: Mapping[str, frozenset[str]] | None = None
     _rests_until: float = 0.0
 
-    async def run(self) -> None:
-        while True:
-            await self.round()
-            await self.clock.sleep(POLL_SECONDS)
-
-    @bounded
-    async def round(self) -> None:
+    async def reconcile(self) -> float:
         """One look, unless nothing is undecided and nothing has changed on the disk."""
         in_place = slots_on_disk.activations()
         if in_place is not None and in_place == self._last and self.clock.monotonic() < self._rests_until:
-            return
+            return POLL_SECONDS
         self._last = in_place
         running = await running_standbys(self.cri)
         kubelet_up = await ports_seen.plain_status(ports.KUBELET_HEALTH, "/healthz") == 200
@@ -64,6 +61,7 @@ class ActivationWatch:
             )
             settled &= await self._judge(component, seen, running)
         self._rests_until = self.clock.monotonic() + REST_SECONDS if settled else 0.0
+        return POLL_SECONDS
 
     async def _judge(self, component: str, seen: activations.Seen, running: Running | None) -> bool:
         memory = self._memory.get(component, activations.Memory())

@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import ClassVar
 
 from autarky import places
 from autarky.control.base import events
+from autarky.control.base.controller import Controller
 from autarky.control.base.health import PORT_TAKEN
 from autarky.control.base.node_view import ApiView
-from autarky.control.base.pending_events import Happened, Untold
-from autarky.control.base.rounds import bounded
+from autarky.control.base.pending_events import Happened, PendingEvents
 from autarky.control.slots.decide.report import ANNOTATION, Slots, text
 from autarky.errors import ApiError, AutarkyError
 from autarky.model.components import NODE_AGENT
@@ -33,23 +33,26 @@ WARNINGS = frozenset({"CheckpointRefused", PORT_TAKEN})
 
 
 @dataclass(slots=True)
-class Announcer:
+class Announcer(Controller):
     """`wants` and `happened` say what is to be told; `run` as a task tells it. `tell(subject, sentence)` hears of
     failures."""
+
+    name: ClassVar[str] = "announcing"
 
     node: str
     kube: Kube
     api: ApiView
     clock: Clock
     tell: Callable[[str, str], None]
-    untold: Untold
+    pending: PendingEvents
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """To be set when the live Node may have changed."""
     _wanted: str | None = None
+    _not_before: float = 0.0
 
     def happened(self, reason: str, message: str) -> None:
         """An event on the Node, as soon as the API answers."""
-        self.untold.append(Happened(reason, message, self.clock.time()))
+        self.pending.append(Happened(reason, message, self.clock.time()))
         self.changed.set()
 
     def wants(self, level: int, slots: Mapping[str, Slots]) -> None:
@@ -58,15 +61,15 @@ class Announcer:
             self._wanted = wanted
             self.changed.set()
 
-    async def run(self) -> NoReturn:
-        while True:
-            await self.changed.wait()
-            self.changed.clear()
-            if not all([await self._done(one) for one in (self._announce, self._tell_events)]):
-                await self.clock.sleep(RETRY_SECONDS)
-                self.changed.set()
+    async def reconcile(self) -> float | None:
+        """What could not be told is not told again at the next change, but when RETRY_SECONDS have passed."""
+        if (rests := self._not_before - self.clock.monotonic()) > 0:
+            return rests
+        if all([await self._done(one) for one in (self._announce, self._tell_events)]):
+            return None
+        self._not_before = self.clock.monotonic() + RETRY_SECONDS
+        return RETRY_SECONDS
 
-    @bounded
     async def _done(self, telling: Callable[[], Awaitable[None]]) -> bool:
         """One of them may be refused by itself (an annotation by a policy, say), and must not hold up the other."""
         try:
@@ -86,7 +89,7 @@ class Announcer:
 
     async def _tell_events(self) -> None:
         node = self.api.own_node
-        while node is not None and (one := self.untold.first) is not None:
+        while node is not None and (one := self.pending.first) is not None:
             token, warning = f"{one.message} {one.when}", one.reason in WARNINGS
             try:
                 await events.report(
@@ -96,7 +99,7 @@ class Announcer:
                 if error.status not in INVALID:
                     raise
                 self.tell("event", f"an event was refused, and is dropped: {error}")  # it would be, each time
-            self.untold.drop(one)
+            self.pending.drop(one)
 
 
 def checkpoint_time(component: str) -> float | None:

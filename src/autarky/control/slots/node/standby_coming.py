@@ -15,9 +15,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import ClassVar
 
-from autarky.control.base.rounds import bounded
+from autarky.control.base.controller import Controller
 from autarky.control.load_balancer.manifests.haproxy import SLOTS
 from autarky.control.load_balancer.node import haproxy
 from autarky.control.slots.decide.pivot import Slot
@@ -35,9 +35,11 @@ ASK_SECONDS = patience.RUNTIME
 
 
 @dataclass(slots=True)
-class StandbyComing:
+class StandbyComing(Controller):
     """`tell(subject, sentence)` says a thing once; endpoints: the control nodes as far as known; hosted: this node's
     hosted API servers, as the API shows them."""
+
+    name: ClassVar[str] = "coming standby"
 
     node: str
     cri: Cri
@@ -47,14 +49,12 @@ class StandbyComing:
     endpoints: Callable[[], Sequence[Endpoint]]
     hosted: Callable[[], Sequence[Object]]
 
-    async def run(self) -> NoReturn:
-        while True:
-            if self.hand_over.waits:
-                await self.round()
-            await self.clock.sleep(LOOK_SECONDS)
+    async def reconcile(self) -> float:
+        if self.hand_over.waits:
+            await self.look()
+        return LOOK_SECONDS
 
-    @bounded
-    async def round(self) -> None:
+    async def look(self) -> None:
         """One look, and what follows from it."""
         comes = await self._is_on_its_way()
         if comes is None:
