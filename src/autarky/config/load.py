@@ -23,6 +23,7 @@ from autarky.errors import Problems, UserError
 from autarky.model.cluster import (
     CertificateSettings,
     Cluster,
+    Cni,
     ExternalEtcd,
     HostRef,
     Level,
@@ -132,7 +133,7 @@ def _to_model(file: schema.ClusterFile, version: Version, directory: Path) -> Cl
         self_hosted=Level(int(spec.self_hosted[0])),
         nodes=tuple(_node(node, control_plane=rules.is_control(spec.nodes, i)) for i, node in enumerate(spec.nodes)),
         ssh_config=str(directory / spec.ssh_config) if spec.ssh_config is not None else None,
-        network=Network(*rules.networks(spec.network), spec.network.dns_domain),
+        network=Network(*rules.networks(spec.network), spec.network.dns_domain, Cni(spec.network.cni)),
         external_etcd=_external(spec.etcd.external, directory),
         control_plane_endpoint=spec.control_plane_endpoint,
         extra_args={component: dict(values) for component, values in spec.extra_args.items()},
@@ -203,6 +204,8 @@ def dump(cluster: Cluster) -> dict[str, Any]:
                 "podCIDR": str(cluster.network.pod_cidr),
                 "serviceCIDR": str(cluster.network.service_cidr),
                 "dnsDomain": cluster.network.dns_domain,
+                # Only where it is not what every file meant before there was a choice: kept files stay the same.
+                **({} if cluster.network.cni is Cni.FLANNEL else {"cni": cluster.network.cni.value}),
             },
             "etcd": {"external": _dump_external(cluster.external_etcd)},
             "controlPlaneEndpoint": cluster.control_plane_endpoint,

@@ -91,6 +91,11 @@ class NetworkPart(Part):
     dns_domain: syntax.Domain = Field(
         default="cluster.local", alias="dnsDomain", description="The domain of Services' names."
     )
+    cni: Literal["flannel", "none"] = Field(
+        default="flannel",
+        description="Who gives pods their network. `none`: you do, by a manifest of your own; until it is applied, "
+        "nodes are NotReady. It cannot be changed later.",
+    )
 
     @model_validator(mode="after")
     def _judge(self) -> Self:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from autarky.control.common.pods import NO_NETWORK
 from autarky.control.guards.decide import EXCEPTED_BY_NAMESPACE, INSTEAD, Refused
 
 LOW_DISK_BYTES = 512 * 1024 * 1024
@@ -82,6 +83,8 @@ class ClusterEvidence:
     nodes: tuple[NodeEvidence, ...]
     api: str = ""
     unready_nodes: Mapping[str, str] = field(default_factory=dict)
+    network_remedy: str = ""
+    """What to do where a node's pods have no network."""
     pressed_nodes: Mapping[str, str] = field(default_factory=dict)
     """Ready nodes that take no new pods → what they run out of."""
     unready_pods: tuple[PodEvidence, ...] = ()
@@ -277,7 +280,10 @@ def _inside(cluster: ClusterEvidence, cut_off: list[str]) -> Iterator[Finding]:
     for name, why in cluster.unready_nodes.items():
         if name in silent or name in cut_off:
             continue
-        yield Finding(name, "the node is not Ready", why, f"autarky logs kubelet --node {name}")
+        if NO_NETWORK in why:
+            yield Finding(name, "its pods have no network", why, cluster.network_remedy)
+        else:
+            yield Finding(name, "the node is not Ready", why, f"autarky logs kubelet --node {name}")
     for name, why in cluster.pressed_nodes.items():
         yield Finding(name, "the node takes no new pods", why, f"autarky kubectl describe node {name}")
     yield from _pods([pod for pod in cluster.unready_pods if pod.node not in silent])

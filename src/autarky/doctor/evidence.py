@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from autarky import places
+from autarky.control.addons import add_ons_of
 from autarky.control.guards.decide import Refused
 from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.control.slots import manifests as standby
 from autarky.doctor.diagnosis import CONDITIONS, ClusterEvidence, NodeEvidence, PodEvidence
 from autarky.errors import ApiError, AutarkyError
 from autarky.model import ports
-from autarky.model.cluster import Node
+from autarky.model.cluster import Cluster, Node
 from autarky.model.components import API_SERVER, COMPONENTS, LED_BY_LEASE, WITH_STANDBY
 from autarky.phases.context import Context
 from autarky.phases.expiry import ADMINISTRATOR
@@ -53,6 +54,13 @@ _PROGRAM = program(
 )
 
 
+def _network_remedy(cluster: Cluster) -> str:
+    network = next((one for one in add_ons_of(cluster) if one.cni is not None), None)
+    if network is not None:
+        return f"autarky logs {network.component}"
+    return "apply a pod network of your own: network.cni of the cluster file is none"
+
+
 async def evidence(context: Context) -> ClusterEvidence:
     """Everything that can be seen now."""
     with suppress(AutarkyError):  # what the hosts do not say is found below, host by host
@@ -75,6 +83,7 @@ async def evidence(context: Context) -> ClusterEvidence:
     return ClusterEvidence(
         nodes,
         unready_nodes={row.node: row.detail for row in unready if row.level == 0},
+        network_remedy=_network_remedy(context.cluster),
         pressed_nodes={
             row.node: row.detail for row in status.rows if row.level == 0 and row.health == "ready" and row.detail
         },

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
+from enum import Enum, IntEnum
 from types import MappingProxyType
 from typing import Literal
 
@@ -90,11 +90,19 @@ class Node:
         return self.address
 
 
+class Cni(Enum):
+    """Who gives pods their network. NONE: the user does, by whatever they apply; until then nodes are NotReady."""
+
+    FLANNEL = "flannel"
+    NONE = "none"
+
+
 @dataclass(frozen=True, slots=True)
 class Network:
     pod_cidr: ipaddress.IPv4Network
     service_cidr: ipaddress.IPv4Network
     dns_domain: str
+    cni: Cni = Cni.FLANNEL
 
     @property
     def kubernetes_service_ip(self) -> str:

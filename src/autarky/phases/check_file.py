@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from autarky.control.cluster_file.decide import defaults
-from autarky.control.cluster_file.decide.records import API
+from autarky.control.cluster_file.decide.records import API, cni_in
 from autarky.engine.phase import Change, Kept, Warn
-from autarky.errors import Conflict, Unreachable
+from autarky.errors import Conflict, Unreachable, UserError
 from autarky.phases import hosts, kept_file, members
 from autarky.phases.context import Context, external_etcd_files
 from autarky.phases.records import refuse_another_cluster, refuse_old_defaults, refuse_old_file
@@ -31,6 +31,7 @@ class CheckFile:
 
     async def plan(self, context: Context) -> Sequence[Change | Warn]:
         refuse_unusable_credentials(context)
+        refuse_another_network(context)
         await hosts.look(context)
         refuse_old_defaults(context)
         context.file_waits = bool(context.absent)
@@ -47,6 +48,20 @@ def _missed_defaults(context: Context) -> list[Warn]:
     number = context.cluster.defaults
     lacking = defaults.missed_by(context.document, number)
     return [Warn(defaults.sentence(number, lacking), in_plan=True)] if lacking else []
+
+
+def refuse_another_network(context: Context) -> None:
+    """UserError where the file says otherwise than the cluster has it who gives pods their network: what is there would
+    stay, and two of them are none."""
+    wanted = context.cluster.network.cni.value
+    for document in kept_file.applied(context.directory)[:1]:
+        had = cni_in(document)
+        if had not in (None, wanted):
+            raise UserError(
+                f"the cluster has network.cni: {had}, and no cluster can change it",
+                where="spec.network.cni",
+                fix=f"write {had}, or bring up a new cluster",
+            )
 
 
 def refuse_unusable_credentials(context: Context) -> None:

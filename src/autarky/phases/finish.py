@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autarky.control.common.pods import is_ready, pressure
+from autarky.control.common.pods import is_ready, lacks_network, pressure
 from autarky.engine.deadline import NotYet, poll_until
-from autarky.engine.phase import Change
+from autarky.engine.phase import Change, Warn
 from autarky.model import patience
+from autarky.model.cluster import Cni
 from autarky.phases import members
 from autarky.phases.context import Context, memory_of
 from autarky.phases.pivot import withdrawn_pods
@@ -29,13 +30,13 @@ class AwaitWorkloads:
     title: str = "Wait until everything is available"
     timeout: float = patience.most(patience.WORKLOADS)
 
-    async def plan(self, context: Context) -> Sequence[Change]:
+    async def plan(self, context: Context) -> Sequence[Change | Warn]:
         if not await context.api_answers():
             return [Change("wait until all workloads are available")]
         if names := await changed(context):
             return [Change(f"see why {', '.join(names)} is not as it was applied")]
         waiting = await unavailable(context)
-        return [Change(f"wait: {waiting.sentence}")] if waiting else []
+        return [*([Change(f"wait: {waiting.sentence}")] if waiting else []), *await _told_of_network(context)]
 
     async def run(self, context: Context, progress: Progress) -> None:
         applied = WentBack(context)
@@ -51,19 +52,24 @@ class AwaitWorkloads:
             progress=progress,
             clock=context.clock,
         )
+        for warning in await _told_of_network(context):
+            progress.note(warning.sentence)
 
 
 async def unavailable(context: Context) -> NotYet | None:
     """None when all nodes are Ready, all our workloads rolled out and the withdrawn standbys gone, else what is
-    missing. What a host has that does not answer is not waited for.
+    missing. What a host has that does not answer is not waited for, nor what waits for the user's own pod network.
 
     Progress is one number, so that a node whose readiness comes and goes makes few new values of it."""
     kube = context.kube()
     nodes = await kube.list("v1", "Node")
-    unready = _unready_nodes(context, nodes)
+    networkless = _networkless(context, nodes)
+    unready = [name for name in _unready_nodes(context, nodes) if name not in networkless]
     missing, come = [f"node {name} is not Ready" for name in unready], -len(unready)
     workloads = _workloads(context)
     for obj in workloads:
+        if networkless and not obj["spec"]["template"]["spec"].get("hostNetwork"):
+            continue
         meta = obj["metadata"]
         live = await kube.get(obj["apiVersion"], obj["kind"], meta["name"], meta["namespace"])
         lacking, pods = _rolled_out(obj, live, _absent_for(context, obj))
@@ -75,6 +81,27 @@ async def unavailable(context: Context) -> NotYet | None:
         return None
     pressed = [f"node {n['metadata']['name']} takes no new pods: {why}" for n in nodes if (why := pressure(n))]
     return NotYet("; ".join(missing + pressed), come)
+
+
+async def _told_of_network(context: Context) -> list[Warn]:
+    """What is left to the user who brings the pod network."""
+    if context.cluster.network.cni is not Cni.NONE:
+        return []
+    unready = _unready_nodes(context, await context.kube().list("v1", "Node"))
+    if not unready:
+        return []
+    sentence = (
+        f"not Ready: {', '.join(unready)}. network.cni is none: these nodes, and pods that need a network, wait for the"
+        " pod network that you apply"
+    )
+    return [Warn(sentence, in_plan=True)]
+
+
+def _networkless(context: Context, nodes: Sequence[Object]) -> set[str]:
+    """The nodes whose pods have no network, where it is the user who gives them one."""
+    if context.cluster.network.cni is not Cni.NONE:
+        return set()
+    return {node["metadata"]["name"] for node in nodes if lacks_network(node)}
 
 
 def _workloads(context: Context) -> list[Object]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from autarky import places
+from autarky.control.addons import needless_images
 from autarky.control.certificates.manifests import leaves
 from autarky.control.certificates.manifests.specs import certificate_specs
 from autarky.control.slots import manifests as standby
@@ -139,7 +140,7 @@ async def look(context: Context, node: Node) -> NodeWork:
     work.watch = await lacks_watch(host, work.files)
     runtime = await host.run(["systemctl", "is-active", "containerd"], check=False)
     work.start_runtime = runtime.text != "active" or any(f.path in _RUNTIME_FILES for f in work.files)
-    wanted = [payload.images[name] for name in IMAGES]
+    wanted = [payload.images[name] for name in IMAGES if name not in needless_images(context.cluster)]
     work.images = await _missing_images(host, wanted, readable=not work.start_runtime and not work.binaries)
     return work
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autarky.control.addons import ADD_ONS
+from autarky.control.addons import add_ons_of
 from autarky.control.agents.manifests import node_agent as agent
 from autarky.control.agents.manifests import operator
 from autarky.control.api_server import manifests as api_server
@@ -47,7 +47,7 @@ def parts(inputs: Inputs, wanted: Cluster | None = None) -> list[Part]:
         _access(cluster),
         Part("definitions", (crds.control_plane_crd(), etcd_members.crd())),
         Part("protection", (*protection.objects(), *admission.objects())),
-        *(Part(addon.name, tuple(addon.objects(inputs))) for addon in ADD_ONS),
+        *(Part(addon.name, tuple(addon.objects(inputs))) for addon in add_ons_of(cluster)),
         Part("endpoints", (kubernetes_endpoints(cluster),)),
         Part("control-plane", (crds.control_plane(wanted or cluster),)),
     ]

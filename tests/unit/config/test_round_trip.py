@@ -9,6 +9,7 @@ from autarky.config import dump, json_schema
 from autarky.model.cluster import (
     CertificateSettings,
     Cluster,
+    Cni,
     ExternalEtcd,
     HostRef,
     Level,
@@ -26,10 +27,10 @@ label_values = st.from_regex(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,8}[A-Za-z0-9])?)?",
 taints = st.builds(Taint, labels, label_values, st.sampled_from(["NoSchedule", "PreferNoSchedule", "NoExecute"]))
 paths = labels.map(lambda name: f"/etc/{name}")
 NETWORKS = [
-    Network(ipaddress.IPv4Network(pods), ipaddress.IPv4Network(services), domain)
-    for pods, services, domain in (
-        ("10.244.0.0/16", "10.96.0.0/16", "cluster.local"),
-        ("172.16.0.0/22", "192.168.0.0/27", "example.org"),
+    Network(ipaddress.IPv4Network(pods), ipaddress.IPv4Network(services), domain, cni)
+    for pods, services, domain, cni in (
+        ("10.244.0.0/16", "10.96.0.0/16", "cluster.local", Cni.FLANNEL),
+        ("172.16.0.0/22", "192.168.0.0/27", "example.org", Cni.NONE),
     )
 ]
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import autarky
-from autarky.control.addons import ADD_ONS
+from autarky.control.addons import ADD_ONS, add_ons_of, needless_images
 from autarky.control.addons.flannel import policies
 from autarky.control.guards.manifests import all as admission
 from autarky.control.guards.manifests.nodes import ORDERS
 from autarky.control.hosts.decide.preflight import EVERY_NODE_PORTS
+from autarky.model.cluster import Cni
 from autarky.model.components import COMPONENTS
 from autarky.phases import teardown
 from autarky.render import node, objects
 from fakes.clusters import a_cluster, inputs_of
 
 PACKAGE = Path(autarky.__file__).parent
-OWN = {PACKAGE / "model/components.py", *(PACKAGE / "control/addons/flannel").glob("*.py")}
+WORD_OF_THE_FILE = {PACKAGE / "model/cluster.py", PACKAGE / "config/schema.py"}
+OWN = {PACKAGE / "model/components.py", *WORD_OF_THE_FILE, *(PACKAGE / "control/addons/flannel").glob("*.py")}
 
 
 def test_each_is_in_the_table_of_components_with_an_image():
@@ -30,6 +33,17 @@ def test_each_is_applied_by_a_part_of_its_own():
     for addon in ADD_ONS:
         assert parts[addon.name].manager == f"autarky-{addon.name}"
         assert any(obj["metadata"]["name"] == addon.component for obj in parts[addon.name].objects)
+
+
+def test_a_cluster_whose_user_brings_the_pod_network_has_nothing_of_ours():
+    cluster = replace(a_cluster(), network=replace(a_cluster().network, cni=Cni.NONE))
+    assert [one.name for one in add_ons_of(a_cluster())] == ["kube-proxy", "flannel", "coredns"]
+    assert [one.name for one in add_ons_of(cluster)] == ["kube-proxy", "coredns"]
+    assert needless_images(cluster) == {"flannel"}
+    assert needless_images(a_cluster()) == set()
+    parts = objects.parts(inputs_of(cluster))
+    assert "flannel" not in {part.name for part in parts}
+    assert {part.name for part in objects.parts(inputs_of(a_cluster()))} - {part.name for part in parts} == {"flannel"}
 
 
 def test_preflight_asks_for_its_ports_and_hosts_load_its_modules():

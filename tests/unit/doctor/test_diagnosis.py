@@ -67,6 +67,13 @@ def test_an_api_without_another_cause_is_said_to_be_down_with_what_the_balancers
     assert "no server for ready" in finding.evidence
 
 
+def test_of_a_node_whose_pods_have_no_network_the_remedy_is_who_gives_them_one():
+    why = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady"
+    [finding] = diagnose(ClusterEvidence((WELL,), unready_nodes={"n1": why}, network_remedy="apply one"))
+    assert (finding.subject, finding.what, finding.evidence) == ("n1", "its pods have no network", why)
+    assert finding.next == "apply one"
+
+
 def test_with_the_api_leases_nodes_and_pods_are_looked_at_in_this_order():
     pod = PodEvidence("coredns", "coredns-x", "n1", "hosted", "ImagePullBackOff")
     cluster = ClusterEvidence(

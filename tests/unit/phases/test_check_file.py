@@ -10,7 +10,7 @@ import pytest
 
 from autarky import places
 from autarky.errors import Problems, UserError
-from autarky.model.cluster import CertificateSettings, ExternalEtcd
+from autarky.model.cluster import CertificateSettings, Cni, ExternalEtcd
 from autarky.model.versions import Version
 from autarky.phases.check_file import CheckFile
 from autarky.phases.hosts import CheckHosts
@@ -245,3 +245,29 @@ async def test_a_file_is_kept_over_another_only_when_all_hosts_were_asked(make_c
     assert [change for change in await CheckHosts().plan(context) if "keep the cluster file" in str(change)]
     await CheckHosts().run(context, notes)
     assert Path(context.directory / "cluster.json").read_bytes() == b"as it is"
+
+
+@pytest.mark.parametrize(
+    ("kept", "wanted", "refused"),
+    [
+        ({}, Cni.NONE, True),
+        ({"network": {"podCIDR": "10.244.0.0/16"}}, Cni.NONE, True),
+        ({"network": {"cni": "none"}}, Cni.FLANNEL, True),
+        ({"network": {"cni": "none"}}, Cni.NONE, False),
+        ({}, Cni.FLANNEL, False),
+        ("odd", Cni.NONE, False),
+        ({"network": {"cni": 5}}, Cni.NONE, False),
+    ],
+)
+async def test_who_gives_pods_their_network_stays(make_context, kept, wanted, refused):
+    """Files of releases that knew no choice meant flannel."""
+    context = make_context(a_cluster())
+    context.cluster = replace(context.cluster, network=replace(context.cluster.network, cni=wanted))
+    context.directory.mkdir(parents=True, exist_ok=True)
+    (context.directory / "cluster.json").write_text(json.dumps({"metadata": {"name": "demo"}, "spec": kept}))
+    if not refused:
+        await PHASE.plan(context)
+        return
+    with pytest.raises(UserError, match=r"no cluster can change it") as error:
+        await PHASE.plan(context)
+    assert error.value.where == "spec.network.cni"

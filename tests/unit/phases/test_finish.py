@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 
 import pytest
 
 from autarky.errors import TimedOut
 from autarky.model import patience
+from autarky.model.cluster import Cni
 from autarky.phases.context import Context
 from autarky.phases.finish import (
     WORKLOADS,
@@ -19,6 +21,7 @@ from autarky.phases.finish import (
     _control_nodes_without,
     _rolled_out,
     _workloads,
+    unavailable,
 )
 from autarky.ports import Object
 from autarky.render.objects import agent_parts, parts
@@ -165,3 +168,52 @@ async def test_pods_that_come_one_after_the_other_are_waited_for_beyond_the_time
     await AwaitWorkloads().run(context, notes)
     await coming
     assert SECONDS + 5 < now() < SECONDS * patience.CEILING
+
+
+# --- a pod network that the user brings -----------------------------------------------------------------------------
+
+NETWORKLESS = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message: cni plugin"
+
+
+class Networkless(FakeKube):
+    """Nodes that are not Ready, with that word of their kubelets; workloads are all as they should be, but CoreDNS."""
+
+    said: str = NETWORKLESS
+
+    async def list(self, api_version, kind, **options) -> list[Object]:
+        condition = {"type": "Ready", "status": "False", "message": self.said}
+        nodes = [{"metadata": {"name": name}, "status": {"conditions": [condition]}} for name in ("n1", "n2")]
+        return nodes if kind == "Node" else []
+
+
+def without_network(make_context, kube: FakeKube, cni: Cni) -> Context:
+    cluster = replace(CLUSTER, network=replace(CLUSTER.network, cni=cni))
+    context: Context = make_context(cluster, kube=kube)
+    for obj in _workloads(context):
+        kube.put(rolled_out(obj, 0 if obj["metadata"]["name"] == "coredns" else 2))
+    return context
+
+
+async def test_nodes_that_wait_for_the_users_pod_network_are_not_waited_for(make_context):
+    context = without_network(make_context, Networkless(), Cni.NONE)
+    assert await unavailable(context) is None
+
+
+async def test_that_they_wait_for_it_is_told_in_a_plan_and_at_the_end(make_context, notes):
+    context = without_network(make_context, Networkless(), Cni.NONE)
+    [warning] = await AwaitWorkloads().plan(context)
+    assert warning.sentence.startswith("not Ready: n1, n2. network.cni is none")
+    await AwaitWorkloads().run(context, notes)
+    assert warning.sentence in notes.notes
+
+
+@pytest.mark.parametrize(
+    ("cni", "said"), [(Cni.FLANNEL, NETWORKLESS), (Cni.NONE, "PLEG is not healthy"), (Cni.NONE, None)]
+)
+async def test_a_node_that_is_not_ready_otherwise_is_waited_for(make_context, cni, said):
+    kube = Networkless()
+    kube.said = said
+    found = await unavailable(without_network(make_context, kube, cni))
+    assert found is not None
+    assert "node n1 is not Ready" in found.sentence
+    assert "coredns" in found.sentence

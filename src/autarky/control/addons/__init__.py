@@ -2,8 +2,22 @@
 
 from autarky.control.addons import coredns, flannel, kube_proxy
 from autarky.control.addons.addon import AddOn
+from autarky.model.cluster import Cluster, Cni
+from autarky.model.components import COMPONENTS
 
 ADD_ONS: tuple[AddOn, ...] = (kube_proxy.ADD_ON, flannel.ADD_ON, coredns.ADD_ON)
 """In the order in which they are applied."""
 
-__all__ = ["ADD_ONS", "AddOn"]
+
+def add_ons_of(cluster: Cluster) -> tuple[AddOn, ...]:
+    """Those that the cluster has."""
+    return tuple(one for one in ADD_ONS if one.cni in (None, cluster.network.cni))
+
+
+def needless_images(cluster: Cluster) -> frozenset[str]:
+    """Images of add-ons that the cluster does not have, by their names in a release."""
+    has = add_ons_of(cluster)
+    return frozenset(COMPONENTS[one.component].image for one in ADD_ONS if one not in has)
+
+
+__all__ = ["ADD_ONS", "AddOn", "Cni", "add_ons_of", "needless_images"]

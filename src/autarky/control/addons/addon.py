@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from autarky.model import ports
+from autarky.model.cluster import Cni
 from autarky.render.values import SYSTEM, Inputs, Object, metadata
 
 TOKEN_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 # a path, not a token
@@ -23,6 +24,7 @@ NODE_NAME = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.
 class AddOn:
     """name: of its part, whose field manager is `autarky-NAME`. component: its name in the table of components.
 
+    cni: what the cluster file calls it where it is the pods' network, of which a cluster has one at most.
     On every host: its ports, the kernel modules that it needs, and what `down` takes away (tables of nftables, paths).
     policies: what holds others to what is theirs, because of it. node_annotations: prefix of annotations by which it is
     ordered → those of them that are no orders but reports.
@@ -31,6 +33,7 @@ class AddOn:
     name: str
     component: str
     objects: Callable[[Inputs], list[Object]]
+    cni: Cni | None = None
     ports: tuple[int, ...] = ()
     modules: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()

@@ -31,6 +31,18 @@ def is_what_it_says(pod: Object, control_nodes: Collection[str]) -> bool:
     return not hosted and pod["spec"].get("nodeName") in control_nodes
 
 
+NO_NETWORK = "NetworkPluginNotReady"
+"""What a kubelet says in the message of its node's condition while containerd has no CNI configuration."""
+
+
+def lacks_network(node: Object) -> bool:
+    """Whether the node is not Ready because nothing gives its pods a network."""
+    return any(
+        one.get("type") == "Ready" and one.get("status") == "False" and NO_NETWORK in (one.get("message") or "")
+        for one in node.get("status", {}).get("conditions") or ()
+    )
+
+
 def is_ready(obj: Object) -> bool:
     """Whether a pod's or a node's Ready condition is True."""
     conditions = obj.get("status", {}).get("conditions") or ()

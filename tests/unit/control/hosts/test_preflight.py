@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autarky.control.hosts.decide.preflight import CHECKS, GIB, MIB, checks
-from autarky.model.cluster import CertificateSettings, ExternalEtcd, HostRef, Network
+from autarky.model.cluster import CertificateSettings, Cni, ExternalEtcd, HostRef, Network
 from fakes.clusters import a_cluster, facts_of
 
 ONE = a_cluster()
@@ -78,6 +78,13 @@ def test_a_host_inside_a_network_of_the_cluster_is_an_error(key, address):
 def test_a_route_that_overlaps_a_network_of_the_cluster_is_an_error(route):
     cluster = a_cluster(network=Network(ipaddress.IPv4Network("172.20.0.0/16"), ONE.network.service_cidr, "x"))
     assert f"its route to {route} overlaps serviceCIDR" in only("networks", cluster, networks=(route,)).what
+
+
+@pytest.mark.parametrize(("cni", "ours", "told"), [("none", ["n1"], 0), ("none", [], 1), ("flannel", ["n1"], 1)])
+def test_routes_of_a_pod_network_that_the_user_brings_are_no_fault_of_hosts_that_are_ours(cni, ours, told):
+    cluster = a_cluster(network=replace(ONE.network, cni=Cni(cni)))
+    assert found(cluster, ours=ours, networks=("10.244.0.0/24",)).count(("networks", "error")) == told
+    assert found(cluster, ours=ours, networks=("10.96.0.0/24",)).count(("networks", "error")) == 1
 
 
 def test_the_route_of_a_host_inside_a_network_is_not_told_twice():

@@ -2,12 +2,14 @@
 
 from autarky.control.addons.addon import AddOn
 from autarky.control.addons.flannel import manifests, policies
+from autarky.model.cluster import Cni
 from autarky.model.components import COMPONENTS, FLANNEL
 
 ADD_ON = AddOn(
     "flannel",
     FLANNEL,
     manifests.objects,
+    cni=Cni.FLANNEL,
     ports=(COMPONENTS[FLANNEL].port,),
     modules=("vxlan",),
     tables=("flannel-ipv4", "flannel-ipv6"),

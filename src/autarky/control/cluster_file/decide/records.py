@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from autarky.model.cluster import Cni
+
 API = ""
 """In place of a host's name: where the record lies that the API has."""
 
@@ -56,3 +58,12 @@ def without(file: Mapping[str, Any], node: str) -> dict[str, Any]:
 
 def _entries(file: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return list(file.get("spec", {}).get("nodes") or ())
+
+
+def cni_in(document: Any) -> str | None:
+    """Who gives pods their network, by a file as it was kept; None where it cannot be understood. Files of before there
+    was a choice say nothing of it."""
+    spec = document.get("spec") if isinstance(document, Mapping) else None
+    network = spec.get("network", {}) if isinstance(spec, Mapping) else None
+    found = network.get("cni", Cni.FLANNEL.value) if isinstance(network, Mapping) else None
+    return found if isinstance(found, str) else None

@@ -20,7 +20,7 @@ from typing import Literal
 
 from autarky.control.addons import ADD_ONS
 from autarky.model import ports
-from autarky.model.cluster import Cluster, Node
+from autarky.model.cluster import Cluster, Cni, Node
 from autarky.model.facts import HostFacts
 
 GIB = 1024**3
@@ -68,8 +68,9 @@ Found = Iterator[tuple[Severity, str, str, str]]
 """What a check yields: severity, host, what was seen, the remedy."""
 
 
-def _address_inside_cluster_networks(cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
-    """A service network that contains a host's address makes kube-proxy drop the traffic to that host."""
+def _address_inside_cluster_networks(cluster: Cluster, facts: Facts, ours: Collection[str]) -> Found:
+    """A service network that contains a host's address makes kube-proxy drop the traffic to that host. Where users bring
+    the pod network, its routes on our hosts are as they should be."""
     networks = {"serviceCIDR": cluster.network.service_cidr, "podCIDR": cluster.network.pod_cidr}
     for name, seen in facts.items():
         inside = [key for key, network in networks.items() if ipaddress.IPv4Address(seen.address) in network]
@@ -80,9 +81,10 @@ def _address_inside_cluster_networks(cluster: Cluster, facts: Facts, _ours: Coll
                 f"its address {seen.address} lies inside {key} {networks[key]}",
                 f"choose another {key}",
             )
+        theirs = {"podCIDR"} if cluster.network.cni is Cni.NONE and name in ours else set()
         for route in filter(None, map(_route, seen.networks)):
             for key, network in networks.items():
-                if key not in inside and route.overlaps(network):
+                if key not in {*inside, *theirs} and route.overlaps(network):
                     yield "error", name, f"its route to {route} overlaps {key} {network}", f"choose another {key}"
 
 
