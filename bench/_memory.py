@@ -130,6 +130,6 @@ def memory_figures(
     def figure(what: str, a: Sequence[float], k: Sequence[float]) -> Figure:
         return Figure(benchmark, f"memory: {what}", MEMORY, tuple(a), tuple(k))
 
-    whole = figure(ALL, [sum(each.values()) for each in ours], [sum(each.values()) for each in theirs])
+    complete = figure(ALL, [sum(each.values()) for each in ours], [sum(each.values()) for each in theirs])
     parts = [figure(name, [m.get(name, 0.0) for m in ours], [m.get(name, 0.0) for m in theirs]) for name in rows]
-    return [whole, *parts]
+    return [complete, *parts]

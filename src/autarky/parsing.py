@@ -39,19 +39,19 @@ def parsed(text: str | bytes) -> Any:
 
 def cut(text: str | bytes) -> str:
     """The text with null in place of every list and object that is deeper than DEPTH. Linear, and no call goes down."""
-    whole = text if isinstance(text, str) else text.decode(json.detect_encoding(text), "surrogatepass")
+    complete = text if isinstance(text, str) else text.decode(json.detect_encoding(text), "surrogatepass")
     kept, begin, depth = [], 0, 0
-    for found in _BRACKET.finditer(whole):
+    for found in _BRACKET.finditer(complete):
         if found[1] in ("[", "{"):
             depth += 1
             if depth == DEPTH + 1:
-                kept += [whole[begin : found.start(1)], "null"]
-                begin = len(whole)  # the text may break off in there
+                kept += [complete[begin : found.start(1)], "null"]
+                begin = len(complete)  # the text may break off in there
         elif found[1]:
             if depth == DEPTH + 1:
                 begin = found.end()
             depth -= 1
-    return "".join((*kept, whole[begin:]))
+    return "".join((*kept, complete[begin:]))
 
 
 def _is_deep(found: Any) -> bool:

@@ -9,7 +9,7 @@ from ha import CONTROL, etcd_members, wait_until_healthy
 from harness import TestCluster
 from machines import Machines
 
-from autarky.render.values import CONTROL_PLANE_WISH
+from autarky.render.values import CONTROL_PLANE_REQUESTED
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.chain, pytest.mark.timeout(900)]
 
@@ -28,7 +28,7 @@ def machines() -> Iterator[Machines]:
 
 @pytest.fixture(scope="module")
 def cluster(machines: Machines, make_cluster: Callable[..., TestCluster]) -> TestCluster:
-    tainted = {"roles": ["control-plane"], "taints": [{"key": CONTROL_PLANE_WISH, "effect": "NoSchedule"}]}
+    tainted = {"roles": ["control-plane"], "taints": [{"key": CONTROL_PLANE_REQUESTED, "effect": "NoSchedule"}]}
     of_role = {name: tainted if name in CONTROL else {"roles": ["worker"]} for name in HOSTS}
     nodes = [{"name": name, "host": f"ssh://{name}", **of_role[name]} for name in HOSTS]
     return make_cluster("t-ssh-ha", nodes=nodes, sshConfig=str(machines.ssh_config))

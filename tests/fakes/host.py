@@ -334,7 +334,7 @@ class FakeHost:
 
     def _is_whole(self, component: str, revision: str) -> bool:
         pod = self.disk.file(self._standby_path(component, f"{revision}/pod.json"))
-        return pod is not None and standby.is_whole(pod[0])
+        return pod is not None and standby.is_complete(pod[0])
 
     @staticmethod
     def _standby_path(component: str, name: str) -> str:

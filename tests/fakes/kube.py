@@ -22,7 +22,7 @@ from typing import Any
 
 from autarky.errors import ApiError, Conflict, Unreachable
 from autarky.kube import Listing
-from autarky.kube.listing import Slim, whole
+from autarky.kube.listing import Slim, complete
 from autarky.kube.resources import BUILT_IN, Resource
 from autarky.model.patience import HEALTH
 from autarky.ports import Object, WatchEvent
@@ -108,7 +108,7 @@ class FakeKube:
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
-        slim: Slim = whole,
+        slim: Slim = complete,
     ) -> Listing:
         await self._arrive()
         self._resource(api_version, kind).collection(namespace)

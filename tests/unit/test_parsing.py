@@ -70,12 +70,12 @@ def test_what_is_no_json_is_a_value_error_and_what_is_json_stays_json(text: str,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parsing, "DEPTH", levels)
         try:
-            whole = json.loads(text)
+            complete = json.loads(text)
         except ValueError:
             with pytest.raises(ValueError, match=r"."):
                 parsed(text)
         else:
-            assert parsed(text) == without_the_deep(whole, levels)
+            assert parsed(text) == without_the_deep(complete, levels)
 
 
 @pytest.mark.parametrize("levels", [DEPTH + 1, 600, 900, 950, 990, 1500, FAR])

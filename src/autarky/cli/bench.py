@@ -50,7 +50,7 @@ class Duration(click.ParamType[float]):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Goal:
     """What to probe and how, as the command line has it."""
 
     kubeconfig: Path
@@ -132,8 +132,8 @@ def probe(
     path = kubeconfig or _kubeconfig_of(file, cluster)
     if duration is None and not command:
         duration = DEFAULT_DURATION
-    wish = Wish(path, servers, rate, timeout, duration, namespace, read_only, command)
-    report, status = run_async(lambda: _probed(wish, output))
+    goal = Goal(path, servers, rate, timeout, duration, namespace, read_only, command)
+    report, status = run_async(lambda: _probed(goal, output))
     say(as_json(report, status) if output == "json" else as_text(report, status))
     raise SystemExit(exit_code(report, status))
 
@@ -145,17 +145,17 @@ def exit_code(report: Report, status: int | None) -> int:
     return 128 - status if status is not None and status < 0 else status or 0
 
 
-async def _probed(wish: Wish, output: str) -> tuple[Report, int | None]:
+async def _probed(goal: Goal, output: str) -> tuple[Report, int | None]:
     """The report, and the exit status of the command, if there was one."""
-    _check_command(wish.command)
+    _check_command(goal.command)
     # Two live displays would draw over each other: the command may have one.
-    narration = "plain" if output == "json" or wish.command else "auto"
+    narration = "plain" if output == "json" or goal.command else "auto"
     async with operation("probe the API", narration) as progress:
         failures = _FailureNotes(progress)
-        probe = _make_probe(wish, failures)
+        probe = _make_probe(goal, failures)
         try:
             async with probe:
-                status = await _meanwhile(probe, wish, progress)
+                status = await _meanwhile(probe, goal, progress)
         except asyncio.CancelledError:
             progress.note(f"stopped; until then: {probe.report().verdict}")
             raise
@@ -163,22 +163,22 @@ async def _probed(wish: Wish, output: str) -> tuple[Report, int | None]:
         return probe.report(), status
 
 
-def _make_probe(wish: Wish, failures: _FailureNotes) -> Probe:
+def _make_probe(goal: Goal, failures: _FailureNotes) -> Probe:
     from autarky.kube.kubeconfig import read_kubeconfig
     from autarky.probe import Probe, Rates
 
-    target = read_kubeconfig(wish.kubeconfig)
+    target = read_kubeconfig(goal.kubeconfig)
     return Probe(
-        wish.servers or (target.server,),
+        goal.servers or (target.server,),
         ca_pem=target.ca_pem,
         client_cert_pem=target.client_cert_pem,
         client_key_pem=target.client_key_pem,
         token=target.token,
         server_name=target.server_name,
-        rates=Rates.shared(wish.rate, writes=not wish.read_only),
-        timeout=wish.timeout,
-        duration=wish.duration,
-        namespace=wish.namespace,
+        rates=Rates.shared(goal.rate, writes=not goal.read_only),
+        timeout=goal.timeout,
+        duration=goal.duration,
+        namespace=goal.namespace,
         on_failure=failures,
     )
 
@@ -192,17 +192,17 @@ def _kubeconfig_of(file: Path | None, cluster: str | None) -> Path:
 # --- waiting -----------------------------------------------------------------------------------------
 
 
-async def _meanwhile(probe: Probe, wish: Wish, progress: Progress) -> int | None:
+async def _meanwhile(probe: Probe, goal: Goal, progress: Progress) -> int | None:
     """What is probed: the command, or only time that passes."""
-    if wish.command:
-        return await _run_command(wish.command)
-    await _wait(probe, wish, progress)
+    if goal.command:
+        return await _run_command(goal.command)
+    await _wait(probe, goal, progress)
     return None
 
 
-async def _wait(probe: Probe, wish: Wish, progress: Progress) -> None:
+async def _wait(probe: Probe, goal: Goal, progress: Progress) -> None:
     """Until the probe has ended by itself."""
-    duration = wish.duration or DEFAULT_DURATION
+    duration = goal.duration or DEFAULT_DURATION
     over = asyncio.create_task(probe.wait())
     try:
         begin = time.monotonic()

@@ -63,9 +63,9 @@ async def _down(
     from autarky.workflows.down import phases
 
     found = load_cluster(file, name, any_release=True)
-    whole = with_remembered(found, places.cluster_dir(found.name))
-    refuse_what_cannot_be_left(whole, leave)
-    context = build_context(whole, gone=sorted(leave))
+    complete = with_remembered(found, places.cluster_dir(found.name))
+    refuse_what_cannot_be_left(complete, leave)
+    context = build_context(complete, gone=sorted(leave))
     try:
         if not dry_run and not yes:
             goes = "".join(f"\n  - {sentence(line)}" for line in await doomed(context, purge=purge, leave=leave))

@@ -122,14 +122,14 @@ def _take(context: Context, found: Cluster, record: Record) -> None:
 
     known = nodes_of(record.nodes)
     members = tuple(
-        replace(node, address=known[node.name].address, founder=known[node.name].founder)
+        replace(node, address=known[node.name].address, initial_member=known[node.name].initial_member)
         if node.name in known
         else node
         for node in found.nodes
     )
     context.cluster = replace(found, nodes=members)
     names = {node.name for node in found.nodes}
-    context.surplus = tuple(node for name, node in known.items() if name not in names)
+    context.unlisted = tuple(node for name, node in known.items() if name not in names)
     context.file_content = pretty_json(dump(found))
 
 

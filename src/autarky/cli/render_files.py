@@ -90,7 +90,7 @@ def _host(inputs: Inputs, node: Node, root: Path) -> list[Path]:
             _directory(_below(root, path)).chmod(mode)
         revisions = [standby.revision(inputs, component) for component in WITH_STANDBY]
         files += [file for revision in revisions for file in revision.files]
-        if node == inputs.cluster.founders[0]:
+        if node == inputs.cluster.initial_members[0]:
             links |= {f"{places.STANDBY}/{r.component}/current": r.name for r in revisions}
     if render_node.has_etcd(inputs, node):
         _directory(_below(root, etcd.MEMBER_DIRECTORY)).chmod(0o700)
@@ -105,9 +105,9 @@ def _marker(inputs: Inputs, node: Node) -> File:
     from autarky.render.node_marker import node_marker
 
     cluster = inputs.cluster
-    founders = [each.name for each in cluster.founders] if node.control_plane else []
+    initial_members = [each.name for each in cluster.initial_members] if node.control_plane else []
     version, ca = str(cluster.kubernetes_version), fingerprint(inputs.credentials["ca.crt"])
-    return node_marker(cluster.name, node.name, founders, version=version, ca=ca)
+    return node_marker(cluster.name, node.name, initial_members, version=version, ca=ca)
 
 
 def _below(root: Path, path: str) -> Path:

@@ -78,10 +78,10 @@ def loads(
     takes any.
     """
     document = parse(text, name)
-    whole = filled(document.data, founded, default_version)
-    file = _validated(document, whole.data, known_versions)
+    complete = filled(document.data, founded, default_version)
+    file = _validated(document, complete.data, known_versions)
     wanted = file.spec.kubernetes_version
-    version = Version.parse(wanted) if wanted is not None else whole.version
+    version = Version.parse(wanted) if wanted is not None else complete.version
     return _to_model(file, version, (directory or Path()).absolute())
 
 

@@ -31,7 +31,7 @@ from autarky.phases.refused import find_refused
 from autarky.ports import Host
 from autarky.programs import program
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
-from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, WITHDRAWN
+from autarky.render.values import CONTROL_PLANE_ACTIVE, SYSTEM, WITHDRAWN
 from autarky.status.look import gather
 
 UNITS = ("containerd", "kubelet")
@@ -118,7 +118,7 @@ async def _refused(context: Context) -> tuple[list[Refused], str]:
 
 async def _withdrawn(context: Context) -> dict[str, str]:
     """Of control nodes: from a worker it would be its own word, and nobody heeds it."""
-    nodes = await context.kube().list("v1", "Node", labels=CONTROL_PLANE_FACT)
+    nodes = await context.kube().list("v1", "Node", labels=CONTROL_PLANE_ACTIVE)
     said = {node["metadata"]["name"]: (node["metadata"].get("annotations") or {}).get(WITHDRAWN) for node in nodes}
     return {name: why for name, why in said.items() if why}
 

@@ -22,7 +22,7 @@ from autarky.errors import ApiError, AutarkyError, Unreachable
 from autarky.kube import paging
 from autarky.kube.errors import error_of, error_of_status, failed_checks, is_about
 from autarky.kube.kubeconfig import read_kubeconfig
-from autarky.kube.listing import Listing, Slim, whole
+from autarky.kube.listing import Listing, Slim, complete
 from autarky.kube.resources import Resource, Resources
 from autarky.model.patience import HEALTH, REQUEST, WATCH_IDLE
 from autarky.net.http import Answer, Endpoints, Request
@@ -128,7 +128,7 @@ class KubeClient:
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
-        slim: Slim = whole,
+        slim: Slim = complete,
     ) -> Listing:
         """A list with the version that it shows, from which a watch goes on."""
         resource = await self._resources.find(api_version, kind)

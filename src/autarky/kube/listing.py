@@ -12,7 +12,7 @@ Slim = Callable[[Object], Object]
 """What is kept of an object, where somebody may have made it very long."""
 
 
-def whole(obj: Object) -> Object:
+def complete(obj: Object) -> Object:
     return obj
 
 
@@ -35,7 +35,7 @@ class Lister(Kube, Protocol):
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
-        slim: Slim = whole,
+        slim: Slim = complete,
     ) -> Listing:
         """slim: done with each object as soon as its page has come, so that a list may be longer than what is kept."""
         ...

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from autarky.errors import ApiError, AutarkyError
-from autarky.kube.listing import Lister, Slim, whole
+from autarky.kube.listing import Lister, Slim, complete
 from autarky.model.patience import WATCH
 from autarky.ports import Clock, Object, WatchEvent
 
@@ -71,7 +71,7 @@ class Reflector:
     fields: str | None = None
     on_change: Callable[[], None] = _nothing
     accepts: Callable[[Object], bool] = _anything
-    slim: Slim = whole
+    slim: Slim = complete
     on_object: Callable[[Object], None] = _unnoticed
     watch_seconds: int = WATCH_SECONDS
     jitter: Callable[[], float] = lambda: random.uniform(0.5, 1)  # noqa: S311 # spreads load, guards nothing

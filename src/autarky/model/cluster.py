@@ -81,7 +81,7 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
     taints: tuple[Taint, ...] = ()
     address: str | None = None
-    founder: bool = True
+    initial_member: bool = True
 
     def known_address(self) -> str:
         """The address, where it must be known by now; raises ValueError if it is not."""
@@ -185,9 +185,9 @@ class Cluster:
         return tuple(node for node in self.nodes if node.control_plane)
 
     @property
-    def founders(self) -> tuple[Node, ...]:
+    def initial_members(self) -> tuple[Node, ...]:
         """The control nodes that the cluster begins with: etcd's first members."""
-        return tuple(node for node in self.nodes if node.control_plane and node.founder)
+        return tuple(node for node in self.nodes if node.control_plane and node.initial_member)
 
     @property
     def workers(self) -> tuple[Node, ...]:

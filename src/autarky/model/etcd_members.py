@@ -38,7 +38,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Desired:
     """An EtcdMember. asked: when, in any form that sorts. lost: the member of which its node says that the data is
     gone. reachable: whether its node accepted a connection. told: whether its status says Leaving.
     vacated: the member to which nobody is connected any more."""
@@ -50,7 +50,7 @@ class Wish:
     lost: int | None = None
     reachable: bool = False
     told: bool = False
-    vacated: int | None = None
+    disconnected: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Seen:
     own: int | None
     leader: int | None
     members: tuple[Member, ...] | None
-    wishes: tuple[Wish, ...] | None
+    desired: tuple[Desired, ...] | None
     alarms: tuple[str, ...] = ()
 
 

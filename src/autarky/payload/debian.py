@@ -93,11 +93,11 @@ async def debian_layer(store: Store, release: Release, layer: DebianLayer, progr
     lower_packages = [package for name in layer.below for package in release.layer(name).packages]
     with store.scratch(f"debian-{layer.name}") as scratch, full_disk_explained(store.root):
         base = await unpack([one.path for one in lower], scratch / "base")
-        whole = await _extract(release.suite, [*lower_packages, *layer.packages], scratch)
+        complete = await _extract(release.suite, [*lower_packages, *layer.packages], scratch)
         for directory in layer.compile:
-            await compile_python(whole, whole / directory.lstrip("/"), installed=directory)
-        only = await _with_libraries(whole, layer.only)
-        await in_thread(write_tree_layer, scratch / "layer.tar", whole, below=base, only=only)
+            await compile_python(complete, complete / directory.lstrip("/"), installed=directory)
+        only = await _with_libraries(complete, layer.only)
+        await in_thread(write_tree_layer, scratch / "layer.tar", complete, below=base, only=only)
         built = keep_layer(store, key, scratch / "layer.tar")
     progress.note(f"built the layer {layer.name}: {built.size / 1e6:.1f} MB from {', '.join(layer.packages)}")
     return built

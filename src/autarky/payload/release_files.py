@@ -88,29 +88,29 @@ def recipe_directory(file: Path, recipe: str) -> Path:
 
 
 def _merged(parts: list[str]) -> dict[str, Any]:
-    whole: dict[str, Any] = {"components": [], "images": [], "layers": {}}
+    complete: dict[str, Any] = {"components": [], "images": [], "layers": {}}
     for name in parts:
         part = json.loads((RELEASES / f"{name}.json").read_text())
         for key in _LISTS:
-            whole[key] += part.get(key, [])
-        whole["layers"] |= part.get("layers", {})
-        whole |= {key: value for key, value in part.items() if key not in whole}
-    return whole
+            complete[key] += part.get(key, [])
+        complete["layers"] |= part.get("layers", {})
+        complete |= {key: value for key, value in part.items() if key not in complete}
+    return complete
 
 
-def _changed(whole: dict[str, Any], changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _changed(complete: dict[str, Any], changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """UserError for a change of what no part has."""
     for key, by_name in changes.items():
-        entries = {one["name"]: one for one in whole[key]} if key in _LISTS else whole[key]
+        entries = {one["name"]: one for one in complete[key]} if key in _LISTS else complete[key]
         for name, fields in by_name.items():
             if name not in entries:
                 raise UserError(f"it changes {name} of {key}, which its parts do not have")
             entries[name] |= fields
-    return whole
+    return complete
 
 
-def _for(version: Version, whole: dict[str, Any]) -> dict[str, Any]:
-    text = json.dumps(whole)
+def _for(version: Version, complete: dict[str, Any]) -> dict[str, Any]:
+    text = json.dumps(complete)
     for name, value in (("@VERSION@", version), ("@MAJOR@", version.major), ("@MINOR@", version.minor)):
         text = text.replace(name, str(value))
     filled: dict[str, Any] = json.loads(text)

@@ -24,10 +24,10 @@ from autarky.model import patience
 from autarky.model.cluster import Node
 from autarky.phases.context import Context
 from autarky.ports import Kube, Object, Progress
-from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
+from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED
 
 NODE_MANAGER = "autarky-nodes"
-ROLE_LABELS = {CONTROL_PLANE_WISH, CONTROL_PLANE_FACT}
+ROLE_LABELS = {CONTROL_PLANE_REQUESTED, CONTROL_PLANE_ACTIVE}
 JUDGE_SECONDS = 0.5
 MOST_AT_ONCE = 20
 LONGEST_WHY = 200
@@ -46,8 +46,8 @@ async def plan_admission(context: Context, nodes: Sequence[Node]) -> list[Change
             continue
         if missing := missing_labels(live, node):
             changes.append(Change(f"label node {node.name} with {', '.join(missing)}"))
-        if surplus := surplus_labels(live, node):
-            changes.append(Change(f"take from node {node.name} what the file gave it before: {', '.join(surplus)}"))
+        if unlisted := surplus_labels(live, node):
+            changes.append(Change(f"take from node {node.name} what the file gave it before: {', '.join(unlisted)}"))
     pending = await pending_requests(context.kube(), {node.name for node in nodes})
     return changes + [Change(f"judge certificate request {csr['metadata']['name']}") for csr in pending]
 
@@ -90,7 +90,7 @@ async def _wait(context: Context, what: str, condition: Condition, progress: Pro
 
 
 def wanted_labels(node: Node) -> dict[str, str]:
-    ours = {CONTROL_PLANE_WISH: "", CONTROL_PLANE_FACT: ""} if node.control_plane else {}
+    ours = {CONTROL_PLANE_REQUESTED: "", CONTROL_PLANE_ACTIVE: ""} if node.control_plane else {}
     return {**node.labels, **ours}
 
 

@@ -30,7 +30,7 @@ class StartAgents:
     timeout: float = 120
 
     async def plan(self, context: Context) -> Sequence[Change | Kept]:
-        nodes = context.present(context.cluster.founders)
+        nodes = context.present(context.cluster.initial_members)
         if not context.addresses_known or not context.pki.complete():
             return [Change(f"start the node agent on {node.name}") for node in nodes]
         changes: list[Change | Kept] = []
@@ -40,7 +40,7 @@ class StartAgents:
         return [*changes, *await ApplyParts(objects.agent_parts).plan(context)]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        await for_each(context.present(context.cluster.founders), lambda node: _start(context, node))
+        await for_each(context.present(context.cluster.initial_members), lambda node: _start(context, node))
         await ApplyParts(objects.agent_parts).run(context, progress)
 
 

@@ -56,7 +56,7 @@ async def _known_to_api(context: Context, name: str) -> bool:
 
 def login_command(context: Context, name: str) -> str:
     """The command that fetches the state of the cluster on this node's host."""
-    known = {node.name: node.host for node in context.whole.nodes}
+    known = {node.name: node.host for node in context.complete.nodes}
     host = known.get(name)
     if host is None or host.driver == "lab":
         return "`autarky login -f FILE`"

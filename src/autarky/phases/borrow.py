@@ -51,7 +51,7 @@ async def borrow(context: Context) -> None:
 def _candidates(context: Context) -> list[Node]:
     """Hosts that answer and are the cluster's. Only who has no keys looks beyond the control nodes of the file."""
     nodes = [node for node in context.present(context.cluster.nodes) if node.name in context.owners]
-    nodes.sort(key=lambda node: (not node.founder, not node.control_plane))
+    nodes.sort(key=lambda node: (not node.initial_member, not node.control_plane))
     return [node for node in nodes if node.control_plane or context.pki.borrows]
 
 

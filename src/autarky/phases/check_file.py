@@ -85,19 +85,19 @@ class CheckFileAgain:
     async def plan(self, context: Context) -> Sequence[Change | Kept]:
         if context.api_seen or not await context.api_answers():
             return []
-        rendered, told = context.whole.nodes, context.surplus
+        rendered, told = context.complete.nodes, context.unlisted
         if not await _api_says(context):
             raise Unreachable("the API has just answered, and does not say who is in the cluster; run it again")
         refuse_another_cluster(context.records.get(API), context.ours)
         refuse_old_file(context)
         refuse_old_defaults(context)
-        others = [node.name for node in context.whole.nodes if node not in rendered]
+        others = [node.name for node in context.complete.nodes if node not in rendered]
         if others:
             raise Conflict(
                 f"the API, which was down when this began, has other nodes than this was prepared for: "
                 f"{', '.join(others)}\n  fix: run the same command again, which sees them from the beginning"
             )
-        return [hosts.taken_out(node) for node in context.surplus if node not in told]
+        return [hosts.taken_out(node) for node in context.unlisted if node not in told]
 
     async def run(self, context: Context, progress: Progress) -> None:
         """There is never anything to run."""

@@ -78,7 +78,7 @@ class Context:
     """Node → why its host could not be asked, or why it was left out after that."""
     lender: str | None = None
     """The control node that lends what this state directory has not (`borrow`), and signs."""
-    surplus: tuple[Node, ...] = ()
+    unlisted: tuple[Node, ...] = ()
     """Nodes that are in the cluster and not in its file."""
     labelled: frozenset[str] = frozenset()
     """Control nodes that a label has made: workers in the file. Known to what only looks."""
@@ -92,10 +92,10 @@ class Context:
     # --- what is known of the hosts ---
 
     @property
-    def whole(self) -> Cluster:
+    def complete(self) -> Cluster:
         """The cluster with what was taken out of its file and is still in it: what certificates, load balancers and
         the join inventory must fit. A node goes by `autarky node remove`, not by a line that is missing."""
-        known = tuple(node for node in self.surplus if node.address is not None)
+        known = tuple(node for node in self.unlisted if node.address is not None)
         return replace(self.cluster, nodes=(*self.cluster.nodes, *known)) if known else self.cluster
 
     @property
@@ -132,15 +132,15 @@ class Context:
     @property
     def first(self) -> Node:
         """The control node that is brought up first: one that answers, where there is one."""
-        founders = self.cluster.founders or self.cluster.control_nodes
-        return next(iter(self.present(founders)), founders[0])
+        initial_members = self.cluster.initial_members or self.cluster.control_nodes
+        return next(iter(self.present(initial_members)), initial_members[0])
 
     @property
     def control_nodes(self) -> tuple[Node, ...]:
         """Those of the file, and those that are known to be labelled."""
         return tuple(node for node in self.cluster.nodes if node.control_plane or node.name in self.labelled)
 
-    def have_payload(self) -> Payload:
+    def require_payload(self) -> Payload:
         """The payload, where an earlier phase has got it by now."""
         if self.payload is None:
             raise UserError("the components are not in the store", fix="run `autarky payload get`")
@@ -152,12 +152,12 @@ class Context:
         """What the renderers need; the addresses must be known and the certificates issued."""
         images = {component: image_reference(self.release, component) for component in IMAGES}
         files = {**self.pki.files(), **external_etcd_files(self.cluster)}
-        credentials = Credentials(with_first_leaves(self.whole, files))
-        return Inputs(self.whole, images, credentials, self.facts, self._record())
+        credentials = Credentials(with_first_leaves(self.complete, files))
+        return Inputs(self.complete, images, credentials, self.facts, self._record())
 
     def _record(self) -> bytes:
         """What control nodes keep of the cluster; nothing while it is not known who is in it."""
-        return self.record_of(self.whole.nodes) if self.addresses_known else b""
+        return self.record_of(self.complete.nodes) if self.addresses_known else b""
 
     def record_of(self, nodes: Sequence[Node]) -> bytes:
         """What control nodes keep of a cluster of these nodes; nothing where no file is applied."""
@@ -171,7 +171,9 @@ class Context:
     def servers(self) -> list[str]:
         """The load balancers of all control nodes, those first whose hosts answer. Any of them leads to any API
         server, so that a client that knows them all does without any of the control nodes."""
-        nodes = sorted(self.whole.control_nodes, key=lambda node: (node.name in self.absent, not node.founder))
+        nodes = sorted(
+            self.complete.control_nodes, key=lambda node: (node.name in self.absent, not node.initial_member)
+        )
         return [f"https://{node.address}:{ports.NLLB_API}" for node in nodes if node.address is not None]
 
     def kube(self) -> Kube:
@@ -200,7 +202,7 @@ def memory_of(nodes: Sequence[Node]) -> bytes:
                 "host": str(node.host),
                 "address": node.known_address(),
                 "controlPlane": node.control_plane,
-                "founder": node.founder,
+                "founder": node.initial_member,
             }
             for node in nodes
         }

@@ -19,7 +19,7 @@ from autarky.phases import forget
 from autarky.phases.context import Context
 from autarky.phases.promote import etcd_members
 from autarky.ports import Progress
-from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
+from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ async def is_plain_worker(context: Context, node: Node) -> bool:
         return False
     live = await context.kube().get("v1", "Node", node.name)
     labels = set((live or {}).get("metadata", {}).get("labels") or {})
-    if labels & {CONTROL_PLANE_FACT, CONTROL_PLANE_WISH}:
+    if labels & {CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED}:
         return False
     return all(member["metadata"]["name"] != node.name for member in await etcd_members(context.kube()))
 

@@ -26,7 +26,7 @@ questions. The list is that of the quorum: without one nothing is printed."""
 
 async def members_of(context: Context) -> list[Member] | None:
     """As the first host says whose member can ask the others; None where none can."""
-    names = {node.address: node.name for node in context.whole.nodes if node.address is not None}
+    names = {node.address: node.name for node in context.complete.nodes if node.address is not None}
     for node in context.present(context.cluster.nodes):
         host = context.machines.host(node.name)
         if host is not None and await static_pods(host):

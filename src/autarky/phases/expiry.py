@@ -43,7 +43,7 @@ async def on_disks(context: Context) -> dict[str, Told]:
 
 async def _on_disk(context: Context, node: Node) -> Told:
     host = context.machines.host(node.name)
-    plan = leaves.plan_of(context.whole).at(node.known_address())
+    plan = leaves.plan_of(context.complete).at(node.known_address())
     paths = {leaf.name_on(node.name): leaf.certificate for leaf in leaves.leaves_of(node.name, plan)}
     try:
         return Told({} if host is None else await _ends(host, dict([_KUBELET, *paths.items()])))

@@ -61,7 +61,7 @@ class PrepareExternalEtcd:
         if host is None:
             raise UserError(f"test host {node.name} does not exist", fix="run `autarky up` from its first phase")
         wanted = render_node.EXTERNAL_ETCD_BINARIES
-        await install_binaries(host, await missing_binaries(host, context.have_payload(), wanted), progress)
+        await install_binaries(host, await missing_binaries(host, context.require_payload(), wanted), progress)
         files = await changed_files(host, etcd.external_unit_files(context.inputs(), node))
         await host.write_files(files)
         await host.run(["systemctl", "daemon-reload"])

@@ -18,7 +18,7 @@ from autarky.phases.went_back import WentBack, changed
 from autarky.ports import Object, Progress
 from autarky.render.kubeconfig import client_kubeconfig
 from autarky.render.objects import agent_parts, parts
-from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
+from autarky.render.values import CONTROL_PLANE_ACTIVE, SYSTEM
 from autarky.store import write_private
 
 WORKLOADS = ("DaemonSet", "Deployment")
@@ -118,7 +118,7 @@ def _unready_nodes(context: Context, nodes: Sequence[Object]) -> list[str]:
 def _absent_for(context: Context, obj: Object) -> int:
     """On how many nodes that are left out its pods would run: a worker that is left out, by its own doing maybe, is no
     excuse for what runs on control nodes."""
-    if CONTROL_PLANE_FACT not in obj["spec"]["template"]["spec"].get("nodeSelector", {}):
+    if CONTROL_PLANE_ACTIVE not in obj["spec"]["template"]["spec"].get("nodeSelector", {}):
         return len(context.absent)
     return len(context.absent.keys() & {node.name for node in context.cluster.control_nodes})
 
@@ -191,7 +191,7 @@ class WriteKubeconfig:
             for server in servers
         ]
         # A worker whose removal was cut has no address any more, and must be known to whoever goes on with it.
-        rendered, before = {node.name for node in context.whole.nodes}, members.remembered(context.directory)
-        left = [before[node.name] for node in context.surplus if node.name in before.keys() - rendered]
-        nodes = memory_of([*context.whole.nodes, *left])
+        rendered, before = {node.name for node in context.complete.nodes}, members.remembered(context.directory)
+        left = [before[node.name] for node in context.unlisted if node.name in before.keys() - rendered]
+        nodes = memory_of([*context.complete.nodes, *left])
         return {context.directory / "kubeconfig": kubeconfigs, members.path_of(context.directory): [nodes]}

@@ -67,7 +67,7 @@ class CheckHosts:
         changes = [Change(f"check host {name} once it runs") for name, why in context.absent.items() if why == _OFF]
         changes += kept_file.changes(context, all_seen=not context.absent) if context.file_waits else []
         warnings = [Warn(sentence) for sentence in context.warnings]
-        return [*changes, *warnings, *(taken_out(node) for node in context.surplus)]
+        return [*changes, *warnings, *(taken_out(node) for node in context.unlisted)]
 
     async def run(self, context: Context, progress: Progress) -> None:
         """Only reached where a host did not run when its plan was made, or the cluster's file was not kept before."""
@@ -165,10 +165,10 @@ async def _look_at(context: Context, node: Node, host: Host) -> None:
     if said.cluster is None:
         return  # it is damaged: what the others remember of the node counts
     context.memories[node.name] = Memory()
-    founders = _founders(marker)
-    if founders is not None:
+    initial_members = _founders(marker)
+    if initial_members is not None:
         founded = await host.read(FOUNDED) is not None
-        context.memories[node.name] = Memory(founders, founded)
+        context.memories[node.name] = Memory(initial_members, founded)
     elif await host.read(_OLD_FOUNDER) is not None:
         context.memories[node.name] = Memory(frozenset({node.name}), founded=True)
 
@@ -194,7 +194,7 @@ def refuse_errors(context: Context) -> list[str]:
     """Judge what was seen; raise all errors at once, return the warnings as sentences."""
     ours = frozenset(context.owners)  # all others have been refused
     etcd_host = context.cluster.etcd_host
-    others = [*context.surplus, *([etcd_host] if etcd_host is not None else [])]
+    others = [*context.unlisted, *([etcd_host] if etcd_host is not None else [])]
     elsewhere = {node.name: node.address for node in others}
     findings = preflight.checks(context.cluster, context.facts, ours=ours, demoted=context.demoted, elsewhere=elsewhere)
     errors = [finding for finding in findings if finding.severity == "error"]

@@ -9,7 +9,7 @@ from autarky.errors import AutarkyError
 from autarky.model.cluster import Node
 from autarky.phases.context import Context
 from autarky.ports import Host
-from autarky.render.values import CONTROL_PLANE_FACT
+from autarky.render.values import CONTROL_PLANE_ACTIVE
 
 
 async def find_labelled(context: Context, *, api: bool) -> None:
@@ -20,7 +20,7 @@ async def find_labelled(context: Context, *, api: bool) -> None:
 
 
 async def _by_label(context: Context) -> set[str]:
-    nodes = await context.kube().list("v1", "Node", labels=CONTROL_PLANE_FACT)
+    nodes = await context.kube().list("v1", "Node", labels=CONTROL_PLANE_ACTIVE)
     return {node["metadata"]["name"] for node in nodes}
 
 

@@ -21,7 +21,7 @@ from autarky.model.components import COMPONENTS, WITH_STANDBY
 from autarky.phases.context import Context
 from autarky.phases.prepare import is_given_leaves
 from autarky.ports import Kube, Object
-from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
+from autarky.render.values import CONTROL_PLANE_ACTIVE, SYSTEM
 
 _LEAF = "apiserver"
 """The certificate of which an agent tells when it keeps leaves."""
@@ -38,7 +38,7 @@ async def refuse_leafless(context: Context, *, awaited: Collection[str] = ()) ->
         return
     if not any([await _knows_no_leaves(context.kube(), COMPONENTS[name].kind, name) for name in WITH_STANDBY]):
         return
-    nodes = await context.kube().list("v1", "Node", labels=CONTROL_PLANE_FACT)
+    nodes = await context.kube().list("v1", "Node", labels=CONTROL_PLANE_ACTIVE)
     seen = [await _refusal(context, node) for node in nodes if node["metadata"]["name"] not in awaited]
     found = [refusal for refusal in seen if refusal is not None]
     if found:

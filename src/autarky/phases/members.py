@@ -15,13 +15,13 @@ from pathlib import Path
 from autarky.control.admission.act import read_inventory
 from autarky.control.cluster_file.decide.records import API, newest
 from autarky.control.common.pods import internal_address
-from autarky.control.control_nodes.decide.initial import founders
+from autarky.control.control_nodes.decide.initial import initial_members
 from autarky.errors import ApiError, Unreachable
 from autarky.model.cluster import Cluster, HostRef, Node
 from autarky.phases import records
 from autarky.phases.context import Context
 from autarky.ports import Object
-from autarky.render.values import CONTROL_PLANE_FACT
+from autarky.render.values import CONTROL_PLANE_ACTIVE
 
 _FILE = "nodes.json"
 
@@ -45,7 +45,7 @@ def nodes_of(memory: Mapping[str, Mapping[str, str | bool]]) -> dict[str, Node]:
 def _node(name: str, said: Mapping[str, str | bool]) -> Node:
     host = HostRef.parse(str(said["host"]))
     address = str(said["address"])
-    return Node(name, host, bool(said["controlPlane"]), address=address, founder=bool(said["founder"]))
+    return Node(name, host, bool(said["controlPlane"]), address=address, initial_member=bool(said["founder"]))
 
 
 def with_remembered(cluster: Cluster, directory: Path) -> Cluster:
@@ -67,10 +67,10 @@ async def learn(context: Context) -> None:
     controls = {node.name for node in context.cluster.control_nodes}
     known = {name: node for name, node in remembered(context.directory).items() if name not in _in_file(context)}
     seen = {name: memory for name, memory in context.memories.items() if name in controls}
-    found = founders(controls, seen)
-    nodes = tuple(replace(node, founder=node.name in found) for node in context.cluster.nodes)
+    found = initial_members(controls, seen)
+    nodes = tuple(replace(node, initial_member=node.name in found) for node in context.cluster.nodes)
     context.cluster = replace(context.cluster, nodes=nodes)
-    context.surplus = tuple(known.values())
+    context.unlisted = tuple(known.values())
     nodes_in_api = await _ask_api(context)
     context.joined = frozenset(nodes_in_api)
     live = {name: obj for name, obj in nodes_in_api.items() if name not in _in_file(context)}
@@ -81,7 +81,7 @@ async def learn(context: Context) -> None:
     }
     written_down = {**recorded, **known}
     joined = {name: _surplus(name, obj, written_down, inventory) for name, obj in live.items()}
-    context.surplus = tuple({**known, **joined}.values())
+    context.unlisted = tuple({**known, **joined}.values())
 
 
 def _in_file(context: Context) -> set[str]:
@@ -117,7 +117,7 @@ def _recorded(context: Context) -> dict[str, Node]:
 def _as_trusted(node: Node, live: Object | None, inventory: Mapping[str, frozenset[str]]) -> Node:
     """A worker that is in no file, record or inventory is one whose removal has begun, here or elsewhere: with no
     address it is in nothing that is rendered, and the inventory does not get it back."""
-    control = node.control_plane or CONTROL_PLANE_FACT in ((live or {}).get("metadata", {}).get("labels") or {})
+    control = node.control_plane or CONTROL_PLANE_ACTIVE in ((live or {}).get("metadata", {}).get("labels") or {})
     return node if control or not inventory or node.name in inventory else replace(node, address=None)
 
 
@@ -125,11 +125,11 @@ def _surplus(name: str, obj: Object, known: Mapping[str, Node], inventory: Mappi
     """A node as the API has it: somebody may have joined it with another file, or made a control node of it. Its
     address is that of the join inventory, which is written anew with it, else what an administrator's machine has
     written down: what its kubelet says counts only where there is no inventory at all."""
-    control = CONTROL_PLANE_FACT in (obj["metadata"].get("labels") or {})
+    control = CONTROL_PLANE_ACTIVE in (obj["metadata"].get("labels") or {})
     address = min(inventory.get(name, ()), default=None) if inventory else internal_address(obj)
     if name in known:
         return replace(known[name], control_plane=control, address=address or known[name].address)
-    return Node(name, HostRef("ssh", name), control, address=address, founder=False)
+    return Node(name, HostRef("ssh", name), control, address=address, initial_member=False)
 
 
 # --- control nodes that join ----------------------------------------------------------------------------------
@@ -138,4 +138,4 @@ def _surplus(name: str, obj: Object, known: Mapping[str, Node], inventory: Mappi
 def as_it_joins(node: Node) -> Node:
     """The node as the command line prepares and joins it: a control node that is none of the founders is a worker
     until the operator and its agent have made a control node of it, by its label."""
-    return replace(node, control_plane=node.control_plane and node.founder)
+    return replace(node, control_plane=node.control_plane and node.initial_member)

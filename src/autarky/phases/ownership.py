@@ -42,7 +42,7 @@ class Look:
     to_apply: Object | None
     kept: tuple[Edit, ...] = ()
     taken: tuple[Edit, ...] = ()
-    surplus: tuple[Path, ...] = ()
+    unlisted: tuple[Path, ...] = ()
 
 
 def subject_of(obj: Object) -> str:
@@ -64,11 +64,11 @@ def judge(wanted: Object, live: Object | None, *, take_ownership: bool) -> Look:
     comparison = compare(base, applied.projection(wanted), applied.projection(live))
     drifted = tuple(edits(subject_of(wanted), comparison.drifted, live))
     if take_ownership and drifted:
-        return Look(wanted, live, _recorded(wanted, wanted), taken=drifted, surplus=_surplus(comparison))
+        return Look(wanted, live, _recorded(wanted, wanted), taken=drifted, unlisted=_surplus(comparison))
     if comparison.up_to_date:
         return Look(wanted, live, None, kept=drifted)
     merged = {**wanted, "metadata": {**wanted["metadata"]}, "spec": comparison.merged["spec"]}
-    return Look(wanted, live, _recorded(merged, wanted), kept=drifted, surplus=_surplus(comparison, but_drift=True))
+    return Look(wanted, live, _recorded(merged, wanted), kept=drifted, unlisted=_surplus(comparison, but_drift=True))
 
 
 def _recorded(obj: Object, wanted: Object) -> Object:
@@ -99,7 +99,7 @@ async def look(kube: Kube, wanted: Object, *, take_ownership: bool) -> Look:
     if retired is None:
         return judge(wanted, None, take_ownership=take_ownership)
     found = judge(wanted, retired, take_ownership=take_ownership)
-    return replace(found, live=None, to_apply=found.to_apply or _as_it_was(wanted, retired), surplus=())
+    return replace(found, live=None, to_apply=found.to_apply or _as_it_was(wanted, retired), unlisted=())
 
 
 def _as_it_was(wanted: Object, retired: Object) -> Object:
@@ -114,20 +114,20 @@ async def carry_out(kube: Kube, found: Look, manager: str) -> Object | None:
     if found.to_apply is None:
         return None
     result = await kube.apply(found.to_apply, manager=manager)
-    if found.surplus:
-        result = await _take_out(kube, result, found.surplus)
+    if found.unlisted:
+        result = await _take_out(kube, result, found.unlisted)
     if found.live is None and found.wanted["kind"] in hosting.KINDS:
         await hosting.forget_retired(kube, found.wanted)
     return result
 
 
-async def _take_out(kube: Kube, live: Object, surplus: Sequence[Path]) -> Object:
+async def _take_out(kube: Kube, live: Object, unlisted: Sequence[Path]) -> Object:
     """Controllers write to the object's status all the time, which is no reason to give up."""
     left = EXCHANGE_TRIES
     while True:
         left -= 1
         try:
-            return await kube.replace(without(live, surplus))
+            return await kube.replace(without(live, unlisted))
         except Conflict:
             meta = live["metadata"]
             found = await kube.get(live["apiVersion"], live["kind"], meta["name"], meta.get("namespace"))

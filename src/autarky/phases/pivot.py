@@ -40,7 +40,7 @@ from autarky.phases.context import Context, for_each
 from autarky.phases.prepare import CTR
 from autarky.phases.standbys import cares_for_its_slots
 from autarky.ports import Host, Kube, Object, Progress
-from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
+from autarky.render.values import CONTROL_PLANE_ACTIVE, SYSTEM
 
 LEASE = ("coordination.k8s.io/v1", "Lease")
 PIVOT_TIMEOUT = patience.PIVOT
@@ -81,7 +81,7 @@ class Pivot:
 
 def pivoting(context: Context) -> tuple[Node, ...]:
     """The nodes whose slots are ours to look after: those that join by their label are their agents' own."""
-    return context.present(context.cluster.founders)
+    return context.present(context.cluster.initial_members)
 
 
 def wanted_slot(context: Context, component: str) -> slots.Slot:
@@ -292,7 +292,7 @@ async def _api_seen(kube: Kube) -> ApiSeen | None:
         leases = {name: await kube.get(*LEASE, name, SYSTEM) for name in LED_BY_LEASE}
     except (Unreachable, ApiError):
         return None
-    of_control = [node for node in nodes if CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {})]
+    of_control = [node for node in nodes if CONTROL_PLANE_ACTIVE in (node["metadata"].get("labels") or {})]
     return ApiSeen(pods, frozenset(node["metadata"]["name"] for node in of_control if is_ready(node)), leases)
 
 

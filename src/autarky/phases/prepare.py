@@ -120,12 +120,12 @@ def _nodes(context: Context) -> list[Node]:
 
 async def look(context: Context, node: Node) -> NodeWork:
     """Compare the host with what the node needs."""
-    payload = context.have_payload()
+    payload = context.require_payload()
     host = context.host(node)
     inputs = context.inputs()
     files = [_marker(context, node), *render_node.system_files(inputs, node), *await _kubelet_files(context, node)]
     if node.control_plane:
-        files += cluster_record.files(inputs, certificate_specs(context.whole))
+        files += cluster_record.files(inputs, certificate_specs(context.complete))
     revisions = standbys.wanted_revisions(context, node)
     if not context.founded and node.name != context.first.name:
         files += [file for revision in revisions for file in revision.files]
@@ -174,9 +174,9 @@ async def carry_out(host: Host, work: NodeWork, progress: Progress) -> None:
 
 
 def _marker(context: Context, node: Node) -> File:
-    founders = [each.name for each in context.whole.founders] if node.control_plane else []
+    initial_members = [each.name for each in context.complete.initial_members] if node.control_plane else []
     version = str(context.cluster.kubernetes_version)
-    return node_marker(context.cluster.name, node.name, founders, version=version, ca=context.ours.ca)
+    return node_marker(context.cluster.name, node.name, initial_members, version=version, ca=context.ours.ca)
 
 
 async def _kubelet_files(context: Context, node: Node) -> list[File]:
@@ -226,7 +226,7 @@ async def missing_leaves(context: Context, host: Host, node: Node) -> list[File]
     its own from its agent, unless a release before this one has made it: then its agent knows nothing of them yet."""
     if not await is_given_leaves(host, node):
         return []
-    paths = render_node.leaf_paths(context.whole, node)
+    paths = render_node.leaf_paths(context.complete, node)
     seen = await host.digests(paths)
     if seen.keys() >= set(paths):
         return []

@@ -20,7 +20,7 @@ from autarky.phases.context import Context, for_each
 from autarky.phases.pivot import hosted_pods
 from autarky.ports import Kube, Object, Progress
 from autarky.render.crds import API_VERSION
-from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
+from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED
 
 ETCD_MEMBER = "EtcdMember"
 WISH_MANAGER = "autarky-control-nodes"
@@ -42,7 +42,7 @@ class MakeControlNodes:
         seen = await for_each(nodes, lambda node: look(context, node))
         changes = []
         for name, view in seen.items():
-            if not view.wished:
+            if not view.requested:
                 changes.append(Change(f"label node {name} as a control node, and wait until it is one"))
             elif (open_ := promotion.missing(name, view)) is not None:
                 changes.append(Change(f"wait until {name} is a control node: {open_}"))
@@ -53,12 +53,12 @@ class MakeControlNodes:
 
 
 def _later(context: Context) -> list[Node]:
-    return [node for node in context.present(context.cluster.control_nodes) if not node.founder]
+    return [node for node in context.present(context.cluster.control_nodes) if not node.initial_member]
 
 
 async def _make(context: Context, node: Node, progress: Progress) -> None:
-    wish = {"name": node.name, "labels": {CONTROL_PLANE_WISH: ""}}
-    await context.kube().apply({"apiVersion": "v1", "kind": "Node", "metadata": wish}, manager=WISH_MANAGER)
+    requested = {"name": node.name, "labels": {CONTROL_PLANE_REQUESTED: ""}}
+    await context.kube().apply({"apiVersion": "v1", "kind": "Node", "metadata": requested}, manager=WISH_MANAGER)
 
     async def made() -> NotYet | None:
         seen = await look(context, node)
@@ -83,9 +83,9 @@ async def look(context: Context, node: Node) -> promotion.Seen:
     labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
     member, message = await _member(context, node)
     return promotion.Seen(
-        wished=CONTROL_PLANE_WISH in labels,
+        requested=CONTROL_PLANE_REQUESTED in labels,
         prepared=str(annotations.get(promotion.PREPARED, "")).startswith("ready-"),
-        in_fact=CONTROL_PLANE_FACT in labels,
+        active=CONTROL_PLANE_ACTIVE in labels,
         serves=await _serves(context, node) if context.cluster.hosts_level(Level.API_SERVER) else None,
         member=member,
         message=message,

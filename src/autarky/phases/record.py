@@ -57,7 +57,9 @@ class KeepRecord:
     def _wanted(self, context: Context) -> Record | None:
         last = newest(context.records)
         if last is None:  # of a release that kept none
-            known = [node for node in context.whole.nodes if node.name != self.gone.name and node.address is not None]
+            known = [
+                node for node in context.complete.nodes if node.name != self.gone.name and node.address is not None
+            ]
             return cluster_record.read(context.record_of(known))
         if not last.has(self.gone.name):
             return last
@@ -65,7 +67,7 @@ class KeepRecord:
         return Record(without(last.file, self.gone.name), nodes, last.number + 1)
 
     async def _stale(self, context: Context, wanted: Record) -> list[Node]:
-        nodes = [node for node in context.present(context.whole.nodes) if node.control_plane and node.founder]
+        nodes = [node for node in context.present(context.complete.nodes) if node.control_plane and node.initial_member]
         keepers = [node for node in nodes if node.name != self.gone.name and node.name in context.owners]
         there = await for_each(keepers, lambda node: context.host(node).read(places.CLUSTER_RECORD))
         return [node for node in keepers if cluster_record.read(there[node.name]) != wanted]

@@ -33,7 +33,7 @@ from autarky.phases.hosts import look
 from autarky.phases.promote import ETCD_MEMBER, etcd_members
 from autarky.ports import Host, Object, Progress
 from autarky.render.crds import API_VERSION
-from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
+from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED
 from autarky.store import write_private
 
 LEAVE_TIMEOUT = 180.0
@@ -101,7 +101,7 @@ async def refuse_removal(
         raise Refused(refusal.rule, refusal.seen, refusal.go_on)
 
 
-_ROLE = {CONTROL_PLANE_FACT, CONTROL_PLANE_WISH}
+_ROLE = {CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED}
 
 
 def _name(node: Object) -> str:
@@ -153,7 +153,7 @@ async def _healthy_members(context: Context) -> dict[str, bool]:
         return {}
     known = await etcd_members(context.kube())
     names = {m["metadata"]["name"] for m in known if (m.get("status") or {}).get("phase") in ("Member", "Leaving")}
-    nodes = [node for node in context.whole.control_nodes if not known or node.name in names]
+    nodes = [node for node in context.complete.control_nodes if not known or node.name in names]
     health = await for_each(nodes, lambda node: _is_healthy(context, node))
     return {**dict.fromkeys(names, False), **health}
 
@@ -302,9 +302,9 @@ async def still_control(context: Context, node: Node) -> str | None:
     if member is not None and (member.get("status") or {}).get("phase") != "Removed":
         said = member.get("status") or {}
         return f"its EtcdMember is {said.get('phase', 'Pending')} {said.get('message', '')}".rstrip()
-    if CONTROL_PLANE_FACT in labels:
+    if CONTROL_PLANE_ACTIVE in labels:
         return "the operator still counts it as a control node"
-    if CONTROL_PLANE_WISH in labels:
+    if CONTROL_PLANE_REQUESTED in labels:
         return "it carries the label"
     return None
 
@@ -318,7 +318,7 @@ async def leave_control_plane(context: Context, node: Node, progress: Progress) 
     """Take the wish label away and wait until the operator and the agents have done the rest."""
     kube = context.kube()
     if await kube.get("v1", "Node", node.name) is not None:
-        await kube.patch("v1", "Node", node.name, {"metadata": {"labels": {CONTROL_PLANE_WISH: None}}})
+        await kube.patch("v1", "Node", node.name, {"metadata": {"labels": {CONTROL_PLANE_REQUESTED: None}}})
     elif await _member(context, node) is not None:
         # Nobody can take a label from a Node that is not there: what the operator would write is written here.
         await kube.patch(API_VERSION, ETCD_MEMBER, node.name, {"spec": {"state": "Removed"}})
@@ -358,7 +358,7 @@ class ForgetNode:
 
 def known_node(context: Context, name: str) -> Node:
     """The node of that name, in the file or not; UserError where nobody knows it."""
-    known = {**members.remembered(context.directory), **{node.name: node for node in context.whole.nodes}}
+    known = {**members.remembered(context.directory), **{node.name: node for node in context.complete.nodes}}
     if name not in known:
         raise UserError(f"there is no node {name}", fix=f"the nodes are: {', '.join(known)}")
     return known[name]

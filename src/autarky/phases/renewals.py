@@ -36,7 +36,7 @@ async def refuse_former(context: Context, progress: Progress) -> None:
     async def attempt() -> None:
         live = await context.kube().get("v1", "ConfigMap", access.INVENTORY, SYSTEM)
         known = (live or {}).get("data") or {}
-        new = [node.name for node in context.whole.nodes if node.name not in known]
+        new = [node.name for node in context.complete.nodes if node.name not in known]
         if new:
             await _note(context.kube(), dict.fromkeys(new, NO_CREDENTIAL))
 

@@ -50,10 +50,10 @@ class StartControlPlane:
 
     async def plan(self, context: Context) -> Sequence[Change]:
         if not context.addresses_known or not context.pki.complete():
-            return [Change(f"start the temporary control plane on {n.name}") for n in context.cluster.founders]
+            return [Change(f"start the temporary control plane on {n.name}") for n in context.cluster.initial_members]
         changes: list[Change] = []
         begins = await _beginning(context)
-        for node in context.present(context.cluster.founders):
+        for node in context.present(context.cluster.initial_members):
             changes += [Change(sentence) for sentence in await self._differences(context, node, begins)]
         if not changes and not await context.api_answers():
             changes.append(Change("activate the standby control plane, since the API does not answer"))
@@ -78,17 +78,17 @@ class StartControlPlane:
         return sentences
 
     async def run(self, context: Context, progress: Progress) -> None:
-        founders = context.present(context.cluster.founders)
-        temporary = () if await _api_answers(context) else founders if context.founded else (context.first,)
+        initial_members = context.present(context.cluster.initial_members)
+        temporary = () if await _api_answers(context) else initial_members if context.founded else (context.first,)
         begins = await _beginning(context)
 
         async def one(node: Node) -> None:
             founding = await begins(context.host(node))
             await self._start(context, node, progress, with_standbys=node in temporary, founding=founding)
 
-        await for_each(founders, one)
+        await for_each(initial_members, one)
         await wait_for_api(context, progress)
-        await for_each(founders, lambda node: _note_founded(context, node))
+        await for_each(initial_members, lambda node: _note_founded(context, node))
 
     async def _start(
         self, context: Context, node: Node, progress: Progress, *, with_standbys: bool, founding: bool
@@ -206,8 +206,8 @@ async def _is_founded(context: Context) -> bool:
     """By what the hosts remember."""
     if context.founded:
         return True
-    founders = context.present(context.cluster.founders)
-    remembered = await for_each(founders, lambda node: context.host(node).read(places.MEMBERS_FILE))
+    initial_members = context.present(context.cluster.initial_members)
+    remembered = await for_each(initial_members, lambda node: context.host(node).read(places.MEMBERS_FILE))
     return any(content is not None for content in remembered.values())
 
 

@@ -52,7 +52,7 @@ class IssueCertificates:
         await refuse_foreign_hosts(context)
         if not context.addresses_known:
             return [Change("issue the certificates of the control plane")]
-        specs, cas = certificate_specs(context.whole), authorities(context.whole)
+        specs, cas = certificate_specs(context.complete), authorities(context.complete)
         self._refuse_to_begin_anew(context, specs, cas)
         reasons = context.pki.plan(specs, context.cluster.certificates, datetime.now(UTC), cas)
         return [Change(f"issue {reason}") for reason in reasons]
@@ -69,7 +69,7 @@ class IssueCertificates:
             )
 
     async def run(self, context: Context, progress: Progress) -> None:
-        specs, cas = certificate_specs(context.whole), authorities(context.whole)
+        specs, cas = certificate_specs(context.complete), authorities(context.complete)
         settings = context.cluster.certificates
         if context.pki.borrows:
             issued = await signing.issue(context, specs)

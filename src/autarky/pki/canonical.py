@@ -49,8 +49,8 @@ def _require_plain_subject(subject: x509.Name) -> None:
 
 
 def _type_of_value(rdn: x509.RelativeDistinguishedName) -> int:
-    whole = x509.Name([rdn]).public_bytes()
-    pair = _inside(_inside(_inside(whole, _SEQUENCE), _SET), _SEQUENCE)
+    complete = x509.Name([rdn]).public_bytes()
+    pair = _inside(_inside(_inside(complete, _SEQUENCE), _SET), _SEQUENCE)
     _, value = _split(pair)
     return value[0]
 

@@ -154,8 +154,8 @@ class Connection:
         rest = b""
         with self._broken(since=0):
             async for chunk in self._chunks():
-                *whole, rest = (rest + chunk).split(b"\n")
-                for line in whole:
+                *complete, rest = (rest + chunk).split(b"\n")
+                for line in complete:
                     if line:
                         yield line
 

@@ -15,9 +15,11 @@ from autarky import places
 from autarky.model.files import File
 
 
-def node_marker(cluster: str, node: str, founders: Sequence[str], *, version: str, ca: str | None = None) -> File:
+def node_marker(
+    cluster: str, node: str, initial_members: Sequence[str], *, version: str, ca: str | None = None
+) -> File:
     """`founders`: empty on a host that is none of them. `ca`: the fingerprint of the cluster's CA."""
-    content: dict[str, Any] = {"cluster": cluster, "node": node, "founders": list(founders), "version": version}
+    content: dict[str, Any] = {"cluster": cluster, "node": node, "founders": list(initial_members), "version": version}
     return _marker(content | ({"ca": ca} if ca is not None else {}))
 
 

@@ -26,8 +26,8 @@ MANAGED_BY = {"app.kubernetes.io/managed-by": "autarky"}
 RENDERED_HASH = "autarky.dev/rendered"
 """Annotation: the hash of what was rendered. A workload is applied again only when it changes, so that
 `kubectl edit` and `set image` stand until the file itself says something new (design: who owns a field)."""
-CONTROL_PLANE_WISH = CONTROL_PLANE_ROLE
-CONTROL_PLANE_FACT = "node-restriction.kubernetes.io/autarky-control-plane"
+CONTROL_PLANE_REQUESTED = CONTROL_PLANE_ROLE
+CONTROL_PLANE_ACTIVE = "node-restriction.kubernetes.io/autarky-control-plane"
 """Kubelets may not set this prefix themselves (NodeRestriction), so the label can be trusted."""
 WITHDRAWN = "autarky.dev/withdrawn"
 """Annotation of a control node, by its own agent: why its API servers should get no new connections."""

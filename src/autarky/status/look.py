@@ -37,7 +37,7 @@ from autarky.phases.labelled import find_labelled
 from autarky.phases.looking import in_time
 from autarky.phases.ownership import follow
 from autarky.ports import Object
-from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
+from autarky.render.values import CONTROL_PLANE_ACTIVE, SYSTEM
 
 MOST_LETTERS = 200
 """Of what is said of a pod, which may be what its kubelet makes up."""
@@ -147,7 +147,7 @@ async def _from_api(context: Context) -> tuple[list[Row], str]:
     await find_labelled(context, api=True)
     nodes, dormant = await asyncio.gather(context.kube().list("v1", "Node"), _standbys(context))
     where = {node.name for node in context.cluster.control_nodes}  # before they are labelled so, too
-    where |= {n["metadata"]["name"] for n in nodes if CONTROL_PLANE_FACT in (n["metadata"].get("labels") or {})}
+    where |= {n["metadata"]["name"] for n in nodes if CONTROL_PLANE_ACTIVE in (n["metadata"].get("labels") or {})}
     running, unseen = await _pod_rows(context, where)
     active = {(row.component, row.node) for row in running if row.slot == "standby"}
     rows = [

@@ -11,7 +11,7 @@ from autarky.phases.context import Context
 from autarky.phases.hosts import observe
 from autarky.phases.promote import etcd_members
 from autarky.ports import Object
-from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
+from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ async def gather(context: Context) -> list[Row]:
     live, phases = await _live(context)
     in_file = {node.name for node in context.cluster.nodes}
     return [
-        _row(context, node, live, phases, problem, surplus=node.name not in in_file)
-        for node in (*context.cluster.nodes, *context.surplus)
+        _row(context, node, live, phases, problem, unlisted=node.name not in in_file)
+        for node in (*context.cluster.nodes, *context.unlisted)
     ]
 
 
@@ -60,10 +60,10 @@ def _row(
     phases: dict[str, str],
     problem: str,
     *,
-    surplus: bool,
+    unlisted: bool,
 ) -> Row:
     obj = (live or {}).get(node.name)
-    states = [_host_state(context, node, problem), "not in the file" if surplus else "", _api_state(live, obj)]
+    states = [_host_state(context, node, problem), "not in the file" if unlisted else "", _api_state(live, obj)]
     return Row(
         name=node.name,
         host=str(node.host),
@@ -92,6 +92,6 @@ def _role(node: Node, obj: Object | None) -> str:
     if obj is None:
         return "control-plane" if node.control_plane else "worker"
     labels = obj["metadata"].get("labels") or {}
-    if CONTROL_PLANE_FACT in labels:
-        return "control-plane" if CONTROL_PLANE_WISH in labels else "control-plane (leaving)"
-    return "worker (to be control-plane)" if CONTROL_PLANE_WISH in labels else "worker"
+    if CONTROL_PLANE_ACTIVE in labels:
+        return "control-plane" if CONTROL_PLANE_REQUESTED in labels else "control-plane (leaving)"
+    return "worker (to be control-plane)" if CONTROL_PLANE_REQUESTED in labels else "worker"

@@ -14,7 +14,7 @@ from autarky.control.guards.manifests.policies import OPERATOR_USER
 from autarky.kube import KubeClient
 from autarky.ports import Object
 from autarky.render.access import inventory_with
-from autarky.render.values import CONTROL_PLANE_FACT
+from autarky.render.values import CONTROL_PLANE_ACTIVE
 from contract.acting import acting, is_refused, until
 from contract.servers import Server
 
@@ -103,7 +103,7 @@ async def _until_they_are_in_force(clients: Clients) -> None:
     """The policies, and what they compare with: the API server hears of both by watches of its own."""
     stranger, numbers = clients.stranger(), itertools.count(1)
     tries: dict[str, Callable[[], Awaitable[Any]]] = {
-        guards.ORDERS: lambda: changes(stranger, "n1", labels={CONTROL_PLANE_FACT: f"x{next(numbers)}"}),
+        guards.ORDERS: lambda: changes(stranger, "n1", labels={CONTROL_PLANE_ACTIVE: f"x{next(numbers)}"}),
         policies.REPORT: lambda: changes(clients.flannel("n1"), "w1", annotations={PUBLIC_IP: None}),
         policies.ADDRESSES: lambda: changes(stranger, "n1", annotations={PUBLIC_IP: f"10.9.0.{next(numbers)}"}),
         policies.TUNNELS: lambda: changes(stranger, "w1", annotations={TUNNEL: MAC % 0}),
@@ -124,7 +124,7 @@ async def _until_they_are_in_force(clients: Clients) -> None:
 
 async def _undo(clients: Clients) -> None:
     """What a try has written that was let through."""
-    await changes(clients.admin, "n1", labels={CONTROL_PLANE_FACT: None}, annotations={PUBLIC_IP: None})
+    await changes(clients.admin, "n1", labels={CONTROL_PLANE_ACTIVE: None}, annotations={PUBLIC_IP: None})
     await changes(clients.admin, "w1", annotations={TUNNEL: MAC % 1})
     await clients.admin.delete("v1", "Secret", "bootstrap-token-aaaaaa", "kube-system")
     await clients.admin.delete("v1", "Node", "w9")

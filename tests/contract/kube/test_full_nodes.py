@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from autarky.control.guards.manifests import node_writes
-from autarky.render.values import CONTROL_PLANE_FACT
+from autarky.render.values import CONTROL_PLANE_ACTIVE
 from contract.acting import is_refused
 from contract.kube.guarded import Clients, changes
 
@@ -51,7 +51,7 @@ async def test_a_node_that_is_full_is_written_to_all_the_same(clients: Clients, 
     ready = {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "x"}]}
     await kubelet.patch("v1", "Node", "w1", {"status": ready}, subresource="status")
     assert await is_refused(changes(kubelet, "w1", annotations={"autarky.dev/slots": "x"}, labels={"a": "b"}))
-    await changes(admin, "w1", annotations={"a": "b"}, labels={"a": "b", CONTROL_PLANE_FACT: ""})
+    await changes(admin, "w1", annotations={"a": "b"}, labels={"a": "b", CONTROL_PLANE_ACTIVE: ""})
     [(part, values)] = FULL[what].items()
     await changes(admin, "w1", **{part: dict.fromkeys(values)})
     await changes(kubelet, "w1", annotations={"autarky.dev/slots": "x"})
@@ -64,7 +64,7 @@ async def test_a_node_with_as_many_as_one_looks_through_is_judged_and_gets_no_mo
     keys = [f"{prefix}.{key}/{key}{'x' * 60}" for key in MANY[: node_writes.MOST]]
     there = (await clients.admin.get("v1", "Node", "w1"))["metadata"]
     room = {part: node_writes.MOST - len(there.get(part, {})) for part in ("labels", "annotations")}
-    kubelet, forbidden = clients.kubelet("w1"), {"autarky.dev/new": "", CONTROL_PLANE_FACT: ""}
+    kubelet, forbidden = clients.kubelet("w1"), {"autarky.dev/new": "", CONTROL_PLANE_ACTIVE: ""}
     await changes(kubelet, "w1", **{part: dict.fromkeys(keys[:most], "") for part, most in room.items()})
     await changes(kubelet, "w1", **{part: {keys[0]: "x"} for part in room})
     for part in room:

@@ -22,7 +22,7 @@ from autarky.ports import Object
 from autarky.render import node
 from autarky.render.access import inventory_with
 from autarky.render.objects import agent_parts, parts
-from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, WITHDRAWN
+from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED, WITHDRAWN
 from contract.acting import is_refused, until
 from contract.kube.guarded import MAC, Clients, a_mirror, a_node, a_token, changes, the_inventory
 from fakes.clusters import a_cluster, inputs_of
@@ -48,8 +48,8 @@ def _request(name: str) -> Object:
 
 
 ORDERS: dict[str, dict[str, Any]] = {
-    "the fact": {"labels": {CONTROL_PLANE_FACT: ""}},
-    "the wish": {"labels": {CONTROL_PLANE_WISH: ""}},
+    "the fact": {"labels": {CONTROL_PLANE_ACTIVE: ""}},
+    "the wish": {"labels": {CONTROL_PLANE_REQUESTED: ""}},
     "another restriction": {"labels": {"a.node-restriction.kubernetes.io/x": ""}},
     "leave": {"annotations": {"autarky.dev/control-node": "leave"}},
     "an order nobody knows yet": {"annotations": {"autarky.dev/new": "x"}},
@@ -216,8 +216,8 @@ async def test_no_mirror_pod_keeps_pods_off_nodes(clients: Clients, namespace: s
         pod = a_mirror("alone", {}, namespace)
         pod["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
         assert await is_refused(clients.kubelet("w1").create(pod)), term
-    wished = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": alone}]}
-    pod["spec"]["affinity"] = {"podAntiAffinity": wished}
+    requested = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": alone}]}
+    pod["spec"]["affinity"] = {"podAntiAffinity": requested}
     await clients.kubelet("w1").create(pod)
     await clients.admin.delete("v1", "Pod", "alone", namespace, grace_seconds=0)
 

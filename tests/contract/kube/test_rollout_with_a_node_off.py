@@ -22,7 +22,7 @@ from autarky.kube import KubeClient
 from autarky.model.components import KUBE_PROXY
 from autarky.ports import Object
 from autarky.render import pods
-from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
+from autarky.render.values import CONTROL_PLANE_ACTIVE, SYSTEM
 from contract.servers import Server, running, running_api_server, running_etcd
 
 pytestmark = pytest.mark.contract
@@ -95,7 +95,7 @@ class Nodes:
 
     async def join(self, *names: str) -> None:
         for name in names:
-            labels = {CONTROL_PLANE_FACT: ""} if name.startswith("n") else {}
+            labels = {CONTROL_PLANE_ACTIVE: ""} if name.startswith("n") else {}
             meta = {"name": name, "labels": labels}
             await self.kube.create({"apiVersion": "v1", "kind": "Node", "metadata": meta})
             await self._says(name, "True")

@@ -94,11 +94,11 @@ def _refused(actors: Actors) -> dict[str, Callable[[], Awaitable[Any]]]:
 
 def _binding(number: int, user: str, role: str) -> Object:
     """Of a tenant in its namespace only, as far as one can tell here: `default`."""
-    whole = role == "services"
+    complete = role == "services"
     return {
         "apiVersion": f"{_RBAC}/v1",
-        "kind": "ClusterRoleBinding" if whole else "RoleBinding",
-        "metadata": {"name": f"tenants-{number}", **({} if whole else {"namespace": "default"})},
+        "kind": "ClusterRoleBinding" if complete else "RoleBinding",
+        "metadata": {"name": f"tenants-{number}", **({} if complete else {"namespace": "default"})},
         "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
         "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": user}],
     }
@@ -305,12 +305,12 @@ async def test_no_pod_keeps_those_of_other_namespaces_off_nodes(actors: Actors, 
 
 async def test_pods_keep_those_of_their_own_namespace_away_and_wish_for_what_they_like(actors: Actors) -> None:
     elsewhere = {**ALL, "namespaceSelector": {}}
-    wished = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": elsewhere}]}
+    requested = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": elsewhere}]}
     spec: Object
     for spec in (
         _away([ALL, {**ALL, "namespaces": ["default"]}]),
         _away([ALL] * 500),
-        {"affinity": {"podAntiAffinity": wished, "podAffinity": {_REQUIRED: [elsewhere], **wished}}},
+        {"affinity": {"podAntiAffinity": requested, "podAffinity": {_REQUIRED: [elsewhere], **requested}}},
         {"affinity": {}},
     ):
         for client in (actors.tenants["edit"], actors.controllers[0]):

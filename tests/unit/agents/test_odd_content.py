@@ -111,7 +111,7 @@ def readers(root: Path) -> list[Callable[[], object]]:
         ),
         *(etcd_on_disk.manifests, etcd_on_disk.data, etcd_on_disk.remembered_addresses),
         *(image_keeping.images_on_disk, parked_agent.manifests_in_place, parked_agent.current_revision),
-        *(control_parts.needs_etcd, control_parts.whole),
+        *(control_parts.needs_etcd, control_parts.complete),
         lambda: checkpointer.disk_of("kube-apiserver"),
         lambda: untold._read(root / "untold"),
         lambda: lock.hung(lock.LOCK),

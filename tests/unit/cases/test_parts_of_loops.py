@@ -21,9 +21,9 @@ PATHS = ("/etc/kubernetes/manifests/a.json", "/s/checkpoint-*/files/*", "/s/.pod
 
 @given(st.integers(1, 12), st.integers(0, 60))
 def test_every_round_is_in_one_part(parts: int, more: int) -> None:
-    whole = parts + more
-    numbers = [number for part in range(parts) for number in rounds_of(part, parts, whole)]
-    assert numbers == list(range(whole))
+    complete = parts + more
+    numbers = [number for part in range(parts) for number in rounds_of(part, parts, complete)]
+    assert numbers == list(range(complete))
 
 
 @given(st.integers(0, 4), st.integers(-1, 60))

@@ -133,8 +133,10 @@ def test_what_lies_beside_counts_for_whoever_reaches_a_name_of_it() -> None:
 
 
 def test_a_module_that_is_imported_as_a_whole_counts_for_whoever_uses_it() -> None:
-    whole = MODULE.replace("import time\n", "import own\nimport time\n").replace("start(cluster", "own.start(cluster")
-    before, after = scenario_hashes(whole), scenario_hashes(whole, {"own.py": "as it is"})
+    complete = MODULE.replace("import time\n", "import own\nimport time\n").replace(
+        "start(cluster", "own.start(cluster"
+    )
+    before, after = scenario_hashes(complete), scenario_hashes(complete, {"own.py": "as it is"})
     assert {name for name in ALL if before[name] != after[name]} == {"test_two"}
 
 

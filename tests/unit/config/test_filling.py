@@ -128,12 +128,12 @@ def test_any_file_is_filled_in_and_nothing_that_it_says_is_changed(data, had):
     assert _without_defaults_of(found.data, data) == data
 
 
-def _without_defaults_of(whole: Any, said: Any) -> Any:
+def _without_defaults_of(complete: Any, said: Any) -> Any:
     """What was said, as it is in the whole."""
-    if not isinstance(said, dict) or not isinstance(whole, dict):
-        return whole
-    named = {name: _without_defaults_of(whole[name], value) for name, value in said.items()}
-    if said.get("defaults", 0) is None and "defaults" in whole:
+    if not isinstance(said, dict) or not isinstance(complete, dict):
+        return complete
+    named = {name: _without_defaults_of(complete[name], value) for name, value in said.items()}
+    if said.get("defaults", 0) is None and "defaults" in complete:
         named["defaults"] = None  # an empty number is as good as none
     return named
 

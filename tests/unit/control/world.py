@@ -15,7 +15,7 @@ from autarky.control.rollout.decide.verdict import Verdict
 from autarky.control.rollout.operator.rollouts import Rollouts
 from autarky.ports import Object
 from autarky.render import crds
-from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, content_hash, immutable_secret
+from autarky.render.values import CONTROL_PLANE_ACTIVE, SYSTEM, content_hash, immutable_secret
 from fakes.clock import LoopClock
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
@@ -28,7 +28,7 @@ def template(component: str, image: str, *flags: str, secret: str = SECRET["meta
     return {
         "metadata": {"labels": {"k8s-app": component, "autarky.dev/slot": "hosted"}},
         "spec": {
-            "nodeSelector": {CONTROL_PLANE_FACT: ""},
+            "nodeSelector": {CONTROL_PLANE_ACTIVE: ""},
             "containers": [{"name": component, "image": image, "command": [component, *flags]}],
             "volumes": [{"name": "files", "secret": {"secretName": secret}}],
         },
@@ -68,7 +68,7 @@ class World:
                 "kind": "Node",
                 "metadata": {
                     "name": name,
-                    "labels": {CONTROL_PLANE_FACT: ""} if control else {},
+                    "labels": {CONTROL_PLANE_ACTIVE: ""} if control else {},
                     "annotations": {key.replace("_", "."): value for key, value in annotations.items()},
                 },
                 "status": {

@@ -131,8 +131,8 @@ YAML = [
 @pytest.mark.parametrize("text", YAML)
 def test_every_example_in_a_document_is_a_cluster_file_or_a_part_of_one(text):
     part = parse(text, "the example").data
-    whole = part if "kind" in part else SMALLEST | {"spec": SMALLEST["spec"] | part["spec"]}
-    assert read(json.dumps(whole)).nodes
+    complete = part if "kind" in part else SMALLEST | {"spec": SMALLEST["spec"] | part["spec"]}
+    assert read(json.dumps(complete)).nodes
 
 
 def test_every_section_of_the_reference_has_an_example():

@@ -58,14 +58,14 @@ def test_a_line_torn_anywhere_costs_that_line_only(cut, times):
             for one in written:
                 journal.append(one)
         size = cut % (path.stat().st_size + 1)
-        whole = path.read_bytes()[:size].count(b"\n")
+        complete = path.read_bytes()[:size].count(b"\n")
         os.truncate(path, size)
         for _ in range(times):
             with Journal(path) as journal:
                 journal.append(ENDED)
                 found = journal.entries()
-    torn_but_complete = size > 0 and found[whole : whole + 1] == written[whole : whole + 1]
-    assert found == written[: whole + torn_but_complete] + [ENDED] * times
+    torn_but_complete = size > 0 and found[complete : complete + 1] == written[complete : complete + 1]
+    assert found == written[: complete + torn_but_complete] + [ENDED] * times
 
 
 def test_lines_of_another_form_are_passed_over(tmp_path):

@@ -143,7 +143,7 @@ def deep(name: str, levels: int = 1500) -> bytes:
     return f'{{"metadata": {meta}, "status": {{"phase": "[[{{"}}}}'.encode()
 
 
-def whole(node: Object) -> bool:
+def complete(node: Object) -> bool:
     """But for what lies too deep."""
     meta, fields = node["metadata"], node["metadata"]["managedFields"][0]["fieldsV1"]
     for _ in range(50):
@@ -156,14 +156,14 @@ async def test_an_object_that_is_nested_without_end_hides_no_other_of_its_list(c
     async with Web([answer(200, body.decode())]) as web:
         first, second = await connect(web).list("v1", "Node")
     assert (first["metadata"]["name"], second["metadata"]["name"]) == ("a", "b")
-    assert whole(first)
+    assert complete(first)
 
 
 async def test_an_object_that_is_nested_without_end_is_read_alone(connect: Connect) -> None:
     async with Web([answer(200, deep("a").decode())]) as web:
         found = await connect(web).get("v1", "Node", "a")
     assert found is not None
-    assert whole(found)
+    assert complete(found)
 
 
 async def test_an_object_that_is_nested_without_end_ends_no_watch(connect: Connect) -> None:
@@ -171,7 +171,7 @@ async def test_an_object_that_is_nested_without_end_ends_no_watch(connect: Conne
     async with Web([chunked(line, added("b"))]) as web, aclosing(connect(web).watch("v1", "Node")) as stream:
         first, second = [found.object async for found in stream]
     assert (first["metadata"]["name"], second["metadata"]["name"]) == ("a", "b")
-    assert whole(first)
+    assert complete(first)
 
 
 @pytest.mark.parametrize("body", ["[" * 100_000, '{"a":' * 100_000])

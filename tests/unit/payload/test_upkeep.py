@@ -45,10 +45,10 @@ async def test_an_empty_store_is_pruned_and_verified(own_store):
 
 
 async def test_verifying_reads_everything_and_removes_what_is_damaged(own_store):
-    whole, damaged = add(own_store, b"whole"), add(own_store, b"damaged")
+    complete, damaged = add(own_store, b"whole"), add(own_store, b"damaged")
     own_store.blob_path(damaged).write_bytes(b"Damaged")
     told = Told()
     assert await verify_store(told) == [damaged]
-    assert [path.name for path in own_store.blobs()] == [whole]
+    assert [path.name for path in own_store.blobs()] == [complete]
     assert told.notes == [f"blob {damaged[:16]} was changed or cut short; removed"]
     assert told.steps[-1] == ("blobs", 2, 2)

@@ -42,7 +42,7 @@ def pki_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Cluster], PkiS
     made: dict[tuple[object, ...], PkiStore] = {}
 
     def make(cluster: Cluster) -> PkiStore:
-        kinds = tuple((node.name, node.control_plane, node.founder) for node in cluster.nodes)
+        kinds = tuple((node.name, node.control_plane, node.initial_member) for node in cluster.nodes)
         if kinds not in made:
             made[kinds] = PkiStore(tmp_path_factory.mktemp("pki") / "pki")
             made[kinds].ensure(

@@ -14,7 +14,7 @@ from autarky.model.components import WITH_STANDBY
 from autarky.model.files import File
 from autarky.phases.context import Context
 from autarky.ports import Completed
-from autarky.render.values import CONTROL_PLANE_FACT
+from autarky.render.values import CONTROL_PLANE_ACTIVE
 from fakes.clusters import FACTS, a_cluster, facts_of
 from fakes.host import FakeHost
 from fakes.kube import FakeKube
@@ -94,7 +94,7 @@ def a_kube(
     """All its nodes are ready."""
     kube = kube or LeavingKube(answers=answers)
     for node in cluster.nodes:
-        labels = {CONTROL_PLANE_FACT: ""} if node.control_plane or node.name == labelled else {}
+        labels = {CONTROL_PLANE_ACTIVE: ""} if node.control_plane or node.name == labelled else {}
         meta = {"name": node.name, "labels": labels}
         ready = {"conditions": [{"type": "Ready", "status": "True"}]}
         kube.put({"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": ready})

@@ -28,7 +28,7 @@ from autarky.phases.admit import (
     wanted_labels,
 )
 from autarky.render import access
-from autarky.render.values import CONTROL_PLANE_FACT
+from autarky.render.values import CONTROL_PLANE_ACTIVE
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
 
@@ -200,7 +200,7 @@ async def test_the_plan_names_what_is_missing(make_context, kube):
     kube.put(live_node())
     kube.put(serving("csr-1", "n1", "192.0.2.11"))
     assert [change.sentence for change in await plan_admission(context, nodes)] == [
-        f"label node n1 with node-role.kubernetes.io/control-plane, {CONTROL_PLANE_FACT}",
+        f"label node n1 with node-role.kubernetes.io/control-plane, {CONTROL_PLANE_ACTIVE}",
         "judge certificate request csr-1",
     ]
     kube.unhealthy = "connection refused"
@@ -322,6 +322,6 @@ def test_a_label_that_the_file_has_no_more_is_taken_and_no_other():
 
 async def test_a_role_that_the_file_has_no_more_is_left_to_the_operator():
     """Without its label the API server would end before its place is taken."""
-    live = _applied(CONTROL_PLANE_FACT)
+    live = _applied(CONTROL_PLANE_ACTIVE)
     assert surplus_labels(live, CLUSTER.node("n2")) == []
-    assert _node_labels(CLUSTER.node("n2"), live)["metadata"]["labels"] == {CONTROL_PLANE_FACT: ""}
+    assert _node_labels(CLUSTER.node("n2"), live)["metadata"]["labels"] == {CONTROL_PLANE_ACTIVE: ""}

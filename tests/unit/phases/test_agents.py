@@ -9,7 +9,7 @@ from autarky.phases.agents import StartAgents
 PHASE = StartAgents()
 
 
-def parked(host):
+def standby_agent(host):
     return [path for path in host.files if path.startswith(f"{places.MANIFESTS}/{STANDBY_POD}-")]
 
 
@@ -17,7 +17,7 @@ async def test_a_control_node_gets_a_parked_agent_and_a_second_run_changes_nothi
     context = make_context()
     await PHASE.run(context, notes)
     host = context.machines.hosts["n1"]
-    assert len(parked(host)) == 1
+    assert len(standby_agent(host)) == 1
     before = list(host.log)
     assert await PHASE.plan(context) == []
     await PHASE.run(context, notes)
@@ -30,4 +30,4 @@ async def test_a_parked_agent_of_other_content_is_left_to_the_hosted_one(make_co
     host = context.machines.hosts["n1"]
     host.files[f"{places.MANIFESTS}/{STANDBY_POD}-1234abcd.json"] = (b"{}", 0o600)
     await PHASE.run(context, notes)
-    assert parked(host) == [f"{places.MANIFESTS}/{STANDBY_POD}-1234abcd.json"]
+    assert standby_agent(host) == [f"{places.MANIFESTS}/{STANDBY_POD}-1234abcd.json"]

@@ -112,7 +112,7 @@ async def test_a_torn_marker_is_taken_over_by_the_ca_on_the_disk_and_forgets_no_
     mark(context, "n1", "n2", "n3", ca=fingerprint(ca), disk=ca)
     context.machines.hosts["n1"].files[NODE_MARKER] = (b'{"cluster": "de', 0o644)
     await CheckHosts().plan(context)
-    assert [node.name for node in context.cluster.founders] == ["n1", "n2", "n3"]
+    assert [node.name for node in context.cluster.initial_members] == ["n1", "n2", "n3"]
     context.machines.hosts["n1"].files[CA] = (foreign_ca(context.directory), 0o644)
     with pytest.raises(Problems, match="host n1 belongs to another cluster"):
         await CheckHosts().plan(context)

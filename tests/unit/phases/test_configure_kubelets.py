@@ -209,10 +209,10 @@ async def test_nothing_is_changed_while_the_api_does_not_say_how_the_node_is(run
 
 
 async def test_killed_between_any_two_steps_it_converges(running, notes):
-    whole = await running()
-    asking_for(whole, "max-pods", "50")
-    await PHASE.run(whole, notes)
-    steps = len(logs(whole)["n2"])
+    complete = await running()
+    asking_for(complete, "max-pods", "50")
+    await PHASE.run(complete, notes)
+    steps = len(logs(complete)["n2"])
     assert steps > 5
     for cut in range(steps):
         context = await running()
@@ -312,9 +312,9 @@ async def test_a_kubelet_that_does_not_run_gets_its_settings_when_its_host_is_pr
 
 
 async def test_a_kubelet_that_starts_for_the_first_time_is_not_started_anew(make_context, notes):
-    whole = make_context(a_cluster(controls=1))
-    await PrepareHosts().run(whole, notes)
-    assert await PHASE.plan(whole) == []
+    complete = make_context(a_cluster(controls=1))
+    await PrepareHosts().run(complete, notes)
+    assert await PHASE.plan(complete) == []
     assert await PHASE.plan(make_context(a_cluster(controls=1))) == []
 
 

@@ -30,14 +30,14 @@ from autarky.phases.removal import known_node
 from autarky.ports import Completed
 from autarky.render import access
 from autarky.render.crds import API_VERSION
-from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, SYSTEM
+from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED, SYSTEM
 from autarky.workflows.remove import phases
 from fakes.clusters import a_cluster, facts_of
 from fakes.host import CleanableHost, FakeHost
 from fakes.kube import FakeKube
 
 FOUR = a_cluster(controls=3, workers=1)
-LABELS = {CONTROL_PLANE_FACT: "", CONTROL_PLANE_WISH: ""}
+LABELS = {CONTROL_PLANE_ACTIVE: "", CONTROL_PLANE_REQUESTED: ""}
 WORKER = FOUR.node("n4")
 pytestmark = pytest.mark.looptime
 
@@ -195,7 +195,7 @@ async def test_what_may_be_a_control_node_keeps_its_trust_until_it_has_left(make
         kube.put(crd())
         kube.put({"apiVersion": API_VERSION, "kind": ETCD_MEMBER, "metadata": {"name": "n4"}, "status": {}})
     else:
-        label = CONTROL_PLANE_WISH if sign == "wish" else CONTROL_PLANE_FACT
+        label = CONTROL_PLANE_REQUESTED if sign == "wish" else CONTROL_PLANE_ACTIVE
         await kube.patch("v1", "Node", "n4", {"metadata": {"labels": {label: ""}}})
     assert not await is_plain_worker(context, node)
     assert await DistrustNode(node).plan(context) == []
@@ -325,9 +325,9 @@ async def writes_of_a_whole_removal(make_context, notes, *, dead: bool) -> int:
 async def test_a_removal_that_is_cut_before_any_of_its_writes_ends_the_same_when_it_is_run_again(
     make_context, notes, dead
 ):
-    whole = await writes_of_a_whole_removal(make_context, notes, dead=dead)
-    assert whole > 5
-    for writes in range(whole):
+    complete = await writes_of_a_whole_removal(make_context, notes, dead=dead)
+    assert complete > 5
+    for writes in range(complete):
         kube = a_kube(CutKube)
         context = a_context(make_context, kube)
         if dead:
@@ -370,8 +370,8 @@ async def test_an_up_between_a_removal_that_was_cut_and_its_repetition_gives_no_
         record = {"number": 1, "file": {"spec": {}}, "nodes": json.loads(memory_of(smaller.nodes))}
         later.machines.hosts["n1"].files[places.CLUSTER_RECORD] = (json.dumps(record).encode(), 0o600)
     await observe(later)
-    assert {node.name: node.address for node in later.surplus} == {"n4": None}
-    [told] = [hosts.taken_out(node) for node in later.surplus]
+    assert {node.name: node.address for node in later.unlisted} == {"n4": None}
+    [told] = [hosts.taken_out(node) for node in later.unlisted]
     assert "autarky node remove n4" in told.live
     await ApplyObjects().run(later, notes)
     assert "n4" not in await read_inventory(kube)

@@ -177,18 +177,18 @@ async def test_a_name_is_good_for_no_credential_before_the_inventory_has_it_and_
     await StartJoining().run(context, notes)
     assert applied == [{"n1": "", "n2": ""}]
     await JoinNodes().run(context, notes)
-    founders, first = held_by(context.host(CLUSTER.nodes[0])), held_by(context.host(WORKER))
-    assert await noted(context) == {"n1": founders, "n2": first}
+    initial_members, first = held_by(context.host(CLUSTER.nodes[0])), held_by(context.host(WORKER))
+    assert await noted(context) == {"n1": initial_members, "n2": first}
     await StartJoining().run(context, notes)
-    assert await noted(context) == {"n1": founders, "n2": first}
+    assert await noted(context) == {"n1": initial_members, "n2": first}
 
     await forget.forget(context.kube(), "n2")
-    assert await noted(context) == {"n1": founders}
+    assert await noted(context) == {"n1": initial_members}
     await StartJoining().run(context, notes)
-    assert await noted(context) == {"n1": founders, "n2": ""}
+    assert await noted(context) == {"n1": initial_members, "n2": ""}
     await JoinNodes().run(context, notes)
     assert held_by(context.host(WORKER)) != first
-    assert await noted(context) == {"n1": founders, "n2": held_by(context.host(WORKER))}
+    assert await noted(context) == {"n1": initial_members, "n2": held_by(context.host(WORKER))}
     assert not [sentence for sentence in await plan(JoinNodes(), context) if "expired" in sentence]
 
 
@@ -300,8 +300,8 @@ async def test_a_control_node_that_fails_ends_the_phase(make_context, notes, adm
 
 async def test_a_control_node_that_joins_as_a_worker_does_is_not_left_out(make_context, notes, fails):
     """What must hold on every control node (rule 1) would be asked of the others alone."""
-    founder, other = a_cluster(controls=2).nodes
-    context = make_context(replace(CLUSTER, nodes=(founder, replace(other, founder=False))))
+    initial_member, other = a_cluster(controls=2).nodes
+    context = make_context(replace(CLUSTER, nodes=(initial_member, replace(other, initial_member=False))))
     context.joined = frozenset({"n1", "n2"})
     await StartJoining().run(context, notes)
     with pytest.raises(TimedOut):

@@ -12,7 +12,7 @@ from autarky.model.files import File
 from autarky.phases.context import Context
 from autarky.phases.labelled import find_labelled
 from autarky.phases.prepare import missing_leaves, write_leaves
-from autarky.render.values import CONTROL_PLANE_FACT
+from autarky.render.values import CONTROL_PLANE_ACTIVE
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
 
@@ -48,7 +48,7 @@ async def test_a_certificate_without_its_key_is_written_with_another_one(make_co
 async def test_labelled_nodes_are_found_by_the_label(make_context: Callable[..., Context]):
     kube = FakeKube()
     for name in ("n1", "n2"):
-        kube.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {CONTROL_PLANE_FACT: ""}}})
+        kube.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {CONTROL_PLANE_ACTIVE: ""}}})
     context = make_context(CLUSTER, kube=kube)
     await find_labelled(context, api=True)
     assert context.labelled == {"n2"}

@@ -15,7 +15,7 @@ from autarky.engine.phase import Change
 from autarky.errors import Problems, Unreachable
 from autarky.model.components import API_SERVER
 from autarky.phases.hosts import CheckHosts
-from autarky.render.values import CONTROL_PLANE_FACT
+from autarky.render.values import CONTROL_PLANE_ACTIVE
 from fakes.clusters import a_cluster, facts_of
 from fakes.host import FakeHost
 from fakes.kube import FakeKube
@@ -38,7 +38,7 @@ def daemon_set(*volumes: str):
 
 
 def live_node(name: str, *, ready: bool = True, annotations=None, labels=None):
-    meta = {"name": name, "labels": {CONTROL_PLANE_FACT: ""} if labels is None else labels}
+    meta = {"name": name, "labels": {CONTROL_PLANE_ACTIVE: ""} if labels is None else labels}
     status = {"conditions": [{"type": "Ready", "status": str(ready)}]}
     return {
         "apiVersion": "v1",

@@ -103,7 +103,7 @@ async def logged_in(first, make_context, directory):
     context = make_context(THREE, hosts=first.machines.hosts)
     context.directory, context.pki, context.document = directory, PkiStore(directory / "pki"), first.document
     known = nodes_of(fetched.record.nodes)
-    nodes = tuple(replace(node, founder=known[node.name].founder) for node in THREE.nodes)
+    nodes = tuple(replace(node, initial_member=known[node.name].initial_member) for node in THREE.nodes)
     context.cluster, context.file_content = replace(THREE, nodes=nodes), b"{}"
     for phase in phases(host, fetched, lambda _newer: pytest.fail("the host has the newest")):
         assert await phase.plan(context) or phase.name == "compare-record"

@@ -159,7 +159,7 @@ async def test_a_control_node_that_was_taken_out_stays_in_certificates_and_load_
     context.kube().put(node_object("n3", "192.0.2.13", **{"node-restriction.kubernetes.io/autarky-control-plane": ""}))
     context.cluster = replace(THREE, nodes=(*THREE.nodes[:2], THREE.nodes[3]))
     await observe(context)
-    assert [node.name for node in context.whole.control_nodes] == ["n1", "n2", "n3"]
+    assert [node.name for node in context.complete.control_nodes] == ["n1", "n2", "n3"]
     assert "https://192.0.2.13:6443" in context.servers
 
 
@@ -168,7 +168,7 @@ async def test_a_node_that_somebody_else_joined_is_told(make_context):
     kube.put(node_object("n9", "192.0.2.19"))
     context = make_context(THREE, kube=kube)
     await observe(context)
-    assert [(node.name, node.address) for node in context.surplus] == [("n9", "192.0.2.19")]
+    assert [(node.name, node.address) for node in context.unlisted] == [("n9", "192.0.2.19")]
 
 
 async def test_what_a_node_says_of_its_address_does_not_get_into_the_inventory(make_context):
@@ -179,8 +179,8 @@ async def test_what_a_node_says_of_its_address_does_not_get_into_the_inventory(m
     kube.put(node_object("n99", "192.0.2.12"))
     context = make_context(THREE, kube=kube)
     await observe(context)
-    assert {node.name: node.address for node in context.surplus} == {"n9": "192.0.2.19", "n99": None}
-    assert "n99" not in {node.name for node in context.whole.nodes}
+    assert {node.name: node.address for node in context.unlisted} == {"n9": "192.0.2.19", "n99": None}
+    assert "n99" not in {node.name for node in context.complete.nodes}
 
 
 # --- founders --------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ async def test_a_control_node_that_is_added_later_is_prepared_as_a_worker(make_c
     context = make_context(a_cluster(controls=3))
     found_cluster(context, "n1", "n2")
     await observe(context)
-    assert [node.name for node in context.cluster.founders] == ["n1", "n2"]
+    assert [node.name for node in context.cluster.initial_members] == ["n1", "n2"]
     assert not members.as_it_joins(context.cluster.node("n3")).control_plane
     work = await look(context, members.as_it_joins(context.cluster.node("n3")))
     assert not [file.path for file in work.files if file.path.endswith("ca.key")]
@@ -204,7 +204,7 @@ async def test_a_host_of_a_time_when_there_was_one_control_node_is_the_only_foun
     host.files[NODE_MARKER] = (b'{"cluster": "demo", "node": "n1"}', 0o644)
     host.files[f"{places.STANDBY}/kube-apiserver/current/pod.json"] = (b"{}", 0o600)
     await observe(context)
-    assert [node.name for node in context.cluster.founders] == ["n1"]
+    assert [node.name for node in context.cluster.initial_members] == ["n1"]
 
 
 def test_a_member_of_etcd_keeps_what_it_was_told_when_members_come_and_go(make_context):

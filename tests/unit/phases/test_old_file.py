@@ -38,7 +38,10 @@ OLD, NEW = document(), document(selfHosted="2-4")
 def record(file, number, cluster=FOUR):
     nodes = {
         node.name: {
-            "host": str(node.host), "address": node.address, "controlPlane": node.control_plane, "founder": node.founder
+            "host": str(node.host),
+            "address": node.address,
+            "controlPlane": node.control_plane,
+            "founder": node.initial_member,
         }
         for node in cluster.nodes
     }  # fmt: skip

@@ -21,11 +21,11 @@ from autarky.model import patience
 from autarky.model.cluster import Level
 from autarky.model.components import WITH_STANDBY
 from autarky.phases.pivot import Pivot, look_everywhere, withdrawn_pods
-from autarky.render.values import CONTROL_PLANE_FACT
+from autarky.render.values import CONTROL_PLANE_ACTIVE
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
 
-NODE_2 = {"name": "n2", "labels": {CONTROL_PLANE_FACT: ""}}
+NODE_2 = {"name": "n2", "labels": {CONTROL_PLANE_ACTIVE: ""}}
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 
 

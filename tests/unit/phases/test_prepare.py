@@ -100,8 +100,8 @@ async def test_new_kernel_settings_take_effect_on_a_host_whose_runtime_runs(make
 
 
 async def test_a_kill_between_any_two_steps_heals_on_the_next_run(make_context, notes):
-    whole = await prepared(make_context(), notes)
-    for step in range(len(whole.log)):
+    complete = await prepared(make_context(), notes)
+    for step in range(len(complete.log)):
         context = make_context()
         host = context.machines.hosts["n1"]
         host.fail_at = step
@@ -111,14 +111,14 @@ async def test_a_kill_between_any_two_steps_heals_on_the_next_run(make_context, 
         await PHASE.run(context, notes)
         leftovers = {path for path in host.files if path.startswith("/run/autarky/import-")}
         written = {path: content for path, content in host.files.items() if path not in leftovers}
-        assert written.keys() == whole.files.keys()
+        assert written.keys() == complete.files.keys()
         leaves = {path for path in written if "/leaves/" in path or path.endswith((".pem", "server.crt", "peer.crt"))}
         leaves |= {path for path in written if path.endswith(("server.key", "peer.key"))}
-        assert all(written[path] == whole.files[path] for path in written.keys() - leaves)
+        assert all(written[path] == complete.files[path] for path in written.keys() - leaves)
         for path in leaves:  # each run issues others, and a certificate has its own key beside it
             if path.endswith(".crt"):
                 read_pair(Pair(written[path][0], written[f"{path.removesuffix('crt')}key"][0]))
-        assert state(host)[1:] == state(whole)[1:]
+        assert state(host)[1:] == state(complete)[1:]
         assert await PHASE.plan(context) == []
 
 

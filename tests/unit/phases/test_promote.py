@@ -9,14 +9,14 @@ import pytest
 from autarky.engine.phase import Change
 from autarky.errors import TimedOut
 from autarky.phases.promote import MakeControlNodes
-from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
+from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
 
 
 def grown():
     cluster = a_cluster(controls=3)
-    return replace(cluster, nodes=(*cluster.nodes[:2], replace(cluster.nodes[2], founder=False)))
+    return replace(cluster, nodes=(*cluster.nodes[:2], replace(cluster.nodes[2], initial_member=False)))
 
 
 def put_node(kube: FakeKube, labels: dict[str, str], **annotations: str) -> None:
@@ -38,7 +38,7 @@ async def test_the_label_is_set_and_what_is_missing_then_is_named(make_context, 
         await MakeControlNodes().run(context, notes)
     live = await context.kube().get("v1", "Node", "n3")
     assert live is not None
-    assert CONTROL_PLANE_WISH in live["metadata"]["labels"]
+    assert CONTROL_PLANE_REQUESTED in live["metadata"]["labels"]
     [change] = await MakeControlNodes().plan(context)
     assert "wait until n3 is a control node" in change.sentence
 
@@ -47,6 +47,8 @@ async def test_a_node_that_has_become_one_is_left_alone(make_context):
     cluster = grown()
     context = make_context(replace(cluster, self_hosted=cluster.self_hosted.ADD_ONS))
     kube = context.kube()
-    put_node(kube, {CONTROL_PLANE_WISH: "", CONTROL_PLANE_FACT: ""}, **{"autarky.dev/control-node": "ready-1a2b"})
+    put_node(
+        kube, {CONTROL_PLANE_REQUESTED: "", CONTROL_PLANE_ACTIVE: ""}, **{"autarky.dev/control-node": "ready-1a2b"}
+    )
     [change] = await MakeControlNodes().plan(context)
     assert "no EtcdMember n3" in change.sentence

@@ -30,12 +30,12 @@ from autarky.phases.removal import (
 from autarky.phases.replaced import ForgetReplaced
 from autarky.places import NODE_MARKER
 from autarky.render import node as render_node
-from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
+from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
 
 THREE = a_cluster(controls=3, workers=1)
-LABELS = {CONTROL_PLANE_FACT: "", CONTROL_PLANE_WISH: ""}
+LABELS = {CONTROL_PLANE_ACTIVE: "", CONTROL_PLANE_REQUESTED: ""}
 
 
 def put_node(kube: FakeKube, name: str, labels: dict[str, str] | None = None) -> None:
@@ -177,7 +177,7 @@ async def test_a_control_node_loses_its_wish_and_is_waited_for(context, kube, no
         await TakeLabelAway(THREE.node("n3")).run(context, notes)
     live = await kube.get("v1", "Node", "n3")
     assert live is not None
-    assert CONTROL_PLANE_WISH not in live["metadata"]["labels"]
+    assert CONTROL_PLANE_REQUESTED not in live["metadata"]["labels"]
     put_node(kube, "n3")
     await TakeLabelAway(THREE.node("n3")).run(context, notes)
     assert await still_control(context, THREE.node("n3")) is None

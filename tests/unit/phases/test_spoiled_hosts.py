@@ -153,20 +153,20 @@ def test_what_was_kept_of_a_kubelets_settings_may_be_unreadable():
 FOUR = a_cluster(controls=3, workers=1)
 
 
-def n2_off(make_context: MakeContext, *, surplus: bool):
+def n2_off(make_context: MakeContext, *, unlisted: bool):
     """No address is in the file; n2, which is remembered, is off, and n4 says that it has n2's."""
     hosts = {name: FakeHost(name, facts) for name, facts in facts_of(FOUR).items() if name != "n2"}
     hosts["n4"].host_facts = replace(hosts["n4"].host_facts, address="192.0.2.12", addresses=("192.0.2.12",))
     context = make_context(FOUR, hosts=hosts)
     members.path_of(context.directory).write_bytes(memory_of(FOUR.nodes))
-    nodes_ = tuple(replace(node, address=None) for node in FOUR.nodes if node.name != "n2" or not surplus)
+    nodes_ = tuple(replace(node, address=None) for node in FOUR.nodes if node.name != "n2" or not unlisted)
     context.cluster, context.facts = replace(FOUR, nodes=nodes_), {}
     return context
 
 
 @pytest.mark.parametrize("surplus", [False, True])
-async def test_a_worker_that_says_the_address_of_a_node_that_is_off_is_refused(make_context: MakeContext, surplus):
-    context = n2_off(make_context, surplus=surplus)
+async def test_a_worker_that_says_the_address_of_a_node_that_is_off_is_refused(make_context: MakeContext, unlisted):
+    context = n2_off(make_context, unlisted=unlisted)
     with pytest.raises(Problems, match=r"n4: it has the address that is known of n2: 192\.0\.2\.12"):
         await CheckHosts().plan(context)
 

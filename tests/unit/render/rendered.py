@@ -60,7 +60,7 @@ def host_files(inputs: Inputs) -> Iterator[tuple[str, File]]:
 
 def static_pods(inputs: Inputs) -> list[Object]:
     """Of all nodes, the standbys among them, as their kubelets read them."""
-    return [json.loads(file.content) for _, file in host_files(inputs) if standby.is_whole(file.content)]
+    return [json.loads(file.content) for _, file in host_files(inputs) if standby.is_complete(file.content)]
 
 
 def all_pods(inputs: Inputs) -> list[Pod]:

@@ -217,10 +217,10 @@ def test_before_a_kubelet_starts_what_the_power_took_of_its_certificates_is_remo
     """With an empty certificate it would not start, ever; without one it asks for another."""
     pki = tmp_path / "kubelet/pki"
     pki.mkdir(parents=True)
-    whole = "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n-----BEGIN EC PRIVATE KEY-----\nMHc\n"
-    without_key = whole[: whole.index("-----BEGIN EC")]
-    whole += "-----END EC PRIVATE KEY-----\n"
-    contents = {"whole": whole, "torn": whole[:60], "empty": "", "zeros": "\0" * 800, "lost": None}
+    complete = "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n-----BEGIN EC PRIVATE KEY-----\nMHc\n"
+    without_key = complete[: complete.index("-----BEGIN EC")]
+    complete += "-----END EC PRIVATE KEY-----\n"
+    contents = {"whole": complete, "torn": complete[:60], "empty": "", "zeros": "\0" * 800, "lost": None}
     contents["without its key"] = without_key
     for name, content in contents.items():
         if content is not None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from autarky.model.cluster import Taint
-from autarky.render.values import CONTROL_PLANE_WISH
+from autarky.render.values import CONTROL_PLANE_REQUESTED
 from fakes.clusters import a_cluster, inputs_of
 from unit.render.rendered import all_pods, objects, some_inputs
 
@@ -73,11 +73,13 @@ def test_cluster_dns_waits_for_a_second_node_where_there_will_be_one(controls: i
 def test_cluster_dns_does_not_wait_for_a_node_that_it_may_not_run_on() -> None:
     assert spread(tainted(Taint("dedicated", "gpu", "NoSchedule")))["minDomains"] == 1
     assert spread(tainted(Taint("dedicated", "gpu", "PreferNoSchedule")))["minDomains"] == 2
-    assert spread(tainted(Taint(CONTROL_PLANE_WISH, "", "NoSchedule")))["minDomains"] == 2
+    assert spread(tainted(Taint(CONTROL_PLANE_REQUESTED, "", "NoSchedule")))["minDomains"] == 2
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
 def test_a_taint_of_control_nodes_keeps_nothing_of_ours_off_them(effect: Any) -> None:
-    for pod in all_pods(tainted(Taint(CONTROL_PLANE_WISH, "", effect), controls=3)):
-        tolerated = [t for t in pod.spec["tolerations"] if t.get("key", CONTROL_PLANE_WISH) == CONTROL_PLANE_WISH]
+    for pod in all_pods(tainted(Taint(CONTROL_PLANE_REQUESTED, "", effect), controls=3)):
+        tolerated = [
+            t for t in pod.spec["tolerations"] if t.get("key", CONTROL_PLANE_REQUESTED) == CONTROL_PLANE_REQUESTED
+        ]
         assert [t for t in tolerated if t.get("effect", effect) == effect], str(pod)

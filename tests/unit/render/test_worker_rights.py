@@ -14,7 +14,7 @@ from autarky.control.guards.manifests import nodes as guards
 from autarky.control.slots.decide import report as node_slots
 from autarky.model.components import FLANNEL
 from autarky.ports import Object
-from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, WITHDRAWN, Inputs
+from autarky.render.values import CONTROL_PLANE_ACTIVE, SYSTEM, WITHDRAWN, Inputs
 from unit.render.rendered import EVERY_LEVEL, objects, static_pods
 
 READING = {"get", "list", "watch"}
@@ -52,7 +52,7 @@ def accounts_on_workers(inputs: Inputs) -> set[str]:
         if obj["kind"] in ("DaemonSet", "Deployment"):
             pod = obj["spec"]["template"]["spec"]
             mounted = pod.get("automountServiceAccountToken", True)
-            if mounted and CONTROL_PLANE_FACT not in (pod.get("nodeSelector") or {}):
+            if mounted and CONTROL_PLANE_ACTIVE not in (pod.get("nodeSelector") or {}):
                 found.add(pod.get("serviceAccountName", "default"))
     return found
 

@@ -100,7 +100,7 @@ class NodeAgent(Controller):
         self.checkpointers = {component: Checkpointer(component, *parts) for component in WITH_STANDBY}
         follows = (self.kube, self.api, self.clock, self.images, self.log.tell)
         self.followers = {component: Follower(component, *follows) for component in LED_BY_LEASE}
-        self.own_checkpointer = Checkpointer(NODE_AGENT, *parts, prepare=agent.parked)
+        self.own_checkpointer = Checkpointer(NODE_AGENT, *parts, prepare=agent.standby_agent)
 
     async def etcd_up(self) -> bool:
         """Whether etcd's quorum serves, whoever has a member."""

@@ -17,7 +17,7 @@ from autarky.agents.node import lock, own_identity
 from autarky.agents.node.lock import Hold
 from autarky.clock import SystemClock
 from autarky.control.agents.manifests.node_agent import KUBELET_PKI, SLOT
-from autarky.control.agents.node import ParkedAgent
+from autarky.control.agents.node import StandbyAgent
 from autarky.control.base import bounds, health
 from autarky.control.base import node_metrics as metrics
 from autarky.control.base.controller import Controller
@@ -233,7 +233,7 @@ async def _act_on_control_node(
     ]
     if agent.hosted:
         Path(places.STANDBY, NODE_AGENT).mkdir(mode=0o700, exist_ok=True)
-        controllers.append(ParkedAgent(cri, clock, log.tell))
+        controllers.append(StandbyAgent(cri, clock, log.tell))
     acts = Reconciler(agent, clock, log.tell).run(lambda: hold.must_yield() or not role_on_disk.acts_as_control_node())
     try:
         await _beside(controllers, [answering, api, plan], log, acts)

@@ -7,7 +7,7 @@ from autarky.model.cluster import Cluster
 from autarky.model.components import COMPONENTS, COREDNS, NAME_LABEL
 from autarky.model.patience import ADDON_PROBE
 from autarky.render import pods
-from autarky.render.values import CONTROL_PLANE_WISH, SYSTEM, Inputs, Object, immutable_config_map, metadata
+from autarky.render.values import CONTROL_PLANE_REQUESTED, SYSTEM, Inputs, Object, immutable_config_map, metadata
 
 DNS = COMPONENTS[COREDNS].label_value
 """What everybody knows cluster DNS by, whoever answers: its Service and the label of its pods."""
@@ -98,7 +98,7 @@ def _coredns_pod(inputs: Inputs, config_map: str) -> Object:
         "priorityClassName": pods.CLUSTER_CRITICAL,
         "serviceAccountName": COREDNS,
         "nodeSelector": {"kubernetes.io/os": "linux"},
-        "tolerations": [{"key": CONTROL_PLANE_WISH, "operator": "Exists"}, *pods.LEAVE_AFTER_A_MINUTE],
+        "tolerations": [{"key": CONTROL_PLANE_REQUESTED, "operator": "Exists"}, *pods.LEAVE_AFTER_A_MINUTE],
         "topologySpreadConstraints": [_dns_spread(inputs.cluster)],
         "enableServiceLinks": False,
         "dnsPolicy": "Default",

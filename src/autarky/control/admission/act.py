@@ -82,8 +82,8 @@ def _addresses(entry: object) -> frozenset[str] | None:
         found = json.loads(str(entry))["addresses"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    whole = isinstance(found, list) and all(isinstance(one, str) for one in found)
-    return frozenset(found) if whole else None
+    complete = isinstance(found, list) and all(isinstance(one, str) for one in found)
+    return frozenset(found) if complete else None
 
 
 async def read_inventory(kube: Kube) -> dict[str, frozenset[str]]:

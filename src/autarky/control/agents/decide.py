@@ -71,8 +71,8 @@ def decide(seen: Seen, memory: Memory, now: float) -> Decision:
         return Decision(False, frozenset(), replace(memory, looked=None), "unknown: the runtime does not answer")
     memory = _counted(seen.current, bool(fresh & seen.running), memory, now)
     if memory.runs >= SETTLED_SECONDS:
-        surplus = others | (fresh - {min(fresh & seen.running)})
-        return Decision(False, surplus, memory, "the parked agent is a copy of the hosted one", settled=not surplus)
+        unlisted = others | (fresh - {min(fresh & seen.running)})
+        return Decision(False, unlisted, memory, "the parked agent is a copy of the hosted one", settled=not unlisted)
     if memory.idle >= PATIENCE_SECONDS:
         return _given_up(seen.current, fresh, bool(others & seen.running), memory)
     return Decision(False, frozenset(), memory, "the new parked agent has not run for long yet")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from autarky import places
-from autarky.control.agents import decide as parked
+from autarky.control.agents import decide as standby_agent
 from autarky.control.agents.manifests import node_agent as agent
 from autarky.control.base.controller import Controller
 from autarky.control.slots.node import on_disk as slots_on_disk
@@ -38,7 +38,7 @@ class Manifest:
 
 
 @dataclass(slots=True)
-class ParkedAgent(Controller):
+class StandbyAgent(Controller):
     """`tell(subject, sentence)` says a thing once."""
 
     name: ClassVar[str] = "parked agent"
@@ -46,7 +46,7 @@ class ParkedAgent(Controller):
     cri: Cri
     clock: Clock
     tell: Callable[[str, str], None]
-    _memory: parked.Memory = field(default_factory=parked.Memory)
+    _memory: standby_agent.Memory = field(default_factory=standby_agent.Memory)
     _last: object = None
     _rests_until: float = 0.0
 
@@ -56,18 +56,18 @@ class ParkedAgent(Controller):
         if (current, manifests) == self._last and self.clock.monotonic() < self._rests_until:
             return POLL_SECONDS
         self._last = (current, manifests)
-        decision = parked.decide(await self._seen(current, manifests), self._memory, self.clock.monotonic())
+        decision = standby_agent.decide(await self._seen(current, manifests), self._memory, self.clock.monotonic())
         self._memory = decision.memory
         self._rests_until = self.clock.monotonic() + REST_SECONDS if decision.settled else 0.0
         self.tell("the parked agent", decision.sentence)
         self._act(decision)
         return POLL_SECONDS
 
-    async def _seen(self, current: str | None, manifests: Mapping[str, Manifest] | None) -> parked.Seen:
+    async def _seen(self, current: str | None, manifests: Mapping[str, Manifest] | None) -> standby_agent.Seen:
         if manifests is None:
-            return parked.Seen(current, None, None)
+            return standby_agent.Seen(current, None, None)
         running = await running_standbys(self.cri)
-        return parked.Seen(
+        return standby_agent.Seen(
             current,
             {name: manifest.revision for name, manifest in manifests.items()},
             None
@@ -75,7 +75,7 @@ class ParkedAgent(Controller):
             else frozenset(n for n, manifest in manifests.items() if manifest.uid in running[NODE_AGENT]),
         )
 
-    def _act(self, decision: parked.Decision) -> None:
+    def _act(self, decision: standby_agent.Decision) -> None:
         try:
             if decision.place:
                 put_in_place()

@@ -16,7 +16,7 @@ from autarky.model.components import API_SERVER
 from autarky.model.patience import GRACE, HOSTED_DRAIN, PROBED_GRACE, REQUESTS_END, STANDBY_DRAIN, STARTS
 from autarky.render import pods
 from autarky.render.values import (
-    CONTROL_PLANE_FACT,
+    CONTROL_PLANE_ACTIVE,
     Inputs,
     Object,
     flags,
@@ -157,7 +157,7 @@ def hosted(inputs: Inputs) -> list[Object]:
     pod: Object = {
         "hostNetwork": True,
         "priorityClassName": pods.NODE_CRITICAL,
-        "nodeSelector": {CONTROL_PLANE_FACT: ""},
+        "nodeSelector": {CONTROL_PLANE_ACTIVE: ""},
         "tolerations": pods.TOLERATE_ALL,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,

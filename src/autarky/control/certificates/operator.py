@@ -22,7 +22,7 @@ from autarky.control.certificates.manifests import leaves
 from autarky.control.common.pods import internal_address
 from autarky.errors import UserError
 from autarky.ports import Kube, Object
-from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, SYSTEM
+from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED, SYSTEM
 
 
 @dataclass(slots=True)
@@ -58,4 +58,4 @@ class Serving(ClusterController):
 
 def _is_or_becomes_one(node: Object) -> bool:
     labels = node["metadata"].get("labels") or {}
-    return CONTROL_PLANE_FACT in labels or CONTROL_PLANE_WISH in labels
+    return CONTROL_PLANE_ACTIVE in labels or CONTROL_PLANE_REQUESTED in labels

@@ -21,7 +21,7 @@ from autarky.control.control_nodes.operator import record as node_record
 from autarky.control.rollout.operator.rollouts import Rollouts
 from autarky.control.rollout.operator.workloads import TWO_SLOTS, workload
 from autarky.ports import Kube, Object
-from autarky.render.values import CONTROL_PLANE_FACT, canonical_json
+from autarky.render.values import CONTROL_PLANE_ACTIVE, canonical_json
 
 
 @dataclass(slots=True)
@@ -68,6 +68,6 @@ class StandbyRights(ClusterController):
         return [
             meta["name"]
             for meta in live
-            if CONTROL_PLANE_FACT in (meta.get("labels") or {})
+            if CONTROL_PLANE_ACTIVE in (meta.get("labels") or {})
             and recorded.get(meta["name"]) == Record(meta["uid"], State.MADE)
         ]

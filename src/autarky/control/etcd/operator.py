@@ -29,7 +29,7 @@ from autarky.model.cluster import Level
 from autarky.model.etcd_members import Phase
 from autarky.ports import Kube, Object
 from autarky.render.crds import API_VERSION
-from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, SYSTEM, content_hash
+from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED, SYSTEM, content_hash
 
 GUARDED = "autarky.dev/guard"
 """Annotation of the guard's Deployment: the hash of what was applied, so that it is applied when that changes."""
@@ -160,8 +160,8 @@ def _control_nodes(view: View, steps: Mapping[str, Step]) -> list[ControlNode]:
     for node in view.nodes.items.values():
         meta, address = node["metadata"], internal_address(node)
         labels = meta.get("labels") or {}
-        if CONTROL_PLANE_FACT in labels and address is not None and "deletionTimestamp" not in meta:
-            standing = etcd_wanted.standing(steps.get(meta["name"]), wished=CONTROL_PLANE_WISH in labels)
+        if CONTROL_PLANE_ACTIVE in labels and address is not None and "deletionTimestamp" not in meta:
+            standing = etcd_wanted.standing(steps.get(meta["name"]), requested=CONTROL_PLANE_REQUESTED in labels)
             found.append(ControlNode(meta["name"], address, standing))
     return found
 

@@ -15,7 +15,7 @@ from autarky.model import patience
 from autarky.model.components import COMPONENTS, CONTROLLER_MANAGER, HOSTED, NAME_LABEL, SCHEDULER, SLOT_LABEL
 from autarky.render import pods
 from autarky.render.kubeconfig import file_kubeconfig
-from autarky.render.values import CONTROL_PLANE_FACT, Inputs, Object, flags, immutable_secret, with_given
+from autarky.render.values import CONTROL_PLANE_ACTIVE, Inputs, Object, flags, immutable_secret, with_given
 
 MOST_REPLICAS = 3
 """One on each control node, so that none has to live on its standby; more than three add nothing."""
@@ -151,7 +151,7 @@ def hosted(inputs: Inputs, name: str) -> list[Object]:
     pod: Object = {
         "hostNetwork": True,
         "priorityClassName": pods.CLUSTER_CRITICAL,
-        "nodeSelector": {CONTROL_PLANE_FACT: ""},
+        "nodeSelector": {CONTROL_PLANE_ACTIVE: ""},
         "tolerations": pods.LEAVE_DEAD_NODES,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,

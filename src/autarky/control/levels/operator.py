@@ -31,7 +31,7 @@ from autarky.model.components import WITH_STANDBY, Component
 from autarky.model.defaults import edition_in
 from autarky.ports import Clock, Kube, Object
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
-from autarky.render.values import CONTROL_PLANE_FACT
+from autarky.render.values import CONTROL_PLANE_ACTIVE
 
 LOOK_SECONDS = 1.0
 """Between two looks while a level moves."""
@@ -148,7 +148,7 @@ class Spec(ClusterController):
             standbys={
                 node["metadata"]["name"]: self._standby_serves(component, node, lowest)
                 for node in self.view.nodes.items.values()
-                if CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {})
+                if CONTROL_PLANE_ACTIVE in (node["metadata"].get("labels") or {})
             },
         )
 

@@ -17,7 +17,7 @@ from autarky.control.load_balancer.decide.endpoints import ControlNode, endpoint
 from autarky.control.load_balancer.manifests.endpoints import kubernetes_slice, slice_endpoints
 from autarky.model.endpoint import Endpoint
 from autarky.ports import Kube, Object
-from autarky.render.values import CONTROL_PLANE_FACT, WITHDRAWN
+from autarky.render.values import CONTROL_PLANE_ACTIVE, WITHDRAWN
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Endpoints(ClusterController):
         found = []
         for node in self.view.nodes.items.values():
             meta = node["metadata"]
-            if CONTROL_PLANE_FACT not in (meta.get("labels") or {}) or "deletionTimestamp" in meta:
+            if CONTROL_PLANE_ACTIVE not in (meta.get("labels") or {}) or "deletionTimestamp" in meta:
                 continue
             address = agreed_address(node, inventory) if meta["name"] in inventory else before.get(meta["name"])
             if address is None:

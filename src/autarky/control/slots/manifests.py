@@ -115,7 +115,7 @@ _PROGRAM = program(
 )
 
 
-def is_whole(content: bytes) -> bool:
+def is_complete(content: bytes) -> bool:
     """Whether that is a pod as autarky writes it, from its first line to its last: what the script takes for one."""
     return content.startswith(b"{") and content.endswith(b"}\n") and b'"kind": "Pod"' in content
 

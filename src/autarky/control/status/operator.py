@@ -31,7 +31,7 @@ from autarky.control.status import decide as plane_status
 from autarky.model.components import COMPONENTS, HOSTED, LOAD_BALANCER, STANDBY, STATIC, labelled
 from autarky.model.defaults import edition_in
 from autarky.ports import Clock, Kube, Object
-from autarky.render.values import CONTROL_PLANE_FACT
+from autarky.render.values import CONTROL_PLANE_ACTIVE
 
 T = TypeVar("T")
 SLOTS = (HOSTED, STANDBY, STATIC)
@@ -141,7 +141,8 @@ def _node_slots(view: View) -> list[plane_status.NodeSlots]:
     return [
         plane_status.NodeSlots(node["metadata"]["name"], node_is_ready(node), said.get("level"), said.get("slots", {}))
         for node in view.nodes.items.values()
-        if CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {}) and (said := node_slots.read(node)) is not None
+        if CONTROL_PLANE_ACTIVE in (node["metadata"].get("labels") or {})
+        and (said := node_slots.read(node)) is not None
     ]
 
 
@@ -150,7 +151,7 @@ def told_of_level_3(view: View, rollouts: Rollouts) -> dict[str, level_3_told.To
     ready = {
         node["metadata"]["name"]
         for node in view.nodes.items.values()
-        if CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {}) and node_is_ready(node)
+        if CONTROL_PLANE_ACTIVE in (node["metadata"].get("labels") or {}) and node_is_ready(node)
     }
     found = {}
     for component in TWO_SLOTS:

@@ -19,7 +19,7 @@ from autarky.model.cluster import Level
 from autarky.ports import Object
 from autarky.render import access, crds
 from autarky.render.crds import API_VERSION
-from autarky.render.values import CONTROL_PLANE_WISH
+from autarky.render.values import CONTROL_PLANE_REQUESTED
 from fakes.clock import LoopClock
 from fakes.clusters import a_cluster, inputs_of
 from unit.control.world import World
@@ -38,7 +38,7 @@ def world() -> World:
         world.kube.put(obj)
     for name in ("n1", "n2", "n3"):
         node = world.node(name)
-        node["metadata"]["labels"][CONTROL_PLANE_WISH] = ""
+        node["metadata"]["labels"][CONTROL_PLANE_REQUESTED] = ""
         world.kube.put(node)
     return world
 

@@ -21,7 +21,7 @@ from autarky.model.cluster import Level
 from autarky.ports import Object
 from autarky.render import access, crds
 from autarky.render.crds import API_VERSION
-from autarky.render.values import CONTROL_PLANE_WISH
+from autarky.render.values import CONTROL_PLANE_REQUESTED
 from fakes.clock import LoopClock
 from fakes.clusters import a_cluster, inputs_of
 from unit.control.world import World
@@ -60,7 +60,7 @@ async def round_of(duty: ClusterController) -> None:
 
 def says(world: World, name: str, address: str) -> None:
     node = world.node(name)
-    node["metadata"]["labels"] |= {CONTROL_PLANE_WISH: ""}
+    node["metadata"]["labels"] |= {CONTROL_PLANE_REQUESTED: ""}
     world.kube.put({**node, "status": {**node["status"], "addresses": [{"type": "InternalIP", "address": address}]}})
 
 

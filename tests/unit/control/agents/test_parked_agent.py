@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autarky.control.agents.manifests.node_agent import parked
-from autarky.control.agents.node import ParkedAgent
+from autarky.control.agents.manifests.node_agent import standby_agent
+from autarky.control.agents.node import StandbyAgent
 from fakes.clock import HandClock
 from fakes.cri import FakeCri
 from unit.control.disks import Disk, a_disk
@@ -33,7 +33,7 @@ def start(cri: FakeCri, uid: str) -> None:
     cri.start_container(cri.create_container(sandbox, AGENT, "agent:1"))
 
 
-async def rounds(duty: ParkedAgent, clock: HandClock, seconds: float) -> None:
+async def rounds(duty: StandbyAgent, clock: HandClock, seconds: float) -> None:
     end = clock.now + seconds
     while clock.now < end:
         await duty.reconcile()
@@ -46,7 +46,7 @@ def uid_of(disk: Disk, name: str) -> str:
 
 async def test_a_copy_stands_beside_the_old_one_until_it_has_run_for_a_while(disk: Disk) -> None:
     cri, clock = a_runtime(), HandClock()
-    duty = ParkedAgent(cri, clock, lambda _subject, _sentence: None)
+    duty = StandbyAgent(cri, clock, lambda _subject, _sentence: None)
     disk.manifest("node-agent-standby-old", "old")
     disk.manifest("etcd-1", "etcd")
     start(cri, "old")
@@ -67,7 +67,7 @@ async def test_a_copy_stands_beside_the_old_one_until_it_has_run_for_a_while(dis
 
 async def test_a_copy_that_does_not_run_goes_again(disk: Disk) -> None:
     cri, clock = a_runtime(), HandClock()
-    duty = ParkedAgent(cri, clock, lambda _subject, _sentence: None)
+    duty = StandbyAgent(cri, clock, lambda _subject, _sentence: None)
     disk.manifest("node-agent-standby-old", "old")
     start(cri, "old")
     disk.revision(AGENT, "checkpoint-1", "agent:1")
@@ -81,6 +81,6 @@ def test_a_parked_agent_has_its_slot_and_no_readiness_and_all_else_of_the_hosted
     container = {"name": AGENT, "image": "mine:2", "env": [hosted, edited], "readinessProbe": {}}
     sidecar = {"name": "other", "image": "other:1", "readinessProbe": {}}
     pod = {"metadata": {"name": "x"}, "spec": {"containers": [container, sidecar]}}
-    [own, other] = parked(pod)["spec"]["containers"]
+    [own, other] = standby_agent(pod)["spec"]["containers"]
     assert own == {"name": AGENT, "image": "mine:2", "env": [{**hosted, "value": "standby"}, edited]}
     assert other == sidecar

@@ -322,14 +322,14 @@ def test_any_flipped_bit_in_any_file_ends_no_loop_and_holds_up_no_other_leaf(
     others = ("leaves.json", Path(GIVEN).name)
     files = [path for path in sorted(scene.root.rglob("*")) if path.is_file() and path.name not in others]
     path = files[number % len(files)]
-    whole = path.read_bytes()
-    path.write_bytes(flipped(whole, place % len(whole), bit))
+    complete = path.read_bytes()
+    path.write_bytes(flipped(complete, place % len(complete), bit))
     before = scene.all
     scene.clock.now += timedelta(seconds=LONGEST)
     scene.begin()
     scene.keeping.look()
     if path.name.startswith(("ca.", "front-proxy-ca.")):
-        path.write_bytes(whole)
+        path.write_bytes(complete)
         scene.keeping.look()
     assert not scene.keeping.trouble
     assert all(scene.all[each] != before[each] for each in before)

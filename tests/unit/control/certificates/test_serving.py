@@ -13,7 +13,7 @@ from autarky.control.certificates.manifests import leaves
 from autarky.control.certificates.operator import Serving
 from autarky.ports import Object
 from autarky.render import access
-from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, SYSTEM
+from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED, SYSTEM
 from fakes.clock import LoopClock
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
@@ -26,7 +26,7 @@ class Scene:
         self.kube, self.said = FakeKube(), list[str]()
         self.kube.put(access.inventory(CLUSTER))
         self.kube.put(leaves.config_map(CLUSTER))
-        self.node("n1", CONTROL_PLANE_WISH, CONTROL_PLANE_FACT)
+        self.node("n1", CONTROL_PLANE_REQUESTED, CONTROL_PLANE_ACTIVE)
         self.view = View(self.kube, LoopClock(), lambda: None, print)
         self.serving = Serving(lambda sentence, **_: self.said.append(sentence), self.view, self.kube)
 
@@ -59,7 +59,7 @@ async def test_what_the_file_names_is_enough_while_no_other_is_a_control_node(sc
     assert await scene.kube.get("v1", "ConfigMap", leaves.CONFIG_MAP, SYSTEM) == before
 
 
-@pytest.mark.parametrize("label", [CONTROL_PLANE_WISH, CONTROL_PLANE_FACT])
+@pytest.mark.parametrize("label", [CONTROL_PLANE_REQUESTED, CONTROL_PLANE_ACTIVE])
 async def test_a_node_is_named_from_when_it_is_labelled_before_anybody_reaches_it(scene: Scene, label: str):
     scene.node("n2", label)
     names = await scene.reconcile()
@@ -68,7 +68,7 @@ async def test_a_node_is_named_from_when_it_is_labelled_before_anybody_reaches_i
 
 
 async def test_an_address_that_is_not_the_one_of_the_inventory_is_not_named(scene: Scene):
-    scene.node("n2", CONTROL_PLANE_WISH, address="192.0.2.200")
+    scene.node("n2", CONTROL_PLANE_REQUESTED, address="192.0.2.200")
     assert not {"n2", "192.0.2.200"} & await scene.reconcile()
 
 
@@ -82,7 +82,7 @@ async def test_a_plan_that_cannot_be_understood_is_told_and_left_alone(scene: Sc
 
 async def test_a_cluster_of_an_earlier_release_has_no_plan_and_gets_none_from_the_operator(scene: Scene):
     await scene.kube.delete("v1", "ConfigMap", leaves.CONFIG_MAP, SYSTEM)
-    scene.node("n2", CONTROL_PLANE_WISH)
+    scene.node("n2", CONTROL_PLANE_REQUESTED)
     for _ in range(60):
         await asyncio.sleep(0)
     await scene.serving.reconcile()

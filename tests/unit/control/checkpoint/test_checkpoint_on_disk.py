@@ -44,12 +44,12 @@ def test_a_written_revision_is_complete_and_closed_to_others(node: Path) -> None
 
 
 def test_what_was_cut_while_it_was_written_is_incomplete_and_can_be_written_again() -> None:
-    whole = revision()
-    write_revision(Revision(COMPONENT, whole.name, whole.files[:1]))
+    complete = revision()
+    write_revision(Revision(COMPONENT, complete.name, complete.files[:1]))
     disk = disk_of(COMPONENT)
     assert disk is not None
     assert (disk.complete, disk.incomplete) == (frozenset(), frozenset({"checkpoint-1"}))
-    write_revision(whole)
+    write_revision(complete)
     assert disk_of(COMPONENT) is not None
     assert disk_of(COMPONENT).complete == {"checkpoint-1"}
 

@@ -175,10 +175,10 @@ def test_every_content_that_is_not_told_to_be_read_is_not_needed(pod):
     named = references(pod)
     only = [{r.name: objects(r.kind)[r.name] for r in named if r.kind == kind} for kind in ("Secret", "ConfigMap")]
     found = answer(pod, only[0], only[1])
-    whole = made(pod)
+    complete = made(pod)
     if isinstance(found, Refused):
         assert "was not read" not in str(found)
-        assert whole is None
+        assert complete is None
     else:
-        assert whole is not None
-        assert found.name == whole.name
+        assert complete is not None
+        assert found.name == complete.name

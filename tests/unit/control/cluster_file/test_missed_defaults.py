@@ -48,11 +48,11 @@ def test_the_sentence_names_each_with_both_values_and_the_way_to_take_them(monke
 
 def test_what_is_the_users_own_in_the_file_is_not_told(monkeypatch):
     a_later_release(monkeypatch)
-    whole = dump(replace(a_cluster(), defaults=1))
-    assert missed_by(whole, 1) == missed(1)
-    own = {**whole["spec"], "kubernetesVersion": "1.37.1", "extraArgs": {"kube-scheduler": {"profiling": "true"}}}
+    complete = dump(replace(a_cluster(), defaults=1))
+    assert missed_by(complete, 1) == missed(1)
+    own = {**complete["spec"], "kubernetesVersion": "1.37.1", "extraArgs": {"kube-scheduler": {"profiling": "true"}}}
     own["certificates"] = {**own["certificates"], "leafDays": 30}
-    assert [one.what for one in missed_by({**whole, "spec": own}, 1)] == [
+    assert [one.what for one in missed_by({**complete, "spec": own}, 1)] == [
         "certificates.kubeletLifetime",
         "etcd --snapshot-count",
         "kube-controller-manager --kube-api-qps",

@@ -166,8 +166,8 @@ def test_labels_of_a_request_are_not_kept() -> None:
 
 
 def test_a_request_that_is_too_long_cannot_be_read_whatever_a_part_of_it_says() -> None:
-    whole = a_request(b"x" * (MOST_OF_A_REQUEST * 3 // 4))
-    assert slim_request(whole)["spec"]["request"] == whole["spec"]["request"]
+    complete = a_request(b"x" * (MOST_OF_A_REQUEST * 3 // 4))
+    assert slim_request(complete)["spec"]["request"] == complete["spec"]["request"]
     longer = slim_request(a_request(b"x" * (MOST_OF_A_REQUEST * 3 // 4 + 1)))
     assert longer["spec"]["request"] == ""
     with pytest.raises(UserError):

@@ -57,7 +57,7 @@ def test_a_worker_without_the_wish_is_left_alone():
 
 
 def test_the_wish_lets_the_agent_read_and_its_word_sets_the_fact():
-    asks = worker(wish=True)
+    asks = worker(requested=True)
     assert of(asks, control()).step is Step.GRANT
     joining = replace(asks, recorded=Record(asks.uid, State.JOINING), told=f"{JOINING}the image x is not on the node")
     assert of(joining, control()) == Decision(Step.GRANT, "its agent says: the image x is not on the node")
@@ -65,17 +65,17 @@ def test_the_wish_lets_the_agent_read_and_its_word_sets_the_fact():
 
 
 def test_two_that_are_labelled_at_once_both_become_control_nodes():
-    found = decide([control(), worker("n2", wish=True), worker("n3", wish=True, told=TOLD)])
+    found = decide([control(), worker("n2", requested=True), worker("n3", requested=True, told=TOLD)])
     assert [found[name].step for name in ("n2", "n3")] == [Step.GRANT, Step.MARK]
 
 
 @pytest.mark.parametrize(("fits", "step"), [(None, Step.WAIT), (False, Step.REFUSE)])
 def test_an_address_that_is_unknown_waits_and_a_foreign_one_is_refused(fits: bool | None, step: Step):
-    assert of(worker(wish=True, fits=fits, told=TOLD), control()).step is step
+    assert of(worker(requested=True, fits=fits, told=TOLD), control()).step is step
 
 
 def test_what_is_not_hosted_cannot_be_copied():
-    assert of(worker(wish=True), control(), unfit="kube-apiserver is not hosted").step is Step.REFUSE
+    assert of(worker(requested=True), control(), unfit="kube-apiserver is not hosted").step is Step.REFUSE
 
 
 def test_a_control_node_that_has_lost_its_parts_may_read_again():
@@ -86,42 +86,42 @@ def test_a_control_node_that_has_lost_its_parts_may_read_again():
 
 
 def test_without_the_wish_its_member_goes_first_and_then_the_fact():
-    leaves = control("n2", wish=False, member=Member.THERE)
+    leaves = control("n2", requested=False, member=Member.THERE)
     assert of(leaves, control()).step is Step.REMOVE_MEMBER
     assert of(replace(leaves, member=Member.UNKNOWN), control()).step is Step.WAIT
     assert of(replace(leaves, member=Member.NONE), control()).step is Step.DISMISS
-    gone = replace(leaves, member=Member.NONE, fact=False, told=LEAVE, recorded=Record("uid-n2", State.DISMISSED))
+    gone = replace(leaves, member=Member.NONE, active=False, told=LEAVE, recorded=Record("uid-n2", State.DISMISSED))
     assert of(gone, control()).step is Step.WAIT
     assert of(replace(gone, told=None), control()).step is Step.FORGET
 
 
 def test_silence_before_the_agent_was_told_to_leave_is_no_answer():
-    assert of(control("n2", wish=False, fact=False, told=None), control()).step is Step.DISMISS
+    assert of(control("n2", requested=False, active=False, told=None), control()).step is Step.DISMISS
 
 
 def test_the_last_control_node_stays_one():
-    assert of(control(wish=False)).step is Step.REFUSE
-    assert of(control(wish=False), worker()).step is Step.REFUSE
+    assert of(control(requested=False)).step is Step.REFUSE
+    assert of(control(requested=False), worker()).step is Step.REFUSE
 
 
 def test_two_that_would_leave_together_with_nobody_left_both_stay():
-    found = decide([control("n1", wish=False), control("n2", wish=False)])
+    found = decide([control("n1", requested=False), control("n2", requested=False)])
     assert {one.step for one in found.values()} == {Step.REFUSE}
 
 
 def test_one_leaves_at_a_time():
-    found = decide([control("n1"), control("n2", wish=False), control("n3", wish=False)])
+    found = decide([control("n1"), control("n2", requested=False), control("n3", requested=False)])
     assert [found[name].step for name in ("n2", "n3")] == [Step.DISMISS, Step.WAIT]
 
 
 @pytest.mark.parametrize("ready", [None, False])
 def test_nobody_leaves_while_no_other_is_known_to_be_ready(ready: bool | None):
-    assert of(control("n2", wish=False), control(ready=ready)).step is Step.WAIT
+    assert of(control("n2", requested=False), control(ready=ready)).step is Step.WAIT
 
 
 def test_nobody_leaves_while_no_other_was_seen_to_serve_and_what_was_seen_is_said():
     """Ready is not serving: a Node stays Ready through its neighbours' API servers."""
-    leaves = control("n2", wish=False, member=Member.THERE)
+    leaves = control("n2", requested=False, member=Member.THERE)
     found = of(leaves, control(obstacle="port 7443: connection refused"), control("n3", ready=None))
     assert found.step is Step.WAIT
     assert "n1: port 7443: connection refused; n3: its Node is not known to be Ready" in found.sentence
@@ -131,17 +131,23 @@ def test_nobody_leaves_while_no_other_was_seen_to_serve_and_what_was_seen_is_sai
 def test_unless_somebody_asked_nobody_counts_as_serving():
     asked = control()
     unasked = Node(asked.name, asked.uid, True, True, TOLD, recorded=asked.recorded)
-    assert of(control("n2", wish=False), unasked).step is Step.WAIT
+    assert of(control("n2", requested=False), unasked).step is Step.WAIT
 
 
 def test_those_that_stay_are_asked_whether_they_serve_only_while_another_is_to_go():
     assert asked_whether_they_serve([control(), control("n2"), worker("n4")]) == frozenset()
-    nodes = [control(), control("n2", wish=False), control("n3", ready=None), worker("n4"), control("n5", told=None)]
+    nodes = [
+        control(),
+        control("n2", requested=False),
+        control("n3", ready=None),
+        worker("n4"),
+        control("n5", told=None),
+    ]
     assert asked_whether_they_serve(nodes) == {"n1"}
 
 
 def test_of_several_that_are_to_go_one_without_a_member_is_first_and_then_one_that_is_down():
-    leaving = {name: control(name, wish=False, member=Member.THERE) for name in ("n2", "n3", "n4")}
+    leaving = {name: control(name, requested=False, member=Member.THERE) for name in ("n2", "n3", "n4")}
     leaving["n3"] = replace(leaving["n3"], ready=None)
     found = decide([control(), *leaving.values()])
     assert [found[name].step for name in leaving] == [Step.WAIT, Step.REMOVE_MEMBER, Step.WAIT]
@@ -151,11 +157,11 @@ def test_of_several_that_are_to_go_one_without_a_member_is_first_and_then_one_th
 
 
 def test_one_whose_agent_has_said_nothing_is_not_relied_on():
-    assert of(control("n2", wish=False), control(told=None)).step is Step.REFUSE
+    assert of(control("n2", requested=False), control(told=None)).step is Step.REFUSE
 
 
 def test_a_fact_that_nobody_recorded_is_left_alone():
-    assert of(control("n2", wish=False, recorded=None), control()).step is Step.NOTHING
+    assert of(control("n2", requested=False, recorded=None), control()).step is Step.NOTHING
 
 
 def test_a_wish_that_is_withdrawn_on_the_way_takes_everything_away_again():
@@ -166,7 +172,9 @@ def test_a_wish_that_is_withdrawn_on_the_way_takes_everything_away_again():
 
 
 def test_a_wish_that_comes_back_on_the_way_out_is_heard():
-    assert of(worker(wish=True, recorded=Record("uid-n2", State.DISMISSED), told=LEAVE), control()).step is Step.GRANT
+    assert (
+        of(worker(requested=True, recorded=Record("uid-n2", State.DISMISSED), told=LEAVE), control()).step is Step.GRANT
+    )
 
 
 # --- Nodes that are deleted and made anew ------------------------------------------------------------
@@ -175,14 +183,14 @@ def test_a_wish_that_comes_back_on_the_way_out_is_heard():
 def test_a_node_that_was_deleted_and_made_anew_gets_its_labels_back():
     anew = worker(uid="another", recorded=Record("uid-n2"))
     assert of(anew, control()).step is Step.RESTORE
-    assert of(replace(anew, wish=True, told=TOLD), control()).step is Step.MARK
+    assert of(replace(anew, requested=True, told=TOLD), control()).step is Step.MARK
     dismissed = replace(anew, recorded=Record("uid-n2", State.DISMISSED))
     assert of(dismissed, control()).step is Step.DISMISS
 
 
 def test_labels_that_somebody_takes_off_the_last_control_node_are_restored():
-    assert of(control(wish=False, fact=False)).step is Step.RESTORE
-    assert of(control(fact=False)).step is Step.MARK
+    assert of(control(requested=False, active=False)).step is Step.RESTORE
+    assert of(control(active=False)).step is Step.MARK
 
 
 def test_only_nodes_that_may_not_join_again_are_forgotten():
@@ -194,21 +202,21 @@ def test_only_nodes_that_may_not_join_again_are_forgotten():
 
 def test_only_the_operators_word_takes_anything_away():
     for told in (None, TOLD, f"{JOINING}x"):
-        assert own_step(OwnNode(wish=False, fact=False, told=told, ready=TOLD)) is not OwnStep.CEASE
-    assert own_step(OwnNode(wish=False, fact=False, told=LEAVE, ready=TOLD)) is OwnStep.CEASE
-    assert own_step(OwnNode(wish=True, fact=False, told=LEAVE, ready=TOLD)) is OwnStep.ANNOUNCE
-    assert own_step(OwnNode(wish=False, fact=True, told=LEAVE, ready=TOLD)) is OwnStep.ANNOUNCE
+        assert own_step(OwnNode(requested=False, active=False, told=told, ready=TOLD)) is not OwnStep.CEASE
+    assert own_step(OwnNode(requested=False, active=False, told=LEAVE, ready=TOLD)) is OwnStep.CEASE
+    assert own_step(OwnNode(requested=True, active=False, told=LEAVE, ready=TOLD)) is OwnStep.ANNOUNCE
+    assert own_step(OwnNode(requested=False, active=True, told=LEAVE, ready=TOLD)) is OwnStep.ANNOUNCE
 
 
 def test_a_node_that_has_everything_is_told_of_once():
-    assert own_step(OwnNode(wish=True, fact=True, told=None, ready=TOLD)) is OwnStep.ANNOUNCE
-    assert own_step(OwnNode(wish=True, fact=True, told=TOLD, ready=TOLD)) is OwnStep.NOTHING
+    assert own_step(OwnNode(requested=True, active=True, told=None, ready=TOLD)) is OwnStep.ANNOUNCE
+    assert own_step(OwnNode(requested=True, active=True, told=TOLD, ready=TOLD)) is OwnStep.NOTHING
 
 
 def test_a_wish_makes_a_node_ready_and_without_one_nothing_happens():
-    assert own_step(OwnNode(wish=True, fact=False, told=None, ready=None)) is OwnStep.BECOME
-    assert own_step(OwnNode(wish=False, fact=False, told=None, ready=None)) is OwnStep.NOTHING
-    assert own_step(OwnNode(wish=False, fact=True, told=TOLD, ready=None)) is OwnStep.NOTHING
+    assert own_step(OwnNode(requested=True, active=False, told=None, ready=None)) is OwnStep.BECOME
+    assert own_step(OwnNode(requested=False, active=False, told=None, ready=None)) is OwnStep.NOTHING
+    assert own_step(OwnNode(requested=False, active=True, told=TOLD, ready=None)) is OwnStep.NOTHING
 
 
 def test_what_a_node_says_is_read_from_its_metadata():

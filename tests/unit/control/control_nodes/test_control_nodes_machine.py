@@ -63,14 +63,14 @@ class World:
         ]
 
     def serving(self) -> set[str]:
-        return {name for name, one in self.machines.items() if one.node.fact and one.parts and one.serves}
+        return {name for name, one in self.machines.items() if one.node.active and one.parts and one.serves}
 
     def facts(self) -> set[str]:
-        return {name for name, one in self.machines.items() if one.node.fact}
+        return {name for name, one in self.machines.items() if one.node.active}
 
     def staying(self) -> set[str]:
         """Those of them that are to remain."""
-        return {name for name in self.serving() if self.machines[name].node.wish}
+        return {name for name in self.serving() if self.machines[name].node.requested}
 
 
 class Labels(RuleBasedStateMachine):
@@ -95,14 +95,14 @@ class Labels(RuleBasedStateMachine):
 
     # --- the user and the world ---
 
-    @rule(name=ONE, wish=st.booleans())
-    def label(self, name: str, wish: bool) -> None:
-        self.change(name, wish=wish)
+    @rule(name=ONE, requested=st.booleans())
+    def label(self, name: str, requested: bool) -> None:
+        self.change(name, requested=requested)
 
     @rule(name=ONE)
     def delete_and_make_anew(self, name: str) -> None:
         self.world.uids += 1
-        self.change(name, uid=f"{name}-{self.world.uids}", wish=False, fact=False, told=None)
+        self.change(name, uid=f"{name}-{self.world.uids}", requested=False, active=False, told=None)
 
     @rule(name=ONE, ready=st.sampled_from([True, False, None]))
     def be_seen(self, name: str, ready: bool | None) -> None:
@@ -117,13 +117,13 @@ class Labels(RuleBasedStateMachine):
     def some_are_to_go_while_others_do_not_serve(self, leaving: set[str], silent: set[str], rounds: int) -> None:
         """The one that goes may be the last that serves; the Nodes of all others are Ready."""
         for name in NAMES:
-            self.change(name, wish=self.world.machines[name].node.wish and name not in leaving, ready=True)
+            self.change(name, requested=self.world.machines[name].node.requested and name not in leaving, ready=True)
             self.serve(name, serves=name not in silent)
         self.go_on(rounds)
 
     @rule()
     def all_become_control_nodes(self) -> None:
-        self.label_all(wish=True)
+        self.label_all(requested=True)
         for name in NAMES:
             self.be_seen(name, ready=True)
             self.serve(name, serves=True)
@@ -131,15 +131,15 @@ class Labels(RuleBasedStateMachine):
         for name in NAMES:
             self.join_etcd(name)
 
-    @rule(wish=st.booleans())
-    def label_all(self, wish: bool) -> None:
+    @rule(requested=st.booleans())
+    def label_all(self, requested: bool) -> None:
         for name in NAMES:
-            self.change(name, wish=wish)
+            self.change(name, requested=requested)
 
     @rule(name=ONE)
     def join_etcd(self, name: str) -> None:
         machine = self.world.machines[name]
-        if machine.node.fact and machine.node.wish:
+        if machine.node.active and machine.node.requested:
             machine.member = Member.THERE
 
     # --- the operator ---
@@ -161,7 +161,7 @@ class Labels(RuleBasedStateMachine):
 
     def carry_out(self, name: str, seen: Node, decision: Decision) -> None:
         machine = self.world.machines[name]
-        if "has been seen to serve" in decision.sentence and seen.fact and not self.world.staying():
+        if "has been seen to serve" in decision.sentence and seen.active and not self.world.staying():
             self.ways[LAST_WAITS] += 1
         match decision.step:
             case Step.REMEMBER:
@@ -172,18 +172,18 @@ class Labels(RuleBasedStateMachine):
                 machine.granted = True
             case Step.MARK:
                 assert machine.parts or machine.node.told == TOLD
-                self.change(name, recorded=Record(seen.uid), fact=True)
+                self.change(name, recorded=Record(seen.uid), active=True)
             case Step.RESTORE:
-                self.change(name, wish=True)
+                self.change(name, requested=True)
             case Step.REMOVE_MEMBER:
                 machine.member = Member.NONE
             case Step.DISMISS:
                 assert machine.member is Member.NONE
-                if seen.fact:
+                if seen.active:
                     assert self.world.staying() - {name}, "the last one that serves"
                     self.ways[ONE_GOES] += self.world.facts() > self.world.serving() | {name}
                 machine.granted = False
-                self.change(name, fact=False, told=LEAVE, recorded=Record(seen.uid, State.DISMISSED))
+                self.change(name, active=False, told=LEAVE, recorded=Record(seen.uid, State.DISMISSED))
             case Step.FORGET:
                 assert not machine.parts
                 self.change(name, recorded=None)
@@ -197,7 +197,7 @@ class Labels(RuleBasedStateMachine):
     def act(self, name: str) -> None:
         machine = self.world.machines[name]
         node = machine.node
-        match own_step(OwnNode(node.wish, node.fact, node.told, TOLD if machine.parts else None)):
+        match own_step(OwnNode(node.requested, node.active, node.told, TOLD if machine.parts else None)):
             case OwnStep.ANNOUNCE:
                 self.change(name, told=TOLD)
             case OwnStep.BECOME if machine.granted:
@@ -217,7 +217,7 @@ class Labels(RuleBasedStateMachine):
     @invariant()
     def nothing_runs_where_it_has_no_parts(self) -> None:
         for machine in self.world.machines.values():
-            assert machine.parts or not machine.node.fact
+            assert machine.parts or not machine.node.active
 
     @invariant()
     def there_is_always_a_node_with_everything(self) -> None:
@@ -231,10 +231,10 @@ class Labels(RuleBasedStateMachine):
             self.change(name, ready=True)
             self.world.machines[name].serves = True
         self.go_on(40)
-        wishes = {name for name, one in self.world.machines.items() if one.node.wish}
+        requested = {name for name, one in self.world.machines.items() if one.node.requested}
         facts = self.world.facts()
         assert facts, "no control node is left"
-        assert wishes == facts or not wishes, (wishes, facts)
+        assert requested == facts or not requested, (requested, facts)
 
 
 def test_labels_make_control_nodes_and_workers_in_safe_order(seed: str) -> None:

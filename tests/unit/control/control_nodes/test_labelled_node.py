@@ -48,7 +48,7 @@ from autarky.render.crds import control_plane_crd
 from autarky.render.kubeconfig import bootstrap_kubeconfig
 from autarky.render.node_marker import node_marker
 from autarky.render.objects import agent_parts, parts
-from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, SYSTEM, Credentials, Inputs
+from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED, SYSTEM, Credentials, Inputs
 from autarky.store import write_private
 from fakes.clock import LoopClock
 from fakes.clusters import IMAGES, a_cluster
@@ -123,7 +123,7 @@ class Scene:
         for part in [*parts(inputs), *agent_parts(inputs)]:
             for obj in part.objects:
                 self.kube.put(obj)
-        self.put_node("n1", wish=True, fact=True, told=f"{READY}1")
+        self.put_node("n1", requested=True, active=True, told=f"{READY}1")
         self.put_node(NODE)
         for image in IMAGES.values():
             self.cri.put_image(image)
@@ -156,8 +156,12 @@ class Scene:
 
     # --- the API ---
 
-    def put_node(self, name: str, *, wish: bool = False, fact: bool = False, told: str | None = None) -> None:
-        labels = {label: "" for label, there in ((CONTROL_PLANE_WISH, wish), (CONTROL_PLANE_FACT, fact)) if there}
+    def put_node(self, name: str, *, requested: bool = False, active: bool = False, told: str | None = None) -> None:
+        labels = {
+            label: ""
+            for label, there in ((CONTROL_PLANE_REQUESTED, requested), (CONTROL_PLANE_ACTIVE, active))
+            if there
+        }
         self.kube.put(
             {
                 "apiVersion": "v1",
@@ -171,7 +175,7 @@ class Scene:
         )
 
     async def label(self, name: str, value: str | None = "") -> None:
-        await self.kube.patch("v1", "Node", name, {"metadata": {"labels": {CONTROL_PLANE_WISH: value}}})
+        await self.kube.patch("v1", "Node", name, {"metadata": {"labels": {CONTROL_PLANE_REQUESTED: value}}})
 
     async def metadata(self, name: str = NODE) -> Object:
         found = await self.kube.get("v1", "Node", name)
@@ -183,7 +187,7 @@ class Scene:
         return ((await self.metadata()).get("annotations") or {}).get(ANNOTATION)
 
     async def has_fact(self, name: str = NODE) -> bool:
-        return CONTROL_PLANE_FACT in (await self.metadata(name))["labels"]
+        return CONTROL_PLANE_ACTIVE in (await self.metadata(name))["labels"]
 
     async def rights(self) -> list[str]:
         kinds = [await self.kube.list(RBAC, kind, namespace=SYSTEM) for kind in ("Role", "RoleBinding")]
@@ -372,7 +376,7 @@ async def test_an_agent_that_is_killed_between_any_two_steps_goes_on(scene: Scen
         if await scene.has_fact():
             break
     assert str(await scene.told()).startswith(READY)
-    assert control_parts.whole() is not None
+    assert control_parts.complete() is not None
 
 
 async def test_a_node_that_lies_about_its_address_gets_nothing(scene: Scene):
@@ -547,7 +551,7 @@ async def test_its_parts_stay_while_something_of_it_runs(scene: Scene):
     await scene.rounds(8)
     assert await scene.told() == LEAVE
     assert role_on_disk.state() is State.LEAVING
-    assert control_parts.whole() is not None
+    assert control_parts.complete() is not None
     (Path(places.MANIFESTS) / "etcd-0123abcd.json").unlink()
     await scene.rounds(4)
     assert await scene.told() is None
@@ -571,8 +575,8 @@ async def test_a_node_object_that_is_deleted_and_made_anew_is_a_control_node_aga
     scene.put_node(NODE)
     await scene.rounds(6)
     meta = await scene.metadata()
-    assert {CONTROL_PLANE_WISH, CONTROL_PLANE_FACT} <= meta["labels"].keys()
-    assert control_parts.whole() is not None
+    assert {CONTROL_PLANE_REQUESTED, CONTROL_PLANE_ACTIVE} <= meta["labels"].keys()
+    assert control_parts.complete() is not None
 
 
 async def test_the_last_control_node_is_told_that_it_stays_one(scene: Scene):
@@ -597,7 +601,7 @@ async def test_pods_that_need_a_control_node_end_the_operators_own_last(scene: S
                     "labels": {"k8s-app": component},
                     "ownerReferences": [{"kind": "ReplicaSet", "uid": "1"}],
                 },
-                "spec": {"nodeName": NODE, "nodeSelector": {CONTROL_PLANE_FACT: ""}},
+                "spec": {"nodeName": NODE, "nodeSelector": {CONTROL_PLANE_ACTIVE: ""}},
             }
         )
     (Path(places.MANIFESTS) / "etcd-0123abcd.json").write_text("{}")

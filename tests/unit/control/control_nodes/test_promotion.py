@@ -8,7 +8,7 @@ import pytest
 
 from autarky.control.control_nodes.decide.promotion import Seen, come, missing
 
-DONE = Seen(wished=True, prepared=True, in_fact=True, serves=True, member="Member")
+DONE = Seen(requested=True, prepared=True, active=True, serves=True, member="Member")
 
 
 def test_a_control_node_lacks_nothing():
@@ -22,9 +22,9 @@ def test_a_node_without_a_member_of_etcd_or_a_hosted_api_server_may_be_a_control
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"wished": False}, "does not carry the label"),
+        ({"requested": False}, "does not carry the label"),
         ({"prepared": False}, "the node agent of n4 has not prepared it"),
-        ({"in_fact": False}, "the operator has not made n4 a control node"),
+        ({"active": False}, "the operator has not made n4 a control node"),
         ({"serves": False}, "the API server of n4 is not Ready"),
         ({"member": ""}, "there is no EtcdMember n4 yet"),
         ({"member": "Blocked", "message": "n2 is not healthy"}, "the EtcdMember n4 is Blocked: n2 is not healthy"),
@@ -35,15 +35,17 @@ def test_what_is_missing_is_named(change, said):
 
 
 def test_the_first_thing_that_is_missing_is_named_alone():
-    assert "label" in (missing("n4", Seen(wished=False, prepared=False, in_fact=False, serves=False, member="")) or "")
+    assert "label" in (
+        missing("n4", Seen(requested=False, prepared=False, active=False, serves=False, member="")) or ""
+    )
 
 
 def test_each_step_is_another_value_and_no_words_are():
-    joining = Seen(wished=True, prepared=False, in_fact=False, serves=False, member="")
+    joining = Seen(requested=True, prepared=False, active=False, serves=False, member="")
     steps = [joining]
     for change in (
         {"prepared": True},
-        {"in_fact": True},
+        {"active": True},
         {"serves": True},
         {"member": "Learner"},
         {"member": "Member"},

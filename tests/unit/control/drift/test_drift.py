@@ -132,8 +132,8 @@ def test_what_others_have_added_can_be_taken_out():
     live["spec"]["containers"].append({"name": "side"})
     container(live)["command"].append("--v=3")
     found = compare(pod(env=[]), pod(env=[]), live)
-    surplus = [one.path for one in found.differences if one.wanted is ABSENT]
-    assert without(live, surplus) == pod(env=[])
+    unlisted = [one.path for one in found.differences if one.wanted is ABSENT]
+    assert without(live, unlisted) == pod(env=[])
 
 
 # --- properties --------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from autarky.model.cluster import Level
 from autarky.ports import Object
 from autarky.render import access, crds
 from autarky.render.crds import API_VERSION
-from autarky.render.values import CONTROL_PLANE_WISH, SYSTEM, content_hash
+from autarky.render.values import CONTROL_PLANE_REQUESTED, SYSTEM, content_hash
 from fakes.clock import LoopClock
 from fakes.clusters import a_cluster, inputs_of
 from unit.control.world import World
@@ -59,11 +59,11 @@ async def rounds(duty: EtcdMembers, count: int = 3) -> None:
         await asyncio.sleep(1)
 
 
-def control(world: World, name: str, *, wished: bool = True, taints: list[Object] | None = None) -> None:
+def control(world: World, name: str, *, requested: bool = True, taints: list[Object] | None = None) -> None:
     node = world.node(name)
-    node["metadata"]["labels"] |= {CONTROL_PLANE_WISH: ""} if wished else {}
+    node["metadata"]["labels"] |= {CONTROL_PLANE_REQUESTED: ""} if requested else {}
     node["metadata"]["labels"] = {
-        k: v for k, v in node["metadata"]["labels"].items() if wished or k != CONTROL_PLANE_WISH
+        k: v for k, v in node["metadata"]["labels"].items() if requested or k != CONTROL_PLANE_REQUESTED
     }
     world.kube.put({**node, "spec": {"taints": taints or []}})
 
@@ -123,7 +123,7 @@ async def test_what_a_user_sets_stands_and_the_decision_that_its_node_leaves_rem
         await rounds(duty)
         assert (await member(world, "n2"))["spec"]["state"] == "Removed"
         await world.kube.patch(API_VERSION, KIND, "n2", {"spec": {"state": "Member"}})
-        control(world, "n2", wished=False)
+        control(world, "n2", requested=False)
         await rounds(duty)
         assert (await member(world, "n2"))["spec"]["state"] == "Member"
         await says(world, "n1", "Member")
@@ -146,7 +146,7 @@ async def test_labels_that_go_from_all_nodes_at_once_remove_no_member(world: Wor
     async with duty_of(world, steps) as duty:
         await rounds(duty)
         for name in names:
-            control(world, name, wished=False)
+            control(world, name, requested=False)
             if step is not None:
                 steps[name] = step
         await rounds(duty)
@@ -221,7 +221,7 @@ async def test_rule_10_all_etcdmembers_that_are_deleted_are_written_anew_though_
         await rounds(duty)
         for name in names:
             await world.kube.delete(API_VERSION, KIND, name)
-            control(world, name, wished=False)
+            control(world, name, requested=False)
             steps[name] = Step.REFUSE
         await rounds(duty)
     assert await states(world) == dict.fromkeys(names, "Member")
@@ -329,14 +329,14 @@ async def test_a_guard_of_an_earlier_release_is_rendered_anew(world: World) -> N
         await all_vote(world, duty, ("n1", "n2", "n3"))
         live = await world.kube.get("apps/v1", "Deployment", GUARD, SYSTEM)
         assert live is not None
-        before, whole = deepcopy(live), await budget(world)
-        assert whole is not None
-        world.kube.put({**whole, "spec": {"maxUnavailable": 1}})
+        before, complete = deepcopy(live), await budget(world)
+        assert complete is not None
+        world.kube.put({**complete, "spec": {"maxUnavailable": 1}})
         live["metadata"]["annotations"] = {GUARDED: content_hash([["n1", "n2", "n3"], [], 1])}
         del live["spec"]["template"]["spec"]["affinity"]
         world.kube.put(live)
         await rounds(duty)
-        assert await budget(world) == whole
+        assert await budget(world) == complete
         after = await world.kube.get("apps/v1", "Deployment", GUARD, SYSTEM)
         assert after is not None
         assert (after["spec"], after["metadata"]["annotations"]) == (before["spec"], before["metadata"]["annotations"])

@@ -17,7 +17,7 @@ from autarky.control.etcd.decide.membership import (
     decide,
     settled,
 )
-from autarky.model.etcd_members import Action, Member, MemberStatus, Phase, Seen, Verb, Wish
+from autarky.model.etcd_members import Action, Desired, Member, MemberStatus, Phase, Seen, Verb
 
 
 def voter(number: int, *, serves: bool | None = True) -> Member:
@@ -28,17 +28,17 @@ def learner(number: int, *, started: bool = True, serves: bool | None = True) ->
     return Member(number, f"10.0.0.{number}", learner=True, started=started, serves=serves)
 
 
-def wish(number: int, *, present: bool = True, asked: str = "", lost: bool = False, reachable: bool = True) -> Wish:
-    return Wish(f"n{number}", f"10.0.0.{number}", present, asked, number if lost else None, reachable)
+def spec(number: int, *, present: bool = True, asked: str = "", lost: bool = False, reachable: bool = True) -> Desired:
+    return Desired(f"n{number}", f"10.0.0.{number}", present, asked, number if lost else None, reachable)
 
 
-def leaving(number: int) -> Wish:
+def leaving(number: int) -> Desired:
     """Its status says so already."""
-    return replace(wish(number, present=False), told=True)
+    return replace(spec(number, present=False), told=True)
 
 
-def seen(members: list[Member], wishes: list[Wish], *, own: int = 1, leader: int = 1) -> Seen:
-    return Seen(own, leader, tuple(members), tuple(wishes))
+def seen(members: list[Member], desired: list[Desired], *, own: int = 1, leader: int = 1) -> Seen:
+    return Seen(own, leader, tuple(members), tuple(desired))
 
 
 def after_notice(sight: Seen) -> Decision:
@@ -47,7 +47,7 @@ def after_notice(sight: Seen) -> Decision:
 
 
 THREE = [voter(1), voter(2), voter(3)]
-WISHES = [wish(1), wish(2), wish(3)]
+WISHES = [spec(1), spec(2), spec(3)]
 
 
 # --- rule 2: unknown is not down -------------------------------------------------------------------
@@ -55,14 +55,14 @@ WISHES = [wish(1), wish(2), wish(3)]
 
 @pytest.mark.parametrize("missing", ["own", "leader", "members", "wishes"])
 def test_rule_2_what_is_not_seen_now_changes_nothing(missing: str) -> None:
-    sight = seen(THREE, [wish(1), wish(2), leaving(3), wish(4)])
+    sight = seen(THREE, [spec(1), spec(2), leaving(3), spec(4)])
     decision = decide(replace(sight, **{missing: None}), Memory(), 100.0)
     assert decision.action is None
     assert decision.told == {}
 
 
 def test_rule_2_a_member_that_was_not_asked_counts_as_one_that_does_not_serve() -> None:
-    decision = after_notice(seen([voter(1), voter(2, serves=None), voter(3)], [wish(1), wish(2), leaving(3)]))
+    decision = after_notice(seen([voter(1), voter(2, serves=None), voter(3)], [spec(1), spec(2), leaving(3)]))
     assert decision.action is None
     assert decision.told["n3"].phase is Phase.BLOCKED
 
@@ -77,26 +77,31 @@ def test_rule_2_a_member_that_is_silent_for_ever_is_not_removed_for_it() -> None
 
 
 def test_rule_3_a_new_member_joins_without_a_vote() -> None:
-    decision = decide(seen([voter(1)], [wish(1), wish(2)]), Memory(), 0.0)
+    decision = decide(seen([voter(1)], [spec(1), spec(2)]), Memory(), 0.0)
     assert decision.action == Action(Verb.ADD, "n2", "10.0.0.2")
 
 
 def test_rule_3_a_learner_gets_its_vote_when_it_runs() -> None:
-    decision = decide(seen([voter(1), learner(2)], [wish(1), wish(2)]), Memory(), 0.0)
+    decision = decide(seen([voter(1), learner(2)], [spec(1), spec(2)]), Memory(), 0.0)
     assert decision.action == Action(Verb.PROMOTE, "n2", "10.0.0.2", 2)
     assert decision.told["n2"].phase is Phase.LEARNER
 
 
 def test_rule_3_joins_queue_in_the_order_in_which_they_were_asked_for() -> None:
-    late, early = wish(2, asked="2026-02"), wish(3, asked="2026-01")
-    decision = decide(seen([voter(1)], [wish(1), late, early]), Memory(), 0.0)
+    late, early = spec(2, asked="2026-02"), spec(3, asked="2026-01")
+    decision = decide(seen([voter(1)], [spec(1), late, early]), Memory(), 0.0)
     assert decision.action == Action(Verb.ADD, "n3", "10.0.0.3")
     assert decision.told["n2"] == MemberStatus(Phase.PENDING, None, "it waits for its turn: one joins at a time")
 
 
 def test_rule_3_nobody_joins_while_another_is_a_learner() -> None:
     decision = decide(
-        seen([voter(1), learner(2, started=False, serves=False)], [wish(1), wish(2), wish(3)]), Memory(), 0.0
+        seen(
+            [voter(1), learner(2, started=False, serves=False)],
+            [spec(1), spec(2), spec(3)],
+        ),
+        Memory(),
+        0.0,
     )
     assert decision.action is None
     assert decision.told["n2"].phase is Phase.JOINING
@@ -104,7 +109,7 @@ def test_rule_3_nobody_joins_while_another_is_a_learner() -> None:
 
 
 def test_rule_3_nobody_joins_while_a_member_does_not_serve_and_the_refusal_says_what_to_do() -> None:
-    decision = decide(seen([voter(1), voter(2), voter(3, serves=False)], [*WISHES, wish(4)]), Memory(), 0.0)
+    decision = decide(seen([voter(1), voter(2), voter(3, serves=False)], [*WISHES, spec(4)]), Memory(), 0.0)
     assert decision.action is None
     assert decision.told["n4"].phase is Phase.BLOCKED
     assert "n3" in decision.told["n4"].message
@@ -112,14 +117,14 @@ def test_rule_3_nobody_joins_while_a_member_does_not_serve_and_the_refusal_says_
 
 
 def test_rule_3_nobody_joins_while_etcd_has_an_alarm() -> None:
-    sight = replace(seen([voter(1)], [wish(1), wish(2)]), alarms=("memberID:1 alarm:NOSPACE",))
+    sight = replace(seen([voter(1)], [spec(1), spec(2)]), alarms=("memberID:1 alarm:NOSPACE",))
     decision = decide(sight, Memory(), 0.0)
     assert decision.action is None
     assert "NOSPACE" in decision.told["n2"].message
 
 
 def test_rule_3_a_member_that_serves_leaves_only_if_the_rest_has_a_quorum() -> None:
-    decision = after_notice(seen([voter(1), voter(2, serves=False), voter(3)], [wish(1), wish(2), leaving(3)]))
+    decision = after_notice(seen([voter(1), voter(2, serves=False), voter(3)], [spec(1), spec(2), leaving(3)]))
     assert decision.action is None
     assert decision.told["n3"].phase is Phase.BLOCKED
     assert "1 of 2 members would serve" in decision.told["n3"].message
@@ -132,45 +137,48 @@ def test_rule_3_the_last_member_is_never_removed() -> None:
 
 
 def test_rule_3_the_leadership_is_moved_before_the_leader_leaves_and_to_one_that_stays() -> None:
-    decision = after_notice(seen([voter(1), voter(2), voter(3)], [leaving(1), leaving(2), wish(3)]))
+    decision = after_notice(seen([voter(1), voter(2), voter(3)], [leaving(1), leaving(2), spec(3)]))
     assert decision.action == Action(Verb.MOVE_LEADER, "n1", "10.0.0.1", 1, target=3)
 
 
 def test_rule_3_those_who_use_a_member_are_moved_before_it_leaves() -> None:
-    sight = seen(THREE, [wish(1), wish(2), wish(3, present=False)])
+    sight = seen(THREE, [spec(1), spec(2), spec(3, present=False)])
     first = decide(sight, Memory(), 0.0)
     assert first.action is None
     assert first.told["n3"].phase is Phase.LEAVING
-    told = seen(THREE, [wish(1), wish(2), leaving(3)])
+    told = seen(THREE, [spec(1), spec(2), leaving(3)])
     assert decide(told, first.memory, 1.0).action is None
-    vacated = seen(THREE, [wish(1), wish(2), replace(leaving(3), vacated=3)])
-    assert decide(vacated, first.memory, 2.0).action == Action(Verb.REMOVE, "n3", "10.0.0.3", 3)
-    of_another = seen(THREE, [wish(1), wish(2), replace(leaving(3), vacated=33)])
+    disconnected = seen(THREE, [spec(1), spec(2), replace(leaving(3), disconnected=3)])
+    assert decide(disconnected, first.memory, 2.0).action == Action(Verb.REMOVE, "n3", "10.0.0.3", 3)
+    of_another = seen(THREE, [spec(1), spec(2), replace(leaving(3), disconnected=33)])
     assert decide(of_another, first.memory, 2.0).action is None
 
 
 def test_a_node_that_never_says_that_it_is_vacated_does_not_hold_its_member() -> None:
-    told = seen(THREE, [wish(1), wish(2), leaving(3)])
+    told = seen(THREE, [spec(1), spec(2), leaving(3)])
     first = decide(told, Memory(), 0.0)
     assert first.action is None
     assert decide(told, first.memory, LONGEST_NOTICE).action == Action(Verb.REMOVE, "n3", "10.0.0.3", 3)
 
 
 def test_a_dead_member_that_is_to_go_leaves_at_once_and_before_anybody_joins() -> None:
-    sight = seen([voter(1), voter(2), voter(3, serves=False)], [wish(1), wish(2), wish(3, present=False), wish(4)])
+    sight = seen(
+        [voter(1), voter(2), voter(3, serves=False)],
+        [spec(1), spec(2), spec(3, present=False), spec(4)],
+    )
     assert decide(sight, Memory(), 0.0).action == Action(Verb.REMOVE, "n3", "10.0.0.3", 3)
 
 
 def test_who_replaces_a_member_joins_before_it_leaves() -> None:
-    sight = seen(THREE, [wish(1), wish(2), leaving(3), wish(4)])
+    sight = seen(THREE, [spec(1), spec(2), leaving(3), spec(4)])
     assert after_notice(sight).action == Action(Verb.ADD, "n4", "10.0.0.4")
 
 
 def test_promotion_waits_while_one_vote_more_would_cost_the_quorum() -> None:
     silent = [voter(1), voter(2, serves=False), voter(3, serves=False), voter(5)]
-    decision = decide(seen([*silent, learner(4)], [*WISHES, wish(4)]), Memory(), 0.0)
+    decision = decide(seen([*silent, learner(4)], [*WISHES, spec(4)]), Memory(), 0.0)
     assert decision.action == Action(Verb.PROMOTE, "n4", "10.0.0.4", 4)  # three of five serve
-    decision = decide(seen([*silent[:3], learner(4)], [*WISHES, wish(4)]), Memory(), 0.0)
+    decision = decide(seen([*silent[:3], learner(4)], [*WISHES, spec(4)]), Memory(), 0.0)
     assert decision.action is None
     assert decision.told["n4"].phase is Phase.BLOCKED
 
@@ -184,27 +192,27 @@ def test_rule_5_the_agent_beside_a_new_leader_goes_on_where_the_old_one_was() ->
 
 
 def test_rule_5_only_the_agent_beside_the_leader_acts() -> None:
-    decision = decide(seen([voter(1), voter(2)], [wish(1), wish(2), wish(3)], own=2), Memory(), 0.0)
+    decision = decide(seen([voter(1), voter(2)], [spec(1), spec(2), spec(3)], own=2), Memory(), 0.0)
     assert decision.action is None
     assert decision.told == {}
 
 
 def test_a_learner_that_never_starts_gives_up_its_place_to_the_next_and_tries_again_later() -> None:
     absent = learner(2, started=False, serves=False)
-    sight = seen([voter(1), absent], [wish(1), wish(2), wish(3)])
+    sight = seen([voter(1), absent], [spec(1), spec(2), spec(3)])
     decision = decide(sight, decide(sight, Memory(), 0.0).memory, SILENT_SECONDS + 1)
     assert decision.action == Action(Verb.REMOVE, "n2", "10.0.0.2", 2)
-    without = seen([voter(1)], [wish(1), wish(2), wish(3)])
+    without = seen([voter(1)], [spec(1), spec(2), spec(3)])
     following = decide(without, decision.memory, SILENT_SECONDS + 2)
     assert following.action == Action(Verb.ADD, "n3", "10.0.0.3")
-    alone = seen([voter(1)], [wish(1), wish(2)])
+    alone = seen([voter(1)], [spec(1), spec(2)])
     assert decide(alone, decision.memory, SILENT_SECONDS + 2).action is None
     again = decide(alone, decision.memory, SILENT_SECONDS + PAUSE_SECONDS + 2)
     assert again.action == Action(Verb.ADD, "n2", "10.0.0.2")
 
 
 def test_a_learner_that_lives_has_more_time_but_not_for_ever() -> None:
-    sight = seen([voter(1), learner(2)], [wish(1), wish(2)])
+    sight = seen([voter(1), learner(2)], [spec(1), spec(2)])
     memory = Memory()
     for now in range(0, int(SYNC_SECONDS), 60):
         decision = decide(sight, memory, float(now))
@@ -219,18 +227,18 @@ def test_a_learner_that_lives_has_more_time_but_not_for_ever() -> None:
 def test_pauses_grow_and_end_somewhere() -> None:
     memory, now, waits = Memory(), 0.0, []
     for _ in range(8):
-        sight = seen([voter(1), learner(2, started=False, serves=False)], [wish(1), wish(2)])
+        sight = seen([voter(1), learner(2, started=False, serves=False)], [spec(1), spec(2)])
         memory = decide(sight, memory, now).memory
         now += SILENT_SECONDS + 1
         memory = decide(sight, memory, now).memory
         waits.append(memory.pauses["n2"].until - now)
-        memory = decide(seen([voter(1)], [wish(1), wish(2)]), memory, now).memory
+        memory = decide(seen([voter(1)], [spec(1), spec(2)]), memory, now).memory
     assert waits[:3] == [PAUSE_SECONDS, 2 * PAUSE_SECONDS, 4 * PAUSE_SECONDS]
     assert waits[-1] == LONGEST_PAUSE
 
 
 def test_nobody_is_admitted_whose_node_is_away() -> None:
-    decision = decide(seen([voter(1)], [wish(1), wish(2, reachable=False), wish(3)]), Memory(), 0.0)
+    decision = decide(seen([voter(1)], [spec(1), spec(2, reachable=False), spec(3)]), Memory(), 0.0)
     assert decision.action == Action(Verb.ADD, "n3", "10.0.0.3")
 
 
@@ -243,7 +251,7 @@ def test_rule_10_members_without_etcdmembers_stay() -> None:
 
 
 def test_rule_10_a_learner_that_is_to_go_leaves_though_members_are_silent() -> None:
-    sight = seen([voter(1), voter(2), voter(3, serves=False), learner(4)], [*WISHES, wish(4, present=False)])
+    sight = seen([voter(1), voter(2), voter(3, serves=False), learner(4)], [*WISHES, spec(4, present=False)])
     assert decide(sight, Memory(), 0.0).action == Action(Verb.REMOVE, "n4", "10.0.0.4", 4)
 
 
@@ -252,14 +260,14 @@ def test_rule_10_a_learner_that_is_to_go_leaves_though_members_are_silent() -> N
 
 def test_a_member_whose_data_is_gone_is_removed_and_joins_anew() -> None:
     gone = [voter(1), voter(2), voter(3, serves=False)]
-    decision = decide(seen(gone, [wish(1), wish(2), wish(3, lost=True)]), Memory(), 0.0)
+    decision = decide(seen(gone, [spec(1), spec(2), spec(3, lost=True)]), Memory(), 0.0)
     assert decision.action == Action(Verb.REMOVE, "n3", "10.0.0.3", 3)
-    anew = decide(seen(gone[:2], [wish(1), wish(2), wish(3, lost=True)]), decision.memory, 1.0)
+    anew = decide(seen(gone[:2], [spec(1), spec(2), spec(3, lost=True)]), decision.memory, 1.0)
     assert anew.action == Action(Verb.ADD, "n3", "10.0.0.3")
 
 
 def test_rule_2_a_member_that_serves_has_its_data_whatever_was_claimed() -> None:
-    sight = seen(THREE, [wish(1), wish(2), wish(3, lost=True)])
+    sight = seen(THREE, [spec(1), spec(2), spec(3, lost=True)])
     decision = decide(sight, Memory(), 0.0)
     assert decision.action is None
     assert decision.told["n3"].phase is Phase.MEMBER
@@ -267,7 +275,11 @@ def test_rule_2_a_member_that_serves_has_its_data_whatever_was_claimed() -> None
 
 def test_a_claim_about_an_earlier_member_means_nothing_for_a_new_one() -> None:
     new = Member(33, "10.0.0.3", serves=False)
-    decision = decide(seen([voter(1), voter(2), new], [wish(1), wish(2), wish(3, lost=True)]), Memory(), 0.0)
+    decision = decide(
+        seen([voter(1), voter(2), new], [spec(1), spec(2), spec(3, lost=True)]),
+        Memory(),
+        0.0,
+    )
     assert decision.action is None
     assert decision.told["n3"].phase is Phase.MEMBER
 
@@ -278,14 +290,17 @@ def test_a_claim_about_an_earlier_member_means_nothing_for_a_new_one() -> None:
 def test_it_is_settled_when_members_are_as_wished() -> None:
     assert settled(THREE, WISHES)
     assert settled(THREE, [])
-    assert not settled(THREE, [*WISHES, wish(4)])
-    assert not settled(THREE, [wish(1), wish(2), wish(3, present=False)])
-    assert not settled([voter(1), learner(2)], [wish(1), wish(2)])
-    assert not settled([voter(1), voter(2), voter(3, serves=False)], [wish(1), wish(2), wish(3, lost=True)])
-    assert settled([voter(1)], [wish(1), wish(2, present=False)])
+    assert not settled(THREE, [*WISHES, spec(4)])
+    assert not settled(THREE, [spec(1), spec(2), spec(3, present=False)])
+    assert not settled([voter(1), learner(2)], [spec(1), spec(2)])
+    assert not settled(
+        [voter(1), voter(2), voter(3, serves=False)],
+        [spec(1), spec(2), spec(3, lost=True)],
+    )
+    assert settled([voter(1)], [spec(1), spec(2, present=False)])
 
 
 def test_what_is_told_holds_no_counting_seconds() -> None:
-    sight = seen([voter(1), learner(2, started=False, serves=False)], [wish(1), wish(2), wish(3)])
+    sight = seen([voter(1), learner(2, started=False, serves=False)], [spec(1), spec(2), spec(3)])
     first = decide(sight, Memory(), 0.0)
     assert decide(sight, first.memory, 50.0).told == first.told

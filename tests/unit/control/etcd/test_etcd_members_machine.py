@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 from autarky.control.etcd.decide import local as etcd_local
 from autarky.control.etcd.decide import membership as etcd_members
 from autarky.control.etcd.decide.membership import Decision, decide, quorum
-from autarky.model.etcd_members import Member, Phase, Seen, Verb, Wish
+from autarky.model.etcd_members import Desired, Member, Phase, Seen, Verb
 from unit.control.machines import run_until_all_ways_are_gone
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
@@ -65,7 +65,7 @@ class Membership(RuleBasedStateMachine):
         self.next_id = 100
         self.hosts = {name: Host() for name in NODES}
         self.members: dict[int, Entry] = {}
-        self.wishes: dict[str, Wish] = {}
+        self.desired: dict[str, Desired] = {}
         self.leader: int | None = None
         self.memories = {name: etcd_members.Memory() for name in NODES}
         self.old: Seen | None = None
@@ -79,7 +79,7 @@ class Membership(RuleBasedStateMachine):
             self.members[self.next_id] = Entry(name, learner=False, started=True)
             self.hosts[name] = Host(disk=self.next_id, manifest=self.next_id)
             self.ever_ran.add(self.next_id)
-            self.wishes[name] = Wish(name, name, asked=name)
+            self.desired[name] = Desired(name, name, asked=name)
         self.elect()
 
     # --- the world ---
@@ -109,33 +109,33 @@ class Membership(RuleBasedStateMachine):
             Member(member, entry.node, entry.learner, entry.started, self.running(member))
             for member, entry in self.members.items()
         )
-        wishes = tuple(
-            Wish(w.name, w.address, w.present, w.asked, w.lost, self.hosts[w.name].up, w.told)
-            for w in self.wishes.values()
+        desired = tuple(
+            Desired(w.name, w.address, w.present, w.asked, w.lost, self.hosts[w.name].up, w.told)
+            for w in self.desired.values()
         )
-        return Seen(own, self.leader, members, wishes)
+        return Seen(own, self.leader, members, desired)
 
     # --- what users and machines do ---
 
     @rule(node=st.sampled_from(NODES), present=st.booleans())
-    def wished(self, node: str, present: bool) -> None:
-        old = self.wishes.get(node)
+    def requested(self, node: str, present: bool) -> None:
+        old = self.desired.get(node)
         lost = None if old is None else old.lost
-        self.wishes[node] = Wish(node, node, present, asked=f"{self.now}", lost=lost)
+        self.desired[node] = Desired(node, node, present, asked=f"{self.now}", lost=lost)
 
     @rule(rounds=st.integers(1, 6))
     def all_are_to_go_at_once(self, rounds: int) -> None:
         """A mistake: then nobody goes, whoever was on the way."""
         for node in NODES:
-            if node in self.wishes:
-                self.wished(node, present=False)
+            if node in self.desired:
+                self.requested(node, present=False)
         before = self.voters()
         self.agents_go_on(rounds)
         assert self.voters() == before
 
     @rule(node=st.sampled_from(NODES))
     def object_deleted(self, node: str) -> None:
-        self.wishes.pop(node, None)
+        self.desired.pop(node, None)
 
     @rule(node=st.sampled_from(NODES))
     def power_cut(self, node: str) -> None:
@@ -191,7 +191,7 @@ class Membership(RuleBasedStateMachine):
         """For longer than those who use it have to go over to others; and then they are back."""
         for node in down:
             self.power_cut(node)
-        self.wished(leaving, present=False)
+        self.requested(leaving, present=False)
         self.agents_go_on(6)
         for node in down:
             self.power_back(node)
@@ -200,13 +200,13 @@ class Membership(RuleBasedStateMachine):
     def all_are_members_again(self) -> None:
         for node in NODES:
             self.power_back(node)
-            self.wished(node, present=True)
+            self.requested(node, present=True)
         self.agents_go_on(8)
 
     @rule(rounds=st.integers(1, 6))
     def leader_is_to_go(self, rounds: int) -> None:
         if self.leader is not None:
-            self.wished(self.members[self.leader].node, present=False)
+            self.requested(self.members[self.leader].node, present=False)
             self.agents_go_on(rounds)
 
     @precondition(lambda self: self.old is not None)
@@ -216,7 +216,7 @@ class Membership(RuleBasedStateMachine):
         assert self.old is not None
         decision = decide(self.old, etcd_members.Memory(), self.now)
         new = self.seen_by(node)
-        same = (new.own, new.leader) == (self.old.own, self.old.leader) and new.wishes == self.old.wishes
+        same = (new.own, new.leader) == (self.old.own, self.old.leader) and new.desired == self.old.desired
         if same and _list(new) == _list(self.old):
             self.carry_out(decision)
 
@@ -225,19 +225,19 @@ class Membership(RuleBasedStateMachine):
         """Rule 2: unknown is not down."""
         seen = self.seen_by(NODES[0])
         for blind in (
-            Seen(seen.own, None, seen.members, seen.wishes),
-            Seen(seen.own, seen.leader, None, seen.wishes),
+            Seen(seen.own, None, seen.members, seen.desired),
+            Seen(seen.own, seen.leader, None, seen.desired),
             Seen(seen.own, seen.leader, seen.members, None),
-            Seen(None, seen.leader, seen.members, seen.wishes),
+            Seen(None, seen.leader, seen.members, seen.desired),
         ):
             assert decide(blind, etcd_members.Memory(), self.now).action is None
 
     def carry_out(self, decision: Decision) -> None:
         for name, told in decision.told.items():
-            if name in self.wishes:
-                wish = self.wishes[name]
+            if name in self.desired:
+                spec = self.desired[name]
                 leaving = told.phase is Phase.LEAVING
-                self.wishes[name] = Wish(name, name, wish.present, wish.asked, wish.lost, told=leaving)
+                self.desired[name] = Desired(name, name, spec.present, spec.asked, spec.lost, told=leaving)
             self.ways[REFUSED] += told.phase is Phase.BLOCKED and "and etcd needs" in told.message
         action = decision.action
         if action is None:
@@ -257,9 +257,9 @@ class Membership(RuleBasedStateMachine):
                 self.leader = action.target
             case Verb.REMOVE:
                 entry = self.members[action.member]
-                wish = self.wishes[entry.node]
+                spec = self.desired[entry.node]
                 assert action.member != self.leader, "rule 3: the leadership is moved before"
-                assert entry.learner or not wish.present or wish.lost == action.member, "rule 10: nobody asked for it"
+                assert entry.learner or not spec.present or spec.lost == action.member, "rule 10: nobody asked for it"
                 del self.members[action.member]
                 self.ways[REMOVED] += not entry.learner
         self.elect()
@@ -271,7 +271,7 @@ class Membership(RuleBasedStateMachine):
         mine = next((m for m, entry in self.members.items() if entry.node == node), None)
         known = self.has_quorum()
         seen = etcd_local.Seen(
-            api=known and node in self.wishes,
+            api=known and node in self.desired,
             cluster=CLUSTER if known else None,
             ids=frozenset(self.members),
             mine=None if mine is None else etcd_local.Listed(mine, self.members[mine].started),
@@ -294,8 +294,8 @@ class Membership(RuleBasedStateMachine):
                 host.manifest = mine
                 host.disk = 0 if host.disk is None else host.disk
             case etcd_local.Action.CLAIM_LOST:
-                wish = self.wishes[node]
-                self.wishes[node] = Wish(node, node, wish.present, wish.asked, mine, told=wish.told)
+                spec = self.desired[node]
+                self.desired[node] = Desired(node, node, spec.present, spec.asked, mine, told=spec.told)
             case etcd_local.Action.NOTHING:
                 pass
         self.run_kubelet(node)
@@ -328,7 +328,7 @@ class Membership(RuleBasedStateMachine):
         assert self.leader is None or not self.members[self.leader].learner
 
     def teardown(self) -> None:
-        """Rule 5: when everything runs again, what is wished comes about, whatever has happened before."""
+        """Rule 5: when everything runs again, what is requested comes about, whatever has happened before."""
         for node in NODES:
             self.hosts[node].up = True
             self.run_kubelet(node)
@@ -336,15 +336,15 @@ class Membership(RuleBasedStateMachine):
         if not self.members or not self.has_quorum():
             return  # a majority has lost its disks: that is not a matter of membership
         for member in self.members.values():
-            self.wishes.setdefault(member.node, Wish(member.node, member.node, asked=member.node))
+            self.desired.setdefault(member.node, Desired(member.node, member.node, asked=member.node))
         for _ in range(60):
             self.now += 60
             for node in NODES:
                 self.round_of_an_agent(node, killed=False)
-        if not any(wish.present for wish in self.wishes.values()):
+        if not any(spec.present for spec in self.desired.values()):
             return  # nobody is to stay: then nobody goes either
-        wanted = sorted(wish.name for wish in self.wishes.values() if wish.present)
-        assert sorted(self.members[m].node for m in self.voters()) == wanted, (self.members, self.wishes, self.hosts)
+        wanted = sorted(spec.name for spec in self.desired.values() if spec.present)
+        assert sorted(self.members[m].node for m in self.voters()) == wanted, (self.members, self.desired, self.hosts)
         assert all(self.running(member) for member in self.members)
 
 

@@ -134,14 +134,14 @@ def test_a_label_that_is_gone_from_a_node_that_is_not_to_leave_removes_nothing()
 
 @pytest.mark.parametrize("step", [Step.REFUSE, Step.RESTORE])
 def test_a_node_that_is_refused_to_leave_stays_and_its_deleted_etcdmember_is_written_anew(step: Step) -> None:
-    assert standing(step, wished=False) is Standing.STAYS
-    assert created(found([node(1, standing(step, wished=False))], [])) == ["n1"]
+    assert standing(step, requested=False) is Standing.STAYS
+    assert created(found([node(1, standing(step, requested=False))], [])) == ["n1"]
 
 
 def test_only_the_decision_to_remove_its_member_makes_a_node_leave() -> None:
-    leaving = [step for step in (None, *Step) if standing(step, wished=False) is Standing.LEAVES]
+    leaving = [step for step in (None, *Step) if standing(step, requested=False) is Standing.LEAVES]
     assert leaving == [Step.REMOVE_MEMBER]
-    assert {standing(step, wished=True) for step in (None, *Step)} == {Standing.STAYS}
+    assert {standing(step, requested=True) for step in (None, *Step)} == {Standing.STAYS}
 
 
 def test_a_removal_goes_on_while_it_is_not_decided_anew() -> None:

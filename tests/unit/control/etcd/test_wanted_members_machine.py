@@ -64,10 +64,10 @@ class WantedMembers(RuleBasedStateMachine):
 
     # --- mistakes, and some of them meant ---
 
-    @rule(wish=st.booleans(), names=SOME, then=WHILES)
-    def label(self, wish: bool, names: set[str], then: While) -> None:
+    @rule(requested=st.booleans(), names=SOME, then=WHILES)
+    def label(self, requested: bool, names: set[str], then: While) -> None:
         for name in names:
-            self.change(name, wish=wish)
+            self.change(name, requested=requested)
         self.a_while(then)
 
     @rule(names=st.none() | ONE.map(lambda name: [name]) | st.lists(LISTED, min_size=1, unique=True), then=WHILES)
@@ -101,9 +101,9 @@ class WantedMembers(RuleBasedStateMachine):
         for name, step in list(steps.items())[:writes]:
             self.carry_out(seen[name], step)
         there = [
-            ControlNode(name, name, etcd_wanted.standing(steps.get(name), wished=node.wish))
+            ControlNode(name, name, etcd_wanted.standing(steps.get(name), requested=node.requested))
             for name, node in self.nodes.items()
-            if node.fact
+            if node.active
         ]
         found = etcd_wanted.wanted(there, list(self.etcd.objects.values()), self.names, self.force)
         for write in found.writes[:writes]:
@@ -142,14 +142,14 @@ class WantedMembers(RuleBasedStateMachine):
     def carry_out(self, seen: Node, step: Step) -> None:
         match step:
             case Step.MARK | Step.REMEMBER:
-                self.change(seen.name, fact=True, recorded=Record(seen.uid))
+                self.change(seen.name, active=True, recorded=Record(seen.uid))
             case Step.GRANT:
                 self.change(seen.name, told=TOLD, recorded=Record(seen.uid, State.JOINING))
             case Step.RESTORE:
-                self.change(seen.name, wish=True)
+                self.change(seen.name, requested=True)
             case Step.DISMISS:
                 assert seen.name not in self.etcd.voters, "rule 3: its member is gone before"
-                self.change(seen.name, fact=False, told=LEAVE, recorded=Record(seen.uid, State.DISMISSED))
+                self.change(seen.name, active=False, told=LEAVE, recorded=Record(seen.uid, State.DISMISSED))
             case Step.FORGET:
                 self.change(seen.name, recorded=None)
             case _:
@@ -172,8 +172,8 @@ class WantedMembers(RuleBasedStateMachine):
         listed = self.force_of(found)
         assert listed is not None
         assert name not in listed
-        wished = {one for one in listed if self.nodes[one].fact and self.nodes[one].wish}
-        assert wished <= self.etcd.voters, "who is listed votes before somebody else goes"
+        requested = {one for one in listed if self.nodes[one].active and self.nodes[one].requested}
+        assert requested <= self.etcd.voters, "who is listed votes before somebody else goes"
 
     def force_of(self, found: Wanted) -> tuple[str, ...] | None:
         """The list that is followed, which never names what was no control node when it was first followed."""
@@ -210,7 +210,7 @@ class WantedMembers(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES))
     def an_agent_obeys(self, name: str) -> None:
         node = self.nodes[name]
-        if control_nodes.is_dismissed(node.wish, node.fact, node.told):
+        if control_nodes.is_dismissed(node.requested, node.active, node.told):
             self.change(name, told=None)
 
     # --- what holds, and what comes about ---
@@ -231,8 +231,8 @@ class WantedMembers(RuleBasedStateMachine):
         for name in NAMES:
             self.change(name, ready=True)
         self.a_while(While(60, set(NAMES), confirmed=True))
-        facts = {name for name, node in self.nodes.items() if node.fact}
-        assert self.etcd.voters == facts, (self.etcd, self.nodes)
+        active = {name for name, node in self.nodes.items() if node.active}
+        assert self.etcd.voters == active, (self.etcd, self.nodes)
 
 
 WantedMembers.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)

@@ -130,8 +130,8 @@ def test_anti_affinity_is_refused_if_any_term_reaches_another_namespace(
 
 def test_what_is_only_preferred_or_is_affinity_keeps_nobody_away():
     term = {"topologyKey": "kubernetes.io/hostname", "namespaceSelector": {}}
-    wished = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]}
-    assert told(a_workload({"affinity": {"podAntiAffinity": wished, "podAffinity": {REQUIRED: [term]}}})) == []
+    requested = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]}
+    assert told(a_workload({"affinity": {"podAntiAffinity": requested, "podAffinity": {REQUIRED: [term]}}})) == []
 
 
 def test_it_is_said_what_in_the_template_is_refused():

@@ -19,7 +19,7 @@ from autarky.model.components import COMPONENTS
 from autarky.ports import Object
 from autarky.render.crds import control_plane_crd
 from autarky.render.objects import parts
-from autarky.render.values import CONTROL_PLANE_FACT
+from autarky.render.values import CONTROL_PLANE_ACTIVE
 from fakes.clock import LoopClock
 from fakes.clusters import a_cluster, inputs_of
 from fakes.kube import FakeKube
@@ -56,7 +56,7 @@ class Scene:
                 "kind": "Node",
                 "metadata": {
                     "name": "n1",
-                    "labels": {CONTROL_PLANE_FACT: ""},
+                    "labels": {CONTROL_PLANE_ACTIVE: ""},
                     "annotations": {node_slots.ANNOTATION: node_slots.text(level, slots)},
                 },
                 "status": {"conditions": READY},

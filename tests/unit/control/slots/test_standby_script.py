@@ -343,11 +343,11 @@ def test_a_torn_revision_becomes_neither_the_current_nor_the_previous_one(ready,
     new = revision(extra_args={API: {"v": "5"}})
     ready.write(new)
     pod = ready.root / "standby" / API / new.name / "pod.json"
-    whole = pod.read_bytes()
+    complete = pod.read_bytes()
     tear(pod, how)
     assert ready.run("switch", API, new.name).returncode == 1
     assert ready.current() == revision().name
-    pod.write_bytes(whole)
+    pod.write_bytes(complete)
     ready.ok("switch", API, new.name)
     tear(pod, how)
     third = revision(extra_args={API: {"v": "6"}})
@@ -376,8 +376,8 @@ def test_garbage_in_the_manifest_directory_is_left_alone_and_stops_nothing(ready
         (ready.manifests / name).write_text("{")
     ready.ok("boot")
     ready.ok("boot-rest")
-    whole = {path.name for path in ready.manifests.iterdir()} - set(names)
-    assert len(whole) == len(WITH_STANDBY)
+    complete = {path.name for path in ready.manifests.iterdir()} - set(names)
+    assert len(complete) == len(WITH_STANDBY)
     for component in WITH_STANDBY:
         ready.ok("withdraw", component)
     assert {path.name for path in ready.manifests.iterdir()} == set(names)

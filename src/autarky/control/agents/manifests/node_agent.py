@@ -49,13 +49,13 @@ def objects(inputs: Inputs) -> list[Object]:
 
 def static_pod(inputs: Inputs, node: Node) -> Object:
     """The agent that needs no API: parked until nobody else acts."""
-    spec = parked({"spec": _spec(inputs, "standby")})["spec"]
+    spec = standby_agent({"spec": _spec(inputs, "standby")})["spec"]
     pod = pods.generation(STANDBY_POD, node, spec)
     pod["metadata"]["labels"] |= {NAME_LABEL: NODE_AGENT, SLOT_LABEL: STANDBY}
     return pod
 
 
-def parked(pod: Object) -> Object:
+def standby_agent(pod: Object) -> Object:
     """A hosted agent's pod as it would be parked. It has no readiness: a parked agent is as it should be."""
     spec = pod["spec"]
     containers = [_parked(c) if c["name"] == NODE_AGENT else c for c in spec["containers"]]

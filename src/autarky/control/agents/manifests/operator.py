@@ -27,7 +27,7 @@ from autarky.model.patience import STARTS
 from autarky.render import node, pods
 from autarky.render.access import INVENTORY, RENEWALS
 from autarky.render.crds import CONTROL_PLANE, GROUP
-from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM, Inputs, Object, metadata
+from autarky.render.values import CONTROL_PLANE_ACTIVE, SYSTEM, Inputs, Object, metadata
 
 IMAGE = "agent"
 WATCH = ["get", "list", "watch"]
@@ -77,7 +77,7 @@ def _pod(inputs: Inputs, labels: dict[str, str]) -> Object:
     return {
         "hostNetwork": True,
         "priorityClassName": pods.CLUSTER_CRITICAL,
-        "nodeSelector": {CONTROL_PLANE_FACT: ""},
+        "nodeSelector": {CONTROL_PLANE_ACTIVE: ""},
         "tolerations": pods.LEAVE_DEAD_NODES,
         "serviceAccountName": OPERATOR,
         "enableServiceLinks": False,

@@ -37,7 +37,7 @@ def kubelet_specs(cluster: Cluster) -> list[CertSpec]:
     with when its certificate has expired."""
     first = [
         CertSpec(f"kubelet-{node.name}", "ca", f"system:node:{node.name}", ("system:nodes",))
-        for node in cluster.founders
+        for node in cluster.initial_members
     ]
     return [*first, *(renewal_certificate(node.name) for node in cluster.nodes)]
 

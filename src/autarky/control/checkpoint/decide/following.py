@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autarky.control.checkpoint.decide.revisions import Action, Disk, Verb, surplus
+from autarky.control.checkpoint.decide.revisions import Action, Disk, Verb, unlisted
 from autarky.control.slots.decide.pivot import Health, Slot
 
 FOLLOW_SECONDS = 60.0
@@ -59,7 +59,7 @@ def decide(seen: Seen, memory: Memory, now: float) -> tuple[tuple[Action, ...], 
     if seen.disk is None or seen.candidate is None:
         return (), "unknown: what the last good revision would be here, or the disk, could not be read"
     if seen.candidate == seen.disk.current and seen.candidate in seen.disk.complete:
-        old = surplus(seen.disk)
+        old = unlisted(seen.disk)
         return tuple(Action(Verb.DELETE, one) for one in old), "the standby is of the last good revision"
     if not seen.images:
         what = "not all its images are on the node" if seen.images is False else "images could not be listed"

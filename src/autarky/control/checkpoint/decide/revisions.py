@@ -244,14 +244,14 @@ def _kept_tidy(disk: Disk, memory: Memory) -> Decision:
     """Only here, with the current revision known to be complete and the live pod healthy, is anything deleted."""
     if disk.previous == disk.current:
         return Decision((), memory, "the checkpoint is that of the hosted pod; older ones are left alone", settled=True)
-    old = surplus(disk)
+    old = unlisted(disk)
     if not old:
         return Decision((), memory, "the checkpoint is that of the hosted pod", settled=True)
     actions = tuple(Action(Verb.DELETE, revision) for revision in old)
     return Decision(actions, memory, f"revisions that nothing uses are deleted: {', '.join(old)}")
 
 
-def surplus(disk: Disk) -> list[str]:
+def unlisted(disk: Disk) -> list[str]:
     """The revisions that nothing uses, where the current one is known to be complete and good.
 
     None where a switch was cut after its first half: which revision was the previous one cannot be told any more.

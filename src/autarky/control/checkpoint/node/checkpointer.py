@@ -162,13 +162,13 @@ def _link(path: Path) -> str | None:
 def is_complete(revision: Path) -> bool:
     """A pod.json that is not whole does not count: it is written again, not trusted for good."""
     pod = revision / "pod.json"
-    return pod.exists() and standby.is_whole(pod.read_bytes())
+    return pod.exists() and standby.is_complete(pod.read_bytes())
 
 
 def _in_use(component: str, revisions: set[str]) -> frozenset[str]:
     """A manifest that is not whole may be of any revision, and its pod may not have ended yet."""
     manifests = slots_on_disk.manifests_of(component)
-    if not all(map(standby.is_whole, manifests)):
+    if not all(map(standby.is_complete, manifests)):
         return frozenset(revisions)
     found = [json.loads(content)["metadata"] for content in manifests]
     return frozenset(meta["annotations"][pods.REVISION] for meta in found if "annotations" in meta)

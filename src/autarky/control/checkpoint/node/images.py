@@ -18,7 +18,7 @@ from autarky.control.base.controller import Controller
 from autarky.control.checkpoint.manifests import images_of_pod
 from autarky.control.slots import manifests as standby
 from autarky.control.slots.node import on_disk as slots_on_disk
-from autarky.control.slots.node.runtime import PARKED_OR_STANDBY
+from autarky.control.slots.node.runtime import AGENT_OR_STANDBY
 from autarky.errors import AutarkyError
 from autarky.ports import Clock, KeptImages
 from autarky.store import NOT_UNDERSTOOD
@@ -40,7 +40,7 @@ class ImageKeeping(Controller):
     kept: KeptImages
     clock: Clock
     tell: Tell
-    _wishes: dict[str, frozenset[str]] = field(default_factory=dict)
+    _requested: dict[str, frozenset[str]] = field(default_factory=dict)
     _asked: frozenset[str] = frozenset()
     _found: frozenset[str] = frozenset()
     _looked: float | None = None
@@ -48,10 +48,10 @@ class ImageKeeping(Controller):
     def have(self, owner: str, images: Iterable[str]) -> bool | None:
         """Whether the node has these images and they are kept. From now on, until the owner asks for others,
         they are."""
-        wish = frozenset(images)
-        self._wishes[owner] = wish
+        requested = frozenset(images)
+        self._requested[owner] = requested
         recent = self._looked is not None and self.clock.monotonic() - self._looked <= STALE_SECONDS
-        return wish <= self._found if recent and wish <= self._asked else None
+        return requested <= self._found if recent and requested <= self._asked else None
 
     async def reconcile(self) -> float:
         await self.look()
@@ -60,14 +60,14 @@ class ImageKeeping(Controller):
     async def look(self) -> None:
         """Look when a wish is new, when something is missing, or when it is time. What is on the disk was a wish
         before, but for what is there when an agent begins to act."""
-        wished = frozenset[str]().union(*self._wishes.values())
-        if self._looked is not None and wished <= self._asked:
+        requested_now = frozenset[str]().union(*self._requested.values())
+        if self._looked is not None and requested_now <= self._asked:
             rested = self.clock.monotonic() - self._looked
             if rested < (LOOK_SECONDS if self._asked <= self._found else POLL_SECONDS):
                 return
         needed = images_on_disk()
         if needed is not None:
-            await self._keep(needed | wished, needed)
+            await self._keep(needed | requested_now, needed)
 
     async def _keep(self, wanted: frozenset[str], needed: frozenset[str]) -> None:
         try:
@@ -84,8 +84,8 @@ def images_on_disk() -> frozenset[str] | None:
     """The images of all kept revisions, active manifests and parked agents; None when the disk cannot be read."""
     try:
         revisions = [path.read_bytes() for path in Path(places.STANDBY).glob("*/*/pod.json")]
-        manifests = [pod for component in PARKED_OR_STANDBY for pod in slots_on_disk.manifests_of(component)]
-        pods = [json.loads(pod) for pod in (*revisions, *manifests) if standby.is_whole(pod)]
+        manifests = [pod for component in AGENT_OR_STANDBY for pod in slots_on_disk.manifests_of(component)]
+        pods = [json.loads(pod) for pod in (*revisions, *manifests) if standby.is_complete(pod)]
         return frozenset(image for pod in pods for image in images_of_pod(pod))
     except NOT_UNDERSTOOD:
         return None

@@ -20,16 +20,16 @@ class Memory:
     """What a host remembers. founders: those of its cluster, if it is one of them, else nobody; founded: whether
     their API has ever answered."""
 
-    founders: frozenset[str] = frozenset()
+    initial_members: frozenset[str] = frozenset()
     founded: bool = False
 
 
-def founders(control_nodes: Collection[str], seen: Mapping[str, Memory]) -> frozenset[str]:
+def initial_members(control_nodes: Collection[str], seen: Mapping[str, Memory]) -> frozenset[str]:
     """Those of the control nodes that found the cluster, or have. `seen`: what each host that answers remembers."""
-    remembered = frozenset[str]().union(*(memory.founders for memory in seen.values()))
+    remembered = frozenset[str]().union(*(memory.initial_members for memory in seen.values()))
     if not remembered:
         return frozenset(control_nodes)
     if not any(memory.founded for memory in seen.values()):
         return remembered.intersection(control_nodes)
-    itself = {name for name in control_nodes if name not in seen or name in seen[name].founders}
+    itself = {name for name in control_nodes if name not in seen or name in seen[name].initial_members}
     return remembered & itself

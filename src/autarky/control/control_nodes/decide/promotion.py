@@ -15,13 +15,13 @@ PREPARED = "autarky.dev/control-node"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """wished, prepared, in_fact: the wish label, the agent's annotation, the operator's label. serves: whether the
+    """requested, prepared, active: the wish label, the agent's annotation, the operator's label. serves: whether the
     node's hosted API server is Ready; None where API servers are not hosted. member: the phase of its EtcdMember, ""
     while there is none, None where it gets none. message: what the EtcdMember's status says beside that."""
 
-    wished: bool
+    requested: bool
     prepared: bool
-    in_fact: bool
+    active: bool
     serves: bool | None
     member: str | None
     message: str = ""
@@ -43,9 +43,9 @@ def _steps(node: str, seen: Seen) -> tuple[tuple[bool, str], ...]:
     log = "kubectl -n kube-system logs deploy/autarky-operator"
     member = f"the EtcdMember {node} is {seen.member}{f': {seen.message}' if seen.message else ''}"
     return (
-        (seen.wished, f"{node} does not carry the label of a control node"),
+        (seen.requested, f"{node} does not carry the label of a control node"),
         (seen.prepared, f"the node agent of {node} has not prepared it (then its annotation {PREPARED} says so)"),
-        (seen.in_fact, f"the operator has not made {node} a control node ({log})"),
+        (seen.active, f"the operator has not made {node} a control node ({log})"),
         (seen.serves is not False, f"the API server of {node} is not Ready"),
         (seen.member != "", f"there is no EtcdMember {node} yet"),
         (seen.member in (None, "", JOINED), member),

@@ -92,8 +92,8 @@ class Node:
 
     name: str
     uid: str
-    wish: bool
-    fact: bool
+    requested: bool
+    active: bool
     told: str | None = None
     ready: bool | None = True
     fits: bool | None = True
@@ -114,12 +114,12 @@ class Node:
     @property
     def stays(self) -> bool:
         """Whether it is a control node with everything, and is to remain one."""
-        return self.wish and self.fact and self.is_ready_to_serve
+        return self.requested and self.active and self.is_ready_to_serve
 
     @property
     def is_to_go(self) -> bool:
         """Whether it has, or may have, something of a control node, and is to be none."""
-        return not self.wish and self.recorded is not None
+        return not self.requested and self.recorded is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,22 +156,22 @@ def forgotten(recorded: Iterable[str], live: Collection[str], inventory: Collect
 
 
 def _one(node: Node, nodes: list[Node], unfit: str, *, someone_leaves: bool) -> Decision:
-    if node.wish and node.fact:
+    if node.requested and node.active:
         return _stays(node)
-    if node.wish:
+    if node.requested:
         return _joins(node, unfit)
     if node.recorded is None:
-        return Decision(Step.NOTHING, "it is none of ours" if node.fact else "it is a worker")
+        return Decision(Step.NOTHING, "it is none of ours" if node.active else "it is a worker")
     dismissed = node.recorded.state is State.DISMISSED
     if node.recorded.uid != node.uid and not dismissed:
         return _is_new(node)
-    if dismissed and not node.fact and node.told in (None, LEAVE) and node.recorded.uid == node.uid:
+    if dismissed and not node.active and node.told in (None, LEAVE) and node.recorded.uid == node.uid:
         return _has_left(node)
     return _leaves(node, nodes, someone_leaves=someone_leaves)
 
 
 def _is_new(node: Node) -> Decision:
-    if node.fact:
+    if node.active:
         return Decision(Step.REMEMBER, "its Node was made anew")
     return Decision(Step.RESTORE, "its Node was made anew and is that of a control node: its label is restored")
 
@@ -210,7 +210,7 @@ def _what_the_agent_does(node: Node) -> str:
 
 def _leaves(node: Node, nodes: list[Node], *, someone_leaves: bool) -> Decision:
     stay = [one for one in nodes if one.name != node.name and one.stays]
-    if not stay and node.fact:
+    if not stay and node.active:
         return Decision(Step.REFUSE, "no control node would be left: it stays one")
     if not stay and node.recorded is not None and node.recorded.state is not State.JOINING:
         return Decision(Step.RESTORE, "no control node would be left: its label is restored")
@@ -250,29 +250,29 @@ class OwnStep(Enum):
 class OwnNode:
     """wish, fact, told: as on the Node. ready: what would be told now, None when not all is on the disk."""
 
-    wish: bool
-    fact: bool
+    requested: bool
+    active: bool
     told: str | None
     ready: str | None
 
 
 def own_step(node: OwnNode) -> OwnStep:
     """Only `leave`, on a Node with neither label, makes an agent take anything away."""
-    if is_dismissed(node.wish, node.fact, node.told):
+    if is_dismissed(node.requested, node.active, node.told):
         return OwnStep.CEASE
     if node.ready is not None:
         return OwnStep.NOTHING if node.told == node.ready else OwnStep.ANNOUNCE
-    return OwnStep.BECOME if node.wish else OwnStep.NOTHING
+    return OwnStep.BECOME if node.requested else OwnStep.NOTHING
 
 
-def is_dismissed(wish: bool, fact: bool, told: str | None) -> bool:  # three facts of one Node
-    return told == LEAVE and not wish and not fact
+def is_dismissed(requested: bool, active: bool, told: str | None) -> bool:  # three facts of one Node
+    return told == LEAVE and not requested and not active
 
 
-def labels_and_told(metadata: Mapping[str, object], wish: str, fact: str) -> tuple[bool, bool, str | None]:
+def labels_and_told(metadata: Mapping[str, object], requested: str, active: str) -> tuple[bool, bool, str | None]:
     """(wish, fact, told) of a Node's metadata."""
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     if not isinstance(labels, Mapping) or not isinstance(annotations, Mapping):
         return False, False, None
     told = annotations.get(ANNOTATION)
-    return wish in labels, fact in labels, told if isinstance(told, str) else None
+    return requested in labels, active in labels, told if isinstance(told, str) else None

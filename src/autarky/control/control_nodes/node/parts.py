@@ -59,7 +59,7 @@ class NotYet(UserError):
 # --- what is there -----------------------------------------------------------------------------------------
 
 
-def whole() -> str | None:
+def complete() -> str | None:
     """A short name for the CAs that are there, once a complete standby of each component is there as well, and all
     that the node's certificates are signed with; None while something is missing. OSError is for the caller."""
     for component in WITH_STANDBY:
@@ -117,7 +117,7 @@ class ControlParts:
             raise NotYet(f"there is no {kind} {component}")
         pod = pod_of_template(component, live["spec"]["template"])
         if component == NODE_AGENT:
-            pod = agent.parked(pod)
+            pod = agent.standby_agent(pod)
         return (await content_of_pod(self.kube, pod)).revision(component)
 
     def write(self, revisions: list[Revision]) -> None:

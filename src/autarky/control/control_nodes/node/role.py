@@ -29,7 +29,7 @@ from autarky.model import ports
 from autarky.model.components import COMPONENTS, WITH_STANDBY
 from autarky.ports import Clock, Kube, Object
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
-from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH
+from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED
 
 POLL_SECONDS = 1.0
 """Between two looks while there is something to do."""
@@ -69,9 +69,11 @@ class ControlNode(Controller):
         live = self.own_node()
         if live is None:
             return True
-        wish, fact, told = control_nodes.labels_and_told(live["metadata"], CONTROL_PLANE_WISH, CONTROL_PLANE_FACT)
+        requested, active, told = control_nodes.labels_and_told(
+            live["metadata"], CONTROL_PLANE_REQUESTED, CONTROL_PLANE_ACTIVE
+        )
         ready = self._ready()
-        match control_nodes.own_step(OwnNode(wish, fact, told, ready)):
+        match control_nodes.own_step(OwnNode(requested, active, told, ready)):
             case OwnStep.NOTHING:
                 return False
             case OwnStep.ANNOUNCE:
@@ -87,7 +89,7 @@ class ControlNode(Controller):
         """What would be told of what is on the disk; None while it is not all there, or goes."""
         if role_on_disk.state() in (State.JOINING, State.PREPARED, State.CEASING):
             return None
-        found = control_parts.whole()
+        found = control_parts.complete()
         return None if found is None else f"{READY}{found}"
 
     def _stay(self) -> None:

@@ -31,7 +31,7 @@ from autarky.kube import Reflector
 from autarky.model.cluster import Level
 from autarky.model.components import ETCD, NAME_LABEL, NODE_AGENT, OPERATOR
 from autarky.ports import Clock, Kube, Object
-from autarky.render.values import CONTROL_PLANE_FACT, CONTROL_PLANE_WISH, SYSTEM, canonical_json
+from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED, SYSTEM, canonical_json
 
 ROLE, BINDING = ("rbac.authorization.k8s.io/v1", "Role"), ("rbac.authorization.k8s.io/v1", "RoleBinding")
 """Where a higher one is the lowest that is hosted, EtcdMembers describe nothing."""
@@ -97,12 +97,12 @@ class ControlNodes(ClusterController):
         self, obj: Object, recorded: Mapping[str, Record], inventory: Mapping[str, frozenset[str]]
     ) -> control_nodes.Node:
         meta, address = obj["metadata"], internal_address(obj)
-        wish, fact, told = control_nodes.labels_and_told(meta, CONTROL_PLANE_WISH, CONTROL_PLANE_FACT)
+        requested, active, told = control_nodes.labels_and_told(meta, CONTROL_PLANE_REQUESTED, CONTROL_PLANE_ACTIVE)
         return control_nodes.Node(
             name=meta["name"],
             uid=meta["uid"],
-            wish=wish,
-            fact=fact,
+            requested=requested,
+            active=active,
             told=told,
             ready=node_is_ready(obj),
             fits=None if address is None else address in inventory.get(meta["name"], frozenset()),
@@ -168,16 +168,16 @@ class ControlNodes(ClusterController):
             case Step.MARK:
                 await self._remember(node, State.MADE)
                 await self.kube.apply(objects.leases_binding(name), manager=MANAGER)
-                await self._patch(node, labels={CONTROL_PLANE_FACT: ""})
+                await self._patch(node, labels={CONTROL_PLANE_ACTIVE: ""})
             case Step.RESTORE:
-                await self._patch(node, labels={CONTROL_PLANE_WISH: ""})
+                await self._patch(node, labels={CONTROL_PLANE_REQUESTED: ""})
             case Step.REMOVE_MEMBER:
                 await self._remove_member(node)
             case Step.DISMISS:
                 await self._remember(node, State.DISMISSED)
                 # Now, and not when the node says that it has left: what it says is no order.
                 await self._take_back(name)
-                await self._patch(node, labels={CONTROL_PLANE_FACT: None}, annotations={ANNOTATION: LEAVE})
+                await self._patch(node, labels={CONTROL_PLANE_ACTIVE: None}, annotations={ANNOTATION: LEAVE})
             case Step.FORGET:
                 await self._forget(name)
 
@@ -219,7 +219,7 @@ class ControlNodes(ClusterController):
     async def _take_back_if_control_node(self, node: Object) -> None:
         """Its agent has read what it needed."""
         name = node["metadata"]["name"]
-        if name not in self._taken and CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {}):
+        if name not in self._taken and CONTROL_PLANE_ACTIVE in (node["metadata"].get("labels") or {}):
             await self._take_back(name)
 
     async def _take_back(self, name: str) -> None:
@@ -249,13 +249,13 @@ class ControlNodes(ClusterController):
     async def _end_what_needs_a_control_node(self, node: Object) -> None:
         """A label that goes ends the pods of DaemonSets only. One at a time, the operator's own the last."""
         told = (node["metadata"].get("annotations") or {}).get(ANNOTATION)
-        if told != LEAVE or CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {}):
+        if told != LEAVE or CONTROL_PLANE_ACTIVE in (node["metadata"].get("labels") or {}):
             return
         name = node["metadata"]["name"]
         there = [pod for pod in self.view.pods.items.values() if pod["spec"].get("nodeName") == name]
-        surplus = sorted((pod for pod in there if _needs_a_control_node(pod)), key=_turn)
-        if surplus and not any(_ends(pod) for pod in surplus):
-            pod = surplus[0]["metadata"]["name"]
+        unlisted = sorted((pod for pod in there if _needs_a_control_node(pod)), key=_turn)
+        if unlisted and not any(_ends(pod) for pod in unlisted):
+            pod = unlisted[0]["metadata"]["name"]
             self.tell(f"pod {pod} ends: it needs a control node", f"{name} pods")
             await self.kube.delete("v1", "Pod", pod, SYSTEM)
 
@@ -282,7 +282,7 @@ def _ends(obj: Object) -> bool:
 def _needs_a_control_node(pod: Object) -> bool:
     """Of a Deployment whose pods run on control nodes only. Static pods and those of DaemonSets go by themselves."""
     owners = {owner["kind"] for owner in pod["metadata"].get("ownerReferences") or ()}
-    return CONTROL_PLANE_FACT in (pod["spec"].get("nodeSelector") or {}) and owners == {"ReplicaSet"}
+    return CONTROL_PLANE_ACTIVE in (pod["spec"].get("nodeSelector") or {}) and owners == {"ReplicaSet"}
 
 
 def _turn(pod: Object) -> tuple[bool, str]:

@@ -103,7 +103,7 @@ class Comparison:
 def compare(applied: Object, wanted: Object, live: Object) -> Comparison:
     """See the module's contract. The values given are not changed."""
     walk = _Walk([])
-    merged = walk.map((), _Three(applied, wanted, live), whole=False)
+    merged = walk.map((), _Three(applied, wanted, live), complete=False)
     return Comparison(tuple(walk.found), merged)
 
 
@@ -141,20 +141,20 @@ class _Three(NamedTuple):
 class _Walk:
     found: list[Difference]
 
-    def field(self, path: Path, three: _Three, *, whole: bool = False) -> Any:
+    def field(self, path: Path, three: _Three, *, complete: bool = False) -> Any:
         """The merged value of one field, or ABSENT."""
         name = path[-1].name
         if three.wanted is ABSENT or three.live is ABSENT:
-            return self.leaf(path, three, literal=whole or name in WHOLE_MAPS or path[-1].key == FLAG)
+            return self.leaf(path, three, literal=complete or name in WHOLE_MAPS or path[-1].key == FLAG)
         if all(isinstance(value, dict) for value in three.present()):
             maps = _Three(*({} if value is ABSENT else value for value in three))
-            return self.map(path, maps, whole=whole or name in WHOLE_MAPS)
+            return self.map(path, maps, complete=complete or name in WHOLE_MAPS)
         if all(isinstance(value, list) for value in three.present()):
             lists = _Three(*([] if value is ABSENT else value for value in three))
             if name in COMMANDS and (lines := lists.each(split_flags)) is not None:
-                return join_flags(self.items(path, lines, FLAG, whole=True))
+                return join_flags(self.items(path, lines, FLAG, complete=True))
             if name in ITEM_KEYS and (items := lists.each(partial(_by_key, ITEM_KEYS[name]))) is not None:
-                return list(self.items(path, items, ITEM_KEYS[name], whole=False).values())
+                return list(self.items(path, items, ITEM_KEYS[name], complete=False).values())
         return self.leaf(path, three)
 
     def leaf(self, path: Path, three: _Three, *, literal: bool = False) -> Any:
@@ -169,21 +169,21 @@ class _Walk:
         self.found.append(Difference(path, *three, State.AGREED if covered else State.CHANGED))
         return wanted
 
-    def map(self, path: Path, three: _Three, *, whole: bool) -> Object:
+    def map(self, path: Path, three: _Three, *, complete: bool) -> Object:
         merged: Object = {}
-        for name in dict.fromkeys([*three.wanted, *three.applied, *(three.live if whole else ())]):
-            value = self.field((*path, Step(name)), three.part(name), whole=whole)
+        for name in dict.fromkeys([*three.wanted, *three.applied, *(three.live if complete else ())]):
+            value = self.field((*path, Step(name)), three.part(name), complete=complete)
             if value is not ABSENT:
                 merged[name] = value
         return merged
 
-    def items(self, path: Path, three: _Three, key: str, *, whole: bool) -> Object:
+    def items(self, path: Path, three: _Three, key: str, *, complete: bool) -> Object:
         """Items of a list by their names, in the order of `wanted`. What others added is told; it is part of the
         merged value only where the list is applied as a whole."""
         merged: Object = {}
         for name in dict.fromkeys([*three.wanted, *three.applied, *three.live]):
             value = self.field((*path, Step(name, key)), three.part(name))
-            if value is not ABSENT and (whole or name in three.wanted):
+            if value is not ABSENT and (complete or name in three.wanted):
                 merged[name] = value
         return merged
 
@@ -233,8 +233,8 @@ def split_flags(words: Sequence[Any]) -> Object | None:
     flags = {name: value if sign else True for name, sign, value in pairs}
     if not flags and start > 1:
         return None
-    whole = len(texts) == len(words) and len(flags) == len(pairs) and all(n.startswith("--") for n in flags)
-    return {**({"": texts[:start]} if start else {}), **flags} if whole else None
+    complete = len(texts) == len(words) and len(flags) == len(pairs) and all(n.startswith("--") for n in flags)
+    return {**({"": texts[:start]} if start else {}), **flags} if complete else None
 
 
 def join_flags(flags: Mapping[str, Any]) -> list[str]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from autarky.model.etcd_members import Action, Member, MemberStatus, Phase, Seen, Verb, Wish
+from autarky.model.etcd_members import Action, Desired, Member, MemberStatus, Phase, Seen, Verb
 
 SILENT_SECONDS = 120.0
 """How long a learner may show no life before it gives up its place: it has no vote, but others wait behind it."""
@@ -71,7 +71,7 @@ class _Round:
     """One decision in the making: `stop` is set when nothing else may be begun now."""
 
     members: tuple[Member, ...]
-    wishes: tuple[Wish, ...]
+    desired: tuple[Desired, ...]
     alarms: tuple[str, ...]
     leader: int
     memory: Memory
@@ -83,40 +83,40 @@ class _Round:
     notes: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.by_address = {wish.address: wish for wish in self.wishes}
+        self.by_address = {spec.address: spec for spec in self.desired}
         self.voters = [member for member in self.members if not member.learner]
         self.learners = [member for member in self.members if member.learner]
 
-    by_address: dict[str, Wish] = field(init=False)
+    by_address: dict[str, Desired] = field(init=False)
     voters: list[Member] = field(init=False)
     learners: list[Member] = field(init=False)
 
-    def wish(self, member: Member) -> Wish | None:
+    def spec(self, member: Member) -> Desired | None:
         return self.by_address.get(member.address)
 
     def name(self, member: Member) -> str:
-        wish = self.wish(member)
-        return member.address if wish is None else wish.name
+        spec = self.spec(member)
+        return member.address if spec is None else spec.name
 
     def names(self, members: Sequence[Member]) -> str:
         return ", ".join(sorted(self.name(member) for member in members))
 
-    def act(self, verb: Verb, wish: Wish, sentence: str, *, member: int = 0, target: int = 0) -> None:
-        self.action = Action(verb, wish.name, wish.address, member, target)
-        self.wait(wish, sentence)
+    def act(self, verb: Verb, spec: Desired, sentence: str, *, member: int = 0, target: int = 0) -> None:
+        self.action = Action(verb, spec.name, spec.address, member, target)
+        self.wait(spec, sentence)
 
-    def wait(self, wish: Wish, sentence: str) -> None:
-        self.stop, self.sentence = True, f"{wish.name}: {sentence}"
-        self.notes[wish.name] = sentence
+    def wait(self, spec: Desired, sentence: str) -> None:
+        self.stop, self.sentence = True, f"{spec.name}: {sentence}"
+        self.notes[spec.name] = sentence
 
-    def refuse(self, wish: Wish, sentence: str) -> None:
-        self.refused[wish.name] = sentence
-        self.sentence = f"{wish.name}: {sentence}"
+    def refuse(self, spec: Desired, sentence: str) -> None:
+        self.refused[spec.name] = sentence
+        self.sentence = f"{spec.name}: {sentence}"
 
 
-def reached(wish: Wish) -> Wish:
+def reached(spec: Desired) -> Desired:
     """The wish of a node that was just reached."""
-    return replace(wish, reachable=True)
+    return replace(spec, reachable=True)
 
 
 def quorum(voters: int) -> int:
@@ -125,37 +125,42 @@ def quorum(voters: int) -> int:
 
 def decide(seen: Seen, memory: Memory, now: float) -> Decision:
     """The next change, if any, and what every EtcdMember's status should say. `now`: monotonic seconds."""
-    if seen.wishes is None or seen.members is None or seen.leader is None:
+    if seen.desired is None or seen.members is None or seen.leader is None:
         return Decision(memory, None, {}, "etcd's members, its leader or the EtcdMembers cannot be seen now")
     if seen.own != seen.leader:
         return Decision(Memory(), None, {}, "the agent beside etcd's leader looks after the members")
-    memory = _observed(seen.members, seen.wishes, memory, now)
-    one = _Round(seen.members, seen.wishes, seen.alarms, seen.leader, memory, now)
+    memory = _observed(seen.members, seen.desired, memory, now)
+    one = _Round(seen.members, seen.desired, seen.alarms, seen.leader, memory, now)
     for step in (_learners, _remove_dead, _add, _remove_serving):
         step(one)
         if one.stop:
             break
-    return Decision(one.memory, one.action, {wish.name: _told(one, wish) for wish in one.wishes}, one.sentence)
+    return Decision(
+        one.memory,
+        one.action,
+        {spec.name: _told(one, spec) for spec in one.desired},
+        one.sentence,
+    )
 
 
-def is_lost(member: Member, wish: Wish) -> bool:
+def is_lost(member: Member, spec: Desired) -> bool:
     """Whether its own node holds its data for gone, and nobody has heard of it since: a disk may have come late."""
-    return wish.lost == member.id and not member.serves
+    return spec.lost == member.id and not member.serves
 
 
-def settled(members: Sequence[Member], wishes: Sequence[Wish]) -> bool:
+def settled(members: Sequence[Member], desired: Sequence[Desired]) -> bool:
     """Whether nothing is left to be done, as far as any agent can tell."""
     at = {member.address: member for member in members}
-    for wish in wishes:
-        member = at.get(wish.address)
-        if wish.present and (member is None or member.learner or is_lost(member, wish)):
+    for spec in desired:
+        member = at.get(spec.address)
+        if spec.present and (member is None or member.learner or is_lost(member, spec)):
             return False
-        if not wish.present and member is not None:
+        if not spec.present and member is not None:
             return False
     return True
 
 
-def _observed(members: Sequence[Member], wishes: Sequence[Wish], memory: Memory, now: float) -> Memory:
+def _observed(members: Sequence[Member], desired: Sequence[Desired], memory: Memory, now: float) -> Memory:
     """The memory with what this look adds; of what is gone it forgets."""
     learners = {}
     for member in members:
@@ -163,8 +168,8 @@ def _observed(members: Sequence[Member], wishes: Sequence[Wish], memory: Memory,
             old = memory.learners.get(member.id, Learner(now, now))
             learners[member.id] = replace(old, alive=now) if member.serves else old
     voting = {member.address for member in members if not member.learner}
-    pauses = {w.name: memory.pauses[w.name] for w in wishes if w.name in memory.pauses and w.address not in voting}
-    leaving = {w.name: memory.leaving.get(w.name, now) for w in wishes if w.told and not w.present}
+    pauses = {w.name: memory.pauses[w.name] for w in desired if w.name in memory.pauses and w.address not in voting}
+    leaving = {w.name: memory.leaving.get(w.name, now) for w in desired if w.told and not w.present}
     return Memory(learners, pauses, leaving)
 
 
@@ -173,25 +178,25 @@ def _observed(members: Sequence[Member], wishes: Sequence[Wish], memory: Memory,
 
 def _learners(one: _Round) -> None:
     for member in one.learners:
-        wish = one.wish(member)
-        if wish is not None and not one.stop:
-            _learner(one, member, wish)
+        spec = one.spec(member)
+        if spec is not None and not one.stop:
+            _learner(one, member, spec)
 
 
-def _learner(one: _Round, member: Member, wish: Wish) -> None:
-    if not wish.present:
-        one.act(Verb.REMOVE, wish, "it is to go and has no vote yet", member=member.id)
-    elif is_lost(member, wish):
-        one.act(Verb.REMOVE, wish, "its data is gone from its node: it joins anew", member=member.id)
+def _learner(one: _Round, member: Member, spec: Desired) -> None:
+    if not spec.present:
+        one.act(Verb.REMOVE, spec, "it is to go and has no vote yet", member=member.id)
+    elif is_lost(member, spec):
+        one.act(Verb.REMOVE, spec, "its data is gone from its node: it joins anew", member=member.id)
     elif (reason := _given_up(one, member)) is not None:
-        _pause(one, wish)
-        one.act(Verb.REMOVE, wish, f"{reason}: it gives up its place and tries again later", member=member.id)
+        _pause(one, spec)
+        one.act(Verb.REMOVE, spec, f"{reason}: it gives up its place and tries again later", member=member.id)
     elif not member.serves:
-        one.wait(wish, "a learner that has not answered yet; etcd on its node is to start")
+        one.wait(spec, "a learner that has not answered yet; etcd on its node is to start")
     elif sum(voter.serves is True for voter in one.voters) + 1 < quorum(len(one.voters) + 1):
-        one.refuse(wish, f"too few members serve for one more vote: {_silent(one)}")
+        one.refuse(spec, f"too few members serve for one more vote: {_silent(one)}")
     else:
-        one.act(Verb.PROMOTE, wish, "a learner; it gets its vote when it is in sync", member=member.id)
+        one.act(Verb.PROMOTE, spec, "a learner; it gets its vote when it is in sync", member=member.id)
 
 
 def _given_up(one: _Round, member: Member) -> str | None:
@@ -203,10 +208,10 @@ def _given_up(one: _Round, member: Member) -> str | None:
     return None
 
 
-def _pause(one: _Round, wish: Wish) -> None:
-    old = one.memory.pauses.get(wish.name, Pause(0, 0.0))
+def _pause(one: _Round, spec: Desired) -> None:
+    old = one.memory.pauses.get(spec.name, Pause(0, 0.0))
     seconds = min(LONGEST_PAUSE, PAUSE_SECONDS * 2**old.failures)
-    pauses = {**one.memory.pauses, wish.name: Pause(old.failures + 1, one.now + seconds)}
+    pauses = {**one.memory.pauses, spec.name: Pause(old.failures + 1, one.now + seconds)}
     one.memory = replace(one.memory, pauses=pauses)
 
 
@@ -215,19 +220,19 @@ def _pause(one: _Round, wish: Wish) -> None:
 
 def _add(one: _Round) -> None:
     at = {member.address for member in one.members}
-    waiting = sorted((w for w in one.wishes if w.present and w.address not in at), key=lambda w: (w.asked, w.name))
+    waiting = sorted((w for w in one.desired if w.present and w.address not in at), key=lambda w: (w.asked, w.name))
     ready = []
-    for wish in waiting:
-        pause = one.memory.pauses.get(wish.name)
+    for spec in waiting:
+        pause = one.memory.pauses.get(spec.name)
         if pause is not None and one.now < pause.until:
-            one.notes[wish.name] = "its last try came to nothing; the next one comes by itself"
-        elif not wish.reachable:
-            one.notes[wish.name] = "its node does not answer: it joins when it is back"
+            one.notes[spec.name] = "its last try came to nothing; the next one comes by itself"
+        elif not spec.reachable:
+            one.notes[spec.name] = "its node does not answer: it joins when it is back"
         else:
-            ready.append(wish)
-    for wish in ready:
+            ready.append(spec)
+    for spec in ready:
         if (obstacle := _obstacle(one)) is not None:
-            one.refuse(wish, obstacle)
+            one.refuse(spec, obstacle)
     if ready and ready[0].name not in one.refused:
         one.act(Verb.ADD, ready[0], "it joins as a learner")
 
@@ -256,38 +261,38 @@ _REMOVED = '\'{"spec":{"state":"Removed"}}\''
 
 def _remove_dead(one: _Round) -> None:
     for member in one.voters:
-        wish = one.wish(member)
-        if wish is None or one.stop or member.serves or (wish.present and not is_lost(member, wish)):
+        spec = one.spec(member)
+        if spec is None or one.stop or member.serves or (spec.present and not is_lost(member, spec)):
             continue
         if member.id == one.leader:
             continue  # it leads and was late with an answer
         if (obstacle := _indispensable(one, member)) is not None:
-            one.refuse(wish, obstacle)
+            one.refuse(spec, obstacle)
         else:
-            reason = "its data is gone from its node: it joins anew" if wish.present else "it does not serve any more"
-            one.act(Verb.REMOVE, wish, reason, member=member.id)
+            reason = "its data is gone from its node: it joins anew" if spec.present else "it does not serve any more"
+            one.act(Verb.REMOVE, spec, reason, member=member.id)
 
 
 def _remove_serving(one: _Round) -> None:
     for member in one.voters:
-        wish = one.wish(member)
-        if wish is None or one.stop or wish.present or not member.serves:
+        spec = one.spec(member)
+        if spec is None or one.stop or spec.present or not member.serves:
             continue
         if (obstacle := _indispensable(one, member)) is not None:
-            one.refuse(wish, obstacle)
-        elif wish.vacated != member.id and one.now - one.memory.leaving.get(wish.name, one.now) < LONGEST_NOTICE:
-            one.wait(wish, "it leaves; those who use it go over to other members first")
+            one.refuse(spec, obstacle)
+        elif spec.disconnected != member.id and one.now - one.memory.leaving.get(spec.name, one.now) < LONGEST_NOTICE:
+            one.wait(spec, "it leaves; those who use it go over to other members first")
         elif member.id == one.leader:
             heir = _heir(one, member)
             one.act(
                 Verb.MOVE_LEADER,
-                wish,
+                spec,
                 f"it leads etcd: {one.name(heir)} gets the leadership first",
                 member=member.id,
                 target=heir.id,
             )
         else:
-            one.act(Verb.REMOVE, wish, "it leaves", member=member.id)
+            one.act(Verb.REMOVE, spec, "it leaves", member=member.id)
 
 
 def _indispensable(one: _Round, member: Member) -> str | None:
@@ -295,7 +300,7 @@ def _indispensable(one: _Round, member: Member) -> str | None:
     rest = [voter for voter in one.voters if voter.id != member.id]
     if not rest:
         return "the last member of etcd is never removed"
-    if not any(wish.present for wish in one.wishes):
+    if not any(spec.present for spec in one.desired):
         return "every EtcdMember says Removed, and etcd does not end: say Member on those that are to stay"
     serve = sum(voter.serves is True for voter in rest)
     if serve < quorum(len(rest)):
@@ -308,8 +313,8 @@ def _heir(one: _Round, leaving: Member) -> Member:
     able = [voter for voter in one.voters if voter.serves and voter.id != leaving.id]
 
     def goes_too(voter: Member) -> bool:
-        wish = one.wish(voter)
-        return wish is not None and not wish.present
+        spec = one.spec(voter)
+        return spec is not None and not spec.present
 
     return min(able, key=lambda voter: (goes_too(voter), one.name(voter)))
 
@@ -317,23 +322,23 @@ def _heir(one: _Round, leaving: Member) -> Member:
 # --- what is told ----------------------------------------------------------------------------------
 
 
-def _told(one: _Round, wish: Wish) -> MemberStatus:
-    member = next((member for member in one.members if member.address == wish.address), None)
+def _told(one: _Round, spec: Desired) -> MemberStatus:
+    member = next((member for member in one.members if member.address == spec.address), None)
     known = None if member is None else member.id
-    if wish.name in one.refused:
-        return MemberStatus(Phase.BLOCKED, known, one.refused[wish.name])
-    phase, usual = _phase(wish, member)
-    return MemberStatus(phase, known, one.notes.get(wish.name, usual))
+    if spec.name in one.refused:
+        return MemberStatus(Phase.BLOCKED, known, one.refused[spec.name])
+    phase, usual = _phase(spec, member)
+    return MemberStatus(phase, known, one.notes.get(spec.name, usual))
 
 
-def _phase(wish: Wish, member: Member | None) -> tuple[Phase, str]:
+def _phase(spec: Desired, member: Member | None) -> tuple[Phase, str]:
     """With the message that goes with it, where nothing else is to be said."""
     if member is None:
-        return (Phase.PENDING, "it waits for its turn: one joins at a time") if wish.present else (Phase.REMOVED, "")
-    if not wish.present:
+        return (Phase.PENDING, "it waits for its turn: one joins at a time") if spec.present else (Phase.REMOVED, "")
+    if not spec.present:
         return Phase.LEAVING, "it waits for its turn: one leaves at a time"
     if member.learner:
         return Phase.LEARNER if member.started else Phase.JOINING, ""
-    if is_lost(member, wish):
+    if is_lost(member, spec):
         return Phase.LEAVING, "its data is gone from its node: it joins anew"
     return Phase.MEMBER, "" if member.serves else "it does not answer"

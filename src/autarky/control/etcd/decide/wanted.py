@@ -88,9 +88,9 @@ class Wanted:
     refused: str = ""
 
 
-def standing(step: Step | None, *, wished: bool) -> Standing:
-    """step: what was decided for the node just now; None where nothing was. wished: whether it carries the label."""
-    if wished or step in (Step.REFUSE, Step.RESTORE):
+def standing(step: Step | None, *, requested: bool) -> Standing:
+    """step: what was decided for the node just now; None where nothing was. requested: whether it carries the label."""
+    if requested or step in (Step.REFUSE, Step.RESTORE):
         return Standing.STAYS
     return Standing.LEAVES if step is Step.REMOVE_MEMBER else Standing.HELD
 

@@ -58,7 +58,7 @@ class Founding:
     state: Literal["new", "existing"]
 
 
-def founders(nodes: Sequence[Node]) -> Founding:
+def initial_members(nodes: Sequence[Node]) -> Founding:
     """A new cluster of these nodes."""
     return Founding(initial_cluster({node.name: node.known_address() for node in nodes}), "new")
 
@@ -163,7 +163,9 @@ def filled(spec: Object, name: str, address: str, founding: Founding, written_fo
 
 def member_pod(inputs: Inputs, node: Node, founding: Founding | None = None) -> Object:
     """The member's static pod; `founding` as the one that is there has it, None for a founder of the cluster."""
-    return filled(template(inputs), node.name, node.known_address(), founding or founders(inputs.cluster.founders))
+    return filled(
+        template(inputs), node.name, node.known_address(), founding or initial_members(inputs.cluster.initial_members)
+    )
 
 
 def written_as(pod: Object, present: Object) -> Object:
@@ -205,7 +207,7 @@ WantedBy=multi-user.target
 
 def external_unit_files(inputs: Inputs, node: Node) -> list[File]:
     """etcd as a systemd service on a host that is no node: the `lab` form of external etcd."""
-    words = " ".join(arguments(inputs, node.name, node.known_address(), founders((node,)), f"{PKI}/ca.crt"))
+    words = " ".join(arguments(inputs, node.name, node.known_address(), initial_members((node,)), f"{PKI}/ca.crt"))
     unit = _UNIT.format(binary=f"{places.BIN}/etcd", arguments=words)
     return [*pki_files(inputs, node), File(UNIT_PATH, unit.encode())]
 

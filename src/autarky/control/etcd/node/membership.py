@@ -32,7 +32,7 @@ from autarky.etcd import Membership
 from autarky.kube import Reflector
 from autarky.model.cluster import Level
 from autarky.model.components import ETCD, NAME_LABEL
-from autarky.model.etcd_members import Action, Member, MemberStatus, Phase, Seen, Verb, Wish
+from autarky.model.etcd_members import Action, Desired, Member, MemberStatus, Phase, Seen, Verb
 from autarky.ports import Clock, Cri, Kube, Object
 from autarky.render.crds import API_VERSION
 from autarky.render.values import SYSTEM
@@ -89,14 +89,14 @@ class EtcdMembership(Controller):
 
     async def look(self) -> bool:
         """One look and what follows from it; whether another one should follow soon."""
-        wishes = self._wishes()
-        membership = await self.etcd.membership(self._addresses(wishes or ()))
+        desired = self._wishes()
+        membership = await self.etcd.membership(self._addresses(desired or ()))
         if membership is not None:
-            self._remember(membership, wishes or ())
-        busy = await self._own_member(wishes, membership)
-        if wishes is None or membership is None:
+            self._remember(membership, desired or ())
+        busy = await self._own_member(desired, membership)
+        if desired is None or membership is None:
             return busy
-        return await self._everybody(wishes, membership) or busy
+        return await self._everybody(desired, membership) or busy
 
     # --- what is seen ---
 
@@ -105,20 +105,20 @@ class EtcdMembership(Controller):
         source = self.objects
         return source.synced and source.error is None and source.age < STALE_SECONDS
 
-    def _wishes(self) -> tuple[Wish, ...] | None:
+    def _wishes(self) -> tuple[Desired, ...] | None:
         """None where they are not seen now, or not to be followed."""
         if not self._current or not self._follows_objects():
             return None
         return tuple(_wish(obj) for obj in self.objects.items.values())
 
-    def _addresses(self, wishes: tuple[Wish, ...]) -> list[str]:
+    def _addresses(self, desired: tuple[Desired, ...]) -> list[str]:
         """Of whom to ask for the list: the own member first, which may be none."""
         local = [etcd_seen.LOCAL] if etcd_on_disk.has_member() else []
-        return [*local, *etcd_on_disk.remembered_addresses(), *(wish.address for wish in wishes)]
+        return [*local, *etcd_on_disk.remembered_addresses(), *(spec.address for spec in desired)]
 
-    def _remember(self, membership: Membership, wishes: tuple[Wish, ...]) -> None:
+    def _remember(self, membership: Membership, desired: tuple[Desired, ...]) -> None:
         """Those that leave are left out, unless nobody were left: nobody new is to be sent to them."""
-        leaving = {wish.address for wish in wishes if wish.told and not wish.present}
+        leaving = {spec.address for spec in desired if spec.told and not spec.present}
         entries = [
             {"name": member.name, "address": address_of(member), "learner": member.is_learner}
             for member in membership.members
@@ -130,12 +130,12 @@ class EtcdMembership(Controller):
 
     # --- this node's member ---
 
-    async def _own_member(self, wishes: tuple[Wish, ...] | None, membership: Membership | None) -> bool:
-        address = next((wish.address for wish in wishes or () if wish.name == self.node), None)
+    async def _own_member(self, desired: tuple[Desired, ...] | None, membership: Membership | None) -> bool:
+        address = next((spec.address for spec in desired or () if spec.name == self.node), None)
         mine = next((m for m in membership.members if address_of(m) == address), None) if membership else None
         running, pod = await self._runs()
         seen = etcd_local.Seen(
-            api=wishes is not None,
+            api=desired is not None,
             cluster=None if membership is None else membership.cluster,
             ids=frozenset(member.id for member in membership.members) if membership else frozenset(),
             mine=None if mine is None else etcd_local.Listed(mine.id, bool(mine.client_urls)),
@@ -162,15 +162,15 @@ class EtcdMembership(Controller):
                 await self._tell(self.node, {"lostMemberID": f"{mine.id:x}"})
         if decision.settled and mine is not None and self._status(self.node).get("lostMemberID") == f"{mine.id:x}":
             await self._tell(self.node, {"lostMemberID": ""})  # its disk came late
-        if wishes is not None and mine is not None and not mine.is_learner:
-            await self._vacate(wishes, membership, mine.id)
-        return wishes is not None and not decision.settled
+        if desired is not None and mine is not None and not mine.is_learner:
+            await self._vacate(desired, membership, mine.id)
+        return desired is not None and not decision.settled
 
-    async def _vacate(self, wishes: tuple[Wish, ...], membership: Membership | None, member: int) -> None:
+    async def _vacate(self, desired: tuple[Desired, ...], membership: Membership | None, member: int) -> None:
         """Before this node's member leaves, its API server goes over to the others, if there are others."""
-        wish = next(wish for wish in wishes if wish.name == self.node)
+        spec = next(spec for spec in desired if spec.name == self.node)
         alone = membership is None or sum(not known.is_learner for known in membership.members) < 2
-        if wish.present or not wish.told or wish.vacated == member or alone:
+        if spec.present or not spec.told or spec.disconnected == member or alone:
             self._told_since = None
             return
         now = self.clock.monotonic()
@@ -206,8 +206,8 @@ class EtcdMembership(Controller):
             if known.id == member or known.name
         }
         told = etcd.Founding(etcd.initial_cluster(names), "existing")
-        spec = etcd.read_template(found)
-        etcd_on_disk.start(etcd.filled(spec, self.node, address, told, written_for=member))
+        template = etcd.read_template(found)
+        etcd_on_disk.start(etcd.filled(template, self.node, address, told, written_for=member))
 
     async def _runs(self) -> tuple[bool | None, bool | None]:
         """Whether a container of etcd runs here, and whether there is a pod of it that does; None where the runtime
@@ -227,18 +227,18 @@ class EtcdMembership(Controller):
 
     # --- all members ---
 
-    async def _everybody(self, wishes: tuple[Wish, ...], membership: Membership) -> bool:
+    async def _everybody(self, desired: tuple[Desired, ...], membership: Membership) -> bool:
         """What only the agent beside the leader does; whether there is work that its agent has to do."""
         local = await self.etcd.status(etcd_seen.LOCAL) if etcd_on_disk.has_member() else None
         if local is None or not local.leader or local.member != local.leader:
             self._memory = etcd_members.Memory()
-            return not _settled(membership, wishes)
+            return not _settled(membership, desired)
         members = await self.etcd.members(membership, local.leader)
         seen = Seen(
             own=local.member,
             leader=local.leader,
             members=members,
-            wishes=await self._reached(wishes, membership),
+            desired=await self._reached(desired, membership),
             alarms=tuple(error for error in local.errors if ALARM in error),
         )
         decision = etcd_members.decide(seen, self._memory, self.clock.monotonic())
@@ -247,15 +247,15 @@ class EtcdMembership(Controller):
         await self._tell_all(decision.told)
         if decision.action is not None and await self._still(decision.action, membership, local.leader):
             await self._act(decision.action)
-        return not etcd_members.settled(members, wishes)
+        return not etcd_members.settled(members, desired)
 
-    async def _reached(self, wishes: tuple[Wish, ...], membership: Membership) -> tuple[Wish, ...]:
+    async def _reached(self, desired: tuple[Desired, ...], membership: Membership) -> tuple[Desired, ...]:
         """The wishes, with whether the nodes of those that are to join can be reached."""
         there = {address_of(member) for member in membership.members}
-        joining = [wish for wish in wishes if wish.present and wish.address not in there]
-        answers = await asyncio.gather(*(etcd_seen.accepts(wish.address) for wish in joining))
-        reachable = {wish.name for wish, answer in zip(joining, answers, strict=True) if answer}
-        return tuple(etcd_members.reached(wish) if wish.name in reachable else wish for wish in wishes)
+        joining = [spec for spec in desired if spec.present and spec.address not in there]
+        answers = await asyncio.gather(*(etcd_seen.accepts(spec.address) for spec in joining))
+        reachable = {spec.name for spec, answer in zip(joining, answers, strict=True) if answer}
+        return tuple(etcd_members.reached(spec) if spec.name in reachable else spec for spec in desired)
 
     async def _still(self, action: Action, membership: Membership, leader: int) -> bool:
         """Whether nothing has changed since the look: neither what is asked for nor etcd itself."""
@@ -306,23 +306,23 @@ class EtcdMembership(Controller):
         return dict((self.objects.items.get((None, name)) or {}).get("status") or {})
 
 
-def _wish(obj: Object) -> Wish:
+def _wish(obj: Object) -> Desired:
     spec, status = obj["spec"], obj.get("status") or {}
-    lost, vacated = status.get("lostMemberID"), status.get("vacatedMemberID")
-    return Wish(
+    lost, disconnected = status.get("lostMemberID"), status.get("vacatedMemberID")
+    return Desired(
         name=obj["metadata"]["name"],
         address=spec["address"],
         present=spec.get("state", "Member") == "Member",
         asked=obj["metadata"].get("creationTimestamp", ""),
         lost=int(lost, 16) if lost else None,
         told=status.get("phase") == Phase.LEAVING.value,
-        vacated=int(vacated, 16) if vacated else None,
+        disconnected=int(disconnected, 16) if disconnected else None,
     )
 
 
-def _settled(membership: Membership, wishes: tuple[Wish, ...]) -> bool:
+def _settled(membership: Membership, desired: tuple[Desired, ...]) -> bool:
     members = [Member(m.id, address_of(m), m.is_learner) for m in membership.members]
-    return etcd_members.settled(members, wishes)
+    return etcd_members.settled(members, desired)
 
 
 def _clause(entry: Mapping[str, object]) -> str:

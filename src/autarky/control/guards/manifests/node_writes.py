@@ -25,7 +25,7 @@ INVENTORY_PARAMETER: Parameter = ({"apiVersion": "v1", "kind": "ConfigMap"}, {"n
 
 
 def field_changes(part: str, name: str, empty: str) -> str:
-    new, old = (f"{whole(which)}.?{part}.?{name}.orValue({empty})" for which in ("object", "oldObject"))
+    new, old = (f"{complete(which)}.?{part}.?{name}.orValue({empty})" for which in ("object", "oldObject"))
     return f"{new} != {old}"
 
 
@@ -39,10 +39,10 @@ def some_change(part: str, guarded: str) -> str:
 
 
 def of(which: str, part: str) -> str:
-    return f"{whole(which)}.?metadata.?{part}.orValue({{}})"
+    return f"{complete(which)}.?metadata.?{part}.orValue({{}})"
 
 
-def whole(which: str) -> str:
+def complete(which: str) -> str:
     """There is no old object where one is created."""
     return "(oldObject == null ? {} : oldObject)" if which == "oldObject" else which
 

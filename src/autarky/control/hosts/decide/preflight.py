@@ -69,8 +69,8 @@ Found = Iterator[tuple[Severity, str, str, str]]
 
 
 def _address_inside_cluster_networks(cluster: Cluster, facts: Facts, ours: Collection[str]) -> Found:
-    """A service network that contains a host's address makes kube-proxy drop the traffic to that host. Where users bring
-    the pod network, its routes on our hosts are as they should be."""
+    """A service network that contains a host's address makes kube-proxy drop the traffic to that host. Where users
+    bring the pod network, its routes on our hosts are as they should be."""
     networks = {"serviceCIDR": cluster.network.service_cidr, "podCIDR": cluster.network.pod_cidr}
     for name, seen in facts.items():
         inside = [key for key, network in networks.items() if ipaddress.IPv4Address(seen.address) in network]

@@ -20,7 +20,7 @@ KIND = ("discovery.k8s.io/v1", "EndpointSlice")
 
 def kubernetes_endpoints(cluster: Cluster) -> Object:
     """As `up` writes it first; then the operator keeps it, and adds who joins later."""
-    nodes = cluster.founders or cluster.control_nodes
+    nodes = cluster.initial_members or cluster.control_nodes
     return kubernetes_slice(Endpoint(node.name, node.known_address(), ready=True) for node in nodes)
 
 

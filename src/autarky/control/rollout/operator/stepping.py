@@ -28,7 +28,7 @@ from autarky.model.components import (
     Component,
 )
 from autarky.ports import Clock, Kube, Object
-from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
+from autarky.render.values import CONTROL_PLANE_ACTIVE, SYSTEM
 
 DAEMON_SETS = tuple(component for component in COMPONENTS.values() if component.kind == "DaemonSet")
 LOOK_SECONDS = 1.0
@@ -125,7 +125,7 @@ class Stepping(ClusterController):
                 away=stepping.is_away(self._since.get(name), now),
                 pods=tuple(_pod(pod, revision) for pod in on.get(name, ()) if not _ends(pod)),
                 ending=any(_ends(pod) for pod in on.get(name, ())),
-                trusted=CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {}),
+                trusted=CONTROL_PLANE_ACTIVE in (node["metadata"].get("labels") or {}),
             )
             for node in nodes
             if selects(live["spec"]["template"], node)

@@ -34,7 +34,7 @@ from autarky.model.components import (
     Component,
 )
 from autarky.ports import Object
-from autarky.render.values import CONTROL_PLANE_FACT, SYSTEM
+from autarky.render.values import CONTROL_PLANE_ACTIVE, SYSTEM
 
 _HASH_LABELS = {"DaemonSet": "controller-revision-hash", "Deployment": "pod-template-hash"}
 
@@ -129,7 +129,7 @@ def control_nodes(view: View) -> frozenset[str]:
     return frozenset(
         node["metadata"]["name"]
         for node in view.nodes.items.values()
-        if CONTROL_PLANE_FACT in (node["metadata"].get("labels") or {})
+        if CONTROL_PLANE_ACTIVE in (node["metadata"].get("labels") or {})
     )
 
 

@@ -35,7 +35,7 @@ def active_standbys() -> Mapping[str, bool] | None:
 
 def activations_of(component: str) -> list[bytes]:
     """The manifests in place. What is not whole is no activation: the kubelet can make no pod of it. OSError."""
-    return [content for content in manifests_of(component) if standby.is_whole(content)]
+    return [content for content in manifests_of(component) if standby.is_complete(content)]
 
 
 def manifests_of(component: str) -> list[bytes]:
@@ -45,8 +45,8 @@ def manifests_of(component: str) -> list[bytes]:
 
 def manifest_paths_of(component: str) -> list[Path]:
     """Of a component's standby, or of the parked agent. OSError."""
-    parked = component == NODE_AGENT
-    name = f"{agent.STANDBY_POD}-*.json" if parked else f"standby-{component}-{standby.ACTIVATION_NAME}.json"
+    standby_agent = component == NODE_AGENT
+    name = f"{agent.STANDBY_POD}-*.json" if standby_agent else f"standby-{component}-{standby.ACTIVATION_NAME}.json"
     return sorted(path for path in Path(places.MANIFESTS).iterdir() if path.match(name))
 
 

@@ -10,7 +10,7 @@ from autarky.model.runtime import Sandbox
 from autarky.ports import Cri
 from autarky.render.values import SYSTEM
 
-PARKED_OR_STANDBY = (*WITH_STANDBY, NODE_AGENT)
+AGENT_OR_STANDBY = (*WITH_STANDBY, NODE_AGENT)
 Running = Mapping[str, Mapping[str, tuple[str, ...]]]
 """Component → uid of a pod of its standby → its sandboxes, of which a container runs."""
 
@@ -23,7 +23,7 @@ async def running_standbys(cri: Cri) -> Running | None:
     except AutarkyError:
         return None
     alive = {container.sandbox_id for container in containers if container.state == "running"}
-    running: dict[str, dict[str, tuple[str, ...]]] = {component: {} for component in PARKED_OR_STANDBY}
+    running: dict[str, dict[str, tuple[str, ...]]] = {component: {} for component in AGENT_OR_STANDBY}
     for sandbox in sandboxes:
         component = _standby_of(sandbox)
         if component is not None and sandbox.id in alive:
@@ -35,4 +35,4 @@ def _standby_of(sandbox: Sandbox) -> str | None:
     """The component whose standby this is a run of, if it is one."""
     component = sandbox.labels.get(NAME_LABEL, "")
     is_standby = sandbox.labels.get(SLOT_LABEL) == STANDBY and sandbox.namespace == SYSTEM
-    return component if is_standby and component in PARKED_OR_STANDBY else None
+    return component if is_standby and component in AGENT_OR_STANDBY else None

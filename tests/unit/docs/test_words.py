@@ -1,0 +1,47 @@
+"""The words of the field, in code, messages and documents: CONTRIBUTING has the list, with what to say instead."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from unit.docs.documents import ROOT
+
+NOT_OURS = {
+    r"\banew\b": "again, from scratch",
+    r"\bfor good\b": "permanently",
+    r"\bmend(s|ed|ing)?\b": "repair, fix",
+    r"\bundertaker\b": "release of stale leases",
+    r"\buntold\b(?!-events)": "pending",
+    r"\bparked\b": "standby agent",
+    r"\bfounders?\b(?!\")": "initial members",
+    r"\bsurplus\b": "unlisted",
+    r"\bvacated\b": "disconnected, drained",
+    r"\bhold[s]? (\w+ )*for healthy\b|\bheld for healthy\b": "considers healthy",
+    r"\bbegun as down\b": "starts as down",
+    r"\ban only member\b": "a single member",
+}
+"""Pattern → what is said instead. Names on the wire and on disk stay as they are."""
+ON_THE_WIRE = ("vacatedMemberID", "untold-events.json", '"founders"', "`founders`", '"founder"')
+FILES = [
+    path
+    for pattern in ("src/autarky/**/*.py", "src/autarky/**/*.sh", "src/autarky/**/*.lua", "docs/**/*.md", "README.md")
+    for path in sorted(ROOT.glob(pattern))
+]
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert len(FILES) > 400
+
+
+@pytest.mark.parametrize("pattern", NOT_OURS)
+def test_no_word_of_our_own_is_used_where_the_field_has_one(pattern: str) -> None:
+    looked_for = re.compile(pattern, re.IGNORECASE)
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
+        for path in FILES
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if looked_for.search(line) and not any(word in line for word in ON_THE_WIRE)
+    ]
+    assert found == [], f"say: {NOT_OURS[pattern]}"
