@@ -1,5 +1,4 @@
-"""Real time. `monotonic` goes on while the machine sleeps, so that no lease outlives its owner's nap, and no age
-looks young after it."""
+"""Real time. `monotonic` includes the time that the machine sleeps, so that leases expire and ages grow meanwhile."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class AutarkyError(Exception):
 
     exit_code = 1
     told = False
-    """Set when the user has read the text already, at the end of a live display: it is not printed again."""
+    """Set when the user has already seen the text, at the end of a live display: it is not printed again."""
 
 
 class UserError(AutarkyError):
@@ -43,7 +43,7 @@ class UserError(AutarkyError):
 
 
 class Problems(UserError):
-    """Everything found wrong in one pass, so that the user mends all of it at once."""
+    """Everything found wrong in one pass, so that the user can fix all of it at once."""
 
     def __init__(self, summary: str, problems: Sequence[UserError]) -> None:
         self.problems = tuple(problems)
@@ -53,7 +53,7 @@ class Problems(UserError):
 
 
 class Unreachable(AutarkyError):
-    """No answer: the state behind it is unknown, which is never the same as down (rule 2)."""
+    """No answer: the state is unknown, which is never the same as down (rule 2)."""
 
     exit_code = 3
 
@@ -79,7 +79,7 @@ class Held(Conflict):
 
 
 class Refused(AutarkyError):
-    """A safety rule forbids the step. Says the rule, what was seen, and the command that goes on."""
+    """A safety rule forbids the step. Names the rule, what was seen, and the command to continue with."""
 
     exit_code = 6
 
@@ -94,12 +94,12 @@ class CommandFailed(AutarkyError):
     def __init__(self, host: str, argv: Sequence[str], status: int, stderr: str) -> None:
         self.status = status
         self.stderr = stderr
-        tail = " ".join(stderr.split())[-2000:]  # one line: it may be the words of whoever has the host
+        tail = " ".join(stderr.split())[-2000:]  # one line: the host may be in the hands of an attacker
         super().__init__(f"{host}: {' '.join(argv)[:400]} ended with status {status}: {tail}")
 
 
 class ApiError(AutarkyError):
-    """An API answered with an error status: that of HTTP, or gRPC's for CRI. `reason` is its word, if any."""
+    """An API answered with an error status: of HTTP, or of gRPC for CRI. `reason` is its name, if any."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         self.status = status

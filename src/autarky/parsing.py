@@ -1,15 +1,15 @@
-"""JSON that somebody else wrote, as objects that bear whatever is done with them.
+"""Parse JSON from untrusted writers into objects that are safe to process further.
 
 Contract: `parsed` is json.loads, but what lies deeper than DEPTH is null, and it never ends with a RecursionError:
-what is no JSON is a ValueError, nothing else is raised. (What is cut away need not be JSON.)
+invalid JSON is a ValueError, nothing else is raised. (What is cut away need not be valid JSON.)
 
-Why: who may write an object of the API may write JSON of any form into its managedFields, up to 10,000 levels deep, and
-everybody lists it. Python's own depth is limited, to 1000 calls where nobody says otherwise: json.loads ends with a
-RecursionError there, which is no ValueError, and one such object would blind all who list it. What parses is not safe
-either: json.dumps, copies and comparisons of ours go down the same way from deeper in the stack, some with several
-calls a level.
+Why: whoever may write an API object may write JSON of any form into its managedFields, up to 10,000 levels deep, and
+every client lists it. Python's recursion is limited, to 1000 calls by default: json.loads raises RecursionError there,
+which is no ValueError, and one such object would blind every client that lists it. What can be parsed is not safe
+either: json.dumps, copies and our comparisons recurse the same way from deeper in the stack, some with several calls
+per level.
 
-Danger: an object that was cut must not be written back as if it were whole; nothing that we write back is so deep.
+Danger: an object that was cut must not be written back as if it were complete; nothing that we write back is so deep.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import re
 from typing import Any
 
 DEPTH = 100
-"""Levels of lists and objects that are kept, those of the page of a list or of the watch's event among them. A pod has
-some 15, what the API tells of its fields' writers some 20, the schema of a large definition some 50; of the 1000 calls
-that Python allows, comparisons of ours need up to 4 a level."""
+"""Levels of lists and objects that are kept, including those of the list page or the watch event around an object. A
+pod has some 15, its managedFields some 20, the schema of a large CRD some 50; of the 1000 calls that Python allows, our
+comparisons need up to 4 per level."""
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
 _BRACKET = re.compile(rf'(?:[^"\[\]{{}}]++|{_STRING})*+(?:([\[\]{{}}])|\Z)', re.DOTALL)
 """Whatever comes before a bracket, and the bracket, or the end; brackets in strings are none. Nothing is looked at
@@ -29,7 +29,7 @@ twice: it matches everywhere, and a string without an end goes to the end of the
 
 
 def parsed(text: str | bytes) -> Any:
-    """Without what is nested too deeply. Raises ValueError for what is no JSON."""
+    """Parse, without what is nested too deeply. Raises ValueError for invalid JSON."""
     try:
         found = json.loads(text)
     except RecursionError:

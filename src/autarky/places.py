@@ -18,28 +18,27 @@ STANDBY = "/var/lib/autarky/standby"
 CHECKPOINTS = "/var/lib/autarky/checkpoints"
 HOST_STATE = "/var/lib/autarky/state"
 ETCD_FORMER = "/var/lib/autarky/state/etcd-former.json"
-"""The static pod of etcd from before a change that is not judged yet."""
+"""The static pod of etcd from before a change that has not been judged yet."""
 MEMBERS_FILE = "/var/lib/autarky/state/etcd-members.json"
-"""On control nodes: etcd's members as the node agent knew them last."""
+"""On control nodes: the last known etcd members, kept by the node agent."""
 NODE_MARKER = f"{HOST_STATE}/node.json"
-"""Says which cluster and node a host belongs to, and on founders who they all are: written before anything else,
-removed last."""
+"""The cluster and node that a host belongs to; on initial members also all of these. Written first, removed last."""
 CLUSTER_RECORD = f"{HOST_STATE}/cluster.json"
-"""On founders: the cluster file as applied last, and the nodes."""
+"""On initial members: the cluster file as applied last, and the nodes."""
 CLUSTER_KEYS = f"{HOST_STATE}/cluster-keys.json"
-"""On founders: the leaf certificates that `up` renders from, with their keys."""
+"""On initial members: the leaf certificates that `up` renders from, with their keys."""
 LEAVES = "/var/lib/autarky/leaves"
 """On control nodes: the leaf certificates of the control plane's components, a directory for each of them."""
 LEAVES_PLAN = "/var/lib/autarky/state/leaves.json"
-"""What those should be, as it was known last: enough to issue them with no API."""
+"""Their last known specifications: enough to issue them without the API."""
 CONTROL_NODE_STATE = f"{HOST_STATE}/control-node.json"
-"""How far a node is that a label makes a control node."""
+"""Progress of a node that its label is turning into a control node."""
 RUN = "/run/autarky"
 HOST_LOCK = "/run/autarky.lock"
 """Not below RUN, which `down` removes while it holds the lock."""
 ETCD_DATA = "/var/lib/etcd"
 ETCD_PKI = "/etc/kubernetes/pki/etcd"
-"""Of the node's own member, root only; empty on workers."""
+"""For the node's own member, root only; empty on workers."""
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 
 
@@ -50,12 +49,12 @@ def _xdg(variable: str, default: str) -> Path:
 
 
 def cache_dir() -> Path:
-    """The content store and build scratch: may be deleted at any time, is made again."""
+    """The content store and build scratch: may be deleted at any time; is rebuilt."""
     return _xdg("XDG_CACHE_HOME", ".cache")
 
 
 def releases_dir() -> Path:
-    """Release files of the user's own. AUTARKY_RELEASES names another directory."""
+    """The user's own release files. AUTARKY_RELEASES names another directory."""
     given = os.environ.get("AUTARKY_RELEASES")
     return Path(given) if given else _xdg("XDG_DATA_HOME", ".local/share") / "releases"
 

@@ -29,14 +29,14 @@ from autarky.model.runtime import (
 )
 
 Object = dict[str, Any]
-"""A Kubernetes object as it is on the wire: typed models would lose fields they do not know."""
+"""A Kubernetes object as it is on the wire: typed models would drop fields that they do not know."""
 SHORT = 64 * 1024
-"""Bytes: no marker, certificate or kubeconfig of ours is longer. Whoever is root on a host may write one that is."""
+"""Bytes: none of our markers, certificates or kubeconfigs is longer. Root on a host may write a longer one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A program that ended. Output is bounded by the driver (1 MiB unless asked for more)."""
+    """A program that exited. Output is bounded by the driver (1 MiB unless asked for more)."""
 
     status: int
     stdout: bytes
@@ -51,7 +51,7 @@ class Hold(Protocol):
     """A lock that is held on a host."""
 
     async def lost(self) -> None:
-        """Returns when it is held no more though nobody gave it up: the connection or the machine is gone."""
+        """Returns when the lock is lost though nobody released it: the connection or the machine is gone."""
         ...
 
 
@@ -72,12 +72,12 @@ class Host(Protocol):
         ...
 
     async def read(self, path: str, *, most: int | None = None) -> bytes | None:
-        """The file's content, or None where there is none. CommandFailed where it has more than `most` bytes, of which
-        no more come over here."""
+        """The file's content, or None if it does not exist. CommandFailed if it has more than `most` bytes; no
+        more than that is transferred."""
         ...
 
     async def digests(self, paths: Sequence[str]) -> Mapping[str, tuple[str, int]]:
-        """(sha256 in hex, mode) of those of the files that exist, in one round trip."""
+        """(sha256 in hex, mode) of those files that exist, in one round trip."""
         ...
 
     async def write_files(self, files: Sequence[File]) -> None:
@@ -86,16 +86,16 @@ class Host(Protocol):
         ...
 
     async def remove(self, paths: Sequence[str]) -> None:
-        """Remove files (not directories); those that are absent are passed over."""
+        """Remove files (not directories); absent ones are ignored."""
         ...
 
     async def push(self, source: Path, path: str, *, mode: int) -> None:
-        """Copy a big local file to the host, atomically, unless that very content is there already."""
+        """Copy a big local file to the host, atomically, unless the same content is there already."""
         ...
 
     def hold(self, path: str, holder: str) -> AbstractAsyncContextManager[Hold]:
-        """Hold the lock file for the block; it ends with us and with our connection. `holder`, one line, is
-        what others are told. Raises Held at once when somebody else has it."""
+        """Hold the lock file for the block; it is released with our process or connection. `holder`, one line, is
+        what others see. Raises Held at once if somebody else has it."""
         ...
 
     async def facts(self) -> HostFacts: ...
@@ -135,9 +135,8 @@ class Kube(Protocol):
         labels: str | None = None,
         fields: str | None = None,
     ) -> AsyncGenerator[Object, None]:
-        """The same, one object after the other, never many of them in memory: for what a worker or a tenant makes as
-        many and as long as they like. ApiError (410) where it takes so many minutes that the API has forgotten what it
-        was to show."""
+        """The same, one object at a time, never many of them in memory: for kinds that workers or tenants can create in
+        any number and size. ApiError (410) if it takes so long that the API has compacted the listed version."""
         ...
 
     async def apply(self, obj: Object, *, manager: str, dry_run: bool = False) -> Object:
@@ -166,13 +165,12 @@ class Kube(Protocol):
     async def delete(
         self, api_version: str, kind: str, name: str, namespace: str | None = None, *, grace_seconds: int | None = None
     ) -> bool:
-        """Ask for the deletion; False where the object was absent. `grace_seconds`: how long a pod has to end,
-        where that is not the pod's own affair; it may be shortened while the pod ends, never extended."""
+        """Ask for the deletion; False if the object was absent. `grace_seconds`: overrides the pod's own grace period;
+        it may be shortened while the pod terminates, never extended."""
         ...
 
     async def evict(self, namespace: str, pod: str) -> bool:
-        """Ask for the pod's end as far as its disruption budgets allow (ApiError 429 where they do not); False where
-        it was absent."""
+        """Evict the pod, if its disruption budgets allow it (ApiError 429 otherwise); False if it was absent."""
         ...
 
     def watch(
@@ -195,44 +193,44 @@ class Kube(Protocol):
     ) -> str: ...
 
     async def healthy(self, path: str = "/readyz", *, timeout: float = HEALTH) -> str | None:
-        """None when the path answers 200, else a short sentence saying what was seen. Never raises."""
+        """None if the path answers 200, else a short sentence saying what was seen. Never raises."""
         ...
 
     async def close(self) -> None: ...
 
 
 class Cri(Protocol):
-    """The container runtime of this node, which answers with no API server: what runs, what ran, which images.
+    """The container runtime of this node, which works without an API server: what runs, what ran, which images.
 
-    Every call has a deadline. Raises Unreachable where the runtime is not there, starts, or is late; UserError
-    where it does not speak CRI v1; ApiError for what it refuses.
+    Every call has a deadline. Raises Unreachable if the runtime is absent, starting or too slow; UserError
+    if it does not speak CRI v1; ApiError for what it refuses.
     """
 
     async def pods(self) -> Sequence[Sandbox]:
-        """All sandboxes, also those that run no more, the oldest first."""
+        """All sandboxes, including stopped ones, the oldest first."""
         ...
 
     async def containers(self) -> Sequence[Container]:
-        """All containers, also those that have exited, the oldest first."""
+        """All containers, including exited ones, the oldest first."""
         ...
 
     async def container_status(self, container_id: str) -> ContainerStatus | None:
-        """None where there is no such container."""
+        """None if there is no such container."""
         ...
 
     async def stop_sandbox(self, sandbox_id: str, *, timeout: float = 30.0) -> None:
-        """Kill its containers with no grace, and free its network. One that is absent or stopped is passed over.
+        """Kill its containers without grace, and free its network. Does nothing if it is absent or stopped.
 
-        Danger: the kubelet starts a new sandbox for a pod that it still wants.
+        Danger: the kubelet starts a new sandbox for a pod that should still run.
         """
         ...
 
     async def remove_sandbox(self, sandbox_id: str, *, timeout: float = 30.0) -> None:
-        """Stop it if it runs, and forget it with its containers. One that is absent is passed over."""
+        """Stop it if it runs, and remove it with its containers. Does nothing if it is absent."""
         ...
 
     async def remove_container(self, container_id: str, *, timeout: float = 30.0) -> None:
-        """Kill it if it runs, and forget it. One that is absent is passed over."""
+        """Kill it if it runs, and remove it. Does nothing if it is absent."""
         ...
 
     async def images(self) -> Sequence[NodeImage]:
@@ -248,10 +246,10 @@ class Cri(Protocol):
     async def runtime_status(self) -> RuntimeStatus: ...
 
     def events(self) -> AsyncGenerator[ContainerEvent, None]:
-        """What happens from now on, and perhaps a few minutes of what nobody has read yet. It raises like the
+        """Events from now on, and perhaps a few minutes of older ones that nobody has read. It raises like the
         other calls when the runtime goes away, and ends when the runtime ends it.
 
-        Hints to look again, not a record: one may be lost, so look now and then without any. It holds a
+        Hints to look again, not a record: events may be lost, so also look periodically. It holds a
         stream: close it (contextlib.aclosing) when you leave it early.
         """
         ...
@@ -260,16 +258,16 @@ class Cri(Protocol):
 
 
 class KeptImages(Protocol):
-    """The images that must stay on this node, whoever wants them gone: the kubelet's garbage collection passes
-    them over, and a name that a user removed is put back from content that was held.
+    """The images that must stay on this node: the kubelet's garbage collection skips them, and a name that a user
+    removed is restored from content that was held.
 
     Raises like Cri.
     """
 
     async def keep(self, references: Collection[str]) -> frozenset[str]:
-        """Keep these and no others; returns those of them that the node has. May be cut and done again.
+        """Keep these and no others; returns those of them that the node has. May be interrupted and repeated.
 
-        An image that somebody else pinned stays pinned when it is not kept any more.
+        An image that somebody else pinned stays pinned when it is no longer kept.
         """
         ...
 
@@ -287,14 +285,14 @@ class Clock(Protocol):
 
 
 class Progress(Protocol):
-    """How long work says where it is. The engine implements it; renderers decide what is shown."""
+    """How long-running work reports its progress. The engine implements it; renderers decide what is shown."""
 
     def note(self, sentence: str) -> None:
         """Something happened that is worth one line."""
         ...
 
     def progress(self, what: str, done: float, total: float) -> None:
-        """Live state of one named piece of work; shown in place on a terminal."""
+        """Live state of one named piece of work; redrawn in place on a terminal."""
         ...
 
     def waiting(self, what: str, deadline: float, last: str) -> None:
@@ -310,7 +308,7 @@ class Machines(Protocol):
         ...
 
     async def ensure(self, progress: Progress) -> None:
-        """Create or power on what is missing. Machines that are not ours to make must be there."""
+        """Create or power on what is missing. Machines that we cannot create must exist."""
         ...
 
     def host(self, name: str) -> Host | None:
@@ -318,15 +316,15 @@ class Machines(Protocol):
         ...
 
     def locked(self, command: str, tell: Callable[[str], None]) -> AbstractAsyncContextManager[None]:
-        """For the block nobody else changes the machines: those that run, and those that `ensure` makes.
+        """Lock the machines for the block: those that run, and those that `ensure` creates.
 
-        `command` is what others are told, `tell` gets one sentence about each wait. Raises Conflict when
-        somebody else is at it, and Unreachable or UserError for a machine that cannot be used.
+        `command` is what others see, `tell` gets one sentence about each wait. Raises Conflict if somebody else
+        holds a lock, and Unreachable or UserError for a machine that cannot be used.
         """
         ...
 
     async def discard(self, name: str, progress: Progress) -> bool:
-        """Remove the machine of this node where `ensure` made it, running or not; False where there is none."""
+        """Remove the machine of this node if `ensure` created it, running or not; False if there is none."""
         ...
 
     async def removable(self) -> Sequence[str]:

@@ -1,7 +1,7 @@
-"""Programs in other languages, which lie as files beside the module that uses them: `./run lint` checks them as such.
+"""Programs in other languages, kept as files beside the module that uses them, so that `./run lint` checks them.
 
-What a program is told when it is made stands in it as @NAME@, in its head. Contract: all of these are given,
-and nothing else is; a program with another one in it would run with a name for a value.
+A program has @NAME@ in its head for each value that it gets when it is rendered. Contract: exactly these values are
+given: a program with an unfilled @NAME@ would run with the name as the value.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import re
 from pathlib import Path
 
 SUFFIXES = (".sh", ".lua")
-"""Of the files. What packs the package packs them, too."""
+"""Of the files. They are part of the package."""
 _VALUE = re.compile(r"@([A-Z_]+)@")
 
 
 def program(module: str, name: str, **values: object) -> str:
     """The text of the file `name` beside a module (`__file__`), with its values.
 
-    ValueError where those that it names and those that are given are not the same.
+    ValueError if the names in it and the given ones differ.
     """
     text = Path(module).with_name(name).read_text(encoding="utf-8")
     named, given = set(_VALUE.findall(text)), {one.upper() for one in values}

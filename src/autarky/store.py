@@ -20,14 +20,14 @@ NOT_UNDERSTOOD = (
     OverflowError,
     RecursionError,
 )
-"""What reading a file of our own may raise, whatever is in it by now. Who reads one takes all of these for "not
-known": a hand, a damaged disk or another release may have left any bytes there."""
+"""What reading one of our own files may raise. Readers treat all of these as "not known": a user, a damaged disk or
+another release may have left any bytes there."""
 
 
 def write_private(path: Path, content: bytes, *, mode: int = 0o600, group: int | None = None) -> None:
     """Replace the file in one rename; its directory is made 0700 where it is missing. Durable on return.
 
-    group: whose it becomes, before it is in place; the process must be in it.
+    group: its group, set before it is in place; the process must be a member.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -56,7 +56,7 @@ def _sync_directory(directory: Path) -> None:
 
 @asynccontextmanager
 async def waiting_lock(path: Path, on_wait: Callable[[], None] | None = None) -> AsyncIterator[None]:
-    """Hold a lock file, waiting for whoever holds it; `on_wait` is called once when that is needed.
+    """Hold a lock file, waiting for its current holder; `on_wait` is called once if that is needed.
 
     The kernel drops the lock with its holder, so a killed process leaves nothing to clean.
     """

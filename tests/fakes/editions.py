@@ -30,7 +30,7 @@ TOLD = (
     " kube-controller-manager --kube-api-qps 150 (here 100),"
     " kube-scheduler --profiling true (here false),"
     " kube-apiserver --profiling not set (here false)"
-    " (`defaults: 2` in the spec of its file takes them)"
+    " (to take them, set `defaults: 2` in the spec of its file)"
 )
 """Of a cluster that has all of the first."""
 

@@ -1,8 +1,8 @@
-"""Signs certificates with the CA keys of this control node: what `autarky login`, and an `up` without those keys, ask
-for over their connection to the host, where they are root.
+"""Signs certificates with the CA keys of this control node: for `autarky login`, and for an `up` without those keys.
+Both run it as root over their connection to the host.
 
 Contract: one line of JSON on standard input, one on standard output (pki/signing.py). Needs no API: it runs in the
-agent image that is on the node, with nothing of the host but the directory of the CAs, read-only, and no network.
+agent image that is on the node, with only the host's CA directory mounted, read-only, and without a network.
 """
 
 from __future__ import annotations

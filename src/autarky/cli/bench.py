@@ -1,4 +1,4 @@
-"""`autarky bench`: measure what a client notices."""
+"""`autarky bench`: measure availability as a client sees it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 DEFAULT_DURATION = 30.0
 FAREWELL = 10.0
-"""Seconds that a command has to end after SIGTERM, when the probe is stopped."""
+"""Seconds that a command has to exit after SIGTERM, when the probe is stopped."""
 TOLD = 0.5
-"""Seconds that the probe may be held up without a word."""
+"""Seconds that the probe may be held up before the report mentions it."""
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>|ms|s|m|h)")
 _UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -51,7 +51,7 @@ class Duration(click.ParamType[float]):
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What to probe and how, as the command line has it."""
+    """What to probe and how, from the command line."""
 
     kubeconfig: Path
     servers: tuple[str, ...]
@@ -65,7 +65,7 @@ class Goal:
 
 @click.group()
 def bench() -> None:
-    """Measure what a client notices."""
+    """Measure availability as a client sees it."""
 
 
 @bench.command(context_settings={"allow_interspersed_args": False})
@@ -73,14 +73,14 @@ def bench() -> None:
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Probe the cluster of this kubeconfig instead of one of ours.",
+    help="Probe the cluster of this kubeconfig instead of one that autarky knows.",
 )
 @click.option(
     "--server",
     "servers",
     multiple=True,
     metavar="URL",
-    help="Dial this address instead of the kubeconfig's; more than one: each must serve.",
+    help="Connect to this server instead of the kubeconfig's (repeatable: each one must serve).",
 )
 @click.option(
     "--duration",
@@ -92,11 +92,11 @@ def bench() -> None:
     type=click.FloatRange(1, 2000),
     default=200.0,
     show_default=True,
-    help="Requests a second, all streams together.",
+    help="Requests per second, over all streams.",
 )
-@click.option("--timeout", type=Duration(), default=5.0, help="For one request, dialling included; default: 5s.")
+@click.option("--timeout", type=Duration(), default=5.0, help="For one request, including the connection; default: 5s.")
 @click.option("--namespace", default="autarky-probe", show_default=True, help="Where the probe writes its ConfigMaps.")
-@click.option("--read-only", is_flag=True, help="Neither writes nor a watch: nothing is created in the cluster.")
+@click.option("--read-only", is_flag=True, help="No writes and no watch: nothing is created in the cluster.")
 @click.option(
     "-o",
     "--output",
@@ -119,16 +119,16 @@ def probe(
     output: str,
     command: tuple[str, ...],
 ) -> None:
-    """Probe the API with new and kept-alive connections, writes and a watch, and say what failed.
+    """Probe the API with new and kept-alive connections, writes and a watch, and report what failed.
 
-    With a COMMAND, run it and probe until it ends: autarky bench probe -- autarky up -f cluster.yaml.
-    What the command prints goes to standard error; standard output has the report.
+    With a COMMAND, run it and probe until it exits: autarky bench probe -- autarky up -f cluster.yaml.
+    The command's output goes to standard error, the report to standard output.
 
-    Exits with 0 when nothing failed, with 1 when something did or no write was acknowledged, and else with the
+    Exits with 0 if nothing failed, with 1 if a request failed or no write was acknowledged, and otherwise with the
     status of a COMMAND that failed.
     """
     if kubeconfig is not None and (file is not None or cluster is not None):
-        raise click.UsageError("--kubeconfig goes with neither -f FILE nor --cluster NAME.")
+        raise click.UsageError("--kubeconfig cannot be combined with -f FILE or --cluster NAME.")
     path = kubeconfig or _kubeconfig_of(file, cluster)
     if duration is None and not command:
         duration = DEFAULT_DURATION
@@ -139,7 +139,7 @@ def probe(
 
 
 def exit_code(report: Report, status: int | None) -> int:
-    """Failures of the probe go before those of the command; a signal that ended it counts as in a shell."""
+    """Failures of the probe win over those of the command; a signal that ended it counts as in a shell."""
     if not report.ok:
         return 1
     return 128 - status if status is not None and status < 0 else status or 0
@@ -193,7 +193,7 @@ def _kubeconfig_of(file: Path | None, cluster: str | None) -> Path:
 
 
 async def _meanwhile(probe: Probe, goal: Goal, progress: Progress) -> int | None:
-    """What is probed: the command, or only time that passes."""
+    """Wait for what is probed: the command, or just the duration."""
     if goal.command:
         return await _run_command(goal.command)
     await _wait(probe, goal, progress)
@@ -201,7 +201,7 @@ async def _meanwhile(probe: Probe, goal: Goal, progress: Progress) -> int | None
 
 
 async def _wait(probe: Probe, goal: Goal, progress: Progress) -> None:
-    """Until the probe has ended by itself."""
+    """Wait until the probe has ended by itself."""
     duration = goal.duration or DEFAULT_DURATION
     over = asyncio.create_task(probe.wait())
     try:
@@ -214,9 +214,9 @@ async def _wait(probe: Probe, goal: Goal, progress: Progress) -> None:
 
 
 def _check_command(command: Sequence[str]) -> None:
-    """Before anything is begun. Raises UserError when there is no such program."""
+    """Before anything is started. Raises UserError if there is no such program."""
     if command and shutil.which(command[0]) is None:
-        raise UserError(f"there is no program {command[0]}", fix="give the COMMAND with its path, or mend PATH")
+        raise UserError(f"there is no program {command[0]}", fix="give the COMMAND with its path, or correct PATH")
 
 
 async def _run_command(command: Sequence[str]) -> int:
@@ -254,7 +254,7 @@ class _FailureNotes:
         self._progress.note(f"failed: {failure}")
 
     def flush(self) -> None:
-        """Say how many were not told one by one."""
+        """Say how many were not reported one by one."""
         if self._kept_back:
             self._progress.note(f"and {self._kept_back:,} more failed")
             self._kept_back = 0
@@ -280,5 +280,5 @@ def as_text(report: Report, status: int | None) -> str:
     table = columns(rows, right=range(1, 6))
     servers = [f"answered by {seen.server} at {seen.endpoint}" for seen in report.servers]
     held_up = [f"the probe itself was held up for up to {report.held_up:.1f} s"] if report.held_up > TOLD else []
-    ended = [f"the command ended with status {status}"] if status else []
+    ended = [f"the command exited with status {status}"] if status else []
     return "\n".join([report.verdict, "", *table, *servers, *held_up, *ended])

@@ -1,4 +1,4 @@
-"""`autarky completion`: what makes a shell complete commands, options and cluster names."""
+"""`autarky completion`: shell completion of commands, options and cluster names."""
 
 from __future__ import annotations
 

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 LONGEST = 2_000
-"""Letters of one line, for reading. JSON has more."""
+"""Characters of one line. JSON has more."""
 
 
 @click.command()
 @cluster_options
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
 def doctor(file: Path | None, cluster: str | None, output: str) -> None:
-    """Say what is wrong, causes before effects, with what was seen and the command that goes on.
+    """Diagnose the cluster: list what is wrong, causes before effects, with the evidence and the next command to run.
 
-    Works with the API up, half up or down; it only looks. Exits with 1 when something is wrong.
+    Read-only. Works with the API up, half up or down. Exits with 1 if something is wrong.
     """
     findings = run_async(lambda: _examine(file, cluster))
     if output == "json":

@@ -1,4 +1,4 @@
-"""`autarky down`: take a cluster away, leaving nothing of it on its machines."""
+"""`autarky down`: remove a cluster and leave nothing of it on its machines."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 @click.command()
 @cluster_options
 @output_option
-@click.option("--purge", is_flag=True, help="Also delete etcd data and CA keys, on hosts that are not lab hosts.")
-@click.option("--leave", multiple=True, metavar="NAME", help="Give this node's host up as it is (repeatable).")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--purge", is_flag=True, help="Delete etcd data and CA keys instead of moving them aside.")
+@click.option("--leave", multiple=True, metavar="NAME", help="Do not clean the host of this node (repeatable).")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @yes_option
 def down(
     file: Path | None,
@@ -34,13 +34,13 @@ def down(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Take the cluster away: mounts, namespaces, units, rules. Lab hosts are removed whole.
+    """Remove the cluster from its machines: mounts, namespaces, units, rules. Lab hosts are deleted completely.
 
-    On hosts that are not lab hosts, etcd data and CA keys are moved aside with a time stamp unless
-    --purge is given. Says what goes, and asks; without a terminal it needs --yes.
+    On other hosts, etcd data and CA keys are moved aside with a time stamp unless --purge is given. Lists what will
+    be removed and asks for confirmation; without a terminal it needs --yes.
 
-    A host that does not answer is named; the others are cleaned, and what this machine knows of the cluster stays until
-    another `down` has cleaned that one, too, or --leave gives it up.
+    If a host does not answer, the others are cleaned and the silent one is reported. This machine keeps its state of
+    the cluster until another `down` has cleaned that host, or --leave gives up on it.
     """
     left = frozenset(leave)
     run_async(lambda: _down(file, cluster, output, purge=purge, leave=left, dry_run=dry_run, yes=yes))
@@ -69,7 +69,7 @@ async def _down(
     try:
         if not dry_run and not yes:
             goes = "".join(f"\n  - {sentence(line)}" for line in await doomed(context, purge=purge, leave=leave))
-            confirm(f"Take the cluster {context.cluster.name} away?{goes or ' Nothing of it is there.'}\n", yes=False)
+            confirm(f"Remove the cluster {context.cluster.name}?{goes or ' Nothing of it exists.'}\n", yes=False)
         await run_phases(
             "down",
             f"cluster {context.cluster.name}",
@@ -83,7 +83,7 @@ async def _down(
     except Unreachable as error:
         if error.told:
             raise
-        raise Unreachable(f"{error}\n{_fix(())}") from error  # too many hosts are silent for the locks
+        raise Unreachable(f"{error}\n{_fix(())}") from error  # too few hosts answer to take the locks
     finally:
         await context.close()
     tell_of_silent(context.absent, found.name, dry_run=dry_run)
@@ -92,27 +92,27 @@ async def _down(
 
 
 def refuse_what_cannot_be_left(cluster: Cluster, leave: Collection[str]) -> None:
-    """UserError for a name that is no node's, and for a test host, which goes with its lab."""
+    """UserError for an unknown node, and for a test host, which is removed with its lab."""
     hosts = {node.name: node.host for node in cluster.nodes}
     for name in sorted(leave):
         if name not in hosts:
             raise UserError(f"there is no node {name}", fix=f"the nodes are: {', '.join(hosts)}")
         if hosts[name].driver == "lab":
-            raise UserError(f"node {name} is a test host, which goes with its lab", fix="say nothing of it")
+            raise UserError(f"node {name} is a test host, which is removed with its lab", fix="leave out --leave")
 
 
 def tell_of_silent(absent: Mapping[str, str], cluster: str, *, dry_run: bool) -> None:
-    """Which hosts still have all of autarky; after a run that is an error, since the cluster is not gone."""
+    """Say which hosts were not cleaned. After a run that is an error, since the cluster is not gone."""
     silent = of_nodes(absent)
     if silent and dry_run:
-        say(f"planned without what does not answer: {silent}", err=True)
+        say(f"planned without the hosts that do not answer: {silent}", err=True)
     elif silent:
         raise Unreachable(
             f"the rest of the cluster {cluster} is gone, but not all hosts answer: {silent}\n"
-            f"{_fix(absent)}; until then {places.cluster_dir(cluster)} stays, by which they are known for ours"
+            f"{_fix(absent)}; until then {places.cluster_dir(cluster)} is kept, by which they are recognised"
         )
 
 
 def _fix(names: Collection[str]) -> str:
     leave = " ".join(f"--leave {name}" for name in names) or "--leave NAME"
-    return f"  fix: run `autarky down` again when they do, or `autarky down {leave}` to give them up as they are"
+    return f"  fix: run `autarky down` again when they do, or `autarky down {leave}` to leave them as they are"

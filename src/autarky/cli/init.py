@@ -1,6 +1,6 @@
-"""`autarky init` and `autarky validate`: a cluster file to begin with, and whether one is right.
+"""`autarky init` and `autarky validate`: write a cluster file to start from, and check one.
 
-Contract: neither touches a host or a cluster. `init` replaces no file, and writes a whole one or none.
+Contract: neither touches a host or a cluster. `init` never replaces a file, and writes it completely or not at all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DEFAULT_NAME = "home"
 STANDARD_OUTPUT = Path("-")
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
-"""Of file systems that have no hard links."""
+"""Errors of file systems without hard links."""
 
 
 @click.command()
@@ -38,14 +38,16 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
     "hosts",
     multiple=True,
     metavar="HOST",
-    help="A machine: local, lab, or ssh://[USER@]HOST[:PORT]. Once for each node, control nodes first; default: one"
-    " test host on this machine.",
+    help="A machine: local, lab, or ssh://[USER@]HOST[:PORT]. Repeat for each node, control nodes first; default:"
+    " one test host on this machine.",
 )
 @click.option(
-    "--control-nodes", type=click.IntRange(min=1), help="How many of them. Default: three where there are three hosts."
+    "--control-nodes",
+    type=click.IntRange(min=1),
+    help="How many of the hosts are control nodes. Default: 3 with three or more hosts, otherwise 1.",
 )
 def init(path: Path, name: str, hosts: tuple[str, ...], control_nodes: int | None) -> None:
-    """Write a commented cluster file to begin with: cluster.yaml, or FILE; `-` is standard output."""
+    """Write a commented cluster file to start from: cluster.yaml, or FILE; `-` is standard output."""
     from autarky.config import loads
     from autarky.config.starter import Wanted, starter
     from autarky.payload import default_version, known_versions
@@ -54,7 +56,7 @@ def init(path: Path, name: str, hosts: tuple[str, ...], control_nodes: int | Non
     wanted = Wanted(name, default_version(), nodes, control_nodes or (3 if len(nodes) >= 3 else 1))
     if wanted.control_nodes > len(nodes):
         raise UserError(
-            f"{wanted.control_nodes} control nodes need as many hosts, and there are {len(nodes)}",
+            f"{wanted.control_nodes} control nodes need {wanted.control_nodes} hosts, but there are only {len(nodes)}",
             fix="give a --host for each node",
         )
     text = starter(wanted)
@@ -69,7 +71,7 @@ def init(path: Path, name: str, hosts: tuple[str, ...], control_nodes: int | Non
 
 
 def _write_new(path: Path, text: str) -> None:
-    """UserError where there is such a file already, or where it cannot be made."""
+    """UserError if the file exists already or cannot be created."""
     if not path.name or os.path.isdir(path):  # noqa: PTH112 - Path.is_dir fails for a name that is too long
         raise UserError(f"{path} is a directory", fix="name a file in it")
     try:
@@ -84,7 +86,7 @@ def _write_new(path: Path, text: str) -> None:
             os.fsync(file.fileno())
         _put(Path(temporary), path)
     except FileExistsError:
-        raise UserError(f"{path} is there already", fix="name another file, or `-` for standard output") from None
+        raise UserError(f"{path} already exists", fix="name another file, or `-` for standard output") from None
     except OSError as error:
         raise _cannot_write(path, error) from error
     finally:
@@ -93,7 +95,7 @@ def _write_new(path: Path, text: str) -> None:
 
 
 def _put(temporary: Path, path: Path) -> None:
-    """FileExistsError where there is one, which a rename would replace."""
+    """FileExistsError if the file exists: a rename would replace it."""
     try:
         os.link(temporary, path)
     except OSError as error:
@@ -115,12 +117,12 @@ def _cannot_write(path: Path, error: OSError) -> UserError:
     "--output",
     type=click.Choice(["text", "json"]),
     default="text",
-    help="json: the whole file, with its defaults filled in and its paths made absolute.",
+    help="json: print the complete file, with its defaults filled in and its paths made absolute.",
 )
 def validate(file: Path | None, output: str) -> None:
-    """Check a cluster file, and touch nothing: all that is wrong with it, with line and remedy.
+    """Check a cluster file without touching anything: report every error with its line and how to fix it.
 
-    What only the hosts can tell is checked by `plan` and `up`.
+    Anything that needs the hosts is checked by `plan` and `up`.
     """
     from autarky.cli.wiring import load_cluster
     from autarky.config import dump
@@ -129,7 +131,7 @@ def validate(file: Path | None, output: str) -> None:
         raise click.UsageError("Name the cluster file with -f FILE.")
     cluster = load_cluster(file, None)
     if missing := list(_missing_files(cluster)):
-        raise Problems("the cluster file names what is not there", missing)
+        raise Problems("the cluster file names files that do not exist", missing)
     click.echo(json.dumps(dump(cluster), indent=2) if output == "json" else _summary(cluster))
 
 
@@ -146,13 +148,13 @@ def _missing_files(cluster: Cluster) -> Iterator[UserError]:
     }
     for field, path in named.items():
         if path and not Path(path).exists():
-            yield UserError(f"there is no {path}", where=field, fix="put it there, or correct the path")
+            yield UserError(f"{path} does not exist", where=field, fix="create it, or correct the path")
 
 
 def _summary(cluster: Cluster) -> str:
     roles = Counter("control node" if node.control_plane else "worker" for node in cluster.nodes)
     nodes = ", ".join(f"{number} {role}{'s' if number > 1 else ''}" for role, number in roles.items())
     return (
-        f"the cluster file is right: {cluster.name}, {nodes}, Kubernetes {cluster.kubernetes_version},"
+        f"the cluster file is valid: {cluster.name}, {nodes}, Kubernetes {cluster.kubernetes_version},"
         f" levels {cluster.self_hosted_text} hosted"
     )

@@ -1,7 +1,7 @@
 """`autarky kubeconfig` and `autarky kubectl`: the user's way into the cluster.
 
 kubectl takes one server. Any control node's load balancer leads to every API server, so that one control node that
-is up is enough: both commands turn the kubeconfig to a server that answers, before they use it.
+is up is enough: both commands point the kubeconfig at a server that answers before they use it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def answering_kubeconfig(file: Path | None, cluster: str | None) -> Path:
-    """The cluster's kubeconfig, which names a server that answers if there is one."""
+    """The cluster's kubeconfig, pointing at a server that answers if there is one."""
     from autarky.cli.session import run_async
 
     path = kubeconfig_path(file, cluster)
@@ -32,7 +32,7 @@ def answering_kubeconfig(file: Path | None, cluster: str | None) -> Path:
 
 
 async def turn_to_a_server_that_answers(path: Path) -> None:
-    """Where the file's server does not answer, and another does that is as good, name that one instead."""
+    """If the file's server does not answer and an equivalent one does, use that one instead."""
     from autarky.kube.kubeconfig import read_kubeconfig
     from autarky.store import write_private
 
@@ -43,7 +43,7 @@ async def turn_to_a_server_that_answers(path: Path) -> None:
 
 
 async def _first_that_answers(found: Kubeconfig) -> str:
-    """The file's own has a head start, since it may be slow; it is also what stays where nobody answers."""
+    """The file's own server has a head start, since it may be slow; it is kept if none answers."""
     asked = {asyncio.create_task(_answers(found, found.server)): found.server}
     try:
         await asyncio.wait(asked, timeout=HEAD_START)
@@ -91,7 +91,7 @@ def kubeconfig_path(file: Path | None, cluster: str | None) -> Path:
 @cluster_options
 @click.option("--path", "only_path", is_flag=True, help="Print the file's path instead of its content.")
 def kubeconfig(file: Path | None, cluster: str | None, only_path: bool) -> None:
-    """Print the cluster's kubeconfig (it holds a private key), for a control node that answers."""
+    """Print the cluster's kubeconfig, pointing at a control node that answers. It contains a private key."""
     path = answering_kubeconfig(file, cluster)
     click.echo(str(path) if only_path else path.read_text(), nl=only_path)
 
@@ -102,14 +102,14 @@ def kubeconfig(file: Path | None, cluster: str | None, only_path: bool) -> None:
 @click.option("--cluster", metavar="NAME", help="The cluster; default: the only one there is.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def kubectl(cluster: str | None, arguments: tuple[str, ...]) -> None:
-    """Run the payload's kubectl on the cluster: `autarky kubectl get pods -A`."""
+    """Run kubectl, of the cluster's version, against the cluster: `autarky kubectl get pods -A`."""
     path = answering_kubeconfig(None, cluster)
     program = kubectl_for(path.parent.name)
     os.execve(program, ["kubectl", *arguments], {**os.environ, "KUBECONFIG": str(path)})  # noqa: S606 # no shell
 
 
 def kubectl_for(cluster: str) -> Path:
-    """That of the cluster's version, where this release knows it and the store has it; else that of the default."""
+    """The kubectl of the cluster's version, if it is known and in the store; otherwise that of the default version."""
     from autarky.cli.wiring import founded
     from autarky.payload import default_version, find_binary, known_versions, load_release
 

@@ -1,4 +1,4 @@
-"""`autarky lab`: test hosts on this machine, to try and to break things on."""
+"""`autarky lab`: test hosts on this machine, to try things and to break them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ lab_option = click.option(
 
 @click.group()
 def lab() -> None:
-    """Test hosts on this machine: systemd, a network and a power switch of their own, no VMs."""
+    """Create and remove test hosts: containers with systemd, a network, a disk and a power switch of their own."""
 
 
 @lab.command()
 @click.argument("name", default="default")
-@click.option("--hosts", default=1, show_default=True, type=click.IntRange(1, 20), help="How many: n1, n2, …")
+@click.option("--hosts", default=1, show_default=True, type=click.IntRange(1, 20), help="How many hosts: n1, n2, …")
 @output_option
 def up(name: str, hosts: int, output: str) -> None:
-    """Create test hosts, or power on those of them that are off."""
+    """Create the lab's test hosts, or power on those that are off."""
     run_async(lambda: _up(name, hosts, output))
     _print(name)
 
@@ -48,7 +48,7 @@ async def _up(name: str, hosts: int, output: str) -> None:
 @lab.command("list")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
 def list_(output: str) -> None:
-    """All labs and their hosts."""
+    """List all labs and their hosts."""
     from autarky.lab import Lab
 
     rows = [
@@ -85,7 +85,7 @@ def shell(name: str | None, host: str, command: tuple[str, ...]) -> None:
 @lab_option
 @click.argument("hosts", nargs=-1, required=True, metavar="HOST...")
 def cut(name: str | None, hosts: tuple[str, ...]) -> None:
-    """Cut the power of hosts, of all at once: everything dies, and what was not synced is lost."""
+    """Cut the power of hosts, all at the same moment: every process dies, and data that was not synced is lost."""
     run_async(lambda: _the(name).cut(*hosts))
     click.echo(f"{', '.join(hosts)}: off")
 
@@ -110,7 +110,7 @@ async def _start(found: Lab, hosts: tuple[str, ...], output: str) -> None:
 @lab_option
 @click.argument("hosts", nargs=-1, required=True, metavar="HOST...")
 def remove(name: str | None, hosts: tuple[str, ...]) -> None:
-    """Take hosts out of a lab with their disks: a machine that burnt down. One of the same name begins anew."""
+    """Remove hosts and their disks from a lab, like machines that burnt down. A new host may reuse the name."""
     found = _the(name)
     run_async(lambda: found.remove(*hosts))
     click.echo(f"{', '.join(hosts)}: gone")
@@ -119,7 +119,7 @@ def remove(name: str | None, hosts: tuple[str, ...]) -> None:
 @lab.command()
 @click.argument("name", required=False)
 def down(name: str | None) -> None:
-    """Remove a lab whole, leaving nothing of it on this machine."""
+    """Remove a lab completely, leaving nothing of it on this machine."""
     found = _the(name)
     run_async(found.down)
     click.echo(f"lab {found.name} is gone")

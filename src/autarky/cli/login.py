@@ -1,4 +1,4 @@
-"""`autarky login`: work on a cluster that another machine has brought up, or whose machine was lost."""
+"""`autarky login`: work on a cluster that another machine brought up, also when that machine is lost."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 @click.argument("host", required=False)
 @file_option
 @click.option(
-    "--ssh-config", type=click.Path(exists=True, dir_okay=False, resolve_path=True), help="To be used by ssh."
+    "--ssh-config", type=click.Path(exists=True, dir_okay=False, resolve_path=True), help="The ssh_config to use."
 )
 @output_option
 def login(host: str | None, file: Path | None, ssh_config: str | None, output: str) -> None:
-    """Fetch the state of a cluster from a control node: HOST ([USER@]NAME, ssh://…, local), or one of a FILE's.
+    """Fetch a cluster's state from a control node: HOST ([USER@]NAME, ssh://…, local), or one listed in FILE.
 
-    Brings the cluster file as it was applied last, and a kubeconfig with an administrator's certificate of this
-    machine's own, signed over there. Never brings a key that the cluster has. From then on this machine can do all
-    that the one can that has brought the cluster up.
+    Fetches the cluster file as last applied, and a kubeconfig with an administrator certificate for this machine,
+    signed on the control node. The cluster's private keys stay there. Afterwards this machine can do everything
+    that the machine can that brought the cluster up.
     """
     if (host is None) == (file is None):
         raise click.UsageError("Name a HOST, or give the cluster file with -f FILE.")
@@ -51,9 +51,10 @@ async def _login(name: str | None, file: Path | None, ssh_config: str | None, ou
     ssh_config = ssh_config or (wanted.ssh_config if wanted is not None else None)
     async with _control_node(name, wanted, ssh_config) as (host, fetched):
         if wanted is not None and wanted.name != fetched.cluster:
-            raise UserError(f"{file} is of the cluster {wanted.name}, its host {host.name} of {fetched.cluster}")
+            what = f"{file} describes cluster {wanted.name}, but host {host.name} belongs to cluster {fetched.cluster}"
+            raise UserError(what)
         found, applied = await _fetch(host, fetched, wanted, ssh_config, output)
-    if wanted is not None:  # read anew: what it leaves out is as the cluster has it, which is known now
+    if wanted is not None:  # read again: the defaults of the cluster are known now
         _compare(load_cluster(file, None), applied, file)
     if output != "json":
         click.echo(_how_to_use(found.name))
@@ -62,7 +63,7 @@ async def _login(name: str | None, file: Path | None, ssh_config: str | None, ou
 async def _fetch(
     host: Host, fetched: Fetched, wanted: Cluster | None, ssh_config: str | None, output: str
 ) -> tuple[Cluster, bytes]:
-    """Into the cluster's directory, under its lock: the cluster, and its file as it was applied last."""
+    """Write into the cluster's directory, under its lock: the cluster, and its file as last applied."""
     from autarky.cli.wiring import connect
     from autarky.engine.lock import exclusive
     from autarky.phases import login
@@ -95,7 +96,7 @@ async def _fetch(
 
 
 def _cluster(record: Record, ssh_config: str | None, wanted: Cluster | None) -> Cluster:
-    """The cluster of the record, with what is of this machine."""
+    """The cluster of the record, with the settings that belong to this machine."""
     import json
 
     from autarky.config import loads
@@ -114,8 +115,8 @@ def _context(found: Cluster) -> Context:
 
 
 def _take(context: Context, found: Cluster, record: Record) -> None:
-    """The cluster of the record into the context: with its addresses and founders, and the nodes that the file has
-    not."""
+    """Put the cluster of the record into the context, with its addresses and initial members, and the nodes that are
+    not in the file."""
     from autarky.config import dump
     from autarky.phases.members import nodes_of
     from autarky.render.values import pretty_json
@@ -137,7 +138,7 @@ def _take(context: Context, found: Cluster, record: Record) -> None:
 async def _control_node(
     name: str | None, wanted: Cluster | None, ssh_config: str | None
 ) -> AsyncIterator[tuple[Host, Fetched]]:
-    """The host that was named, or the first control node of the file that can sign, and what it says."""
+    """The named host, or the first control node of the file that can sign, and what it says."""
     from autarky.phases.login import fetch
 
     if name is not None:
@@ -161,7 +162,7 @@ def _named(name: str, ssh_config: str | None) -> Host:
     if name == "local":
         return LocalHost(name)
     if name.startswith("lab:"):
-        raise UserError("a test host is known only by its cluster's file", fix="autarky login -f FILE")
+        raise UserError("a test host can only be found through its cluster's file", fix="autarky login -f FILE")
     url = name if name.startswith("ssh://") else f"ssh://{name}"
     return SshHost(url.removeprefix("ssh://"), url, sockets=places.state_dir() / "ssh", config=ssh_config)
 
@@ -170,12 +171,12 @@ async def _first(context: Context) -> tuple[Host, Fetched]:
     from autarky.phases.login import fetch
 
     problems: list[UserError] = []
-    # Not the workers: what one says of the cluster and its CA is only its own word. A control node that a label has
-    # made is asked when it is named.
+    # Not the workers: what a worker says about the cluster and its CA proves nothing. A control node that was made by
+    # a label is asked only when it is named.
     for node in context.cluster.control_nodes:
         host = context.machines.host(node.name)
         if host is None:
-            problems.append(UserError(f"the machine of node {node.name} ({node.host}) does not run"))
+            problems.append(UserError(f"the machine of node {node.name} ({node.host}) is not running"))
             continue
         try:
             return host, await fetch(host)
@@ -187,7 +188,7 @@ async def _first(context: Context) -> tuple[Host, Fetched]:
 
 
 def _compare(wanted: Cluster, applied: bytes, file: Path | None) -> None:
-    """Say where the file is not the one that was applied last."""
+    """Warn if the file is not the one that was applied last."""
     import json
 
     from autarky.config import dump

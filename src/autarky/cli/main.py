@@ -1,4 +1,4 @@
-"""`autarky`: the table of commands, and what every error becomes for the one who typed the command.
+"""`autarky`: the table of commands, and how every error is reported to the user.
 
 Contract: results are on standard output, everything else on standard error. An AutarkyError is its text
 and its exit code; anything else that escapes a command is a bug and shows its traceback. The exit codes are
@@ -27,28 +27,28 @@ BROKEN_PIPE = 141
 
 COMMANDS = {
     "Cluster": {
-        "init": LazyCommand("autarky.cli.init:init", "Write a commented cluster file to begin with."),
-        "validate": LazyCommand("autarky.cli.init:validate", "Check a cluster file, and touch nothing."),
-        "up": LazyCommand("autarky.cli.up:up", "Bring a cluster up, or finish what an earlier run began."),
-        "plan": LazyCommand("autarky.cli.up:plan", "Say what `up` would change."),
-        "pivot": LazyCommand("autarky.cli.pivot:pivot", "Change which levels are hosted, while the cluster serves."),
+        "init": LazyCommand("autarky.cli.init:init", "Write a commented cluster file to start from."),
+        "validate": LazyCommand("autarky.cli.init:validate", "Check a cluster file without touching anything."),
+        "up": LazyCommand("autarky.cli.up:up", "Bring a cluster up, or resume an earlier run."),
+        "plan": LazyCommand("autarky.cli.up:plan", "Show what `up` would change."),
+        "pivot": LazyCommand("autarky.cli.pivot:pivot", "Change which levels are hosted in a running cluster."),
         "unpivot": LazyCommand("autarky.cli.pivot:unpivot", "Move the control plane back to static pods."),
         "node": LazyCommand("autarky.cli.node:node", "Add, remove and list nodes."),
         "login": LazyCommand("autarky.cli.login:login", "Fetch a cluster's state from one of its control nodes."),
-        "down": LazyCommand("autarky.cli.down:down", "Take a cluster away."),
+        "down": LazyCommand("autarky.cli.down:down", "Remove a cluster from its machines."),
         "kubeconfig": LazyCommand("autarky.cli.kube:kubeconfig", "Print the cluster's kubeconfig."),
-        "kubectl": LazyCommand("autarky.cli.kube:kubectl", "Run the payload's kubectl on the cluster."),
+        "kubectl": LazyCommand("autarky.cli.kube:kubectl", "Run kubectl against the cluster."),
     },
     "Look": {
-        "status": LazyCommand("autarky.cli.status:status", "Layers, slots and health of a cluster."),
-        "doctor": LazyCommand("autarky.cli.doctor:doctor", "Say what is wrong, causes before effects."),
-        "logs": LazyCommand("autarky.cli.status:logs", "Logs of a component."),
-        "render": LazyCommand("autarky.cli.render:render", "Write everything `up` would put on hosts and in the API."),
+        "status": LazyCommand("autarky.cli.status:status", "Show levels, slots and health of a cluster."),
+        "doctor": LazyCommand("autarky.cli.doctor:doctor", "Diagnose a cluster: causes before effects."),
+        "logs": LazyCommand("autarky.cli.status:logs", "Show the logs of a component."),
+        "render": LazyCommand("autarky.cli.render:render", "Write the manifests and files that `up` would apply."),
     },
     "Payload and labs": {
         "payload": LazyCommand("autarky.cli.payload:payload", "Get, list and check the components of a release."),
-        "lab": LazyCommand("autarky.cli.lab:lab", "Test hosts on this machine."),
-        "bench": LazyCommand("autarky.cli.bench:bench", "Measure what a client notices."),
+        "lab": LazyCommand("autarky.cli.lab:lab", "Create and remove test hosts on this machine."),
+        "bench": LazyCommand("autarky.cli.bench:bench", "Measure availability as a client sees it."),
     },
     "More": {
         "schema": LazyCommand("autarky.cli.schema:schema", "Print the JSON Schema of the cluster file."),
@@ -60,16 +60,16 @@ COMMANDS = {
 EXIT_CODES = """\
 \b
 Exit codes:
-  0    done, or nothing was to be done
+  0    done, or nothing to do
   1    a program or an API answered with a failure
-  2    wrong usage, file or environment; the message says how to mend it
+  2    wrong usage, file or environment; the message says how to fix it
   3    a host or an API did not answer
   4    a wait passed its deadline
   5    another command works on the same cluster or changed the same object
   6    refused by a safety rule
   70   a bug in autarky
   129, 130, 143  stopped by SIGHUP, SIGINT, SIGTERM: run it again to resume
-  141  nobody reads the results any more
+  141  the reader of standard output has gone away
 """
 
 
@@ -82,7 +82,7 @@ Exit codes:
 @click.option("-v", "--verbose", is_flag=True, help="Show every event, debug messages, and where errors come from.")
 @click.version_option(__version__, prog_name="autarky", message="%(prog)s %(version)s")
 def cli(verbose: bool) -> None:
-    """Kubernetes that runs itself: the control plane is hosted on the cluster it controls."""
+    """Self-hosted Kubernetes: the control plane runs on the cluster that it controls."""
     if verbose:
         _log_to_stderr()
 
@@ -125,7 +125,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _make_lenient(*streams: TextIO | None) -> None:
-    """What a terminal's character set has no letter for is written as its number, and ends no command."""
+    """Characters that the terminal's encoding lacks are written as escapes; they never fail a command."""
     for stream in streams:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -142,7 +142,7 @@ def _failed(error: AutarkyError, *, verbose: bool) -> int:
 
 
 def _escaped(error: Exception) -> int:
-    """A broken standard output is nobody's fault; the rest is ours."""
+    """A broken standard output is not our bug; everything else is."""
     if isinstance(error, BrokenPipeError) and _has_no_reader(sys.stdout):
         return BROKEN_PIPE
     _print_traceback(error)
@@ -171,7 +171,7 @@ def _has_no_reader(stream: TextIO) -> bool:
 
 
 def _flushed(stream: TextIO | None) -> bool:
-    """Flush, and if that fails let the rest go nowhere: else the interpreter complains when it ends."""
+    """Flush; if that fails, discard the rest: otherwise the interpreter complains when it exits."""
     if stream is None:  # the descriptor was closed from the start
         return True
     try:

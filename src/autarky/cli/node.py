@@ -1,7 +1,7 @@
 """`autarky node`: add, remove and list the nodes of a cluster.
 
 Contract: a cluster has a file of its own (`cluster.json` in its directory), which `-f FILE` replaces at each `up`.
-These commands change that one. Whoever keeps a FILE changes it as well, and is told so.
+These commands change that one. Users who keep a FILE of their own must change that as well; a message says so.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def node() -> None:
 @node.command()
 @cluster_options
 @click.argument("name")
-@click.option("--host", required=True, metavar="HOST", help="Its machine: lab, lab:NAME or ssh://[USER@]HOST[:PORT].")
-@click.option("--control-plane", is_flag=True, help="Make a control node of it, with a member of etcd.")
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label of the Node (repeatable).")
+@click.option("--host", required=True, metavar="HOST", help="The machine: lab, lab:NAME or ssh://[USER@]HOST[:PORT].")
+@click.option("--control-plane", is_flag=True, help="Make it a control node, with an etcd member.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label for the Node (repeatable).")
 @output_option
 @dry_run_option
 def add(
@@ -52,7 +52,7 @@ def add(
     output: str,
     dry_run: bool,
 ) -> None:
-    """Join a machine to the cluster: what `autarky up` does when the file has one node more."""
+    """Add a node to the cluster: the same as `autarky up` with one more node in the file."""
     from autarky.cli.up import bring_up
 
     entry = {
@@ -64,20 +64,20 @@ def add(
     wanted = with_node(_cluster(file, cluster), entry)
     run_async(lambda: bring_up(wanted, output, (), (), dry_run=dry_run, by_file=file is not None))
     if file is not None and not dry_run:
-        say(f"{file} does not have node {name}: add it, or the next `up -f` tells of a node too many", err=True)
+        say(f"{file} does not have node {name}: add it, or the next `up -f` reports an unlisted node", err=True)
 
 
 def _pair(label: str) -> tuple[str, str]:
     key, equals, value = label.partition("=")
     if not equals:
-        raise UserError(f"{label!r} is no label", fix="write KEY=VALUE")
+        raise UserError(f"{label!r} is not a label", fix="write KEY=VALUE")
     return key, value
 
 
 def with_node(cluster: Cluster, entry: dict[str, Any]) -> Cluster:
-    """The cluster with one node more, judged by the rules of the file; UserError says what is wrong with it.
+    """The cluster with one more node, validated like the file; UserError says what is wrong with it.
 
-    As it is when it has just that node: an `add` that was cut goes on when it is run again.
+    Unchanged if it has exactly that node already, so that an interrupted `add` can be run again.
     """
     name = entry["name"]
     there = next((node for node in cluster.nodes if node.name == name), None)
@@ -91,13 +91,13 @@ def with_node(cluster: Cluster, entry: dict[str, Any]) -> Cluster:
             return grown
         if there == replace(grown.node(name), address=there.address):
             return cluster
-    fix = f"see `autarky node list`; to make another of it: `autarky node remove {name}` first"
-    raise UserError(f"there is a node {name} already, on {there.host}, and it is another one", fix=fix)
+    fix = f"see `autarky node list`; to replace it, run `autarky node remove {name}` first"
+    raise UserError(f"a different node named {name} already exists, on {there.host}", fix=fix)
 
 
 def without_node(cluster: Cluster, name: str) -> Cluster:
-    """The cluster with one node less, judged by the rules of the file, which every later command reads it by; Problems
-    says what is wrong with it. Not judged without a control node: that removal is refused for the safety's sake."""
+    """The cluster with one node less, validated like the file, since every later command reads it so; Problems says
+    what is wrong with it. Not validated without a control node: that removal is refused as unsafe later."""
     if not any(node.control_plane and node.name != name for node in cluster.nodes):
         return replace(cluster, nodes=tuple(node for node in cluster.nodes if node.name != name))
     return _judged(cluster, f"without node {name}", _entries(cluster, without=name))
@@ -128,9 +128,9 @@ def _judged(cluster: Cluster, what: str, nodes: Sequence[dict[str, Any]]) -> Clu
 @node.command()
 @cluster_options
 @click.argument("name")
-@click.option("--dead", is_flag=True, help="Its machine is gone for good: its host is not touched.")
-@click.option("--drain", is_flag=True, help="Evict its pods first, as their disruption budgets allow.")
-@click.option("--purge", is_flag=True, help="Delete etcd data and CA keys on its host instead of keeping them.")
+@click.option("--dead", is_flag=True, help="The machine is permanently gone: do not contact its host.")
+@click.option("--drain", is_flag=True, help="Drain the node first, respecting disruption budgets.")
+@click.option("--purge", is_flag=True, help="Delete the etcd data and CA keys on its host instead of keeping them.")
 @output_option
 @dry_run_option
 @yes_option
@@ -145,11 +145,11 @@ def remove(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Take a node out of the cluster: its roles, its member of etcd, what is on its host, what the API has of it.
+    """Remove a node from the cluster: its roles, its etcd member, the files on its host, its API objects.
 
-    Refused where etcd would lose its quorum, for the last control node, and with --dead while something still answers
-    in its name (of a worker: its host). A worker's membership is taken away before anything else. A machine that was
-    removed as dead must not be started again: it would still have the cluster's keys.
+    Refused if etcd would lose its quorum, for the last control node, and with --dead while the node still answers
+    (a worker: while its host does). A worker's membership is revoked first. Never start a machine again
+    that was removed with --dead: it still has the cluster's keys.
     """
     from autarky.cli.options import confirm
 
@@ -196,8 +196,8 @@ async def _remove(
 
 
 def prepare_removal(context: Context, found: Cluster, gone: Node, *, by_file: bool) -> Callable[[], None] | None:
-    """What the phases must know of files. What writes the cluster's own file without the node; None where it does not
-    have it. by_file: `found` is that of a FILE that was named, which may say anything of the other nodes."""
+    """Tell the phases about the files. Returns what writes the cluster's own file without the node; None if it does not
+    have the node. by_file: `found` is from a FILE that the user named, which may say anything about the other nodes."""
     from autarky.config import dump
     from autarky.phases import kept_file
     from autarky.render.values import pretty_json
@@ -229,7 +229,7 @@ def _without(found: Cluster, gone: Node) -> Cluster:
 @cluster_options
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
 def list_nodes(file: Path | None, cluster: str | None, output: str) -> None:
-    """The nodes of the file and those of the cluster: machine, address, role, member of etcd, state."""
+    """List the nodes of the file and of the cluster: machine, address, role, etcd member, state."""
     import json
 
     from autarky.ui.tables import columns

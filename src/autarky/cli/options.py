@@ -1,4 +1,4 @@
-"""Options that several commands share: they look, read and complete the same everywhere."""
+"""Options that several commands share, so that they look and complete the same everywhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def cluster_options(command: F) -> F:
     """-f FILE and --cluster NAME; the command gets `file: Path | None` and `cluster: str | None`.
 
-    With neither, it is about the only cluster there is.
+    With neither, the command uses the only cluster there is.
     """
     return file_option(cluster_option(command))
 
@@ -49,7 +49,7 @@ cluster_option = click.option(
     metavar="NAME",
     callback=_not_both,
     shell_complete=_known_clusters,
-    help="The cluster by its name; default: the only one there is.",
+    help="The name of a known cluster; default: the only one there is.",
 )
 output_option = click.option(
     "-o",
@@ -59,12 +59,12 @@ output_option = click.option(
     show_default=True,
     help="json: events as JSON Lines on standard output; plain: one line per event.",
 )
-dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something that cannot be undone; `yes` answers it. Raises UserError where nobody can answer."""
+    """Ask before something that cannot be undone; `yes` answers it. Raises UserError without a terminal."""
     if yes:
         return
     from autarky.ui.text import printable

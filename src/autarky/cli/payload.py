@@ -24,7 +24,7 @@ _HEADINGS = ("RELEASE", "KIND", "NAME", "VERSION", "GROUP", "SIZE", "SHA256")
 
 @click.group()
 def payload() -> None:
-    """Get, list and check the components of a release."""
+    """Get, list and check the components of a Kubernetes release."""
 
 
 def _versions(texts: Sequence[str]) -> list[Version]:
@@ -43,12 +43,12 @@ def _versions(texts: Sequence[str]) -> list[Version]:
     "groups",
     multiple=True,
     type=click.Choice(["cluster", "test", "bench", "conformance"]),
-    help="What for: cluster (what `up` needs), test, bench, conformance. Default: cluster and test.",
+    help="Components for: cluster (what `up` needs), test, bench, conformance (repeatable). Default: cluster, test.",
 )
-@click.option("--all", "every", is_flag=True, help="Of every version that is known.")
+@click.option("--all", "every", is_flag=True, help="Of every known version.")
 @output_option
 def get(versions: Sequence[str], groups: Sequence[str], every: bool, output: str) -> None:
-    """Get components from the store in a moment, else build them (minutes, once)."""
+    """Make sure that the components of a VERSION are in the store; build those that are missing (minutes, once)."""
     from autarky.payload import known_versions
 
     if every and versions:
@@ -72,7 +72,7 @@ async def _get(versions: Sequence[Version], groups: Sequence[str], output: str) 
 @payload.command("list")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
 def list_(output: str) -> None:
-    """What the store holds of each known release."""
+    """List the components of each known release and whether the store has them."""
     from autarky.payload import known_versions, unusable_files
 
     if output == "json":
@@ -91,7 +91,7 @@ def _rows(version: Version) -> list[dict[str, object]]:
 
 
 def _table(version: Version, groups: Sequence[str] = ()) -> str:
-    """Of those groups, or of all."""
+    """The components of those groups, or all."""
     from autarky.ui.tables import columns
 
     rows = [_cells(row) for row in _rows(version) if not groups or row["group"] in groups]
@@ -106,7 +106,7 @@ def _cells(row: dict[str, object]) -> tuple[str, ...]:
 
 @payload.group()
 def release() -> None:
-    """Release files: what a version of Kubernetes consists of, with every input pinned."""
+    """Make and add release files, which pin every input of a version of Kubernetes."""
 
 
 @release.command("new")
@@ -115,14 +115,13 @@ def release() -> None:
     "--to",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The directory for it. Default: AUTARKY_RELEASES, or ~/.local/share/autarky/releases.",
+    help="Where to write it. Default: AUTARKY_RELEASES, or ~/.local/share/autarky/releases.",
 )
 @output_option
 def new(version: str, directory: Path | None, output: str) -> None:
-    """Make a release file and its recipes for VERSION; all but Kubernetes itself is as in the other releases.
+    """Make a release file and its recipes for VERSION; everything but Kubernetes itself is as in the other releases.
 
-    Needs Go's module proxy. Afterwards the version is one like any other: `autarky payload get VERSION` builds it, and
-    a cluster file may name it.
+    Needs Go's module proxy. Afterwards `autarky payload get VERSION` builds the version, and cluster files can name it.
     """
     from autarky import places
     from autarky.payload.release_files import directories as release_directories
@@ -146,28 +145,28 @@ async def _new(version: Version, directory: Path, output: str) -> Path:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @output_option
 def add(file: Path, output: str) -> None:
-    """Take a release file and the recipes that lie beside it over, so that its version is known here."""
+    """Install a release file and the recipes beside it, so that its version is known on this machine."""
     release = run_async(lambda: _add(file.resolve(), output))
     if output != "json":
-        click.echo(f"Kubernetes {release.kubernetes} is known now\nnext: autarky payload get {release.kubernetes}")
+        click.echo(f"Kubernetes {release.kubernetes} is now known\nnext: autarky payload get {release.kubernetes}")
 
 
 async def _add(file: Path, output: str) -> Release:
     from autarky.payload.new_release import add_release
 
-    async with operation("take a release file over", output) as progress:
+    async with operation("add a release file", output) as progress:
         return await add_release(file, progress)
 
 
 @payload.command()
 @output_option
 def verify(output: str) -> None:
-    """Read every blob of the store and compare it with its digest; damaged ones are removed."""
+    """Compare every blob in the store with its digest, and remove damaged ones."""
     damaged = run_async(lambda: _verify(output))
     if damaged:
         short = ", ".join(digest[:16] for digest in damaged)
-        raise UserError(f"{len(damaged)} damaged: {short}", fix="autarky payload get (they were removed)")
-    click.echo("every blob of the store is what its name says")
+        raise UserError(f"{len(damaged)} damaged blobs were removed: {short}", fix="run `autarky payload get`")
+    click.echo("every blob in the store matches its digest")
 
 
 async def _verify(output: str) -> list[str]:
@@ -180,7 +179,7 @@ async def _verify(output: str) -> list[str]:
 @payload.command()
 @output_option
 def prune(output: str) -> None:
-    """Remove what no known release needs any more: older builds, layers, image directories of labs."""
+    """Remove what no known release needs any more: old builds, old layers, image directories of labs."""
     freed = run_async(lambda: _prune(output))
     click.echo(f"freed {freed / 1e6:.0f} MB")
 
@@ -197,7 +196,7 @@ async def _prune(output: str) -> int:
 @click.option("--cluster", metavar="NAME", help="The cluster; default: the only one there is.")
 @output_option
 def push(version: str, cluster: str | None, output: str) -> None:
-    """Put the images of a release on every node, so that `kubectl set image` works with no registry."""
+    """Import the images of a release on every node, so that `kubectl set image` works without a registry."""
     run_async(lambda: _push(_versions([version])[0], cluster, output))
     click.echo(f"the images of Kubernetes {version.removeprefix('v')} are on every node")
 

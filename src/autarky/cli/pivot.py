@@ -15,14 +15,14 @@ LEVELS = ("1-4", "2-4", "3-4", "4")
 
 @click.command()
 @cluster_options
-@click.option("--to", "levels", type=click.Choice(LEVELS), required=True, help="The levels to be hosted from now on.")
+@click.option("--to", "levels", type=click.Choice(LEVELS), required=True, help="The levels to host from now on.")
 @output_option
 @dry_run_option
 def pivot(file: Path | None, cluster: str | None, levels: str, output: str, dry_run: bool) -> None:
-    """Move levels between their slots while the cluster serves: hosted, or static pods.
+    """Move levels between hosted pods and static pods while the cluster keeps serving.
 
-    The same as `autarky up` with another `spec.selfHosted`. A file that says otherwise wins again at its next
-    `up`: change it as well.
+    The same as `autarky up` with a different `spec.selfHosted`. If you keep a cluster file, change it too:
+    the next `up -f FILE` goes back to what it says.
     """
     _change(file, cluster, levels, output, dry_run=dry_run)
 

@@ -1,7 +1,7 @@
-"""`autarky render`: everything that `up` would put on hosts and into the API, as files to read and to use.
+"""`autarky render`: everything that `up` would put on hosts and into the API, as files.
 
 Contract: nothing is written outside of DIRECTORY, and no host is changed. What is not known is a placeholder:
-addresses of hosts that were not asked, keys that were not asked for. CAs that a cluster has are never made anew.
+addresses of hosts that were not asked, keys that were not asked for. Existing CAs are never replaced.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 @click.command()
 @cluster_options
 @click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--ask-hosts", is_flag=True, help="With -f: take addresses, and what the hosts can do, from the hosts.")
+@click.option("--ask-hosts", is_flag=True, help="With -f: ask the hosts for their addresses and capabilities.")
 @click.option(
     "--with-pki",
     is_flag=True,
-    help="With -f: put keys and certificates in, 0600: those that the cluster has here, else new ones.",
+    help="With -f: include keys and certificates (mode 0600): those of the cluster if they are here, else new ones.",
 )
-@click.option("--with-payload", is_flag=True, help="Put the binaries and images in as well (1 GB).")
+@click.option("--with-payload", is_flag=True, help="Include the binaries and images (1 GB).")
 def render(
     file: Path | None, cluster: str | None, directory: Path, ask_hosts: bool, with_pki: bool, with_payload: bool
 ) -> None:
     """Write all manifests, static pods, unit files and certificate specifications into DIRECTORY.
 
-    Of a cluster that is there (--cluster NAME, or the only one) with its own keys, addresses, and edits of the
-    ControlPlane. Of a file (-f FILE) with placeholders for what is not known, unless --ask-hosts and --with-pki are
-    given. DIRECTORY must be empty or absent; keep it to yourself where keys are in it. How to bring a cluster up from
-    it by hand is in docs/by-hand.md.
+    An existing cluster (--cluster NAME, or the only one) is rendered with its own keys, addresses, and edits of the
+    ControlPlane. A file (-f FILE) is rendered with placeholders for what is not known, unless --ask-hosts and
+    --with-pki are given. DIRECTORY must be empty or absent; protect it if it contains keys. docs/by-hand.md shows how
+    to bring a cluster up from it by hand.
     """
     if directory.exists() and any(directory.iterdir()):
         raise UserError(f"{directory} is not empty", fix="name a directory that is empty or does not exist")
@@ -66,9 +66,7 @@ async def _render(
             inputs = await _inputs_of_file(context, directory, ask_hosts=ask_hosts, with_pki=with_pki)
         written = render_files.write_all(inputs, directory, in_file=context.in_file)
         if with_payload:
-            async with operation(
-                f"put the components of Kubernetes {wanted.kubernetes_version} in", "plain"
-            ) as progress:
+            async with operation(f"add the components of Kubernetes {wanted.kubernetes_version}", "plain") as progress:
                 written += await render_files.write_payload(context.release, directory, progress)
     finally:
         await context.close()
@@ -79,8 +77,8 @@ async def _render(
 
 
 async def _live_inputs(context: Context) -> Inputs:
-    """Of the cluster as `up` would leave it now: its own keys, its hosts' addresses, edits of its ControlPlane. A host
-    that does not answer has the address that is remembered."""
+    """The cluster as `up` would leave it now: its own keys, its hosts' addresses, edits of its ControlPlane. A host
+    that does not answer has its last known address."""
     from autarky.phases.hosts import look
     from autarky.phases.ownership import FollowControlPlane
 
@@ -104,7 +102,7 @@ async def _inputs_of_file(context: Context, directory: Path, *, ask_hosts: bool,
         await look(context)
         if context.absent:
             raise UserError(
-                f"not all hosts answer: {of_nodes(context.absent)}", fix="power them on, or leave --ask-hosts out"
+                f"not all hosts answer: {of_nodes(context.absent)}", fix="power them on, or leave out --ask-hosts"
             )
     wanted = with_some_addresses(context.cluster)
     images = {component: image_reference(context.release, component) for component in IMAGES}
@@ -113,7 +111,7 @@ async def _inputs_of_file(context: Context, directory: Path, *, ask_hosts: bool,
 
 
 def with_some_addresses(cluster: Cluster) -> Cluster:
-    """Addresses of 192.0.2.0/24 (RFC 5737) for nodes that have none yet, and for an etcd host of ours."""
+    """Addresses of 192.0.2.0/24 (RFC 5737) for nodes that have none yet, and for the test host of an external etcd."""
     addresses = {node.name: node.address or f"192.0.2.{11 + number}" for number, node in enumerate(cluster.nodes)}
     if cluster.etcd_host is not None:
         addresses[cluster.etcd_host.name] = cluster.etcd_host.address or "192.0.2.10"
@@ -121,7 +119,7 @@ def with_some_addresses(cluster: Cluster) -> Cluster:
 
 
 def placeholders(cluster: Cluster) -> Mapping[str, bytes]:
-    """Words where keys and certificates would be."""
+    """Placeholders for keys and certificates."""
     from autarky.control.certificates.manifests.leaves import first_specs
     from autarky.control.certificates.manifests.specs import certificate_specs
 
@@ -132,8 +130,8 @@ def placeholders(cluster: Cluster) -> Mapping[str, bytes]:
 
 
 def _keys(cluster: Cluster, directory: Path) -> Mapping[str, bytes]:
-    """Keys and certificates, put into that directory: a copy of those that the cluster has on this machine, and new
-    ones for what it lacks. Its CAs are used on: what they sign is trusted by what runs."""
+    """Put keys and certificates into that directory: a copy of those that the cluster has on this machine, and new ones
+    for what it lacks. Its CAs are used, so that running components trust what they sign."""
     from datetime import UTC, datetime
 
     from autarky.control.certificates.manifests.specs import authorities, certificate_specs

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def write_all(inputs: Inputs, directory: Path, *, in_file: Cluster | None = None) -> list[Path]:
-    """All but the payload. `in_file`: the cluster as its file has it, where the inputs follow its ControlPlane."""
+    """Everything but the payload. `in_file`: the cluster of the file, if the inputs follow its ControlPlane instead."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     written = [*_manifests(inputs, directory / "manifests", in_file), *_hosts(inputs, directory / "hosts")]
     return [*written, *_kubeconfigs(inputs, directory), _certificates(inputs.cluster, directory)]
@@ -42,8 +42,8 @@ def write_all(inputs: Inputs, directory: Path, *, in_file: Cluster | None = None
 
 
 def _manifests(inputs: Inputs, directory: Path, in_file: Cluster | None) -> list[Path]:
-    """One file per part. With the record of what was applied, as `up` writes it: so an edit is told from a rendering
-    later, whoever applied it."""
+    """One file per part, with the record of what was applied, as `up` writes it: later, an edit can be told from a
+    rendered value, whoever applied it."""
     from autarky.control.drift.decide import applied
     from autarky.render.objects import agent_parts, parts
 
@@ -69,8 +69,8 @@ def _hosts(inputs: Inputs, directory: Path) -> list[Path]:
 
 
 def _host(inputs: Inputs, node: Node, root: Path) -> list[Path]:
-    """A control node that is none of the founders joins as a worker, and is rendered as one. The first founder's
-    standbys are in place; the others' are put there when the API has answered (`standby switch`)."""
+    """A control node that is not an initial member joins as a worker, and is rendered as one. The standbys of the first
+    initial member are in place; the others are put there once the API has answered (`standby switch`)."""
     from autarky.control.certificates.manifests import leaves
     from autarky.control.etcd.manifests import pods as etcd
     from autarky.control.slots import manifests as standby
@@ -143,7 +143,7 @@ def _certificates(cluster: Cluster, directory: Path) -> Path:
 
 
 async def write_payload(release: Release, directory: Path, progress: Progress) -> list[Path]:
-    """Binaries at their paths on a host, and images as archives; built where the store lacks them."""
+    """Binaries at their paths on a host, and images as archives; built if the store lacks them."""
     from autarky.payload import get_payload
     from autarky.render import node as render_node
 

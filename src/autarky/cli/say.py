@@ -1,7 +1,7 @@
-"""What commands tell people: the one way out for sentences that have words of hosts, nodes, logs or answers in them.
+"""Output for people: every sentence that quotes hosts, nodes, logs or answers goes through here.
 
-Contract: whoever wrote these words commands no terminal by them. Newlines stay, so that a foreign word that must not
-begin a line is given through `one_line`, `sentence` or `columns`. Programs read JSON, which has everything, as ASCII.
+Contract: quoted text cannot control the terminal. Newlines stay, so foreign text that must not start a line has to go
+through `one_line`, `sentence` or `columns`. Programs read JSON, which has everything, as ASCII.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def of_nodes(said: Mapping[str, str]) -> str:
-    """ "node n2: no answer; node n3: …", on one line: some of it is the hosts' own words."""
+    """ "node n2: no answer; node n3: …", on one line, since some of it is quoted from hosts."""
     from autarky.ui.text import sentence
 
     return "; ".join(f"node {name}: {sentence(why)}" for name, why in said.items())

@@ -11,7 +11,7 @@ import click
 def schema() -> None:
     """Print the JSON Schema of the cluster file.
 
-    Editors that speak YAML check and complete a file that begins with
+    YAML editors can check and complete a file that starts with
     `# yaml-language-server: $schema=PATH`.
     """
     from autarky.config import json_schema

@@ -1,8 +1,8 @@
 """Between a click command and the engine: the event loop, signals, renderers, the cluster's lock and journal.
 
-Contract: SIGINT, SIGTERM and SIGHUP cancel the work once, which ends cleanly and can be resumed; the
+Contract: the first SIGINT, SIGTERM or SIGHUP cancels the work, which stops cleanly and can be resumed; the
 process exits with 128 + the signal's number. A second signal of the same kind ends it at once, which is
-just as safe (rule 5). Whoever only looks (a dry run) takes no lock and writes no journal.
+just as safe (rule 5). A dry run takes no lock and writes no journal.
 
 Imports of the engine and the renderers are inside the functions: commands that need none of them, and
 `--help`, stay fast.
@@ -40,7 +40,7 @@ LOCK = "lock"
 JOURNAL = "journal.jsonl"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TICK = 0.125
-"""Seconds between two pictures of a live display."""
+"""Seconds between two frames of a live display."""
 
 
 # --- the event loop ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`autarky status` and `autarky logs`: what runs where, and what it says; both work with the API down."""
+"""`autarky status` and `autarky logs`: what runs where, and its logs; both work with the API down."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 WATCH_SECONDS = 2.0
 _HEADINGS = ("LEVEL", "COMPONENT", "NODE", "SLOT", "VERSION", "HEALTH", "DETAIL")
 _LOG = re.compile(r"/var/log/pods/kube-system_[^/]+/[^/]+/[^/]+\.log")
-"""What a host says may be any path."""
+"""The path comes from a host, which may say anything."""
 
 
 @click.command()
 @cluster_options
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
-@click.option("-w", "--watch", is_flag=True, help="Look again every two seconds, until it is interrupted.")
+@click.option("-w", "--watch", is_flag=True, help="Refresh every two seconds until interrupted.")
 def status(file: Path | None, cluster: str | None, output: str, watch: bool) -> None:
-    """Layers 0-4 with slot, version and health of each component on each node.
+    """Show levels 0-4 with the slot, version and health of each component on each node.
 
-    Exits with 1 when something is not healthy.
+    Exits with 1 if something is not healthy.
     """
     while watch:
         found = run_async(lambda: _status(file, cluster))
-        click.clear()  # does nothing where nobody looks at a screen
+        click.clear()  # does nothing if standard output is not a terminal
         say(json.dumps(found.as_dict()) if output == "json" else table(found))
         time.sleep(WATCH_SECONDS)
     found = run_async(lambda: _status(file, cluster))
@@ -75,23 +75,23 @@ def table(found: Status) -> str:
 
 
 def _certificates(found: Status) -> list[str]:
-    """What is wrong with certificates; else which one ends first."""
+    """What is wrong with certificates; otherwise which one expires first."""
     if found.overdue:
         return list(found.overdue)
     ends = [(end, name, node) for node, told in found.certificates.items() for name, end in told.items()]
     if not ends:
         return []
     end, name, node = min(ends)
-    return [f"certificates renew themselves; the first to end: {name} on {node}, {end}"]
+    return [f"certificates renew themselves; the first to expire: {name} on {node}, {end}"]
 
 
 @click.command()
 @cluster_options
 @click.argument("component", type=click.Choice(COMPONENTS))
-@click.option("--node", metavar="NAME", help="Only this node; default: all that run it.")
-@click.option("--tail", default=100, show_default=True, metavar="LINES", help="How many of the last lines.")
+@click.option("--node", metavar="NAME", help="Only this node; default: all nodes that run it.")
+@click.option("--tail", default=100, show_default=True, metavar="LINES", help="How many lines from the end.")
 def logs(file: Path | None, cluster: str | None, component: str, node: str | None, tail: int) -> None:
-    """The last lines of a component's log, read on the hosts: it works with the API down too."""
+    """Show the end of a component's log on each node. Reads it on the hosts, so it works with the API down too."""
     run_async(lambda: _logs(file, cluster, component, node, tail))
 
 
@@ -128,7 +128,7 @@ async def _read(context: Context, node: Node, component: str, tail: int) -> list
     """(title, text) of each log of the component on the node: the newest file of each of its containers."""
     host = context.machines.host(node.name)
     if host is None:
-        raise UserError(f"the machine of node {node.name} does not run", fix="power it on, then ask again")
+        raise UserError(f"the machine of node {node.name} is not running", fix="power it on, then try again")
     if COMPONENTS[component].kind == "systemd unit":
         journal = await host.run(["journalctl", "-u", component, "-n", str(tail), "--no-pager", "-o", "cat"])
         return [(component, journal.text)]
@@ -140,4 +140,4 @@ async def _read(context: Context, node: Node, component: str, tail: int) -> list
             (path.split("_")[1], (await host.run(["tail", "-n", str(tail), path])).text) for path in newest.values()
         ]
     except AutarkyError as error:
-        raise UserError(f"the log went away while it was read: {error}", fix="ask again") from error
+        raise UserError(f"the log disappeared while it was read: {error}", fix="try again") from error

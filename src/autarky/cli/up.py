@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from autarky.model.cluster import Cluster
 
 _WHEN_BACK = (
-    "  fix: run `autarky up` again when that is mended, or `autarky node remove NAME` (`--dead`: its machine is gone)"
+    "  fix: run `autarky up` again when that is fixed, or `autarky node remove NAME` (`--dead`: its machine is gone)"
 )
 
 ignore_option = click.option(
-    "--ignore", multiple=True, metavar="CHECK", help="Demote this preflight check to a warning (repeatable)."
+    "--ignore", multiple=True, metavar="CHECK", help="Only warn if this preflight check fails (repeatable)."
 )
 
-skip_option = click.option("--skip", multiple=True, metavar="PHASE", help="Leave this phase out (repeatable).")
+skip_option = click.option("--skip", multiple=True, metavar="PHASE", help="Skip this phase (repeatable).")
 
 take_ownership_option = click.option(
-    "--take-ownership", is_flag=True, help="Take back what others have changed of what autarky applied."
+    "--take-ownership", is_flag=True, help="Overwrite changes that others made to the objects autarky applied."
 )
 
 
@@ -39,7 +39,7 @@ take_ownership_option = click.option(
 @ignore_option
 @skip_option
 @take_ownership_option
-@click.option("--dry-run", is_flag=True, help="Only say what would be done, as `autarky plan` does.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done, as `autarky plan` does.")
 def up(
     file: Path | None,
     cluster: str | None,
@@ -49,11 +49,11 @@ def up(
     take_ownership: bool,
     dry_run: bool,
 ) -> None:
-    """Bring a cluster up, from nothing or from wherever an earlier run was stopped.
+    """Bring a cluster up, from scratch or from wherever an earlier run stopped.
 
-    Without a file or a known cluster it brings up one self-hosted node on a test host on this machine.
-    Run it again at any time: what is already as wanted is left alone, and so is what others have changed since,
-    until the file says something new about it.
+    Without a file or a known cluster, it brings up a single self-hosted node on a test host on this machine.
+    It is safe to run at any time: it changes only what differs from the file. A field that others have edited
+    keeps their value until the file gives it a new one.
     """
     wanted = _wanted(file, cluster)
     by_file = file is not None
@@ -76,7 +76,7 @@ def plan(
     skip: Sequence[str],
     take_ownership: bool,
 ) -> None:
-    """Say what `autarky up` would change, and what of others' changes it would leave; change nothing."""
+    """Show what `autarky up` would change, and which edits by others it would keep. Changes nothing."""
     wanted = _wanted(file, cluster)
     by_file = file is not None
     run_async(
@@ -85,7 +85,7 @@ def plan(
 
 
 def _wanted(file: Path | None, name: str | None) -> Cluster:
-    """The file's cluster, or the known one, or by default one node on a test host."""
+    """The cluster of the file, or the known one; by default one node on a test host."""
     from autarky.cli.wiring import known_clusters, load_cluster
     from autarky.config import default_cluster
     from autarky.payload import default_version, known_versions
@@ -105,8 +105,8 @@ async def bring_up(
     take_ownership: bool = False,
     by_file: bool,
 ) -> None:
-    """Run the workflow for this very cluster, or only plan it. by_file: it is that of a FILE that was named, which
-    replaces whatever was applied before, and not that of the file that is kept here."""
+    """Run the workflow for this cluster, or only plan it. by_file: the cluster comes from a FILE that the user named,
+    which replaces whatever was applied before, and not from the file that is kept here."""
     from autarky.cli.wiring import build_context, refuse_unfit_machine
     from autarky.config import dump
     from autarky.engine.selection import Selection
@@ -142,10 +142,10 @@ async def bring_up(
 
 
 def _tell_of_absent(absent: Mapping[str, str], *, dry_run: bool) -> None:
-    """Which nodes were left out; after a run that is an error, since the cluster is not as wanted."""
+    """Say which nodes were left out. After a run that is an error, since the cluster is not as wanted."""
     left_out = of_nodes(absent)
     if left_out and dry_run:
-        say(f"planned without what does not answer: {left_out}", err=True)
+        say(f"planned without the nodes that do not answer: {left_out}", err=True)
     elif left_out:
         raise Unreachable(f"everything else is as wanted, but nodes were left out: {left_out}\n{_WHEN_BACK}")
 
@@ -156,8 +156,8 @@ def _how_to_use(name: str, directory: Path, *, changed: bool) -> str:
     lines = [
         (f"{program} status", "layers, slots and health"),
         (f"{program} kubectl get pods -A", "the payload's kubectl on this cluster"),
-        (f"{program} bench probe --duration 30s", "what a client would notice, while you try to break it"),
-        (f"{program} down", "take it away again"),
+        (f"{program} bench probe --duration 30s", "measure what a client notices while you try to break it"),
+        (f"{program} down", "remove it again"),
         (f"export KUBECONFIG={directory / 'kubeconfig'}", "for a kubectl of your own"),
     ]
     width = max(len(command) for command, _ in lines[:-1])

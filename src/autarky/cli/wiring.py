@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = Path("-")
 API_PATIENCE = 10.0
-"""Seconds for which a command bears with an API that has just answered and is away for a moment."""
+"""Seconds for which a command keeps trying an API that answered before."""
 
 
 class Silence:
-    """A Progress for work that is only looked at."""
+    """A Progress that shows nothing, for work that only looks."""
 
     def note(self, sentence: str) -> None: ...
 
@@ -49,7 +49,7 @@ class ClusterMachines:
     cluster: Cluster
     release: Release
     gone: frozenset[str] = frozenset()
-    """Nodes whose machine is said to be gone: their hosts need no lock."""
+    """Nodes whose machines are reported gone: their hosts need no lock."""
     _hosts: dict[str, Host] = field(default_factory=dict)
     _locks: HostLocks | None = None
 
@@ -149,7 +149,7 @@ class ClusterMachines:
 
 
 async def refuse_unfit_machine(cluster: Cluster) -> None:
-    """UserError when this machine cannot have the cluster's test hosts: told before a build that takes minutes."""
+    """UserError if this machine cannot run the cluster's test hosts: raised before a build that takes minutes."""
     from autarky.lab import Lab, refuse_unfit_machine
 
     if cluster.etcd_host is not None or any(node.host.driver == "lab" for node in cluster.nodes):
@@ -170,7 +170,7 @@ async def lab_supplies(release: Release, progress: Progress) -> tuple[Path, Seed
 
 
 def known_clusters() -> list[str]:
-    """The names of the clusters that `up` has begun on this machine."""
+    """The names of the clusters that `up` has started on this machine."""
     root = places.state_dir() / "clusters"
     return sorted(path.parent.name for path in root.glob("*/cluster.json"))
 
@@ -192,7 +192,7 @@ def load_cluster(file: Path | None, name: str | None, *, any_release: bool = Fal
     if not any_release:
         from autarky.payload import load_release
 
-        load_release(cluster.kubernetes_version)  # one whose file cannot be used is told here
+        load_release(cluster.kubernetes_version)  # raises here if its file cannot be used
     return cluster
 
 
@@ -210,7 +210,7 @@ def _parsed_cluster(file: Path | None, name: str | None, *, any_release: bool) -
 
 @cache
 def _standard_input() -> str:
-    """Whoever asks again gets what was read once."""
+    """Read once; later calls get the same text."""
     try:
         return sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -218,8 +218,8 @@ def _standard_input() -> str:
 
 
 def founded(name: str) -> Had | None:
-    """What the cluster of that name has, where its file says nothing; None where this machine knows no such cluster. A
-    file that was kept and not applied, since its `up` did not end well, has given the cluster nothing."""
+    """The cluster's defaults, for what its file leaves out; None if this machine knows no such cluster. A kept file
+    that was not applied, since its `up` failed, does not count."""
     from autarky.model.defaults import had
     from autarky.phases import kept_file
 
@@ -260,7 +260,7 @@ def connect(directory: Path, servers: Sequence[str], certificate: str) -> Kube:
 def build_context(
     cluster: Cluster, *, demoted: Sequence[str] = (), take_ownership: bool = False, gone: Sequence[str] = ()
 ) -> Context:
-    """Everything the phases need, from real adapters. `gone`: nodes whose machines are said to be no more."""
+    """Everything the phases need, from real adapters. `gone`: nodes whose machines are reported gone."""
     from autarky.payload import Release, known_versions, load_release
     from autarky.phases.context import Context
     from autarky.pki import PkiStore

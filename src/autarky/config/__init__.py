@@ -1,4 +1,4 @@
-"""The user's cluster file: read, checked whole, turned into the model."""
+"""The user's cluster file: read, checked completely, turned into the model."""
 
 from autarky.config.load import default_cluster, dump, json_schema, load, loads
 

@@ -1,6 +1,6 @@
-"""What pydantic found wrong, in the user's words: place, position, what is there, how to mend it.
+"""What pydantic found wrong, in the user's words: place, position, what is there, how to fix it.
 
-Contract: `explain` gives one UserError per error, none left out; `where` is FILE:LINE:COLUMN, `what` begins
+Contract: `explain` gives one UserError per error, none left out; `where` is FILE:LINE:COLUMN, `what` starts
 with the dotted path. Kinds of errors without a text of their own keep pydantic's.
 """
 
@@ -22,7 +22,7 @@ _KEY = "[key]"
 
 Detail = Mapping[str, Any]
 Told = tuple[str, str]
-"""What is wrong, and how to mend it."""
+"""What is wrong, and how to fix it."""
 
 
 def explain(error: ValidationError, model: type[BaseModel], document: Document) -> list[UserError]:
@@ -86,7 +86,7 @@ def _not_text(detail: Detail) -> Told:
     given = detail["input"]
     if given is None:
         return (
-            "must be text, and there is none",
+            "must be text, but it is empty",
             'write it after the colon ("" for an empty text), or leave the key out',
         )
     if isinstance(given, dict | list):
@@ -148,7 +148,7 @@ def _allowed(detail: Detail) -> list[str]:
 
 
 def _near(word: str, known: Collection[str]) -> str | None:
-    """The known word that this one is most like, if any; case does not count."""
+    """The most similar known word, if any; case does not count."""
     by_lower = {name.lower(): name for name in known}
     found = difflib.get_close_matches(word.lower(), by_lower, n=1)
     return by_lower[found[0]] if found else None

@@ -1,9 +1,9 @@
-"""What a file leaves out, by the edition of defaults of the cluster that it is about.
+"""Fill in what a file leaves out, from the cluster's edition of defaults.
 
-Contract: the edition is that which the file names; else that of the cluster, where it is there; else the newest. A
-cluster has what an `up` that ended well gave it last: a number that was kept and not applied is forgotten with its
-line. What the file says is never changed, and what is odd in it is left for the schema to tell. The schema's own
-defaults are for those who read it: the newest edition's. None of them is used where an edition has a value.
+Contract: the edition is the one that the file names; else that of the existing cluster; else the newest. A cluster has
+what its last successful `up` gave it: a number that was kept but not applied is forgotten with its line. What the file
+says is never changed, and malformed parts are left for the schema to report. The schema's own defaults, those of the
+newest edition, are for its readers. None of them is used where an edition has a value.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from autarky.model.names import is_name
 from autarky.model.versions import Version
 
 Founded = Callable[[str], Had | None]
-"""A cluster's name → what it has, if it is there as far as this machine knows."""
+"""A cluster's name → its defaults, if this machine knows the cluster."""
 
 
 def nothing_is_there(_name: str) -> None:
-    """For a file that is not about a cluster that may be there."""
+    """For a file of a cluster that cannot exist yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """The file's data with all defaults filled in, and the version that it means where it names none."""
+    """The file's data with all defaults filled in, and the version to use if it names none."""
 
     data: Any
     version: Version
@@ -49,7 +49,7 @@ def filled(data: Any, founded: Founded, default_version: Version) -> Filled:
 
 
 def _with_values(spec: dict[str, Any], number: int, named: Any) -> dict[str, Any]:
-    """`named`: what the file says of the edition, right or wrong."""
+    """`named`: what the file says about the edition, valid or not."""
     result = {**copy.deepcopy(spec), "defaults": named}
     for path, value in defaults.edition(number).file.items():
         *parents, last = path.split(".")

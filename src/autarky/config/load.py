@@ -1,9 +1,9 @@
 """From the file to the model, with every error at once; and back.
 
 Contract: `loads` either returns a cluster that everything else can rely on, or raises Problems that name
-each error with its position and its remedy (a lone UserError for a text that is no YAML at all). `dump`
-gives the file that loads to the same cluster, wherever that file is put: its paths are absolute.
-Nothing but the file itself is read; whether the files that it names exist is seen when they are needed.
+each error with its position and its fix (a single UserError for a text that is not YAML). `dump`
+gives a file that loads to the same cluster, wherever that file is put: its paths are absolute.
+Only the file itself is read; whether the files that it names exist is checked when they are needed.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def loads(
 ) -> Cluster:
     """The cluster of a text; `name` is what errors call it.
 
-    Relative paths in it are relative to `directory` (default: the working directory). A cluster that is there
-    (`founded`) keeps its version and its edition of defaults where the text names none; a new one gets
+    Relative paths in it are relative to `directory` (default: the working directory). An existing cluster
+    (`founded`) keeps its version and its edition of defaults if the text names none; a new one gets
     `default_version` and the newest edition. A version that is not in `known_versions` is refused; None
     takes any.
     """
@@ -204,7 +204,7 @@ def dump(cluster: Cluster) -> dict[str, Any]:
                 "podCIDR": str(cluster.network.pod_cidr),
                 "serviceCIDR": str(cluster.network.service_cidr),
                 "dnsDomain": cluster.network.dns_domain,
-                # Only where it is not what every file meant before there was a choice: kept files stay the same.
+                # Omitted if it is what every file meant before this field existed, so that kept files stay the same.
                 **({} if cluster.network.cni is Cni.FLANNEL else {"cni": cluster.network.cni.value}),
             },
             "etcd": {"external": _dump_external(cluster.external_etcd)},

@@ -1,10 +1,9 @@
 """YAML without its traps, with a position for everything in it.
 
 Contract: `parse` gives plain data (mappings with text keys, lists, text, true/false, null, integers and
-decimal numbers) and knows the line and column of every part. Only what every YAML version takes for a
-value is one: `yes`, `on`, `012`, `1:30`, `0x1f` stay text. JSON is YAML, so the same loader reads the
-resolved file that `up` keeps. Two of the same key are collected in `problems`, so that they are told
-together with all other errors.
+decimal numbers) and knows the line and column of every part. A scalar is a typed value only if every YAML version
+agrees: `yes`, `on`, `012`, `1:30`, `0x1f` stay text. JSON is YAML, so the same loader reads the resolved file
+that `up` keeps. Duplicate keys are collected in `problems`, so that they are reported together with all other errors.
 
 Dangers: the file may be hostile or merely broken. Aliases (which may grow without bound, or contain
 themselves), tags (which may ask for any type) and deep nesting (which overflows the composer's stack)
@@ -28,11 +27,11 @@ Position = tuple[int, int]
 """Line and column, both from 1."""
 
 MOST_LEVELS = 50
-"""A cluster file has 8 levels. The composer's own stack is good for some ten thousand."""
+"""A cluster file has 8 levels. The composer's stack overflows at some ten thousand."""
 
 
 class _Mark(Protocol):
-    """A position as PyYAML has it, in either of its implementations; both numbers from 0."""
+    """A position as PyYAML gives it, in either of its implementations; both numbers from 0."""
 
     @property
     def line(self) -> int: ...
@@ -70,7 +69,7 @@ class Document:
     def where(self, place: Sequence[str | int], *, key: bool = False) -> str:
         """ "FILE:LINE:COLUMN" of the value there, or of its key.
 
-        Where the file has no such part, it is the key of the nearest part around it.
+        If the file has no such part, the position of the nearest enclosing key.
         """
         for length in range(len(place), -1, -1):
             part = tuple(place[:length])
@@ -82,14 +81,14 @@ class Document:
 
 
 def parse(text: str, name: str) -> Document:
-    """Read one YAML document; UserError with its position when it is not one, or has what is refused."""
+    """Read one YAML document; UserError with its position if it is invalid, or has something that is refused."""
     try:
         _refuse_traps(text, name)
         node = yaml.compose(text, Loader=_NarrowLoader)
     except yaml.MarkedYAMLError as error:
         said = ", ".join(part for part in (error.context, error.problem) if part)
         at = _at(name, error.problem_mark)
-        raise UserError(f"not YAML: {said}", where=at, fix="mend the syntax there") from error
+        raise UserError(f"not YAML: {said}", where=at, fix="correct the syntax there") from error
     except yaml.reader.ReaderError as error:
         at = _at_byte(name, text, error.position)
         raise UserError(f"not YAML: {error.reason}", where=at, fix="remove that character") from error
@@ -107,15 +106,15 @@ def _refuse_traps(text: str, name: str) -> None:
     for event in yaml.parse(text, Loader=_NarrowLoader):
         at = _at(name, event.start_mark)
         if isinstance(event, yaml.AliasEvent):
-            raise UserError("aliases (*name) are not read", where=at, fix="write out what it stands for")
+            raise UserError("aliases (*name) are not supported", where=at, fix="write out what it stands for")
         if isinstance(event, yaml.NodeEvent) and getattr(event, "tag", None) is not None:
-            raise UserError("tags (!name) are not read", where=at, fix="leave it out; text is quoted")
+            raise UserError("tags (!name) are not supported", where=at, fix="leave it out, or quote the text")
         if isinstance(event, yaml.CollectionStartEvent):
             level += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             level -= 1
         if level > MOST_LEVELS:
-            raise UserError(f"more than {MOST_LEVELS} levels", where=at, fix="see docs/cluster-file.md")
+            raise UserError(f"nested more than {MOST_LEVELS} levels deep", where=at, fix="see docs/cluster-file.md")
 
 
 def _at(name: str, mark: _Mark | None) -> str:
@@ -148,7 +147,7 @@ class _Builder:
         return _scalar(node)
 
     def _position_of_value(self, node: yaml.Node, place: Place) -> Position:
-        """A block, or nothing, begins somewhere below its key, which is where one looks for it."""
+        """A block, or nothing, starts somewhere below its key; people look for it at the key."""
         begins_at_key = isinstance(node, yaml.CollectionNode) or not node.value
         return self.keys.get(place, _position(node)) if begins_at_key else _position(node)
 
@@ -160,7 +159,7 @@ class _Builder:
                 continue
             key = str(key_node.value)
             if key in result:
-                self._refuse(key_node, f"the key {key!r} is there twice", "remove one of them")
+                self._refuse(key_node, f"duplicate key {key!r}", "remove one of them")
                 continue
             self.keys[(*place, key)] = _position(key_node)
             result[key] = self.value(value_node, (*place, key))

@@ -1,8 +1,8 @@
-"""Rules that no single value can break: what must be so between nodes, networks, etcd and certificates.
+"""Rules across several values: nodes, networks, etcd and certificates must fit together.
 
-Contract: pure; each rule gets a part of the file whose values are good in themselves and yields what is
+Contract: pure; each rule gets a part of the file whose values are valid by themselves and yields what is
 wrong, with places below that part. The schema runs a rule as soon as its part is well-formed, whatever is
-wrong elsewhere, so that as much as possible is told in one pass.
+wrong elsewhere, so that as much as possible is reported in one pass.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NODE_MASK = 24
 LARGEST_POD_NETWORK = 8
 """The controller manager divides a network into at most 2^16 blocks."""
 SMALLEST_SERVICE_NETWORK = 27
-"""DNS has the tenth address of the service network; the rest is for the user's Services."""
+"""Cluster DNS has the tenth address of the service network; the rest is for Services."""
 HOSTED_ETCD = ("0-4", "1-4")
 
 
@@ -51,7 +51,7 @@ def _unique_nodes(nodes: Sequence[NodePart]) -> Iterator[Wrong]:
 
 
 def machine(node: NodePart) -> str:
-    """The machine of a node as it is written out in full: `lab` is the test host of the node's name."""
+    """The machine of a node, written in full: `lab` is the test host of the node's name."""
     return f"lab:{node.name}" if node.host == "lab" else node.host
 
 
@@ -68,15 +68,13 @@ def _a_control_node(nodes: Sequence[NodePart]) -> Iterator[Wrong]:
 
 
 def _room_for_dns(nodes: Sequence[NodePart]) -> Iterator[Wrong]:
-    """Cluster DNS must find a node; a single node is never tainted. Where all nodes have the taint of control nodes,
-    the user's pods wait for a worker, which may join later."""
+    """Cluster DNS needs a node that it can run on; a single node is never tainted. If all nodes have the taint of
+    control nodes, the user's pods wait for a worker, which may join later."""
     if len(nodes) == 1 and nodes[0].taints:
-        yield Wrong((0, "taints"), "a single node is never tainted: nothing could run", "remove the taints")
+        yield Wrong((0, "taints"), "a single node must not be tainted: nothing could run", "remove the taints")
     elif all(any(taint.as_taint().repels_dns for taint in node.taints) for node in nodes):
         what = "cluster DNS could not run: every node has a taint that it does not tolerate"
-        yield Wrong(
-            (), what, f"leave one node without taints, or with that of control nodes only ({CONTROL_PLANE_ROLE})"
-        )
+        yield Wrong((), what, f"leave one node without taints, or with only the taint {CONTROL_PLANE_ROLE}")
     for number, node in enumerate(nodes):
         effects = [(taint.key, taint.effect) for taint in node.taints]
         for position, effect in enumerate(effects):
@@ -109,9 +107,9 @@ def networks(network: NetworkPart) -> tuple[ipaddress.IPv4Network, ipaddress.IPv
 
 
 def judge_certificates(certificates: CertificatesPart) -> Iterator[Wrong]:
-    """The user's own CA says itself how long it lives."""
+    """A CA of the user's own has its own lifetime."""
     if certificates.ca_directory is None and certificates.leaf_days > certificates.ca_days:
-        what = f"{certificates.leaf_days} days outlive the CA's {certificates.ca_days}"
+        what = f"{certificates.leaf_days} days exceed the CA's {certificates.ca_days} days"
         yield Wrong(("leafDays",), what, "use less than caDays")
     for key, text, least in (
         ("leafLifetime", certificates.leaf_lifetime, LEAST_LEAF_SECONDS),
@@ -122,7 +120,7 @@ def judge_certificates(certificates: CertificatesPart) -> Iterator[Wrong]:
         if seconds(text) < least:
             yield Wrong((key,), f"{text} is too short", f"use {least // 60}m or more")
         if certificates.ca_directory is None and seconds(text) > certificates.ca_days * 86400:
-            yield Wrong((key,), f"{text} outlives the CA's {certificates.ca_days} days", "use less than caDays")
+            yield Wrong((key,), f"{text} exceeds the CA's {certificates.ca_days} days", "use less than caDays")
         elif seconds(text) > MOST_DAYS * 86400:
             yield Wrong((key,), f"{text} is too long", f"use {MOST_DAYS * 24}h or less")
 
@@ -151,13 +149,13 @@ def judge_external_etcd(external: ExternalEtcdPart) -> Iterator[Wrong]:
     given = [key for key, value in own.items() if value]
     missing = [key for key, value in own.items() if not value]
     if external.lab is not None and given:
-        yield Wrong((given[0],), "lab and endpoints exclude each other", "keep one of them")
+        yield Wrong((given[0],), "lab and endpoints are mutually exclusive", "keep one of them")
     if external.lab is None and missing:
         fix = "give all of endpoints, caFile, certFile, keyFile; or `lab: NAME` for a test host"
         yield Wrong((), f"missing: {', '.join(missing)}", fix)
     for number, endpoint in enumerate(external.endpoints):
         if endpoint in external.endpoints[:number]:
-            yield Wrong(("endpoints", number), f"{endpoint} is there twice", "remove one of them")
+            yield Wrong(("endpoints", number), f"duplicate endpoint {endpoint}", "remove one of them")
 
 
 # --- between the parts ----------------------------------------------------------------------------
@@ -175,19 +173,19 @@ def _etcd_outside_of_the_cluster(spec: SpecPart) -> Iterator[Wrong]:
     if external is None:
         return
     if spec.self_hosted in HOSTED_ETCD:
-        what = f"external etcd does not go with selfHosted {spec.self_hosted}, which hosts etcd"
+        what = f"external etcd cannot be combined with selfHosted {spec.self_hosted}, which hosts etcd"
         yield Wrong(("etcd", "external"), what, 'use selfHosted: "2-4"')
     for node in spec.nodes:
         if external.lab is not None and (external.lab == node.name or machine(node) == f"lab:{external.lab}"):
-            yield Wrong(("etcd", "external", "lab"), f"{external.lab} is a node", "give etcd a host of its own")
+            yield Wrong(("etcd", "external", "lab"), f"{external.lab} is already a node", "give etcd a host of its own")
 
 
 def _etcd_stays_itself(spec: SpecPart) -> Iterator[Wrong]:
-    """Who a member is, whom it founds a cluster with and where its data is, `up` and the agents go by: a member that is
-    not found where it should be counts as lost, and one that begins anew is another cluster."""
+    """`up` and the agents rely on who a member is, which members it forms a cluster with and where its data is: a
+    member that is not where it should be counts as lost, and one that starts from scratch is a different cluster."""
     for name in spec.extra_args.get("etcd", {}):
         if name in ETCDS_OWN or name.startswith(("initial-", "discovery")):
-            what = f"--{name} of etcd is not yours to set: who its members are and where their data is, is autarky's"
+            what = f"--{name} of etcd cannot be set: autarky manages who the members are and where their data is"
             yield Wrong(("extraArgs", "etcd", name), what, "leave it out")
 
 
@@ -204,11 +202,11 @@ ETCDS_OWN = frozenset(
         "advertise-client-urls",
     }
 )
-"""Of etcd's flags (v3.6, `etcd --help`): those of member and clustering that say who and where."""
+"""etcd's flags (v3.6, `etcd --help`) of member and clustering that say who and where."""
 
 
 def _addresses_outside_of_the_networks(spec: SpecPart) -> Iterator[Wrong]:
-    """kube-proxy drops what goes to an unallocated service address, be it a host's."""
+    """kube-proxy drops traffic to an unallocated service address, even if it is a host's."""
     for number, node in enumerate(spec.nodes):
         for key, network in zip(("podCIDR", "serviceCIDR"), networks(spec.network), strict=True):
             if node.address is not None and ipaddress.IPv4Address(node.address) in network:
@@ -220,5 +218,5 @@ def _pod_blocks_for_all_nodes(spec: SpecPart) -> Iterator[Wrong]:
     pods, _ = networks(spec.network)
     blocks = 2 ** (NODE_MASK - pods.prefixlen)
     if len(spec.nodes) > blocks:
-        what = f"{pods} has room for {blocks} nodes, and there are {len(spec.nodes)}"
+        what = f"{pods} has room for {blocks} nodes, but there are {len(spec.nodes)}"
         yield Wrong(("network", "podCIDR"), what, f"use a larger one: every node gets a /{NODE_MASK} of it")

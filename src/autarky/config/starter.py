@@ -1,8 +1,7 @@
-"""The cluster file that a newcomer begins with: all fields, each with what it means, those that need no value commented
-out.
+"""The cluster file that a newcomer starts from: all fields with what they mean; optional fields are commented out.
 
-Contract: the text loads as it is, and still does when a field that is commented out is not any more, with those that it
-is in. What is said of a field is the schema's own description, so that it cannot become old.
+Contract: the text loads as it is, and also when any field is uncommented together with its parents. Comments are the
+schema's own descriptions, so that they cannot become outdated.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from autarky.model.versions import Version
 
 WIDTH: Final = 100
 FIRST: Final = ("kubernetesVersion", "selfHosted", "nodes")
-"""Of the spec: what is written out."""
+"""Fields of the spec that are not commented out."""
 EXAMPLES: Final[Mapping[str, Any]] = {
     "defaults": 1,
     "sshConfig": "ssh_config",
@@ -32,22 +31,22 @@ EXAMPLES: Final[Mapping[str, Any]] = {
     "certificates.kubeletLifetime": "720h",
     "certificates.caDirectory": "ca",
 }
-"""Path in the spec → what stands for a field that has no default."""
+"""Path in the spec → the example for a field that has no default."""
 LEFT_OUT: Final = frozenset(f"etcd.external.{name}" for name in ("endpoints", "caFile", "certFile", "keyFile"))
-"""What excludes another field that is there: docs/cluster-file.md explains both ways."""
+"""Fields that exclude another one in the file: docs/cluster-file.md explains both ways."""
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9._/-]*")
 _NO_TEXT = frozenset({"true", "false", "null"})
 _HEAD = """\
-# A cluster for `autarky up -f FILE`. A `#` with no space behind it is before a setting at its default, or before an
-# example where it has none: take the `#` away, also from the line that the setting is under, and change the value.
-#   autarky validate -f FILE   checks this file, and touches nothing
-#   autarky plan -f FILE       says what `up` would do
+# A cluster for `autarky up -f FILE`. Lines with a `#` and no space after it are settings at their default, or examples
+# if there is no default. To change one, remove its `#`, and that of the setting it is nested under.
+#   autarky validate -f FILE   checks this file without touching anything
+#   autarky plan -f FILE       shows what `up` would do
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the file is to say. hosts: of the nodes, control nodes first; so many of them are control nodes."""
+    """What the file should say. hosts: of the nodes; the first `control_nodes` of them are control nodes."""
 
     name: str
     version: Version
@@ -56,7 +55,7 @@ class Wanted:
 
 
 def starter(wanted: Wanted) -> str:
-    """The file's text. Whether the names in it are good is for whoever loads it."""
+    """The file's text. Names are validated when it is loaded."""
     return "\n".join([_HEAD.rstrip(), *_written(wanted), "", *_commented(SpecPart, "", 2)]).rstrip() + "\n"
 
 
@@ -118,6 +117,6 @@ def _prose(field: FieldInfo, indent: int) -> Iterator[str]:
 
 
 def _value(value: Any) -> str:
-    """As YAML in one line: JSON is. Words that YAML takes for text stand without quotes."""
+    """As YAML in one line: JSON is. Words that YAML reads as text need no quotes."""
     is_word = isinstance(value, str) and _WORD.fullmatch(value) and value not in _NO_TEXT
     return str(value) if is_word else json.dumps(value, ensure_ascii=False)

@@ -1,7 +1,7 @@
-"""What single values of the cluster file may be: one checker per kind of value, each with its remedy.
+"""What single values of the cluster file may be: one checker per kind of value, each with its fix.
 
 Contract: a checker returns the value or raises the error of `refused`, which carries what is wrong and how
-to mend it; `explain` turns it into an error with a position. The patterns are also published in the JSON
+to fix it; `explain` turns it into an error with a position. The patterns are also published in the JSON
 Schema, so that an editor marks the same values.
 
 Sources: names, labels and taints are as the Kubernetes API validates them (RFC 1123 labels and subdomains,
@@ -37,10 +37,10 @@ RESERVED_LABELS = {
     "kubernetes.io/os": "leave it out: the kubelet sets it",
     "kubernetes.io/arch": "leave it out: the kubelet sets it",
 }
-"""Labels with a meaning of their own, which another owner keeps: what to do instead."""
+"""Labels that another component owns: what to do instead."""
 
 
-# --- how a problem is told ------------------------------------------------------------------------
+# --- how a problem is reported ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def refused(what: str, fix: str) -> PydanticCustomError:
 
 
 def raise_all(found: Iterable[Wrong], judged: object) -> None:
-    """Raise all of it at once, each at its place below `judged`; return when there is nothing."""
+    """Raise all problems at once, each at its place below `judged`; return if there are none."""
     details = [InitErrorDetails(type=refused(w.what, w.fix), loc=w.location, input=judged) for w in found]
     if details:
         raise ValidationError.from_exception_data("rules", details)
@@ -96,7 +96,7 @@ def _label_key(value: str) -> str:
 
 def _own_label_key(value: str) -> str:
     if value in RESERVED_LABELS:
-        raise refused(f"the label {value} is not yours to set", RESERVED_LABELS[value])
+        raise refused(f"the label {value} cannot be set here", RESERVED_LABELS[value])
     return _label_key(value)
 
 
@@ -123,19 +123,19 @@ def _host(value: str) -> str:
     if driver == "lab" and (not colon or re.fullmatch(LABEL, target)):
         return value
     if driver == "lab":
-        raise refused(f"{value!r} names no test host", "write lab:NAME, where NAME is a DNS label such as n1")
+        raise refused(f"{value!r} is not a test host", "write lab:NAME, where NAME is a DNS label such as n1")
     if value.startswith("ssh://"):
         return _ssh_url(value)
     raise refused(f"{value!r} must be lab, lab:NAME, local or ssh://…", "use lab for a test host on this machine")
 
 
 def _ssh_url(value: str) -> str:
-    """Narrower than what ssh takes: user and host end up in the command lines of jump hosts' proxies."""
+    """Stricter than ssh: user and host end up in the command lines of jump hosts' proxies."""
     user, at, rest = value.removeprefix("ssh://").rpartition("@")
     if ":" in user:
-        raise refused("a password has no place in the file", "use a key: write ssh://USER@HOST")
+        raise refused("passwords are not allowed in the file", "use a key: write ssh://USER@HOST")
     if at and re.fullmatch(_SSH_USER, user) is None:
-        raise refused(f"{user!r} is not a user's name", "write ssh://USER@HOST")
+        raise refused(f"{user!r} is not a user name", "write ssh://USER@HOST")
     if "/" in rest:
         raise refused(f"{value!r} has a path", "write ssh://[USER@]HOST[:PORT]")
     bracketed, bracket, port = rest.rpartition("]")
@@ -199,7 +199,7 @@ def _endpoint(value: str) -> str:
 def _etcd_url(value: str) -> str:
     scheme, _, rest = value.partition("://")
     if scheme != "https":
-        raise refused("not https", "etcd without TLS would be open to everybody: use https://ADDRESS:2379")
+        raise refused("not https", "etcd without TLS would be open to everyone: use https://ADDRESS:2379")
     host, _, port = rest.rpartition(":")
     if not _is_host(host) or not _is_port(port):
         raise refused(f"{value!r} is not the URL of an etcd member", "write https://ADDRESS:2379")

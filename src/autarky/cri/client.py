@@ -1,13 +1,13 @@
 """The node's container runtime through its CRI socket: implements ports.Cri.
 
-Contract: looking never changes anything; stopping and removing may be done twice. Ids must be whole:
-containerd takes a unique beginning of an id for the id.
+Contract: looking never changes anything; stopping and removing may be done twice. Ids must be complete:
+containerd accepts a unique prefix of an id.
 
 An image is pinned by a label, on the node, while containerd runs; CRI shows it at once, and the kubelet's
 garbage collection then leaves the image alone (CRI itself has no call for it):
 `ctr -n k8s.io images label REFERENCE io.cri-containerd.pinned=pinned`.
 
-Danger: the socket is root's, and whoever may speak to it is root of the node.
+Danger: whoever may use the socket is root on the node.
 """
 
 from __future__ import annotations

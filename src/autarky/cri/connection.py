@@ -131,7 +131,9 @@ class Connection:
         except grpc.StreamTerminatedError as error:
             raise Unreachable(f"{runtime} broke off {name}: {error}") from error
         except (grpc.ProtocolError, DecodeError) as error:
-            raise Unreachable(f"whoever answered {name} at {self._socket} does not speak CRI: {error}") from error
+            raise Unreachable(
+                f"the server at {self._socket} answered {name}, but does not speak CRI: {error}"
+            ) from error
 
 
 def _of_status(runtime: str, name: str, error: grpc.GRPCError) -> AutarkyError:

@@ -1,6 +1,6 @@
 """Images that must stay on the node, through containerd's own API: implements ports.KeptImages.
 
-Two things hold an image, each against somebody else:
+Two things keep an image, each against a different danger:
 - the label io.cri-containerd.pinned=pinned on its name: CRI shows it as pinned, and the kubelet's garbage
   collection passes it over (CRI has no call for that);
 - a lease on its content, one for each name: when a user removes the name (`crictl rmi`, `ctr images rm`),
@@ -9,8 +9,8 @@ Two things hold an image, each against somebody else:
 The lease's labels say what the name pointed to, and whether the pin is ours to take away. That is the only
 record: nothing is kept on the disk beside it.
 
-Contract: `keep` brings the node to what is asked, so it may be cut anywhere and done again: the lease comes
-before the pin and goes after it. Danger: an image without a lease is never touched here.
+Contract: `keep` brings the node to what is asked, so it may be interrupted anywhere and repeated: the lease is made
+before the pin and removed after it. Danger: an image without a lease is never touched here.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class ImageKeeper:
                 raise
 
     async def _create(self, method: Method[_Asked, _Answered], request: _Asked) -> None:
-        """What is there already is as good: a request whose answer was lost is sent twice."""
+        """ "Already exists" is a success: a request whose answer was lost is sent twice."""
         try:
             await self._call(method, request)
         except ApiError as error:

@@ -1,11 +1,11 @@
 """What is wrong with a cluster, causes before effects: from evidence to findings.
 
-Contract: pure. A finding says what was seen and which command goes on; what could not be looked at is a
-finding of its own and never taken for down (rule 2). What is explained by a cause is not repeated below it:
-of a host that is off nothing else is said, and of an API without etcd not that it is not ready.
+Contract: pure. A finding says what was seen and which command to continue with; what could not be read is a
+finding of its own and never counts as down (rule 2). An effect is not reported beside its cause: of a host that is
+off nothing else is said, and of an API without etcd not that it is not ready.
 
-Danger: a worker may be in somebody else's hands. What its host says is told of itself, and is never what another node
-is judged by: who reaches whom, and which time it is, is as control nodes see it.
+Danger: a worker may be compromised. What its host says only leads to findings about itself, and no other node is judged
+by it: who reaches whom, and what time it is, is as control nodes see it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from autarky.control.guards.decide import EXCEPTED_BY_NAMESPACE, INSTEAD, Refuse
 LOW_DISK_BYTES = 512 * 1024 * 1024
 """etcd and the agents write little, but what they write must not fail."""
 SLOW_FSYNC_SECONDS = 0.1
-"""etcd's documentation asks for 99 of 100 below 10 ms; with ten times that on average its leader is at risk."""
+"""etcd's documentation asks for a 99th percentile below 10 ms; at ten times that on average its leader is at risk."""
 CLOCK_SECONDS = 2.0
 """As preflight's warning: far less than what withdraws a server, and far more than a round trip."""
 MOST_NAMED = 20
-"""Workloads of one namespace in a sentence, and findings about pods of one node: tenants and kubelets make as many as
-they like."""
+"""Workloads of one namespace in a sentence, and findings about pods of one node: tenants and kubelets can create any
+number."""
 LONGEST_EVIDENCE = 8_000
-"""Letters: nodes and tenants say as much as the API takes."""
+"""Characters: nodes and tenants can write as much as the API accepts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,10 @@ class NodeEvidence:
 
     units: systemd unit → whether it is active. free: path → bytes left. etcd: the status of the local member's
     health (None: no answer); has_etcd: whether there should be one. balanced: API server → whether the load
-    balancer holds it for ready; None when the balancer does not answer. alive: the same of servers that live, ready
-    or not. stale_balancer: whether it runs another configuration than the one on the disk. accepting: which of the
-    node's own API servers accept connections. fsync: seconds that etcd's disk took to sync, on average, while it was
-    looked at. clock: seconds since 1970, against a reference that all nodes' evidence shares. active: components
+    balancer considers it ready; None when the balancer does not answer. alive: the same of servers that are alive,
+    ready or not. stale_balancer: whether it runs another configuration than the one on the disk. accepting: which of
+    the node's own API servers accept connections. fsync: seconds that etcd's disk took to sync, on average, while it
+    was observed. clock: seconds since 1970, against a reference that all nodes' evidence shares. active: components
     whose standby runs. missing_standby: components without a complete standby.
     """
 
@@ -86,28 +86,28 @@ class ClusterEvidence:
     network_remedy: str = ""
     """What to do where a node's pods have no network."""
     pressed_nodes: Mapping[str, str] = field(default_factory=dict)
-    """Ready nodes that take no new pods → what they run out of."""
+    """Ready nodes that take no new pods → the resource that they run out of."""
     unready_pods: tuple[PodEvidence, ...] = ()
     idle_leases: Mapping[str, float] = field(default_factory=dict)
     hosted: frozenset[str] = frozenset()
     withdrawn: Mapping[str, str] = field(default_factory=dict)
     conditions: Mapping[str, str] = field(default_factory=dict)
-    """Those of CONDITIONS of which the ControlPlane says that something is wrong: type → message."""
+    """Those of CONDITIONS with which the ControlPlane reports that something is wrong: type → message."""
     ended: tuple[str, ...] = ()
-    """A sentence for each certificate on a control node's disk that has ended, while there is no API to tell of it."""
+    """A sentence for each certificate on a control node's disk that has expired, while there is no API to report it."""
     admin: str = ""
-    """Why the administrator's certificate is to be renewed, a sentence; empty while it is good for long enough."""
+    """Why the administrator's certificate needs renewal, a sentence; empty while it is valid for long enough."""
     refused: Sequence[Refused] = ()
     """By policy and namespace: workloads that get no new pods."""
     unseen: str = ""
-    """Why workloads could not be looked at, or ""."""
+    """Why workloads could not be read, or ""."""
     unseen_pods: str = ""
-    """The same of pods in kube-system, or of some of them."""
+    """The same for pods in kube-system, or for some of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """what: one sentence. evidence: what was seen. next: the command that goes on."""
+    """what: one sentence. evidence: what was seen. next: the command to continue with."""
 
     subject: str
     what: str
@@ -117,11 +117,14 @@ class Finding:
 
 LEASE_IDLE_SECONDS = 20.0
 CONDITIONS = {
-    "RolloutFailed": ("True", "a rollout failed and is still in place, or went back to what is not whole"),
-    "CertificatesCurrent": ("False", "a certificate has ended, or is not renewed as it should be"),
-    "StandbysCurrent": ("False", "a standby is older than what runs, and stays so"),
+    "RolloutFailed": (
+        "True",
+        "a rollout failed and is still in place, or went back to an incomplete revision",
+    ),
+    "CertificatesCurrent": ("False", "a certificate has expired, or is not renewed as it should be"),
+    "StandbysCurrent": ("False", "a standby is older than what runs, and is not updated"),
 }
-"""Those of the ControlPlane that tell what nothing else here tells: type → status when something is wrong, and what."""
+"""Those of the ControlPlane that report what nothing else here does: type → status if something is wrong, and what."""
 
 
 def diagnose(cluster: ClusterEvidence) -> list[Finding]:
@@ -146,7 +149,7 @@ def _bounded(finding: Finding) -> Finding:
 
 def _host(node: NodeEvidence) -> Iterator[Finding]:
     if node.problem:
-        go_on = f"power the machine on; if it is gone for good: autarky node remove {node.name} --dead"
+        go_on = f"power the machine on; if it is gone permanently: autarky node remove {node.name} --dead"
         yield Finding(node.name, "its host does not answer", node.problem, go_on)
         return
     for path, free in node.free.items():
@@ -156,15 +159,13 @@ def _host(node: NodeEvidence) -> Iterator[Finding]:
     for unit in ("containerd", "kubelet"):
         if not node.units.get(unit, True):
             what = f"{unit} does not run"
-            yield Finding(
-                node.name, what, f"systemd says so of {unit}.service", f"autarky logs {unit} --node {node.name}"
-            )
+            yield Finding(node.name, what, f"{unit}.service is not active", f"autarky logs {unit} --node {node.name}")
             return  # without containerd there is no kubelet, and without a kubelet nothing is restarted
 
 
 def _ended(cluster: ClusterEvidence) -> Iterator[Finding]:
     if cluster.ended:
-        what = "certificates have ended, and the node agents have not renewed them"
+        what = "certificates have expired, and the node agents have not renewed them"
         yield Finding("control plane", what, "; ".join(cluster.ended), "autarky logs node-agent")
 
 
@@ -189,8 +190,8 @@ def _clocks(cluster: ClusterEvidence) -> Iterator[Finding]:
 
 
 def _is_cut_off(node: NodeEvidence, cluster: ClusterEvidence) -> bool:
-    """Other control nodes see live servers, and none of this node's; it sees none but its own, if any: one that could
-    not start for lack of its etcd neighbours is no sign that the network is well."""
+    """Other control nodes see live servers, and none of this node's; it sees none but its own, if any: a server that
+    could not start without its etcd peers does not prove that the network works."""
     if node.balanced is None or not node.alive:
         return False
     others = [one for one in cluster.nodes if one is not node and one.control_plane and one.balanced is not None]
@@ -205,7 +206,7 @@ def _of(node: str, servers: set[str]) -> set[str]:
 
 def _cut_off(name: str) -> Finding:
     what = "it and the other nodes do not reach each other"
-    seen = "its load balancer holds no other node's API server for alive, and no other one holds any of its own"
+    seen = "its load balancer considers no other node's API server alive, and no other one any of its own"
     return Finding(name, what, seen, f"look at the network of {name}: TCP 6443, 7443, 7444 and 2379-2380 between nodes")
 
 
@@ -213,7 +214,7 @@ def _cut_off(name: str) -> Finding:
 
 
 def _quorum(cluster: ClusterEvidence) -> Iterator[Finding]:
-    """Of several members: how many more may fail."""
+    """Where there are several members: how many more may fail."""
     members = [node for node in cluster.nodes if node.control_plane and node.has_etcd]
     down = [node.name for node in members if node.problem or node.etcd != 200]
     needed = len(members) // 2 + 1
@@ -233,15 +234,15 @@ def _etcd(cluster: ClusterEvidence, cut_off: list[str]) -> Iterator[Finding]:
         if not node.control_plane or not node.has_etcd or node.problem:
             continue
         if node.etcd != 200 and node.name not in cut_off and all(node.units.values()):
-            seen = "nothing answers on its health port" if node.etcd is None else f"its health is {node.etcd}"
+            seen = "nothing answers on its health port" if node.etcd is None else f"its health check says {node.etcd}"
             yield Finding(node.name, "etcd is not healthy", seen, f"autarky logs etcd --node {node.name}")
         if node.fsync is not None and node.fsync > SLOW_FSYNC_SECONDS:
-            seen = f"a sync took {1000 * node.fsync:.0f} ms on average; a few are usual"
+            seen = f"a sync took {1000 * node.fsync:.0f} ms on average; a few ms are normal"
             yield Finding(node.name, "etcd's disk is slow", seen, f"see what else uses the disk of {node.name}")
 
 
 def _servers(cluster: ClusterEvidence) -> Iterator[Finding]:
-    """One that accepts and does not answer, as every load balancer of a control node sees it that answers."""
+    """A server that accepts connections and answers no control node's load balancer (of those that answer)."""
     balancers = [node for node in cluster.nodes if node.control_plane and node.balanced is not None]
     for node in cluster.nodes:
         for server in sorted(node.accepting):
@@ -262,12 +263,12 @@ def _api(cluster: ClusterEvidence, *, explained: bool) -> Iterator[Finding]:
                 f"autarky logs node-load-balancer --node {node.name}",
             )
         elif node.stale_balancer:
-            what, seen = "its load balancer runs an old configuration", "another one is on its disk"
+            what, seen = "its load balancer runs an old configuration", "a different one is on its disk"
             yield Finding(node.name, what, seen, f"autarky logs node-agent --node {node.name}")
     if not cluster.api or explained:
         return
     ready = [server for node in cluster.nodes for server, up in (node.balanced or {}).items() if up]
-    seen = f"{cluster.api}; the load balancers hold {', '.join(sorted(set(ready))) or 'no server'} for ready"
+    seen = f"{cluster.api}; the load balancers consider {', '.join(sorted(set(ready))) or 'no server'} ready"
     yield Finding("API", "it does not answer", seen, "autarky logs kube-apiserver")
 
 
@@ -290,7 +291,7 @@ def _inside(cluster: ClusterEvidence, cut_off: list[str]) -> Iterator[Finding]:
 
 
 def _pods(unready: Sequence[PodEvidence]) -> Iterator[Finding]:
-    """Of each node the first ones in the order given, and how many more: no node hides another's."""
+    """Of each node the first ones in the given order, and how many more: no node's pods hide another's."""
     made: Counter[str] = Counter()
     for pod in unready:
         made[pod.node] += 1
@@ -298,21 +299,21 @@ def _pods(unready: Sequence[PodEvidence]) -> Iterator[Finding]:
             continue
         what = f"a pod of {pod.component} is not ready"
         go_on = f"autarky kubectl -n kube-system describe pod {pod.name}"
-        yield Finding(pod.node, what, pod.why or f"{pod.name} ({pod.slot}) says no reason", go_on)
+        yield Finding(pod.node, what, pod.why or f"{pod.name} ({pod.slot}) gives no reason", go_on)
     for node, pods in made.items():
         if pods > MOST_NAMED:
-            seen_there = f"{pods - MOST_NAMED} besides the {MOST_NAMED} that are named"
+            seen_there = f"{pods - MOST_NAMED} more than the {MOST_NAMED} listed"
             go_on = "autarky kubectl -n kube-system get pods -o wide"
             yield Finding(node, "more of its pods are not ready", seen_there, go_on)
 
 
 def _covered(cluster: ClusterEvidence) -> Iterator[Finding]:
-    """Nothing is down, but the cluster lives on its reserve."""
+    """Nothing is down, but the cluster runs on standbys, or lacks one."""
     for node in cluster.nodes:
         for component in sorted(node.active & cluster.hosted):
             seen = "its standby is active"
             go_on = "autarky kubectl -n kube-system logs ds/node-agent --tail=20"
-            yield Finding(node.name, f"the hosted {component} does not serve alone", seen, go_on)
+            yield Finding(node.name, f"the hosted {component} does not serve without its standby", seen, go_on)
         for component in sorted(node.missing_standby):
             what = f"there is no complete standby of {component}"
             yield Finding(node.name, what, "nothing would bring it back after a reboot", "autarky up")
@@ -320,18 +321,18 @@ def _covered(cluster: ClusterEvidence) -> Iterator[Finding]:
 
 def _told_by_the_operator(cluster: ClusterEvidence) -> Iterator[Finding]:
     if cluster.admin:
-        yield Finding("your kubeconfig", "its certificate is to be renewed", cluster.admin, "autarky up")
+        yield Finding("your kubeconfig", "its certificate needs renewal", cluster.admin, "autarky up")
     for condition, (_, what) in CONDITIONS.items():
         if condition in cluster.conditions:
             go_on = "autarky kubectl describe controlplane cluster"
             yield Finding("control plane", what, cluster.conditions[condition], go_on)
 
 
-# --- what is none of the control plane's ----------------------------------------------------------------
+# --- outside of the control plane ------------------------------------------------------------------------
 
 
 def _refused(cluster: ClusterEvidence) -> Iterator[Finding]:
-    """One for each policy and namespace: whoever makes many hides no other's."""
+    """One for each policy and namespace: whoever creates many workloads does not hide those of others."""
     for (policy, namespace), group in groupby(cluster.refused, key=lambda one: (one.policy, one.namespace)):
         found = [f"{one.workload} has {one.why}" for one in group]
         more = [f"and {len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
@@ -343,8 +344,8 @@ def _refused(cluster: ClusterEvidence) -> Iterator[Finding]:
 
 
 def _unseen(cluster: ClusterEvidence) -> Iterator[Finding]:
-    """Of workers' pods and of tenants' objects there may be more than the API gives in time: that says nothing of the
-    API."""
+    """There may be more of workers' pods and of tenants' objects than the API returns in time: that says nothing about
+    the API."""
     if cluster.unseen_pods:
         go_on = "autarky kubectl -n kube-system get pods -o wide"
         yield Finding("pods", "not all of them could be looked at", cluster.unseen_pods, go_on)

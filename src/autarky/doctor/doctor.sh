@@ -1,6 +1,6 @@
 #!/bin/bash
-# What a host of a cluster tells about itself: a line for each sight, beginning with its kind ("unit", "free", "etcd", …).
-# Arguments: the API servers as the load balancer calls them. "-" stands for what does not answer.
+# What a host of a cluster reports about itself: a line per observation, starting with its kind ("unit", "free", …).
+# Arguments: the API servers as the load balancer calls them. "-" means no answer.
 units="@UNITS@"
 disks="@DISKS@"
 manifests="@MANIFESTS@"
@@ -24,7 +24,7 @@ read_all() {
   exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'GET %s HTTP/1.0\r\n\r\n' "$2" >&3 && timeout 3 cat <&3
 } 2>/dev/null
 
-# How long etcd's disk has taken for how many writes.
+# Seconds that etcd's WAL syncs have taken in total, and their number.
 syncs() {
   read_all "$etcd_port" /metrics | sed -nE 's/^etcd_disk_wal_fsync_duration_seconds_(sum|count) //p' | xargs echo
 }

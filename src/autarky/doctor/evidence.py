@@ -1,6 +1,6 @@
-"""Collecting the evidence for `autarky doctor`: from hosts and API side by side, whatever of them answers.
+"""Collecting the evidence for `autarky doctor`: from hosts and API, whichever of them answer.
 
-It only looks. Nothing here fails for a source that is silent: its silence is evidence.
+It only looks. A source that does not answer fails nothing here: its silence is evidence.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from autarky.status.look import gather
 UNITS = ("containerd", "kubelet")
 _DISKS = ("/", places.ETCD_DATA)
 SYNC_SECONDS = 3
-"""How long etcd's disk is looked at: a cluster at rest writes its leases several times meanwhile."""
+"""How long etcd's disk is observed: an idle cluster writes its leases several times meanwhile."""
 _SERVERS = {str(port): slot for slot, port in nllb.API_PORTS}
 _PROGRAM = program(
     __file__,
@@ -75,7 +75,7 @@ async def evidence(context: Context) -> ClusterEvidence:
     try:
         idle_leases, withdrawn = await _idle_leases(context, nodes), await _withdrawn(context)
         conditions = await _conditions(context)
-    except AutarkyError as error:  # it has gone since: what it does not say any more is unknown, not down
+    except AutarkyError as error:  # it has gone meanwhile: what it no longer says is unknown, not down
         return ClusterEvidence(nodes, api=str(error), hosted=hosted)
     refused, unseen = await _refused(context)
     unready = [row for row in status.rows if row.health not in {"ready", "dormant"}]
@@ -100,7 +100,7 @@ async def evidence(context: Context) -> ClusterEvidence:
 
 
 async def _find_labelled(context: Context) -> None:
-    """By the API, or by the disks where it does not answer or goes away meanwhile."""
+    """From the API, or from the disks where it does not answer or goes away meanwhile."""
     try:
         await find_labelled(context, api=await context.api_answers())
     except AutarkyError:
@@ -108,8 +108,8 @@ async def _find_labelled(context: Context) -> None:
 
 
 async def _refused(context: Context) -> tuple[list[Refused], str]:
-    """And why workloads could not be looked at, or "": tenants make them as many and as long as they like, and what
-    the API does not give of them hides nothing of what it says of the cluster."""
+    """The workloads, and why they could not be read, or "": tenants can create any number of any size, and a list that
+    takes too long must not hide what the API says of the cluster."""
     try:
         return await find_refused(context), ""
     except AutarkyError as error:
@@ -117,14 +117,14 @@ async def _refused(context: Context) -> tuple[list[Refused], str]:
 
 
 async def _withdrawn(context: Context) -> dict[str, str]:
-    """Of control nodes: from a worker it would be its own word, and nobody heeds it."""
+    """Of control nodes only: a worker can write the annotation itself, and nobody acts on it."""
     nodes = await context.kube().list("v1", "Node", labels=CONTROL_PLANE_ACTIVE)
     said = {node["metadata"]["name"]: (node["metadata"].get("annotations") or {}).get(WITHDRAWN) for node in nodes}
     return {name: why for name, why in said.items() if why}
 
 
 async def _conditions(context: Context) -> dict[str, str]:
-    """What the operator says is wrong; nothing where its resource is gone, which is no fault (rule 10)."""
+    """What the operator reports as wrong; nothing where its resource is gone, which is no failure (rule 10)."""
     try:
         plane = await context.kube().get(API_VERSION, "ControlPlane", CONTROL_PLANE) or {}
     except ApiError as error:
@@ -137,7 +137,7 @@ async def _conditions(context: Context) -> dict[str, str]:
 
 
 async def _clock(context: Context, host: Host) -> float | None:
-    """The host's clock as if it had been read when all of this began on ours: half the round trip is uncertain."""
+    """The host's clock, as if read when our clock started the collection: half the round trip is uncertain."""
     before = context.clock.monotonic()
     said = (await host.run(["date", "+%s.%N"], check=False)).text
     seconds = _float(said)
@@ -182,8 +182,8 @@ class SaidByScript:
 
 
 def read_said(text: str, asked: Collection[str]) -> SaidByScript:
-    """Never raises: a host says what it wants, and a line that is not understood is passed over. So is a server that it
-    was not asked for."""
+    """Never raises: a host can print anything; a line that is not understood is skipped, and so is a server that it was
+    not asked for."""
     said = SaidByScript()
     for line in text.splitlines():
         match line.split():
@@ -211,12 +211,12 @@ def read_said(text: str, asked: Collection[str]) -> SaidByScript:
 
 
 def _number(word: str) -> int | None:
-    """Of bytes, or a status. More digits than these nothing has."""
+    """A number of bytes, or a status. Neither has more digits than these."""
     return int(word) if re.fullmatch("[0-9]{1,18}", word) else None
 
 
 def _float(word: str) -> float | None:
-    """A size or a time: not one that cannot be reckoned with."""
+    """A size or a time; None for one that is no usable number."""
     try:
         found = float(word)
     except ValueError:

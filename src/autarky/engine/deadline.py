@@ -1,14 +1,14 @@
-"""Waiting: the only way in which autarky waits for the world.
+"""Waiting: everything in autarky that waits for something outside of it waits here.
 
 Contract: every wait has a name (a clause that will be true: "the API answers on n1"), an overall deadline,
 and remembers what it saw last, which is shown while it waits and in the error when it gives up. A
 condition that hangs is cut off; it can never outlive the deadline by more than `LAST_CHECK` seconds. A deadline may
-look at progress: then it moves as long as things come on, up to a ceiling.
+follow progress: then it is extended for as long as there is progress, up to a ceiling.
 
 Dangers: a condition is called many times and may be cancelled at any await, so it only looks, or acts
-idempotently. Unreachable and ApiError mean "not yet" here (an API server that starts answers both);
-every other error ends the wait at once. What is seen may be the words of whoever has a worker: of any length, and
-others at each look. They are shown and cut; no deadline moves by them, and nothing is searched in them.
+idempotently. Unreachable and ApiError mean "not yet" here (a starting API server causes both);
+every other error ends the wait at once. What is seen may be text that a compromised worker controls: of any
+length, and different at each look. It is cut and shown; it never extends a deadline, and nothing is searched in it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from autarky.ports import Clock, Progress
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """What a look has seen instead, as one sentence, and how far things have come: a count of ours, or which step it
-    is. More than ever before in this wait is progress, or, of what cannot be counted, what it has not had before. So it
-    is made of few values, and never of what a kubelet or a tenant says: whoever can make it new at each look keeps the
+    """What a look has seen instead, as one sentence, and how far things have come (`come`): a count of our own, or a
+    step. A count higher than ever before in this wait is progress; so is a step that was not seen before. So there are
+    few values of it, and none contains what a kubelet or a tenant says: whoever can change it at each look keeps the
     command waiting."""
 
     sentence: str
@@ -45,14 +45,14 @@ REPORT_INTERVAL = 1.0
 LAST_CHECK = 1.0
 """Seconds that a check gets at least, so that the one at the deadline is a fair one."""
 LONGEST_SEEN = 8000
-"""Letters of what was seen that are kept and told."""
+"""Characters of what was seen that are kept and shown."""
 MOST_KNOWN = 1000
-"""Values that a wait takes for progress: more steps than there are until its ceiling."""
+"""Different steps that a wait counts as progress: more than there are until its ceiling."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A budget of seconds that runs from its making. Nested waits share one and get what is left."""
+    """A budget of seconds that starts when it is created. Nested waits share one and get what is left."""
 
     clock: Clock
     end: float
@@ -86,8 +86,8 @@ async def poll_until(
     """Check the condition until it holds. Exactly one of `timeout` (seconds) and `deadline` is given.
 
     `interval` is the first pause in seconds; it grows to `LONGEST_INTERVAL` (or stays, when it is longer).
-    `still`: only after so many seconds without progress (`NotYet.come`) it gives up, `CEILING` times `timeout` at the
-    most.
+    `still`: it gives up only after so many seconds without progress (`NotYet.come`), at most after `CEILING` times
+    `timeout`.
     Raises TimedOut with the name, the time and the last thing seen; errors of the condition other than
     Unreachable and ApiError pass through.
     """
@@ -98,7 +98,7 @@ async def poll_until(
     elif timeout is not None:
         raise TypeError("a wait has a timeout or a deadline, not both")
     if still is not None and timeout is None:
-        raise TypeError("a deadline that others share does not move")
+        raise TypeError("a shared deadline cannot be extended")
     wait = _Wait(what, deadline, progress, clock, started=clock.monotonic())
     ceiling = clock.monotonic() + CEILING * (timeout or 0.0)
     pause = interval
@@ -115,7 +115,7 @@ async def poll_until(
 
 
 async def _check(condition: Condition, deadline: Deadline, before: str) -> NotYet | None:
-    """One look; what makes it fail for now becomes the sentence."""
+    """One look; an error that may pass becomes the sentence."""
     try:
         async with asyncio.timeout(max(deadline.left, LAST_CHECK)) as limit:
             seen = await condition()
@@ -125,7 +125,7 @@ async def _check(condition: Condition, deadline: Deadline, before: str) -> NotYe
     except TimeoutError:
         if not limit.expired():
             raise
-        return NotYet("the last check did not end" + (f"; before it: {before}" if before else ""))
+        return NotYet("the last check did not finish" + (f"; before it: {before}" if before else ""))
 
 
 @dataclass(slots=True)
@@ -145,8 +145,7 @@ class _Wait:
     """Where that is counted: the most."""
 
     def comes_on(self, come: Hashable) -> bool:
-        """Whether they have come to where they had not been before in this wait. What goes back and comes again is no
-        progress."""
+        """Whether this is further than ever before in this wait. What goes back and comes again is no progress."""
         if isinstance(come, int):
             further = self.most is None or come > self.most
             self.most = come if further else self.most
@@ -157,7 +156,7 @@ class _Wait:
         return True
 
     def moves_to(self, end: float) -> None:
-        """Never back."""
+        """Never to an earlier time."""
         self.deadline = Deadline(self.clock, max(self.deadline.end, end))
 
     def report(self) -> None:

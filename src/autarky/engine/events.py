@@ -67,7 +67,7 @@ class Drifted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warned(Event):
-    """Something to know that stops nothing. in_plan: of the cluster, so that the result of a dry run has it as well."""
+    """Something to know that stops nothing. in_plan: about the cluster, so that the result of a dry run includes it."""
 
     kind: ClassVar[str] = "warning"
     sentence: str

@@ -9,7 +9,7 @@ Contract: every driver holds the lock by the same means (ports.Host.hold). A loc
 otherwise. Whoever finds a lock that belongs to a dead command of this very machine waits until the host has
 noticed that, too.
 
-Dangers: between the loss of a lock and the end of what was being done there, another one may begin. Every
+Dangers: between the loss of a lock and the end of what was being done there, another command may start. Every
 step looks before it acts, so that this costs a failure and no more.
 """
 
@@ -57,8 +57,8 @@ class Holder:
 
     @classmethod
     def parse(cls, text: str) -> Holder | None:
-        """None for a text that is not whole, since its writer has just begun, or that no command of ours has written:
-        who is root on the host writes what it wants."""
+        """None for a text that is incomplete, since its writer has just started, or that no command of ours has
+        written: root on the host can write anything."""
         try:
             fields: dict[str, Any] = json.loads(text)
             found = cls(
@@ -79,7 +79,7 @@ class Holder:
         return json.dumps({name: getattr(self, name) for name in fields})
 
     def is_dead(self) -> bool:
-        """Whether it was a process of this machine that is no more. Of other machines nothing is known."""
+        """Whether it was a process of this machine that has exited. Nothing is known of other machines."""
         if not self.boot or self.boot != _boot_id():
             return False
         try:
@@ -95,7 +95,7 @@ class Holder:
 async def hosts_locked(
     path: str, holder: Holder, clock: Clock, tell: Callable[[str], None]
 ) -> AsyncIterator[HostLocks]:
-    """Locks for the block, none at first; `take` adds hosts. Losing one for good cancels the block.
+    """Locks for the block, none at first; `take` adds hosts. Losing one permanently cancels the block.
 
     Raises what `take` raises; and for a lock that was lost, Conflict or Unreachable instead of going on.
     """
@@ -126,7 +126,7 @@ class HostLocks:
 
         A host that does not answer is passed over while most of them are locked: whoever holds most of them meets
         everybody else who does. Raises Conflict when somebody else has one of them, and what connecting to them
-        raises: all that the user must mend at once.
+        raises: all that the user must fix as one error.
         """
         missing = {name: host for name, host in hosts.items() if name not in self._keepers}
         taken = await asyncio.gather(*(self._take_one(*item) for item in missing.items()), return_exceptions=True)
@@ -157,7 +157,7 @@ class HostLocks:
             raise
 
     async def _keep(self, name: str, host: Host, first: asyncio.Future[None]) -> None:
-        """Hold the lock until it is released. Its first failure is told by `first`, a later one raised."""
+        """Hold the lock until it is released. Its first failure is reported through `first`, a later one raised."""
         try:
             async with self._held(name, host, again=False) as hold:
                 first.set_result(None)
@@ -194,7 +194,7 @@ class HostLocks:
                 await holding.__aexit__(None, None, None)
 
     def _why_wait(self, name: str, error: Held | Unreachable, *, again: bool) -> str:
-        """What is waited for; raises when that would be in vain."""
+        """What is waited for; raises when waiting would not help."""
         if isinstance(error, Unreachable):
             if again:
                 return f"the lock on host {name} was lost; asking for it again: {error}"
@@ -218,7 +218,7 @@ def _given_up(name: str, error: Held | Unreachable) -> AutarkyError:
 
 
 def _together(failures: list[BaseException]) -> BaseException:
-    """What is wrong with several hosts as one error, when the user must mend all of it."""
+    """What is wrong with several hosts as one error, when the user must fix all of it."""
     of_the_user = [failure for failure in failures if isinstance(failure, UserError)]
     if len(of_the_user) > 1 and len(of_the_user) == len(failures):
         return Problems("some hosts cannot be used", of_the_user)
@@ -233,7 +233,7 @@ def _described(holder: Holder | None) -> str:
     return (
         f"`{holder.command}` of {holder.who} (pid {holder.pid}) since {since:%Y-%m-%d %H:%M:%S} UTC\n"
         f"  fix: wait for it to end, or stop it on that machine with `kill {holder.pid}`; then run this command again"
-        f" (a machine that is gone is forgotten within {GHOST_SECONDS:.0f} s)"
+        f" (the lock of a machine that is gone expires within {GHOST_SECONDS:.0f} s)"
     )
 
 

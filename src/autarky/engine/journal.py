@@ -1,7 +1,7 @@
-"""What was begun and how it ended: one JSON object per line, on disk before the work goes on.
+"""What was started and how it ended: one JSON object per line, on disk before the work goes on.
 
 Contract: `append` returns when the line is on disk. A process killed in between leaves at most one torn
-line at the end; readers pass over it and the next writer begins a line of its own. The journal tells what
+line at the end; readers skip it and the next writer starts a new line. The journal records what
 happened; it decides nothing: a resumed operation looks at the world again (rule 5).
 
 Fields of a line, stable: `time` (Unix seconds), `operation` (name), `id` (of one run), `what`
@@ -9,7 +9,7 @@ Fields of a line, stable: `time` (Unix seconds), `operation` (name), `id` (of on
 (as in the events) and `error`.
 
 Dangers: `autarky down` moves or deletes the directory with the journal in it. The file stays open during
-an operation, so that its last lines go wherever it went, and no directory is made again.
+an operation, so that its last lines go wherever it went, and the directory is not created again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Journal:
             raise _cannot_write(self.path, error) from error
 
     def entries(self) -> list[Entry]:
-        """The last entries, oldest first; lines that are torn or not of this form are passed over."""
+        """The last entries, oldest first; lines that are torn or malformed are skipped."""
         size = os.fstat(self._descriptor).st_size
         start = max(0, size - TAIL)
         lines = os.pread(self._descriptor, size - start, start).split(b"\n")
@@ -92,7 +92,7 @@ class Journal:
 def stopped_in(entries: Sequence[Entry]) -> Entry | None:
     """The entry at which the last operation stopped before its end, or None when it ended as it should.
 
-    It is the last phase that was begun, or the operation's own first entry when it got no further.
+    It is the last phase that was started, or the operation's own first entry when it got no further.
     """
     last_start: Entry | None = None
     for entry in entries:
@@ -123,5 +123,5 @@ def _sync_directory(directory: Path) -> None:
 
 def _cannot_write(path: Path, error: OSError) -> UserError:
     return UserError(
-        f"cannot write the journal {path}: {error.strerror}", fix="make room and make the directory writable"
+        f"cannot write the journal {path}: {error.strerror}", fix="free disk space, or make the directory writable"
     )

@@ -22,9 +22,9 @@ from autarky.errors import Conflict, UserError
 
 @contextmanager
 def exclusive(path: Path, command: str, *, now: float) -> Iterator[None]:
-    """Hold the lock for the block. `command` and `now` (Unix seconds) are what others are told.
+    """Hold the lock for the block. `command` and `now` (Unix seconds) are shown to others.
 
-    The directory is made (0700) where it is missing. Raises Conflict when somebody else holds the lock,
+    The directory is created (0700) where it is missing. Raises Conflict when somebody else holds the lock,
     and UserError when the file cannot be written.
     """
     descriptor = _locked(path)

@@ -2,8 +2,8 @@
 
 Contract of every phase:
 - `plan` only looks. It returns the changes that `run` would make, as sentences; an empty list means
-  that this part of the world is already as wanted. It may tell as well what others have changed and `run`
-  will leave as it is (`Kept`), and warn of something (`Warn`): these are no changes. What cannot be seen yet
+  that this part of the world is already as wanted. It may also report what others have changed and `run`
+  leaves alone (`Kept`), and warn of something (`Warn`): these are not changes. What cannot be seen yet
   (a host that does not exist, an API that is down) is planned as if it had to be made.
 - `run` makes the changes and returns when they are verified. It may be killed at any point; `plan`
   and `run` again must converge (rule 5).
@@ -46,8 +46,8 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """What somebody should know, and what stops nothing: no change. in_plan: it is of the cluster rather than of this
-    run, so that a plan ends with it."""
+    """Something to know that stops nothing; not a change. in_plan: it is about the cluster rather than about this run,
+    so that a plan ends with it."""
 
     sentence: str
     in_plan: bool = False

@@ -2,7 +2,7 @@
 operations that are not a list of phases.
 
 Contract: narration never stops the work. A subscriber that raises is a bug; it is logged once with its
-traceback and hears nothing more, and the operation goes on.
+traceback and gets no more events, and the operation goes on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Bus:
                 subscriber(event)
             except Exception:
                 self._subscribers.remove(subscriber)
-                log.exception("a subscriber failed at %s and hears nothing more; this is a bug in autarky", event.kind)
+                log.exception("a subscriber failed at %s and gets no more events; this is a bug in autarky", event.kind)
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class EventProgress:
     operation: str
     phase: str = ""
     last_wait: str = ""
-    """The wait that goes on, for the error of a phase that passes its time limit; empty when none does."""
+    """The current wait, for the error of a phase that passes its time limit; empty when none does."""
 
     def note(self, sentence: str) -> None:
         self.bus.emit(Noted(time=self.clock.time(), operation=self.operation, phase=self.phase, sentence=sentence))
@@ -98,7 +98,7 @@ async def narrated(name: str, title: str, *, events: Sequence[Subscriber], clock
 
 
 def failure(error: BaseException) -> tuple[str, str]:
-    """(outcome, text) of what ended some work. Cancellation is how SIGINT and SIGTERM arrive here: no text."""
+    """(outcome, text) of what stopped some work. Cancellation is how SIGINT and SIGTERM arrive here: no text."""
     if isinstance(error, AutarkyError):
         return "failed", str(error)
     if isinstance(error, Exception):

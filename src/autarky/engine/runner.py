@@ -4,7 +4,7 @@ Contract:
 - For each phase: plan; no changes → "unchanged", and `run` is not called; else announce the changes and
   run. A dry run plans every phase and runs none, and touches no journal.
 - `plan` and `run` each get the phase's timeout; passing it raises TimedOut with the wait it was stuck in.
-- The journal is on disk before a phase begins and after it ended, whatever the end was.
+- The journal is on disk before a phase starts and after it ended, whatever the outcome.
 - The last event is OperationEnded, also after an error or a cancellation; the error is raised again.
 - Whatever stopped it, running the same operation again converges (rule 5): nothing here is remembered.
 
@@ -47,7 +47,7 @@ RESUME = "run the same command again to resume"
 class Result:
     """How an operation ended: "changed", "unchanged" or "planned"; the changes; and how long it took.
 
-    `phases` has the outcome of each phase by its name, `seconds` is the duration of the whole.
+    `phases` has the outcome of each phase by its name, `seconds` is the duration of the operation.
     """
 
     operation: str
@@ -124,7 +124,7 @@ class _Operation:
         last = stopped_in(journal.entries())
         if last is not None:
             where = f"in phase {last.phase}" if last.phase else "before its first phase"
-            sentence = f"the last `{last.operation}` stopped {where}; what is already as wanted is left alone"
+            sentence = f"the last `{last.operation}` stopped {where}; what is already done is left alone"
             self.bus.emit(Noted(time=self.clock.time(), operation=self.name, sentence=sentence))
 
     def succeed(self) -> Result:
@@ -169,7 +169,7 @@ class _Operation:
         )
 
     async def work_on(self, phase: Phase[C], context: C, *, skip: bool) -> None:
-        """Plan and run one phase; its end is told and written down whatever it is."""
+        """Plan and run one phase; its outcome is reported and written down, whatever it is."""
         started = self.clock.monotonic()
         if skip:
             self._end_phase(phase, "skipped", started)

@@ -1,4 +1,4 @@
-"""Whose data a directory holds: member and cluster, as etcd itself has written them there.
+"""The member and cluster that own a data directory, as etcd itself has written them there.
 
 Contract: reading changes nothing and may be done while etcd runs. Each file of the write-ahead log begins with a
 checksum record and one that names the member and its cluster (etcd: server/storage/wal, `Metadata`); files come

@@ -157,7 +157,7 @@ class EtcdClient:
         await self._write("/v3/cluster/member/promote", {"ID": str(member)})
 
     async def remove(self, member: int) -> None:
-        """Take a member out for good: its id never comes back, and its process ends itself. ApiError NotFound where
+        """Remove a member permanently: its id never comes back, and its process exits. ApiError NotFound where
         there is none of that id, Unavailable or FailedPrecondition where the rest would have no quorum.
 
         Danger: the leader may be removed, which costs an election: move the leadership first.
@@ -165,7 +165,7 @@ class EtcdClient:
         await self._write("/v3/cluster/member/remove", {"ID": str(member)})
 
     async def move_leader(self, target: int) -> None:
-        """Hand the leadership to another voter; to be asked of the leader itself, and of nobody else."""
+        """Move the leadership to another voter. Ask only the leader itself."""
         await self._write("/v3/maintenance/transfer-leadership", {"targetID": str(target)})
 
     async def healthy(self, *, timeout: float = 2.0) -> str | None:
@@ -227,7 +227,7 @@ def _json(answer: Answer) -> dict[str, Any]:
         found = None
     if isinstance(found, dict):
         return found
-    raise Unreachable(f"whoever answered ({answer.status}) is not etcd: {answer.body[:100]!r}")
+    raise Unreachable(f"the server that answered ({answer.status}) is not etcd: {answer.body[:100]!r}")
 
 
 def _member(found: Mapping[str, Any]) -> Member:

@@ -1,7 +1,7 @@
-"""What a host says of itself: one shell script, one round trip, `key=value` lines.
+"""What a host reports about itself: one shell script, one round trip, `key=value` lines.
 
-Contract: whoever is root on a host may have it say anything. What cannot be what an ordinary host says makes this host
-unreadable (Unreachable), and nothing else: no command may end because of it, and no decision be made by it.
+Contract: whoever is root on a host can make it report anything. Values that no ordinary host would report make this
+host unreadable (Unreachable), and nothing else: they must not stop a command, or influence a decision.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ _NEEDED = ("address", "hostname", "boot_id", "architecture", "cgroup_version", "
 
 
 _MOST = 2**63
-"""No size, number or clock of a host comes near it. What is greater does not fit into a float, or a date."""
+"""No size, number or clock of a host comes near it. Greater values do not fit into a float, or a date."""
 _SHOWN = 40
 T = TypeVar("T")
 
 
 def parse_facts(text: str) -> HostFacts:
-    """The script's output as a value; Unreachable when it is not whole, or cannot be read."""
+    """The script's output as a value; Unreachable if it is incomplete or cannot be read."""
     single: dict[str, str] = {}
     many: dict[str, list[str]] = {
         "port": [],
@@ -89,7 +89,7 @@ def parse_facts(text: str) -> HostFacts:
             single[key] = value
     absent = [key for key in _NEEDED if not single.get(key)]
     if absent:
-        raise Unreachable(f"the host did not say its {', '.join(absent)}")
+        raise Unreachable(f"the host did not report its {', '.join(absent)}")
 
     def number(key: str, default: str = "") -> int:
         return _read(key, single.get(key, default), _number)
@@ -127,7 +127,7 @@ def _read(key: str, value: str, parse: Callable[[str], T]) -> T:
         return parse(value)
     except ValueError as error:
         raise Unreachable(
-            f"the host's facts cannot be read: {key} is {value[:_SHOWN]!a}; no ordinary host says so: look at its"
+            f"the host's facts cannot be read: {key} is {value[:_SHOWN]!a}; no ordinary host reports that: look at its"
             " programs (nproc, df, date, ip) and at who is root there"
         ) from error
 
@@ -154,7 +154,7 @@ def _bounded(found: int, limit: int) -> int:
 
 
 def _address(value: str) -> str:
-    """One by which others could reach it: the join inventory has it, and a certificate is made for it."""
+    """An address by which others could reach it: it goes into the join inventory and a certificate."""
     found = ipaddress.IPv4Address(value)
     if found.is_loopback or found.is_unspecified or found.is_multicast:
         raise ValueError

@@ -1,12 +1,12 @@
-"""A lock on a host, held by a program there that lives as long as the one who asked for it.
+"""A lock on a host, held by a program there that lives as long as its owner here.
 
-Contract: the host's kernel holds the lock (flock). It is given up when the holder says so, when its end of
-the pipe closes (it was killed, its connection ended), or when nothing was heard of it for `SILENCE` seconds
-(its machine or the network is gone, which a host may not notice for hours). Nobody waits for a lock here.
-The file says who holds it, for whoever comes second; it is removed when the lock is given up.
+Contract: the host's kernel holds the lock (flock). It is released when the holder says so, when its end of
+the pipe closes (it was killed, its connection ended), or when nothing was heard from it for `SILENCE` seconds
+(its machine or the network is gone, which a host may not notice for hours). Nothing waits for a lock here.
+The file says who holds it, for others; it is removed when the lock is released.
 
 Danger: a holder that was stopped for longer than `SILENCE` (a laptop that slept) has lost the lock and
-learns of it when it goes on: `lost` returns then.
+learns of it when it continues: `lost` returns then.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autarky.errors import CommandFailed, Held, Unreachable, UserError
 from autarky.hosts.process import end
 
 SILENCE = 30
-"""Seconds without a beat after which the host gives the lock up."""
+"""Seconds without a heartbeat after which the host releases the lock."""
 BEAT = 3.0
 ANSWER_SECONDS = 30.0
 _IN_USE = 75  # EX_TEMPFAIL
@@ -111,7 +111,7 @@ async def _until_gone(process: asyncio.subprocess.Process) -> None:
 
 
 async def _give_up(process: asyncio.subprocess.Process) -> None:
-    """Close the pipe and let the program remove its file; end it where it does not."""
+    """Close the pipe and let the program remove its file; kill it if it does not."""
     assert process.stdin is not None  # noqa: S101 # we asked for pipes
     process.stdin.close()
     with suppress(TimeoutError):

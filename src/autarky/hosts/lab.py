@@ -1,7 +1,7 @@
 """A test host, entered through the namespaces of its init process.
 
-Danger: process ids are used again. The start time of the init process, as the lab recorded it, tells
-whether the process is still the one; everything else is Unreachable, never another process.
+Danger: process ids are reused. The start time of the init process, as the lab recorded it, tells
+whether it is still the same process; everything else is Unreachable, never another process.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The system's OpenSSH: one connection per host (a control master), over which sessions run.
 
 Contract: the user's ssh_config decides who, where and how: aliases, ports, jump hosts, identities, known
-hosts, host key checks, compression. Only what an unattended program must not leave open is set here: nobody
-is asked for anything, a silent connection ends, nothing is forwarded.
+hosts, host key checks, compression. Only what an unattended program needs is set here: no prompts, a silent
+connection ends, nothing is forwarded.
 
 The master is a process of its own that outlives the command by a minute, so that the next one finds it;
 a killed command leaves nothing else. One process at a time makes it (others wait and use it).
@@ -49,7 +49,7 @@ _OPTIONS = {
 
 
 class ConnectionLost(Unreachable):
-    """There was a connection, and it broke: what was asked may have been done or not."""
+    """There was a connection, and it broke: the request may have been carried out or not."""
 
 
 class Master:
@@ -71,7 +71,7 @@ class Master:
         return [*self._common, "-S", str(self._socket), "-o", "ControlMaster=no", "-T", "--", self._url, command]
 
     async def ensure(self) -> None:
-        """Connect where there is no connection. Raises Unreachable, or UserError for what the user must mend."""
+        """Connect where there is no connection. Raises Unreachable, or UserError for what the user must fix."""
         async with self._making:
             if self._seen_alive and self._socket.exists():
                 return
@@ -82,7 +82,7 @@ class Master:
             self._seen_alive = True
 
     def doubt(self) -> None:
-        """Something went wrong on it: look whether it lives before it is used again."""
+        """Something went wrong on it: check whether it is alive before it is used again."""
         self._seen_alive = False
 
     async def disconnect(self) -> None:
@@ -136,8 +136,8 @@ def explain(name: str, url: str, said: str) -> AutarkyError:
     if "IDENTIFICATION HAS CHANGED" in said or "differs from the key for the IP address" in said:
         return UserError(
             f"{what}: its host key is not the known one: {words}",
-            fix="if the machine was installed anew, forget the old key (ssh-keygen -R HOST) and connect once by hand; "
-            "if it was not, somebody may stand between: do not go on",
+            fix="if the machine was reinstalled, remove the old key (ssh-keygen -R HOST) and connect once by hand; "
+            "if not, this may be a man-in-the-middle attack: stop",
         )
     if "Host key verification failed" in said or "host key is known for" in said:
         return UserError(
@@ -147,19 +147,19 @@ def explain(name: str, url: str, said: str) -> AutarkyError:
         )
     if "Permission denied" in said or "Too many authentication failures" in said:
         return UserError(
-            f"{what}: it lets nobody in by the keys that ssh has: {words}",
+            f"{what}: it accepts none of the keys that ssh has: {words}",
             fix=f"give it your key (ssh-copy-id {_for_hand(url)}), or name the key in ssh_config or load it (ssh-add); "
-            "autarky asks for no password",
+            "autarky does not ask for passwords",
         )
     if "Could not resolve hostname" in said and "Temporary failure" not in said:
-        return UserError(f"{what}: {words}", fix=f"mend the name {destination} in the file, or add it to ssh_config")
+        return UserError(f"{what}: {words}", fix=f"correct the name {destination} in the file, or add it to ssh_config")
     if any(sign in said for sign in ("onfiguration option", "open user config file", "Bad owner or permissions")):
-        return UserError(f"{what}: ssh refuses its configuration: {words}", fix="mend ssh_config")
+        return UserError(f"{what}: ssh rejects its configuration: {words}", fix="correct ssh_config")
     return Unreachable(f"{what}: {words or 'ssh said nothing'}")
 
 
 def _for_hand(url: str) -> str:
-    """As one would type it: user and host, or the whole URL where it has a port."""
+    """As one would type it: user and host, or the complete URL if it has a port."""
     destination = url.removeprefix("ssh://")
     return url if ":" in destination else destination
 
@@ -171,7 +171,7 @@ def _last_words(said: str) -> str:
 
 
 def _died_on_the_way(said: str) -> bool:
-    """Whether the program in between (ProxyJump, ProxyCommand) ended, of which only that is seen."""
+    """Whether the proxy program (ProxyJump, ProxyCommand) exited; no more can be seen of it."""
     return "UNKNOWN port 65535" in said or "kex_exchange_identification" in said
 
 
@@ -189,12 +189,12 @@ def socket_directory(wanted: Path) -> Path:
 
 
 def _make_private(directory: Path) -> None:
-    """Whoever could put a socket there would be given what we send: it must be ours, and nobody else's to write."""
+    """Whoever could put a socket there would receive what we send: it must be ours, and writable by nobody else."""
     for part in (directory.parent, directory):
         part.mkdir(mode=0o700, parents=True, exist_ok=True)
         seen = part.stat()
         if seen.st_uid != os.getuid() or seen.st_mode & 0o022:
             raise UserError(
-                f"{part} could be written by others: no place for connections",
+                f"{part} could be written by other users: not safe for connections",
                 fix=f"remove {part}, or set XDG_STATE_HOME or XDG_RUNTIME_DIR to a directory of your own",
             )

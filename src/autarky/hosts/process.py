@@ -1,7 +1,7 @@
-"""Programs of this machine: started with pipes, fed, listened to, and ended with all that they forked.
+"""Programs on this machine: started with pipes, fed, read, and killed with all that they forked.
 
-Contract: nothing is left running by a call that took too long or was cancelled. What a program had said by
-then is kept, because it may say what is to be ended elsewhere.
+Contract: nothing is left running by a call that took too long or was cancelled. Its output so far
+is kept, because it may say what has to be killed elsewhere.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 OUTPUT_LIMIT = 16 * 1024 * 1024
-"""Bytes of standard output that are kept; a program that writes more has failed, never been cut short."""
+"""Bytes of standard output that are kept; a program that writes more counts as failed: nothing is cut silently."""
 END_SECONDS = 2.0
 STDERR_KEPT = 64 * 1024
 """Bytes of standard error that are kept: the last ones, which say why."""
@@ -25,7 +25,7 @@ Input = bytes | Path
 
 @dataclass(slots=True)
 class Said:
-    """What a program has written so far: the first bytes of its output, the last ones of its complaints."""
+    """What a program has written so far: the first bytes of its output, the last ones of its errors."""
 
     stdout: bytearray = field(default_factory=bytearray)
     stderr: bytearray = field(default_factory=bytearray)
@@ -96,7 +96,7 @@ async def _tail(stream: asyncio.StreamReader, kept: bytearray, limit: int) -> No
 
 
 async def _feed(pipe: asyncio.StreamWriter, content: Sequence[Input]) -> None:
-    """Send it and close; a big file is never whole in memory."""
+    """Send it and close; a big file is never completely in memory."""
     try:
         for part in content:
             if isinstance(part, bytes):

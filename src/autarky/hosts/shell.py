@@ -1,12 +1,12 @@
-"""A host as "run argv there, with stdin": everything else is built on that, so that all drivers share it.
+"""A host as "run argv there, with stdin": everything else is built on that and shared by all drivers.
 
 The host needs a POSIX shell, coreutils, util-linux and systemd; no Python. Files travel as one stream to
 one small script, in one round trip. Content never appears in argv, secrets least of all.
 
-Contract: a call that takes too long, or is cancelled, ends what it started, on the host as well: the
+Contract: a call that takes too long, or is cancelled, kills what it started, on the host as well: the
 program and all it forked, unless they made a session of their own. Nothing else is ever killed.
 
-Dangers: a process that is cut off leaves temporary names (`.autarky.*`) in a directory; they are never
+Dangers: an interrupted process leaves temporary names (`.autarky.*`) in a directory; they are never
 read, and the next write of the same file replaces them. Two writers of one file at a time are not
 provided for (rule 6: one writer per node).
 """
@@ -36,7 +36,7 @@ SHA256_DIGITS = 64
 _MODE = re.compile("[0-7]{1,6}")
 PUSH_SECONDS = 60.0
 SLOWEST_PUSH = 256 * 1024
-"""Bytes per second: a push that is slower than that, once its first minute is over, is given up."""
+"""Bytes per second: a push that is slower than that after its first minute is given up."""
 
 # stdin: for each file a header line "MODE SIZE PATH" and then SIZE bytes. The shell reads a line from a pipe
 # byte by byte and `dd` exactly `count` bytes, so that neither takes what belongs to the other. The mode is
@@ -107,7 +107,7 @@ class ShellHost:
         raise NotImplementedError
 
     def _refuse_absent(self) -> None:
-        """Unreachable when the host is known to be gone; a driver that cannot know says nothing."""
+        """Unreachable if the host is known to be gone; a driver that cannot know does nothing."""
 
     async def run(
         self, argv: Sequence[str], *, stdin: bytes | None = None, timeout: float = 30.0, check: bool = True
@@ -123,15 +123,15 @@ class ShellHost:
         except TimeoutError as error:
             raise self._no_answer(argv, timeout) from error
         if status != 0:
-            self._refuse_absent()  # the power went while the program ran: that is no answer of the program
+            self._refuse_absent()  # the power was lost while the program ran: that is no answer of the program
         return self._completed(argv, status, bytes(said.stdout), said.stderr.decode(errors="replace"))
 
     async def _repeatable(self, argv: Sequence[str], stdin: Sequence[Input] | None, timeout: float) -> Completed:
-        """As `_execute`, for what may be done twice: a driver with a connection may do so when that breaks."""
+        """As `_execute`, for what may be done twice: a driver may repeat it if its connection breaks."""
         return await self._execute(argv, stdin, timeout)
 
     async def _start(self, argv: Sequence[str]) -> asyncio.subprocess.Process:
-        """Start a program that goes on, with its pipes."""
+        """Start a long-running program, with its pipes."""
         return await process.start(self._command(argv), stdin=True)
 
     async def _ask(self, argv: Sequence[str], stdin: Sequence[Input] | None = None, timeout: float = 30.0) -> Completed:
@@ -198,7 +198,7 @@ class ShellHost:
             raise CommandFailed(self._name, ["push", path], completed.status, completed.stderr)
 
     async def _has(self, source: Path, path: str, mode: int) -> bool:
-        """Whether that very content is there: to hash it on both sides costs less than to send it."""
+        """Whether the same content is there: hashing it on both sides costs less than sending it."""
         seen = (await self.digests([path])).get(path)
         return seen is not None and seen == (await asyncio.to_thread(_digest, source), mode)
 
@@ -224,5 +224,5 @@ def _digest(path: Path) -> str:
 
 
 def _without_scripts(argv: Sequence[str]) -> list[str]:
-    """For messages: a script of ours is no help to a reader, its arguments are."""
+    """For messages: our scripts do not help a reader, their arguments do."""
     return ["sh", "-c", "…", *argv[3:]] if list(argv[:2]) == ["sh", "-c"] else list(argv)

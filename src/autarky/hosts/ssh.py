@@ -1,12 +1,12 @@
 """A machine reached by ssh, as root or as a user that may become root by sudo without a password.
 
-Contract: what is run travels through standard input, ahead of the program's own input: so it meets neither
-the quoting rules of the user's login shell nor anybody who lists processes here. A line with a token of the
-call tells that the program began (whatever a login script has printed before), another one its status: no
-such line, no result. Without it the connection broke, and what became of the program is unknown.
+Contract: the command travels through standard input, ahead of the program's own input: so it is neither subject to
+the quoting rules of the user's login shell nor visible in the process list here. A line with a token of the call
+marks the start of the program (whatever a login script has printed before), another one its status. Without that
+line the connection broke, and the result is unknown.
 
-A call that takes too long, or is cancelled, ends what it started over there through a second session; where
-even that cannot be reached, `timeout` over there ends it a little later.
+A call that takes too long, or is cancelled, kills what it started on the host through a second session; if
+that fails too, `timeout` on the host kills it a little later.
 
 Dangers: sshd lets `SESSIONS` sessions and no more share a connection (its default is 10); a lock takes one.
 """
@@ -30,10 +30,10 @@ from autarky.ports import Completed
 
 SESSIONS = 8
 RECONNECT_SECONDS = 30.0
-"""How long a machine that was connected before is called again before it is given up."""
+"""How long reconnecting to a machine that was connected before is retried."""
 PAUSE = 1.0
 TRIES = 3
-"""How often what may be done twice is begun, when the connection breaks in the middle."""
+"""How often a repeatable call is started, if the connection breaks in the middle."""
 _KILL_SECONDS = 5.0
 _LATER = 5
 _NOISE = 1 << 16
@@ -136,7 +136,7 @@ class SshHost(ShellHost):
         explained = explain(self._name, self._url, stderr)
         if isinstance(explained, UserError):
             return explained
-        where = "while it ran" if begun else "before it was seen to begin"
+        where = "while it ran" if begun else "before it was seen to start"
         return ConnectionLost(
             f"{self._name}: the connection was lost {where}: {shlex.join(argv)[:120]!r}; what became of it is unknown"
         )
@@ -144,7 +144,7 @@ class SshHost(ShellHost):
     # --- the connection ---
 
     async def _connect(self) -> None:
-        """A machine that answered before is called again for a while; one that never did is not."""
+        """Reconnecting is retried for a while, if the machine has answered before."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + RECONNECT_SECONDS
         while True:
@@ -181,10 +181,10 @@ class SshHost(ShellHost):
             if not line:
                 said.stderr += await started.stderr.read()
                 self._result(argv, token, await started.wait(), said)
-                raise Unreachable(f"{self._name}: {shlex.join(argv)[:120]!r} did not begin")
+                raise Unreachable(f"{self._name}: {shlex.join(argv)[:120]!r} did not start")
 
     async def _kill(self, token: str, said: Said) -> None:
-        """End what the call had begun; when that cannot be done now, `timeout` over there does it later."""
+        """Kill what the call had started; if that cannot be done now, `timeout` on the host does it later."""
         begun = _begun(token, said)
         if begun is None:
             return
@@ -226,5 +226,5 @@ def _not_root(name: str, url: str, said: str) -> UserError:
 def _no_shell(name: str, url: str, said: str) -> UserError:
     words = " ".join(said.split())[-400:]
     return UserError(
-        f"{name} ({url}): its login shell runs no command: {words}", fix="give the user a shell, such as /bin/sh"
+        f"{name} ({url}): its login shell does not run commands: {words}", fix="give the user a shell, such as /bin/sh"
     )

@@ -1,12 +1,12 @@
 """Implements ports.Kube: a thin asynchronous client, dicts on the wire.
 
 Contract: absent objects are None; 409 is Conflict; other error statuses are ApiError (404 as well, when it
-is the kind or the namespace that is absent); no answer is Unreachable. Sent again after a lost connection is
-only what may be done twice: reading, and server-side apply (net/http.py).
+is the kind or the namespace that is absent); no answer is Unreachable. Only requests
+that may be done twice are sent again after a lost connection: reads, and server-side apply (net/http.py).
 
-Items of lists carry apiVersion and kind, which the API leaves out, so that they can be written back. What is nested too
-deeply in an object is null (parsing.py), so that it blinds nobody who lists it; lists are read in pages that are short
-in bytes (paging.py), so that long objects hold nobody up.
+Items of lists carry apiVersion and kind, which the API leaves out, so that they can be written back. What is nested
+too deeply in an object is null (parsing.py), so that it cannot break every list; lists are read in pages that are
+short in bytes (paging.py), so that long objects delay nothing else.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from autarky.parsing import parsed
 from autarky.ports import Object, WatchEvent
 
 LOG_LIMIT = 64 * 1024
-"""Bytes of a log that are fetched at most. It is the kubelet that is asked for no more, so that is not relied upon."""
+"""Most bytes of a log that are fetched. The kubelet is asked for no more, but not relied upon."""
 _APPLY = "application/apply-patch+yaml"
 _JSON = "application/json"
 _MERGE = "application/merge-patch+json"
@@ -133,15 +133,15 @@ class KubeClient:
         """A list with the version that it shows, from which a watch goes on."""
         resource = await self._resources.find(api_version, kind)
         request = _reading(resource.collection(namespace), _selectors(labels, fields))
-        anew = False
+        repeated = False
         while True:
             try:
                 return await self._listed(request, resource, slim)
             except ApiError as error:
-                # The version of the first page went out of memory while we fetched the others.
-                if error.status != 410 or anew:
+                # The version of the first page was compacted while we fetched the others.
+                if error.status != 410 or repeated:
                     raise
-            anew = True
+            repeated = True
 
     async def watch(
         self,
@@ -244,7 +244,7 @@ class KubeClient:
             "kind": "Eviction",
             "metadata": {"name": pod, "namespace": namespace},
         }
-        # A budget that forbids it may answer «later», which is for the caller to wait for.
+        # A budget that forbids it may answer Retry-After; waiting is up to the caller.
         request = _writing("POST", resource.object(pod, namespace, "eviction"), eviction)
         answer = await self._call(request)
         if answer.status == 404 and is_about(answer.body, pod):
@@ -279,7 +279,7 @@ class KubeClient:
                 continue
             page, more = self._page(answer, resource)
             yield page
-            page.items.clear()  # whoever has got it may not have let go of it
+            page.items.clear()  # the receiver may still hold a reference to the page
             if not more:
                 return
             size = paging.following(size, len(answer.body))

@@ -2,7 +2,7 @@
 
 Contract: `run(lead)` campaigns for ever. While this process holds the lease `lead` runs; it is cancelled
 before anybody else can take the lease, and `run` waits for its end before it campaigns again. When `run` is
-cancelled, `lead` ends first, then the lease is released, so that the next one need not wait it out.
+cancelled, `lead` ends first, then the lease is released, so that the next leader need not wait for its expiry.
 
 How it is safe:
 - No clock of another machine is ever compared: a lease has ended when this process has seen it unchanged for
@@ -12,7 +12,7 @@ How it is safe:
   `lease_seconds` from when it arrived, which is later. The clock should go on while the machine sleeps.
 
 Danger: a request of the leader that is under way when its time ends may still arrive. What must not happen
-twice is written under a resourceVersion, and through `Fenced`, which begins no write without the lease.
+twice is written under a resourceVersion, and through `Fenced`, which starts no write without the lease.
 Whoever deletes the Lease lets a second one lead until the first has noticed, by its next renewal.
 """
 
@@ -85,8 +85,8 @@ class Elector:
     # --- the campaign ---
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> NoReturn:
-        """Never returns; raises what `lead` raises, after the lease was released. A `lead` that ends by itself
-        is begun anew with the next term."""
+        """Never returns; raises what `lead` raises, after the lease was released. A `lead` that returns is started
+        again with the next term."""
         while True:
             await self._acquire()
             await self._term(lead)
@@ -100,7 +100,7 @@ class Elector:
                     self._tell(f"{self.identity} leads")
                     return
             except (AutarkyError, TimeoutError) as error:
-                self._tell(f"the lease cannot be had: {error}")
+                self._tell(f"the lease cannot be acquired: {error}")
             await self.clock.sleep(self.retry_seconds * self.jitter())
 
     async def _term(self, lead: Callable[[], Awaitable[None]]) -> None:

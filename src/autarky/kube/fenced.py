@@ -1,7 +1,7 @@
-"""A Kube whose writes need leave: what a leader writes through, so that it writes nothing after its term.
+"""A Kube whose writes need permission: leaders write through it, so that they write nothing after their term.
 
-Contract: `may_write` is asked right before each write is sent; without leave the write is a Conflict, and
-nothing was sent. Reading needs no leave.
+Contract: `may_write` is asked right before each write is sent; without permission the write is a Conflict, and
+nothing was sent. Reads need no permission.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from autarky.ports import Kube, Object, WatchEvent
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """Implements ports.Kube over another one, which it does not close."""
+    """Implements ports.Kube over another Kube, which it does not close."""
 
     inner: Kube
     may_write: Callable[[], bool]

@@ -17,15 +17,15 @@ from typing import Any
 from autarky.errors import UserError
 
 SERVERS = "autarky.dev/servers"
-"""The extension by which our files name servers that are as good; kubectl leaves it alone."""
+"""The extension in which our files list equivalent servers; kubectl ignores it."""
 _REFUSED_IN_USER = ("exec", "auth-provider", "username", "password", "as")
 _REFUSED_IN_CLUSTER = ("insecure-skip-tls-verify", "proxy-url")
 
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """Where a cluster is and how to prove who we are. A token from a file is read anew at each use. `others`: servers
-    that are as good, where the file has them (render/kubeconfig.py)."""
+    """Where a cluster is and the credentials for it. A token file is read again at each use. `others`: equivalent
+    servers, if the file lists them (render/kubeconfig.py)."""
 
     server: str
     ca_pem: bytes | None
@@ -59,7 +59,7 @@ def read_kubeconfig(path: Path, context: str | None = None) -> Kubeconfig:
 
 
 def _servers(cluster: Mapping[str, Any]) -> list[str]:
-    """What our extension of the cluster has; other extensions are somebody else's."""
+    """Content of our extension of the cluster; other extensions are ignored."""
     extensions = {entry.get("name"): entry.get("extension") or {} for entry in cluster.get("extensions") or []}
     return [str(server) for server in extensions.get(SERVERS, {}).get("servers") or []]
 
@@ -90,7 +90,7 @@ def _parse(content: bytes, path: Path) -> object:
         # The library's text quotes the file, which holds keys.
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark is not None else str(path)
-        raise UserError("it is not YAML", where=where, fix="mend the file or write a new one") from None
+        raise UserError("it is not YAML", where=where, fix="correct the file or write a new one") from None
 
 
 def _named(document: Mapping[str, Any], section: str, what: str, name: str, path: Path) -> Mapping[str, Any]:
@@ -121,7 +121,7 @@ def _content(entry: Mapping[str, Any], key: str, path: Path) -> bytes | None:
         try:
             return base64.b64decode(data, validate=True)
         except (binascii.Error, TypeError):
-            raise UserError(f"{key}-data is not base64", where=str(path), fix="mend it, or name a file") from None
+            raise UserError(f"{key}-data is not base64", where=str(path), fix="correct it, or name a file") from None
     return _read(path.parent / file) if file else None
 
 
@@ -137,5 +137,5 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise UserError(
-            f"cannot be read: {error.strerror}", where=str(path), fix="mend the kubeconfig's path"
+            f"cannot be read: {error.strerror}", where=str(path), fix="correct the path in the kubeconfig"
         ) from error

@@ -9,7 +9,7 @@ from typing import Protocol
 from autarky.ports import Kube, Object
 
 Slim = Callable[[Object], Object]
-"""What is kept of an object, where somebody may have made it very long."""
+"""Keeps part of an object, since somebody may have made it very long."""
 
 
 def complete(obj: Object) -> Object:
@@ -25,7 +25,7 @@ class Listing:
 
 
 class Lister(Kube, Protocol):
-    """A Kube whose lists say of which version they are: what a reflector needs."""
+    """A Kube whose lists come with their resourceVersion: what a reflector needs."""
 
     async def list_at(
         self,

@@ -1,13 +1,12 @@
 """How many objects a list is asked for at a time. Pure.
 
-Contract: what an answer has costs whoever reads it time in which nothing else is done, and memory, some twentyfold: so
-none is read that is longer than LONGEST, unless it is of a single object, which the API server bounds (etcd takes no
-more than 1.5 MB, as JSON some times that). What is longer is left, and asked for in smaller pages; they grow again
-while they are short.
+Contract: parsing an answer blocks everything else, and takes some twenty times its size in memory: so no answer longer
+than LONGEST is read, unless it is of a single object, which the API server bounds (etcd takes no more than 1.5 MB, as
+JSON a few times that). A longer one is dropped, and requested again in smaller pages; these grow again while they are
+short.
 
-Why: pods and certificate requests are made by kubelets, workloads by tenants, as many and as long as they like. In
-pages of 500, of one worker's pods, a list took minutes in which no lease was renewed, and more memory than a machine
-has.
+Why: kubelets create pods and certificate requests, tenants create workloads, in any number and size. In pages of 500,
+a list of one malicious worker's pods blocks lease renewal for minutes and needs more memory than a machine has.
 """
 
 from __future__ import annotations

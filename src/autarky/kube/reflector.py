@@ -2,12 +2,12 @@
 
 Contract:
 - `run` never ends by itself: whatever the API does, it is tried again, after a jittered pause that grows from
-  FIRST_PAUSE to LONGEST_PAUSE. It raises only what nobody has foreseen, and cancellation. Whoever runs it keeps the
-  former from ending others, and runs it again: then all is listed anew, since an event may have been lost; until that
-  is done, `error` says that the copy is not current.
-- A watch that ended goes on where it was, so nothing is missed; when the server has forgotten that version
-  (410), everything is listed anew. Either way `on_change` is called after each change of the copy.
-- An outage leaves the copy as it was. How old it is is for the reader to judge: `age` counts from the last
+  FIRST_PAUSE to LONGEST_PAUSE. It raises only unexpected errors, and cancellation. The caller keeps the former
+  from stopping other tasks, and runs it again: then everything is listed again, since an event may have been lost;
+  until that is done, `error` says that the copy is not current.
+- A watch that ended resumes where it was, so nothing is missed; if the server has compacted that version
+  (410), everything is listed again. Either way `on_change` is called after each change of the copy.
+- An outage leaves the copy as it was. Readers judge its age: `age` counts from the last
   sign of life (list, event, bookmark, end of a watch), of which one comes every WATCH_SECONDS while all is well.
 
 Danger: the copy is shared, not deep-copied: readers must not change the objects in it.
@@ -76,14 +76,14 @@ class Reflector:
     watch_seconds: int = WATCH_SECONDS
     jitter: Callable[[], float] = lambda: random.uniform(0.5, 1)  # noqa: S311 # spreads load, guards nothing
     error: str | None = None
-    """What the last attempt met; None while list and watch work."""
+    """The last attempt's error; None while list and watch work."""
     _items: dict[Key, Object] = field(default_factory=dict)
     _refused: dict[Key, Object] = field(default_factory=dict)
     _version: str | None = None
     _last_heard: float | None = None
     _failures: int = 0
     _forgotten: int = 0
-    """How often in a row the server did not know the version that it had just named."""
+    """How often in a row the server did not know the version that it had just returned."""
 
     # --- what readers see ---
 
@@ -94,7 +94,7 @@ class Reflector:
 
     @property
     def refused(self) -> Mapping[Key, Object]:
-        """What is there and is not accepted."""
+        """Objects that exist and are not accepted."""
         return self._refused
 
     @property

@@ -64,7 +64,7 @@ class Resources:
             raise ApiError(404, "NotFound", f"the API serves no {kind} in {api_version}") from None
 
     def forget(self, api_version: str, kind: str) -> None:
-        """Ask again the next time: the definition may have been removed, or made anew."""
+        """Ask again next time: the definition may have been removed or recreated."""
         self._discovered.pop((api_version, kind), None)
 
     async def _discover(self, api_version: str) -> None:

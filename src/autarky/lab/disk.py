@@ -1,4 +1,4 @@
-"""What a power cut may take: a small ext4 file system in a file, for etcd and the agents' state.
+"""The disk of a test host, which a power cut may damage: a small ext4 file system in a file, for etcd and the agents.
 
 A cut stops the file system itself (the ioctl EXT4_IOC_SHUTDOWN without flushing, made for crash tests): from
 one moment on, nothing reaches the file any more. What was synced is there, what was not is lost, and the

@@ -1,12 +1,12 @@
 """A lab: a named set of test hosts on this machine. Create, power off without warning, power on, remove.
 
 Contract: the state file is written before anything it describes is made, and removed after everything
-else, so that whatever a killed run left can be found and cleaned: by `ensure`, which makes a host anew when
-it does not run, and by `down`, which leaves nothing. Labs never touch each other: every name is derived
-from the lab's directory, so that labs of one name below two state directories are strangers, too.
+else, so that whatever a killed run left can be found and cleaned: by `ensure`, which recreates a host that does
+not run, and by `down`, which leaves nothing. Labs never touch each other: every name is derived from the
+lab's directory, so that labs of the same name below two state directories are separate, too.
 
-Dangers: hosts share this machine's kernel, clock and memory; what is set for the whole kernel on one is set
-on all. One process at a time changes a lab (others wait), but anybody may look at it meanwhile.
+Dangers: hosts share this machine's kernel, clock and memory; a kernel-wide setting on one applies
+to all. One process at a time changes a lab (others wait), but anybody may read it meanwhile.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from autarky.ports import Progress
 from autarky.store import waiting_lock, write_private
 
 SUBNETS_LOCK = Path("/run/autarky-labs/subnets.lock")
-"""One for the machine, whatever the state directory: the networks are one for all."""
+"""One per machine, whatever the state directory, since all labs share the address pool."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -59,7 +59,7 @@ class Lab:
 
     @classmethod
     def open(cls, name: str) -> Lab:
-        """The lab of that name, whether it exists or not; UserError when no lab can have it."""
+        """The lab of that name, whether it exists or not; UserError for an invalid name."""
         refuse_bad_name(name)
         return cls(name)
 
@@ -121,7 +121,7 @@ class Lab:
         async with self._locked():
             records = self.records()
             # Written first: a run that is killed in here has cut the power, and never leaves a host that
-            # is said to run while its disk is gone.
+            # is recorded as running while its disk is gone.
             self._remember({name: {"pid": 0, "start_time": 0} for name in names})
             await _side_by_side(self.network.unplug(name) for name in names)
             for name in names:
@@ -130,7 +130,7 @@ class Lab:
             await _side_by_side(self._machine(name).clear() for name in names)
 
     async def remove(self, *names: str) -> None:
-        """Take these hosts out of the lab for good: power and disk. One of the same name begins anew."""
+        """Remove these hosts from the lab permanently, with their disks. A new host of the same name starts empty."""
         self._refuse_unknown(names)
         async with self._locked():
             self._remember({name: {"pid": 0, "start_time": 0} for name in names})
@@ -150,7 +150,7 @@ class Lab:
                 await self._clear_what_does_not_run()
 
     async def down(self) -> None:
-        """Remove the lab whole: nothing of it stays on this machine but an empty lock file."""
+        """Remove the lab completely: nothing of it stays on this machine but an empty lock file."""
         if not self.directory.exists():
             return
         async with self._locked():
@@ -162,7 +162,7 @@ class Lab:
     # --- steps ---
 
     async def _describe_and_connect(self, hosts: Sequence[str], runc: Path) -> None:
-        """Write down what will be made, and make the network, so that others see that the subnet is taken."""
+        """Record what will be made, and make the network, so that others see that the subnet is taken."""
         async with waiting_lock(SUBNETS_LOCK):
             state = self._state() or {"subnet": str(await self._free_subnet()), "hosts": {}, "runc": ""}
             self._add_hosts(state, hosts)
@@ -281,10 +281,10 @@ class Lab:
 
 
 def refuse_bad_name(name: str) -> None:
-    """Labs and hosts are called by DNS labels: they become directories and host names."""
+    """Names of labs and hosts are DNS labels: they become directories and host names."""
     if not _NAME.fullmatch(name):
         raise UserError(
-            f"{name!r} is no name for a lab or a host",
+            f"{name!r} is not a valid name for a lab or a host",
             fix="use 1 to 63 of a-z, 0-9 and «-», with a letter or digit at both ends",
         )
 
@@ -300,7 +300,7 @@ async def _side_by_side(works: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 
 def _remove_with_state_last(directory: Path) -> None:
-    """In an order in which a killed removal is still a lab that `down` finds."""
+    """In an order in which an interrupted removal is still a lab that `down` finds."""
     for path in directory.iterdir():
         if path.name == "lab.json":
             continue

@@ -1,7 +1,7 @@
 """Limits of the machine that all test hosts share, since all of them are its root's.
 
-Contract: raised, never lowered, and left so: other labs may be there. A machine that does not let them be raised
-keeps its own; then fewer hosts fit.
+Contract: raised, never lowered, and left so: other labs may be there. A machine that does not allow it
+keeps its own limits; then fewer hosts fit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One test host: its directory on this machine, its power, and what it leaves.
+"""One test host: its directory on this machine, its power, and its leftovers.
 
     off ──power_on──▶ booting ──wait_until_booted──▶ on
      ▲                   │                           │
@@ -7,7 +7,7 @@
 Contract: the host's mounts are made in a mount namespace of their own, from which runc starts it. They are
 never seen on this machine, and end with the host's last process, whatever killed it. What else a host has
 (control groups, network namespace, runc's notes) bears its unique name, and `clear` removes it, whether
-anybody wrote down that it was made or not.
+or not it was recorded.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Machine:
     # --- power ---
 
     async def power_on(self, base: Path, seed: Seed | None) -> tuple[int, int]:
-        """Clear what is left of an earlier life and start; the init process's id and start time."""
+        """Clear what is left of an earlier run and start; the init process's id and start time."""
         await self.clear()
         await self._prepare_directories(seed)
         await disk.make(self.image)
@@ -103,7 +103,7 @@ class Machine:
             raise UserError(f"lab host {self.name} did not start: {self._console_tail()}", fix="see the text above")
 
     async def wait_until_booted(self, pid: int, started: int, progress: Progress) -> None:
-        """Until systemd says `running` (or `degraded`, which is told).
+        """Wait until systemd says `running` (or `degraded`, which is reported).
 
         TimedOut or, when its init process has ended, UserError; both with the console's last lines.
         """
@@ -127,7 +127,7 @@ class Machine:
     async def _systemd_says(self, pid: int, started: int) -> str:
         if start_time(pid) != started:
             raise UserError(
-                f"lab host {self.name} went off while it booted; its console: {self._console_tail()}",
+                f"lab host {self.name} stopped while it booted; its console: {self._console_tail()}",
                 fix="see the text above",
             )
         return (await tool(*_inside(pid), "systemctl", "is-system-running", check=False)).strip()
@@ -137,7 +137,7 @@ class Machine:
         disk.stop(self.image, pid)
 
     async def clear(self) -> None:
-        """End whatever there is of the host but its directory: processes, mounts, control groups, network."""
+        """Remove everything of the host but its directory: processes, mounts, control groups, network."""
         await cgroups.clear(self.id)
         await disk.wait_until_free(self.image)
         shutil.rmtree(self.runc_root / self.id, ignore_errors=True)

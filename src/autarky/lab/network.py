@@ -90,10 +90,10 @@ class LabNetwork:
     # --- the switch ---
 
     async def ensure(self) -> bool:
-        """The switch, the cable to it and the rule that lets nothing out; true when they were made anew.
+        """Ensure the switch, the cable to it and the rule that lets nothing out; true if they were recreated.
 
-        Running hosts must be plugged in again then. UserError when this machine has got another way to the
-        subnet meanwhile.
+        Running hosts must be plugged in again then. UserError if this machine has another route to the
+        subnet by now.
         """
         await tool("nft", "-f", "-", stdin=self._rules().encode())
         if await self._whole():
@@ -120,7 +120,7 @@ class LabNetwork:
         return True
 
     async def _whole(self) -> bool:
-        """Whether what `ensure` makes last is there, and so all of it."""
+        """Whether the last thing that `ensure` makes exists, and so all of it."""
         said = await tool("ip", "-n", self.switch, "-json", "link", "show", "master", _BRIDGE, check=False)
         ports = {link["ifname"]: link for link in json.loads(said or "[]")}
         return "UP" in ports.get(_UPLINK_PORT, {}).get("flags", [])
@@ -149,7 +149,7 @@ table inet {self.table} {{
     # --- hosts ---
 
     async def connect(self, host: str, index: int) -> None:
-        """The host's network namespace, made anew, and plugged in."""
+        """Recreate the host's network namespace, and plug it in."""
         await self.disconnect(host)
         await tool("ip", "netns", "add", self.netns(host))
         await _batch("link set lo up", netns=self.netns(host))

@@ -53,9 +53,9 @@ SYSCTLS = """\
 net.ipv4.ip_forward = 1
 -net.bridge.bridge-nf-call-iptables = 1
 """
-# Settings of the whole machine: a test host has no business with them.
+# Machine-wide settings: a test host must not change them.
 MASKED_SYSCTLS = ("50-pid-max.conf", "99-protect-links.conf")
-# sshd comes with the first connection: hosts that nobody reaches so boot no slower for it.
+# sshd is started by the first connection, so that it does not slow down the boot.
 SSH_SOCKET = "etc/systemd/system/sockets.target.wants/ssh.socket"
 RECIPE = f"{SUITE} {PACKAGES} {' '.join(MASKED)} {SYSCTLS} {' '.join(MASKED_SYSCTLS)} {SSH_SOCKET} 3"
 CONTAINED = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -92,7 +92,7 @@ async def _bootstrap(directory: Path) -> None:
     (directory / "etc/sysctl.d/10-node.conf").write_text(SYSCTLS)
     for name in ("etc/machine-id", "etc/hostname", "var/lib/dbus/machine-id"):
         (directory / name).unlink(missing_ok=True)
-    for key in directory.glob("etc/ssh/ssh_host_*"):  # keys that every host has prove nothing
+    for key in directory.glob("etc/ssh/ssh_host_*"):  # keys that all hosts share prove nothing
         key.unlink()
     _enable_ssh(directory)
 

@@ -97,7 +97,7 @@ def _tmpfs(target: str, *options: str) -> dict[str, Any]:
 def runtime_spec(
     *, host: str, cgroup: str, root: Path, netns: str, binds: dict[str, Path], capabilities: list[str]
 ) -> dict[str, Any]:
-    """The whole config.json. `binds`: path in the host → directory or file here. `cgroup`: the name of the
+    """The complete config.json. `binds`: path in the host → directory or file here. `cgroup`: the name of the
     host's control group, below that of the calling process."""
     return {
         "ociVersion": "1.0.2",

@@ -1,7 +1,7 @@
-"""What one node's load balancer leads to: all that its configuration depends on. stdlib only.
+"""The backends of one node's load balancer: all that its configuration depends on. stdlib only.
 
-It is this small, and not the whole cluster, so that `up` and the node agent render the same bytes from what each of
-them knows.
+It is this small, instead of the whole cluster, so that `up` and the node agent render the same bytes from what each
+knows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class ApiNode:
     """A control node, whose API servers listen at `address`. withdrawn: they get no new connections while another
-    node's are there, since what they say cannot be relied on (a clock that is off)."""
+    node's API servers are available, since their answers cannot be relied on (a wrong clock)."""
 
     name: str
     address: str
@@ -21,7 +21,7 @@ class ApiNode:
 
 @dataclass(frozen=True, slots=True)
 class EtcdNode:
-    """A voting member of etcd that stays one."""
+    """A voting etcd member that is not about to be removed."""
 
     name: str
     address: str
@@ -29,11 +29,11 @@ class EtcdNode:
 
 @dataclass(frozen=True, slots=True)
 class Balancer:
-    """The load balancer of `node`. etcd: empty where the node serves no etcd port, which is so on every worker.
-    certificate: a short name for the one that etcd's members are asked for their health with, "" before it is known:
-    HAProxy reads it only when it reads its configuration.
+    """The load balancer of `node`. etcd: empty if the node serves no etcd port, as on every worker.
+    certificate: a short name of the client certificate for etcd health checks, "" before it is known: HAProxy reads
+    it only together with its configuration.
 
-    Raises ValueError for a worker with etcd: there its port would be root over all Secrets.
+    Raises ValueError for a worker with etcd: the port there would give access to all Secrets.
     """
 
     node: str

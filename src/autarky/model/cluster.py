@@ -20,7 +20,7 @@ IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 NO_ARGS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 CONTROL_PLANE_ROLE = "node-role.kubernetes.io/control-plane"
-"""Kubernetes' own name for it: a label's key, and a taint's."""
+"""Kubernetes' own name for the role: the key of a label and of a taint."""
 
 
 class Level(IntEnum):
@@ -52,7 +52,7 @@ class HostRef:
             return cls("lab", text.removeprefix("lab:"))
         if text.startswith("ssh://"):
             return cls("ssh", text.removeprefix("ssh://"))
-        raise ValueError(f"{text!r} is no host")
+        raise ValueError(f"{text!r} is not a host")
 
     def __str__(self) -> str:
         return {"local": "local", "lab": f"lab:{self.target}", "ssh": f"ssh://{self.target}"}[self.driver]
@@ -66,14 +66,14 @@ class Taint:
 
     @property
     def repels_dns(self) -> bool:
-        """Whether it keeps cluster DNS off its node. DNS may run on control nodes, as kubeadm's may."""
+        """Whether it keeps cluster DNS off its node. DNS tolerates the taint of control nodes, as with kubeadm."""
         return self.key != CONTROL_PLANE_ROLE and self.effect != "PreferNoSchedule"
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node. `address` is None until the host was asked for it (or the file gives it). `founder`: of a control
-    node, whether the cluster begins with it; others join as workers and become control nodes by their label."""
+    """One node. `address` is None until the host was asked for it (or the file gives it). `initial_member`: of a
+    control node, whether the cluster starts with it; others join as workers and become control nodes by their label."""
 
     name: str
     host: HostRef
@@ -84,14 +84,14 @@ class Node:
     initial_member: bool = True
 
     def known_address(self) -> str:
-        """The address, where it must be known by now; raises ValueError if it is not."""
+        """The address, which must be known by now; raises ValueError if it is not."""
         if self.address is None:
             raise ValueError(f"the address of node {self.name} is not known yet")
         return self.address
 
 
 class Cni(Enum):
-    """Who gives pods their network. NONE: the user does, by whatever they apply; until then nodes are NotReady."""
+    """The network plugin. NONE: the user applies one; until then nodes are NotReady."""
 
     FLANNEL = "flannel"
     NONE = "none"
@@ -132,15 +132,15 @@ class ExternalEtcd:
 
 
 MOST_DAYS = 36500
-"""Of any certificate's life: a hundred years. It must end before the year 9999."""
+"""Longest lifetime of a certificate: a hundred years. It must end before the year 9999."""
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateSettings:
     """Key type, lifetimes in days, and a directory with the user's own CA pairs (or None).
 
-    leaf_seconds: how long what the node agents keep is good for, when that is not `leaf_days`. kubelet_seconds: the
-    same of kubelets' certificates, which the controller-manager signs; None leaves it to that.
+    leaf_seconds: lifetime of the certificates that the node agents keep, if it differs from `leaf_days`.
+    kubelet_seconds: lifetime of kubelets' certificates; None leaves it to the controller-manager, which signs them.
     """
 
     key_algorithm: Literal["EC", "RSA"] = "EC"
@@ -152,7 +152,7 @@ class CertificateSettings:
 
     @property
     def kept_seconds(self) -> int:
-        """The life of the leaves that the node agents keep."""
+        """The lifetime of the leaves that the node agents keep."""
         return self.leaf_days * 86400 if self.leaf_seconds is None else self.leaf_seconds
 
 
@@ -164,7 +164,7 @@ class Rollback:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The whole desired state. `external_etcd` is None when etcd runs on the control nodes; `ssh_config` is a
+    """The complete desired state. `external_etcd` is None when etcd runs on the control nodes; `ssh_config` is a
     path on the machine that runs the CLI, or None for the user's own; `defaults` the number of an edition."""
 
     name: str
@@ -186,7 +186,7 @@ class Cluster:
 
     @property
     def initial_members(self) -> tuple[Node, ...]:
-        """The control nodes that the cluster begins with: etcd's first members."""
+        """The control nodes that the cluster starts with: etcd's initial members."""
         return tuple(node for node in self.nodes if node.control_plane and node.initial_member)
 
     @property
@@ -202,7 +202,7 @@ class Cluster:
 
     @property
     def etcd_host(self) -> Node | None:
-        """The test host of an external etcd, as a node that is none; None for every other etcd."""
+        """The test host of an external etcd, in the form of a node; None for every other etcd."""
         external = self.external_etcd
         if external is None or external.lab_host is None:
             return None
@@ -213,7 +213,7 @@ class Cluster:
         return self.self_hosted <= level
 
     def default_arguments(self, component: str) -> Mapping[str, str]:
-        """The component's flags that its edition of defaults has."""
+        """The component's flags in its edition of defaults."""
         return editions.edition(self.defaults).arguments.get(component, {})
 
     @property
@@ -222,7 +222,7 @@ class Cluster:
         return "4" if self.self_hosted is Level.ADD_ONS else f"{int(self.self_hosted)}-4"
 
     def with_addresses(self, addresses: Mapping[str, str]) -> Cluster:
-        """The same cluster with the nodes' addresses, and that of an etcd host of ours, set where they are given."""
+        """The same cluster with the given addresses set, of nodes and of the test host of an external etcd."""
         nodes = tuple(replace(node, address=addresses.get(node.name, node.address)) for node in self.nodes)
         external = self.external_etcd
         if external is not None and external.lab_host is not None and external.lab_host in addresses:

@@ -1,4 +1,4 @@
-"""The table of components: what holds for each of them wherever it is met.
+"""The table of components: their properties that hold everywhere.
 
 Level, kind of workload, ports of each slot, labels, lease and image are said here and nowhere else. What a component's
 pods contain is `render`'s. Names, labels and ports are on the wire and on disk: changing one is a migration.
@@ -18,7 +18,7 @@ SLOT_LABEL: Final = "autarky.dev/slot"
 HOSTED: Final = "hosted"
 STANDBY: Final = "standby"
 STATIC: Final = "static"
-"""The slot of what is a static pod and has no other."""
+"""The slot of components that are only a static pod."""
 
 KUBELET: Final = "kubelet"
 CONTAINERD: Final = "containerd"
@@ -41,11 +41,10 @@ Kind = Literal["systemd unit", "static pod", "DaemonSet", "Deployment"]
 class Component:
     """A component of the control plane, of its nodes or of the add-ons.
 
-    port: the one that its health is asked on, in the hosted slot where it has two slots; `NO_PORT` where it has none on
-    the host. standby_ports: of its standby; the second one serves while the first is still draining. leads_by_lease:
-    one of several acts, which the Lease of the component's name in kube-system tells. image: its name in a release, ""
-    where it is no container. label: see `label_value`. links: the network
-    devices that it makes on hosts.
+    port: of its health check, in the hosted slot if it has two slots; `NO_PORT` if it has none on the host.
+    standby_ports: of its standby; the second one serves while the first is still draining. leads_by_lease: one of
+    several is active, as the Lease of the component's name in kube-system says. image: its name in a release, "" if it
+    is not a container. label: see `label_value`. links: the network devices that it makes on hosts.
     """
 
     name: str
@@ -68,12 +67,12 @@ class Component:
 
     @property
     def label_value(self) -> str:
-        """Of `NAME_LABEL` on its pods."""
+        """The value of `NAME_LABEL` on its pods."""
         return self.label or self.name
 
     def slot_of(self, labels: Mapping[str, str]) -> str:
-        """Of a pod of it with these labels. What is a static pod and nothing else has no other slot, whatever a kubelet
-        writes on it."""
+        """The slot of its pod with these labels. A component that is only a static pod has no other slot, whatever
+        labels a kubelet writes."""
         return STATIC if self.kind == "static pod" else labels.get(SLOT_LABEL) or HOSTED
 
     @property
@@ -81,7 +80,7 @@ class Component:
         return f"{'ds' if self.kind == 'DaemonSet' else 'deploy'}/{self.name}"
 
     def selector(self, slot: str) -> str:
-        """Its pods in that slot, as the API takes it."""
+        """Label selector of its pods in that slot."""
         return f"{SLOT_LABEL}={slot},{NAME_LABEL}={self.label_value}"
 
 
@@ -124,7 +123,7 @@ COMPONENTS: Final[Mapping[str, Component]] = _table(
     Component(NODE_AGENT, Level.ADD_ONS, "DaemonSet", ports.NODE_AGENT, image="agent"),
     Component(OPERATOR, Level.ADD_ONS, "Deployment", ports.OPERATOR, leads_by_lease=True, image="agent"),
     Component(FLANNEL, Level.ADD_ONS, "DaemonSet", ports.FLANNEL_HEALTH, image="flannel", links=("cni0", "flannel.1")),
-    # The label that its Service has had since the days of kube-dns.
+    # The label that its Service has had since kube-dns.
     Component(COREDNS, Level.ADD_ONS, "Deployment", NO_PORT, image="coredns", label="kube-dns"),
 )
 """By name, in the order in which people read them: by level."""
@@ -132,15 +131,15 @@ COMPONENTS: Final[Mapping[str, Component]] = _table(
 WITH_STANDBY: Final = tuple(component.name for component in COMPONENTS.values() if component.standby_ports)
 """Of the control plane: each has two slots."""
 LED_BY_LEASE: Final = tuple(name for name in WITH_STANDBY if COMPONENTS[name].leads_by_lease)
-"""Of these, those of which one leads while the others wait for its lease."""
+"""Those of which one leads while the others wait for its lease."""
 IMAGES: Final = tuple(dict.fromkeys([*(one.image for one in COMPONENTS.values() if one.image), "pause"]))
-"""The names of their images in a release, and that of every pod's sandbox. Every node holds all of them before
-it starts, so that nothing is ever pulled: a label makes any node a control node, and there may be no registry then."""
+"""The names of their images in a release, and that of every pod's sandbox. Every node has all of them before it
+starts, so that nothing is ever pulled: a label can make any node a control node, and there may be no registry then."""
 LINKS: Final = tuple(link for component in COMPONENTS.values() for link in component.links)
-"""All network devices of ours on a host."""
+"""All network devices that autarky makes on a host."""
 _BY_LABEL: Final = {component.label_value: component for component in COMPONENTS.values() if component.image}
 
 
 def labelled(labels: Mapping[str, str]) -> Component | None:
-    """Whose pod it is, as its labels say. Anybody can give a pod labels: see `control.common.pods.is_what_it_says`."""
+    """Whose pod it is, according to its labels. Anybody can label a pod: see `control.common.pods.is_what_it_says`."""
     return _BY_LABEL.get(labels.get(NAME_LABEL, ""))

@@ -1,15 +1,15 @@
 """The defaults of a cluster, in numbered editions: what it has where its file says nothing.
 
-A cluster keeps the edition that it was founded with, whatever release works on it. A new cluster gets the newest; one
-that is there gets another when its file names it (`spec.defaults`). So a default is changed by adding an edition here.
+A cluster keeps the edition that it was created with, whatever release works on it. A new cluster gets the newest; an
+existing one changes its edition if its file names another (`spec.defaults`). So change a default by adding an edition.
 
-What belongs into an edition is a choice: what the file could say otherwise, and nothing of ours relies on. A fault that
-is mended is no default, nor is what our parts need of each other: these reach every cluster with its next `up`. What is
-new, and noticed by users, gets a field in the file; the editions of before have the value for it that changes nothing.
+An edition contains choices: what the file could say otherwise, and no part of autarky relies on. Bug fixes are not
+defaults, nor is what our parts need from each other: these reach every cluster with its next `up`. New behaviour that
+users notice gets a field in the file; earlier editions have the value for it that changes nothing.
 
-Contract: what an edition says is never changed nor removed, since clusters live by it. All editions have the same
-fields, with values as a kept file has them. Networks, and what follows from `nodes`, are in none of them: no cluster
-could take others later, so that these stay as they are while the file is v1alpha1.
+Contract: an edition is never changed or removed, since clusters depend on it. All editions have the same fields, with
+values as in a kept file. Networks, and what follows from `nodes`, are not part of editions: no cluster could change
+them later, so these defaults stay fixed while the file is v1alpha1.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from autarky.model.versions import Version
 
 Value = str | int | bool | None
 FIRST = 1
-"""What clusters have of releases that knew no editions: wherever no number is noted."""
+"""The edition of clusters from releases without editions: used wherever no number is noted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edition:
-    """kubernetes: the version of a new cluster; one that is there keeps its own until its file names another. file: by
-    their paths in the spec. arguments: component → flags of ours, over which `extraArgs` win."""
+    """kubernetes: the version of a new cluster; an existing one keeps its own until its file names another. file:
+    values by their paths in the spec. arguments: component → our flags, which `extraArgs` override."""
 
     kubernetes: Version
     file: Mapping[str, Value]
@@ -38,7 +38,7 @@ class Edition:
 
 EDITIONS: tuple[Edition, ...] = (
     Edition(
-        kubernetes=Version(1, 36, 4),  # the newest minor but one, as most users run
+        kubernetes=Version(1, 36, 4),  # the second newest minor, which most users run
         file=MappingProxyType(
             {
                 "selfHosted": "1-4",
@@ -75,7 +75,7 @@ def is_known(number: int) -> bool:
 
 
 def edition(number: int) -> Edition:
-    """ValueError for one that is not known here."""
+    """ValueError for an unknown edition."""
     if not is_known(number):
         raise ValueError(f"there is no edition {number} of defaults; known: {FIRST} to {newest()}")
     return EDITIONS[number - FIRST]
@@ -86,14 +86,14 @@ def edition(number: int) -> Edition:
 
 @dataclass(frozen=True, slots=True)
 class Had:
-    """What a cluster that is there has, where its file says nothing: its edition of defaults, and its version."""
+    """What an existing cluster has if its file says nothing: its edition of defaults, and its version."""
 
     edition: int
     version: Version
 
 
 def had(kept: Any) -> Had | None:
-    """By its file as it was kept when it was applied; None where that cannot be understood."""
+    """From the file that was kept when it was applied; None if that cannot be understood."""
     try:
         spec = kept["spec"]
         number, version = spec.get("defaults", FIRST), Version.parse(spec["kubernetesVersion"])
@@ -103,13 +103,13 @@ def had(kept: Any) -> Had | None:
 
 
 def with_edition(kept: Mapping[str, Any]) -> dict[str, Any]:
-    """The file as it was kept, with the number of its edition also where it is of a release that noted none: so that
-    the same file is equal, whichever release has written it."""
+    """The kept file, with the number of its edition even if it was written by a release that noted none, so that the
+    same file compares equal whichever release wrote it."""
     spec = kept.get("spec")
     return {**kept, "spec": {"defaults": FIRST, **spec}} if isinstance(spec, Mapping) else dict(kept)
 
 
 def edition_in(kept: Mapping[str, Any]) -> Any:
-    """The number in a file as it was kept, or in a ControlPlane: whatever is said there. FIRST where nothing is."""
+    """The number in a kept file or in a ControlPlane, whatever is there. FIRST if there is none."""
     spec = kept.get("spec")
     return spec.get("defaults", FIRST) if isinstance(spec, Mapping) else FIRST

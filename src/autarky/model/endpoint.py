@@ -1,4 +1,4 @@
-"""One address that default/kubernetes leads to. stdlib only."""
+"""One address behind the Service default/kubernetes. stdlib only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of etcd's members: as etcd lists them, as they are asked for, what is done, and what users are told."""
+"""etcd's members: as etcd lists them, as they are requested, the steps, and the status that users see."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Verb(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """As etcd's own list has it. address: of its peer URL. started: it has published its name, which it does once.
-    serves: it answered as this member just now; None when it was not asked."""
+    """As in etcd's own list. address: of its peer URL. started: it has published its name, which it does once.
+    serves: it answered as this member just now; None if it was not asked."""
 
     id: int
     address: str
@@ -39,9 +39,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """An EtcdMember. asked: when, in any form that sorts. lost: the member of which its node says that the data is
-    gone. reachable: whether its node accepted a connection. told: whether its status says Leaving.
-    vacated: the member to which nobody is connected any more."""
+    """An EtcdMember. asked: when it was requested, in any form that sorts. lost: the id of the member whose data is
+    gone, according to its node. reachable: whether its node accepted a connection. told: whether its status already
+    reports Leaving. disconnected: the id of the member that nothing is connected to any more."""
 
     name: str
     address: str
@@ -55,7 +55,7 @@ class Desired:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """own: the member of this node. None where something could not be seen now. alarms: etcd's own, as sentences."""
+    """own: the member of this node. None for what could not be observed now. alarms: etcd's own, as sentences."""
 
     own: int | None
     leader: int | None
@@ -66,7 +66,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """member: its id, 0 for ADD. target: who gets the leadership."""
+    """member: its id, 0 for ADD. target: the new leader."""
 
     verb: Verb
     name: str
@@ -77,8 +77,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class MemberStatus:
-    """What an EtcdMember's status is to say. The message holds no counting seconds: it would be written again and
-    again."""
+    """The wanted status of an EtcdMember. The message contains no running times: they would cause constant writes."""
 
     phase: Phase
     member: int | None = None

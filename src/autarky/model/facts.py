@@ -1,4 +1,4 @@
-"""What was seen of a host: values that preflight decides on. stdlib only."""
+"""Facts about a host, which preflight decides on. stdlib only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What a host says of itself, read in one round trip. Sizes in bytes, clock in seconds (Unix)."""
+    """What a host reports about itself, read in one round trip. Sizes in bytes, clock in seconds (Unix)."""
 
     address: str
     hostname: str
@@ -31,6 +31,6 @@ class HostFacts:
     addresses: tuple[str, ...] = ()
     """All its IPv4 addresses of global scope; `address` is that of the default route."""
     upstream_resolv_conf: str | None = None
-    """The file with the real name servers, where /etc/resolv.conf names a stub on the host's loopback; else None."""
+    """The file with the real name servers, if /etc/resolv.conf names a stub on the host's loopback; else None."""
     disk_total: int = 0
-    """Bytes, as `disk_free`; 0 where it is not known."""
+    """Bytes, as `disk_free`; 0 if unknown."""

@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file on a host, whole. Written atomically (temporary name, fsync, rename).
+    """One complete file on a host. Written atomically (temporary name, fsync, rename).
 
     Owner is always root. Secrets have mode 0o600; `content` never appears in repr, logs or plans.
     """
@@ -27,7 +27,7 @@ class CertSpec:
 
     name: its file stem in the cluster's pki directory, e.g. "apiserver" or "etcd/server-n1".
     ca:   the name of the CA that signs it: "ca", "front-proxy-ca" or "etcd/ca".
-    lasting: it is good for as long as its CA.
+    lasting: it is valid for as long as its CA.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The fingerprint of a certificate: what two machines compare to know whether they mean the same CA."""
+"""The fingerprint of a certificate: two machines compare it to know whether they mean the same CA."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
 
 def fingerprint(pem: bytes | None) -> str | None:
     """SHA-256 of the first certificate's DER, in hex, as `openssl x509 -fingerprint -sha256` has it without colons.
-    None where there is no certificate. Linear: the file may be that of whoever has a worker."""
+    None if there is no certificate. Linear in time: the file may come from a compromised worker."""
     _, _, rest = (pem or b"").partition(_BEGIN)
     body, end, _ = rest.partition(_END)
     if not end or not body.strip():

@@ -1,13 +1,13 @@
-"""How long anybody waits for anybody else, in one table, and the rules that bind these numbers to each other.
+"""All timeouts in one table, and the rules that relate these numbers to each other.
 
-Contract: whoever waits for an answer takes the number from here. Seconds. A rule says in words what must be less than
+Contract: whatever waits for an answer takes the number from here. Seconds. A rule says in words what must be less than
 what, and names both; `tests/unit/model/test_patience.py` holds the table to all of them. For people: docs/timeouts.md.
 
-What binds everything: refused, reset or unreachable is down at once; only what is slow gets patience. A machine may be
-twenty times slower than usual (an emulated one, a starved one) and everything still goes on: then whoever gives up
-before the other side could answer begins anew for ever.
+The principle: refused, reset or unreachable is down at once; only slow answers get patience. A machine may be twenty
+times slower than usual (emulated, or short of CPU) and everything must still make progress: a client that gives up
+before the other side could answer starts over for ever.
 
-Not here: how often something is looked at, and how long something must have been well before it counts. These belong
+Not here: how often something is checked, and how long something must have been healthy before it counts. These belong
 to the decision that they are part of.
 """
 
@@ -20,66 +20,64 @@ from typing import Final
 # --- a load balancer and its servers -------------------------------------------------------------------------------
 
 PREFERRED_CHECK: Final = 0.8
-"""Between two looks whether an API server is ready, and for TCP and TLS handshake of one. Who fails one gets no new
-connections while another one passes: a preference, no verdict. Measured: a server that hangs or is cut off leaves
-within 1.6 s."""
+"""Between two readiness checks of an API server, and for the TCP and TLS handshakes of one. A server that fails one
+gets no new connections while another one passes: a preference, no verdict."""
 PREFERRED_ANSWER: Final = 1.0
-"""For the answer to such a look."""
+"""For the answer to such a check."""
 SLOWEST_ANSWER: Final = 3.2
-"""Of an API server that lives, to a look of a load balancer: TCP, TLS and the answer. A TLS handshake costs the two
+"""Slowest answer of a live API server to a load balancer's check: TCP, TLS and the answer. A TLS handshake costs both
 sides 5 ms; twenty times slower, with ten others at the same time, that is a second."""
 LOOK_AGAIN: Final = 0.3
-"""Between a look that failed and the next one."""
+"""Between a failed check and the next one."""
 LOOKS_BEFORE_DEAD: Final = 2
 DEAD: Final = LOOKS_BEFORE_DEAD * SLOWEST_ANSWER + (LOOKS_BEFORE_DEAD - 1) * LOOK_AGAIN
-"""Without any answer: then a server that accepts connections is dead, and its sessions are cut."""
+"""Without any answer for so long, a server that accepts connections counts as dead, and its sessions are cut."""
 CUT: Final = SLOWEST_ANSWER + DEAD
-"""That at the latest, since the first of these looks may only just have been answered."""
+"""The latest time for that, since the first of these checks may only just have been answered."""
 REFUSED: Final = 1.2
-"""For so long an API server has refused connections, or is said to be out of reach, when it counts as down even where
-none is ready: two looks. The sessions with one that is out of reach are cut then; a link of one's own that is away for
-a moment is borne with."""
+"""An API server that has refused connections or been unreachable for so long counts as down even if none is ready: two
+checks. The sessions with an unreachable one are cut then; a short failure of the node's own link is tolerated."""
 DRAINED: Final = 390.0
-"""For so long an API server has refused connections when the sessions with it are cut. A refusal is the word of a
-kernel that lives. It has ended the sessions of a process that is gone; one that closed its listener to end may still
-answer what it was asked before. What is left after that is of a host that was without power for a moment, and has
-forgotten."""
+"""The sessions with an API server that has refused connections for so long are cut. A refusal comes from a live kernel,
+which has ended the sessions of a process that is gone; a server that closed its listener to stop may still answer
+earlier requests. Sessions that are left after that belong to a host that lost power for a moment and has forgotten
+them."""
 UNANSWERED: Final = 4.0
-"""For so long nobody has answered attempts to connect (nothing comes back, not even a refusal) when a server is dead:
-its host has lost power or network. Three looks: SYNs get lost."""
+"""A server that has not answered attempts to connect for so long (not even with a refusal) is dead: its host has lost
+power or network. Three checks, since SYNs get lost."""
 HOLD: Final = 8.0
-"""A new connection waits for the first API server since the load balancer began."""
+"""How long a new connection is held until the first API server has been found since the load balancer started."""
 SECOND_BEST: Final = DEAD
-"""When one has lived for so long and none is ready, it is as good as it gets: nobody waits for better any more."""
+"""If a server has been alive for so long and none is ready, connections go to it: nothing waits for a better one."""
 PASSED_OVER: Final = 2 * PREFERRED_CHECK
-"""Until all load balancers have seen that a server is not ready."""
+"""Until all load balancers have noticed that a server is not ready."""
 MEMBER_ANSWER: Final = 2.0
-"""Of a live member of etcd to the same: it asks the quorum."""
+"""The slowest answer of a live etcd member to a check: it asks the quorum."""
 LOOKS_BEFORE_DEAD_MEMBER: Final = 5
 DEAD_MEMBER: Final = LOOKS_BEFORE_DEAD_MEMBER * MEMBER_ANSWER + (LOOKS_BEFORE_DEAD_MEMBER - 1) * LOOK_AGAIN
-"""While a leader is elected no member has a quorum, and to cut every session then would make a pause an outage."""
+"""While a leader is elected, no member has a quorum; cutting every session then would turn a pause into an outage."""
 HOLD_FOR_ETCD: Final = 15.0
 LUA_RUN: Final = 30.0
-"""Of processor time, for all looks of one held connection (`tune.lua.session-timeout`, 4 s of itself, which a slow
-machine reaches: the hold ends, and the connection with it)."""
+"""CPU time for all checks of one held connection (`tune.lua.session-timeout`; a slow machine reaches HAProxy's default
+of 4 s: then the hold ends, and the connection with it)."""
 UNACKNOWLEDGED: Final = 15.0
 """Data that a server's host does not acknowledge ends the session (`tcp-ut`)."""
 
 # --- clients -------------------------------------------------------------------------------------------------------
 
 CONNECT: Final = 2.0
-"""For a TCP handshake, which the kernel of the other side makes: slow programs do not delay it. Then the next server
-is tried."""
+"""For a TCP handshake, which the kernel of the other side does: slow programs do not delay it. Then the next server is
+tried."""
 SECURE: Final = 10.0
-"""For a TLS handshake, as in client-go: the program on the other side makes it, and a load balancer that holds the
-connection makes it wait."""
+"""For a TLS handshake, as in client-go: the program on the other side does it, and a load balancer that holds the
+connection delays it."""
 REQUEST: Final = 30.0
 """For one request with all its attempts."""
 HANDSHAKES: Final = CONNECT + SECURE
 HEALTH: Final = 15.0
-"""For an API to say that it is ready, handshakes and hold included."""
+"""For an API to answer that it is ready, including handshakes and hold."""
 HEAD_START: Final = 1.5
-"""For the server that the kubeconfig names to say that it is there, before the others are asked as well."""
+"""For the server that the kubeconfig names to answer, before the others are asked as well."""
 RENEWAL: Final = 5.0
 """For one attempt to renew a lease: as in client-go, half of what there is until the lease is lost."""
 LEASE: Final = 15
@@ -89,86 +87,86 @@ LEASE_RETRY: Final = 2.0
 LEVEL_3_RETRY: Final = 0.8
 """client-go waits up to 2.2 times this before it tries for a lease again: 2 s would mean gaps of 4.4 s."""
 WATCH: Final = 80
-"""For which a watch of ours asks to go on: its end is a sign of life. API servers send bookmarks once a minute, but
-only about what has changed."""
+"""Length that our watches ask for: the end is a sign of life. API servers send bookmarks once a minute, but only if
+something has changed."""
 WATCH_IDLE: Final = 90.0
 """Without a line before a watch counts as dead."""
 CLIENT_GO_SECURE: Final = 10.0
-"""Others' number: client-go's TLSHandshakeTimeout (kubelets, controllers, kubectl)."""
+"""Not ours: client-go's TLSHandshakeTimeout (kubelets, controllers, kubectl)."""
 GRPC_CONNECT: Final = 20.0
-"""Others' number: gRPC's MinConnectTimeout, for an attempt to connect (API servers to etcd)."""
+"""Not ours: gRPC's MinConnectTimeout, for an attempt to connect (API servers to etcd)."""
 
-# --- looks: what is not heard in time is not known, and asked again ------------------------------------------------
+# --- observations: no answer in time means unknown, and is asked again ------------------------------------------------
 
 OWN_PORT: Final = SLOWEST_ANSWER
-"""The node agent's, at a port of its node. As patient as a load balancer's."""
+"""The node agent's health check, at a port of its node. As patient as a load balancer's."""
 PLAIN_PORT: Final = 2.0
-"""The same in plain HTTP, of the load balancer on the node: no TLS, no disk, nobody to ask."""
+"""The same in plain HTTP, of the load balancer on the node: no TLS, no disk, no other process involved."""
 LEASE_LOOK: Final = 5.0
-"""Once more before a standby is activated. Beside the node agent's rounds: the other slots do not wait meanwhile."""
+"""A last check before a standby is activated. Runs beside the node agent's reconciles: the other slots do not wait."""
 RUNTIME_LOOK: Final = 2.0
-"""At the container runtime, in the node agent's round, and the other slots wait meanwhile."""
+"""A question to the container runtime in the node agent's reconcile; the other slots wait meanwhile."""
 RUNTIME: Final = 5.0
 """For the container runtime elsewhere: a busy containerd answers in milliseconds."""
 OTHER_CLOCK: Final = 5.0
-"""For another control node to say what time it is."""
+"""For another control node to report its time."""
 MEMBER_LOOK: Final = 5.0
 """For a list or the status of a member of etcd."""
 MEMBER_CHANGE: Final = 15.0
 """For a change of membership: it waits for a majority of the disks."""
 CONTROL_NODE: Final = 6.0
-"""For an API server on another node to say that it serves, while a control node is about to go."""
+"""For an API server on another node to answer that it serves, before a control node is removed."""
 
 # --- kubelets' probes ----------------------------------------------------------------------------------------------
 
 PROBE: Final = 15
-"""Timeout of a probe of the control plane: kubeadm's."""
+"""Timeout of a control plane probe: kubeadm's."""
 ADDON_PROBE: Final = 5
-"""Of what is no control plane, in plain HTTP: kubeadm's for CoreDNS."""
+"""Timeout of an add-on's probe, in plain HTTP: kubeadm's for CoreDNS."""
 KUBEADM_PROBE: Final = 15
-"""Others' number."""
+"""Not ours."""
 STARTS: Final = 240
-"""For a control plane component to answer after its start, when it refuses connections until then: kubeadm's."""
+"""For a control plane component to answer after its start, until when it refuses connections: kubeadm's."""
 SLOW_ROLLOUT: Final = 2 * STARTS
-"""A new revision has at least twice what the last good one took to start, and that at the most."""
+"""A new revision gets at least twice the start time of the last good one, and this at most."""
 
-# --- a server that goes --------------------------------------------------------------------------------------------
+# --- a server that stops --------------------------------------------------------------------------------------------
 
 HAND_OVER: Final = 45.0
 """The preStop hook of a hosted API server waits for the standby to serve."""
 SLOW_HAND_OVER: Final = HAND_OVER + STARTS
-"""And so long while nobody else serves and the standby's process runs: then it is on its way, which takes its time on a
-slow machine, until its kubelet ends a start that takes longer than STARTS."""
+"""The same while nothing else serves and the standby's process runs: it is starting, maybe slowly, until
+its kubelet ends a start that takes longer than STARTS."""
 HOSTED_DRAIN: Final = 15
-"""A hosted server serves on for this long after SIGTERM while saying not-ready: three times what the standby needs to
-start (5 s), so that a bare `kubectl set image` on one node loses nothing."""
+"""A hosted server keeps serving for this long after SIGTERM while it reports not ready: three times what the
+standby needs to start (5 s), so that a bare `kubectl set image` on one node loses no request."""
 STANDBY_DRAIN: Final = 3
 """The standby goes only when the hosted one answers, so this covers no more than the load balancers' checks."""
 REQUESTS_END: Final = 60
-"""What a server has after its drain for the requests that it has: upstream's, who ends by itself after that."""
+"""Time after its drain for requests in flight: upstream's; the server exits by itself after that."""
 GOING: Final = SLOW_HAND_OVER + HOSTED_DRAIN + REQUESTS_END
 GRACE: Final = 365
-"""The kubelet kills it after that; the hook counts. One that has nothing left to answer ends long before."""
+"""The kubelet kills it after that, the hook included. A server without requests in flight exits long before."""
 PROBED_GRACE: Final = HOSTED_DRAIN + REQUESTS_END
-"""The same of a server that its kubelet ends because it fails its probes: nobody waits for its standby, and one that
-hangs heeds no SIGTERM."""
+"""The same for a server that its kubelet stops because it fails its probes: nothing waits for its standby, and a
+hanging server ignores SIGTERM."""
 
 # --- the node agent's lock -----------------------------------------------------------------------------------------
 
 BEAT: Final = 5.0
-"""Between two beats of the agent that acts."""
+"""Between two heartbeats of the active agent."""
 HANG: Final = 60.0
-"""Without a beat: it hangs, and is ended."""
+"""Without a heartbeat for so long, the agent counts as hung and is stopped."""
 LONGEST_ROUND: Final = 180.0
 
 # --- waits of a command --------------------------------------------------------------------------------------------
 
 STILL: Final = 30.0
-"""A wait ends at its deadline, unless things have come on so lately: then it goes on."""
+"""A wait ends at its deadline, unless there was progress within this time: then it continues."""
 STEP: Final = STARTS + 10.0
-"""The same where components come one after the other: while one starts, nothing else can be seen to happen."""
+"""The same for components that start one after the other: while one starts, no other progress is visible."""
 CEILING: Final = 5
-"""So many times its deadline is the most that a wait may last: a machine that goes on at a fifth of the usual pace."""
+"""The most that a wait may last, as a multiple of its deadline: a machine at a fifth of the usual speed."""
 API_STARTS: Final = 180.0
 PIVOT: Final = 240.0
 PROMOTION: Final = 240.0
@@ -176,18 +174,18 @@ WORKLOADS: Final = 240.0
 STANDBY_SERVES: Final = 120.0
 HOSTED_ENDS: Final = 420.0
 JOINS: Final = 120.0
-"""For a node that joins to be known, and again for its certificate."""
+"""For a joining node to register, and again for its certificate."""
 TOLD: Final = 10.0
-"""For what the operator has done to be in the status of the ControlPlane: it writes that in the same round."""
+"""For the operator's actions to appear in the status of the ControlPlane: it writes that in the same reconcile."""
 WRITTEN: Final = 60.0
-"""For what is written again and again until an API that starts takes it."""
+"""For writes that are retried until a starting API accepts them."""
 EXTERNAL_ETCD: Final = 15.0
 ROUNDS_OFF: Final = 60.0
-"""What a phase has beyond its longest wait."""
+"""What a phase gets beyond its longest wait."""
 
 
 def most(*waits: float) -> float:
-    """For a phase that waits for these, one after the other: when it is broken off, whatever it says."""
+    """For a phase with these waits, one after the other: then it is aborted, whatever its progress."""
     return CEILING * sum(waits) + ROUNDS_OFF
 
 
@@ -247,9 +245,9 @@ RULES: Final = (
     Rule("what is written again and again is tried more than once", "REQUEST", "WRITTEN"),
     Rule("a command's wait is not given up between two attempts of a client", "REQUEST", "API_STARTS"),
 )
-"""Each strict."""
+"""All are strict inequalities."""
 
 
 def broken(numbers: Mapping[str, float]) -> list[str]:
-    """The words of the rules that a table with these numbers does not keep."""
+    """The rules that a table with these numbers violates."""
     return [rule.words for rule in RULES if not numbers[rule.lesser] < numbers[rule.greater]]

@@ -1,4 +1,4 @@
-"""The ports of a node and who listens on them: TCP, but for flannel's. Stable: firewalls and users rely on them."""
+"""The ports of a node and who listens on them: TCP, except flannel's. Stable: firewalls and users rely on them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 NLLB_API: Final = 6443
 NLLB_HEALTH: Final = 6444
-"""Loopback only: which servers the node-local load balancer holds for healthy, as plain HTTP."""
+"""Loopback only: which servers the node-local load balancer considers healthy, as plain HTTP."""
 NLLB_ETCD: Final = 2378
 API_HOSTED: Final = 7443
 API_STANDBY: Final = 7444
@@ -29,7 +29,7 @@ FLANNEL_HEALTH: Final = 10253
 OPERATOR: Final = 10300
 """Loopback only: health and metrics of the operator."""
 NODE_AGENT: Final = 10301
-"""Loopback only: health and metrics of the node agent that acts."""
+"""Loopback only: health and metrics of the active node agent."""
 FLANNEL_VXLAN: Final = 8472
 """UDP."""
 

@@ -1,4 +1,4 @@
-"""What the container runtime of a node tells: its pods, containers, images, and what happened to them."""
+"""What the container runtime of a node reports: pods, containers, images, and events about them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ContainerState = Literal["created", "running", "exited", "unknown"]
 class Container:
     """One run of a container. `image` is as the pod names it, `image_id` the digest of its configuration.
 
-    The pod's name, namespace and uid are from the kubelet's labels: empty where somebody else made it.
+    The pod's name, namespace and uid are from the kubelet's labels: empty if something else created it.
     """
 
     id: str
@@ -103,7 +103,7 @@ ContainerEventType = Literal["created", "started", "stopped", "deleted"]
 
 @dataclass(frozen=True, slots=True)
 class ContainerEvent:
-    """Something happened to a container, or to a sandbox (`container_id` is then that of the sandbox).
+    """Something happened to a container, or to a sandbox (`container_id` is then the sandbox's id).
 
     Sandbox and pod are empty when the runtime did not know them any more.
     """

@@ -1,4 +1,4 @@
-"""HTTP/1.1 requests to one of several equal servers, with failover and errors of our own tree.
+"""HTTP/1.1 requests to one of several equivalent servers, with failover and our own errors.
 
 Contract:
 - A request goes to the server that answered last. Where no connection can be made, the next one is tried,
@@ -7,10 +7,10 @@ Contract:
   write that got no answer may have been carried out, and the error says so.
 - A server that answers «later» (429 or 503 with Retry-After) has not carried the request out; it is asked
   again when it said, for as long as there is time. A Kubernetes API server that shuts down does that.
-- A host that does not answer an attempt to connect is given up soon, and the next one tried; a TLS handshake has its
-  time, since who is slow, or held by a load balancer, is there.
-- With `patience`, a request that no server took is tried again for so long: a load balancer that holds no
-  server for healthy accepts connections and drops them.
+- A host that does not answer an attempt to connect is given up soon, and the next one tried; a TLS handshake gets
+  more time, since a server that is slow, or held by a load balancer, is alive.
+- With `patience`, a request that no server took is tried again for so long: a load balancer that considers no
+  server healthy accepts connections and drops them.
 - Every failure to get an answer is Unreachable; an answer, whatever its status, is returned.
 
 Danger: kept-alive connections are checked before use, but a server may close one in the very moment of
@@ -59,7 +59,7 @@ _KEEPALIVE_OPTIONS = (
 @dataclass(frozen=True, slots=True)
 class Request:
     """What to ask of any of the servers. `resend`: whether doing it twice is as good as once. `most`: bytes of the
-    answer that are read, where whoever speaks through the server may say without end; what comes after them is left."""
+    answer that are read, for answers that may be endless; the rest is ignored."""
 
     method: str
     path: str
@@ -75,7 +75,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer, whole. Names of headers are in lower case."""
+    """A complete answer. Names of headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -91,7 +91,7 @@ class Stream:
 
 
 class Endpoints:
-    """A client of several equal servers.
+    """A client of several equivalent servers.
 
     servers: base URLs ("https://10.0.0.1:6443"), tried in this order at first. Not empty.
     server_name: the name that the servers' certificate must have, where it is not the URL's host.
@@ -118,7 +118,7 @@ class Endpoints:
         self._transport._pool._network_backend = _Network()  # the library has one number for both handshakes
 
     async def request(self, request: Request, *, timeout: float = REQUEST, patience: float | None = None) -> Answer:
-        """The answer, whole. `timeout` in seconds bounds everything, waiting and failover included;
+        """The complete answer. `timeout` in seconds bounds everything, waiting and failover included;
         `patience` in seconds takes the place of the client's own."""
         give_up = asyncio.get_running_loop().time() + (self._patience if patience is None else patience)
         try:
@@ -290,7 +290,7 @@ def _left(limit: asyncio.Timeout) -> float:
 
 
 def _is_untrusted(error: BaseException) -> bool:
-    """Whether the server's certificate is not accepted, which no waiting mends."""
+    """Whether the server's certificate is not accepted, which no waiting fixes."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
         cause = cause.__cause__ or cause.__context__

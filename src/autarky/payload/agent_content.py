@@ -1,7 +1,7 @@
 """What the agent image is made of, as hashes: the running package, and the list of its dependencies.
 
-The image's tag follows from them, so that other content is another image everywhere: in the DaemonSet, in the
-operator's Deployment and in the parked agents, also while the version stays the same.
+The image's tag is derived from them, so that other content is another image everywhere: in the DaemonSet, in the
+operator's Deployment and in the standby agents, also while the version stays the same.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the store holds of a release: looking things up. Builds nothing, changes nothing.
 
-Danger: an artefact's path may be gone the next moment, if somebody prunes the store meanwhile.
+Danger: an artefact's path may disappear at any moment, if somebody prunes the store.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from autarky.payload.release import (
 from autarky.payload.store import Store
 
 _FORMAT = 4
-"""Of image archives: raise it when the same inputs give another archive."""
+"""Version of the image archive format: raise it when the same inputs give a different archive."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""The tools of this machine that a build needs, looked for before it begins: a build takes ten minutes, and what it
-lacks is needed near its end.
+"""The tools on this machine that a build needs, checked before it starts: a build takes ten minutes, and some tools are
+needed only near its end.
 
 Contract: one error names all that is missing, and the one command that installs it. Only what is needed for what is
 still to be built is looked for: with a warm store nothing is.
@@ -43,7 +43,7 @@ async def refuse_missing_tools(needs: Needs) -> None:
         lines.append(f"pip for the Python that runs autarky ({sys.executable})")
         fixes.append(f"{sys.executable} -m ensurepip")
     if lines:
-        raise UserError(f"building the components needs what is not here: {', '.join(lines)}", fix="; ".join(fixes))
+        raise UserError(f"building the components needs missing tools: {', '.join(lines)}", fix="; ".join(fixes))
 
 
 async def _missing_packages(needs: Needs) -> dict[str, str]:
@@ -53,7 +53,7 @@ async def _missing_packages(needs: Needs) -> dict[str, str]:
     headers = dict(_HEADERS_OF_CGO) if needs.cgo else {}
     for component in needs.cgo:
         headers |= _HEADERS_OF.get(component, {})
-    # Without a compiler nothing finds them; asking for what is there already does no harm.
+    # Without a compiler they cannot be looked for; naming packages that are installed does no harm.
     return missing | {name: package for name, package in headers.items() if not await _compiles(name)}
 
 

@@ -69,7 +69,7 @@ _ACCOUNTS = {
 _LOADER = "lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"
 _LIBRARIES = ("lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu")
 _FORMAT = 5
-"""Raise it when the same packages give another layer."""
+"""Version of the layer format: raise it when the same packages give a different layer."""
 
 
 def below(release: Release, name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Disk matters of the payload: a full one is explained, and trees are removed whatever is in them."""
+"""Disk handling of the payload: explain a full disk, and remove trees whatever is in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Getting a payload: from the store in a moment, else building what is missing, with progress.
+"""Getting a payload from the store; what is missing is built, with progress.
 
 Contract: only what the asked groups need is built; nothing is built twice, also by two processes at
 once; what is handed out was verified by digest. With a warm store it needs neither tools nor a network.
@@ -30,7 +30,7 @@ async def get_payload(
     groups: Collection[str] = ("cluster",),
     sources: Sequence[str] = SOURCES,
 ) -> Payload:
-    """The payload; UserError when it is neither in the store nor may be built."""
+    """The payload; UserError if it is not in the store and may not be built."""
     _refuse_unknown(sources)
     store = Store()
     lacking = await asyncio.to_thread(missing, store, release, groups)
@@ -48,7 +48,7 @@ async def get_payload(
 def _refuse_unknown(sources: Sequence[str]) -> None:
     unknown = [source for source in sources if source not in SOURCES]
     if unknown:
-        raise UserError(f"there is no source {', '.join(unknown)} yet", fix=f"use {', '.join(SOURCES)}")
+        raise UserError(f"unknown source {', '.join(unknown)}", fix=f"use {', '.join(SOURCES)}")
 
 
 async def _build(release: Release, groups: Collection[str], progress: Progress) -> None:
@@ -57,7 +57,7 @@ async def _build(release: Release, groups: Collection[str], progress: Progress) 
     store.clear_scratch()
     await asyncio.to_thread(missing, store, release, groups)
     for digest in sorted(store.damaged):
-        progress.note(f"blob {digest[:16]} of the store was changed or cut short; it is made again")
+        progress.note(f"blob {digest[:16]} of the store is damaged; it is built again")
     lacking = _lacking_binaries(store, release, groups)
     components = {component.name: component for component in release.components}
     lacks_layers, lacks_python = missing_layers(store, release, groups)
@@ -92,7 +92,7 @@ def _collect(store: Store, release: Release, groups: Collection[str]) -> Payload
     images = {i.name: stored_image(store, release, i) for i in wanted_images(release, groups)}
     lost = [name for name, found in (*binaries.items(), *images.items()) if found is None]
     if lost:
-        raise UserError(f"the store lost {', '.join(lost)} meanwhile", fix="run the command again")
+        raise UserError(f"{', '.join(lost)} disappeared from the store meanwhile", fix="run the command again")
     return Payload(
         release,
         {name: binary for name, binary in binaries.items() if binary is not None},

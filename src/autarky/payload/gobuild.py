@@ -71,9 +71,9 @@ async def _go_build(
 
 
 async def _go_test(go: str, component: Component, output: str, package: str, counter: _Counter, scratch: Path) -> None:
-    """`go test` does not tell what it compiles: `go build`, which does, compiles what the tests import before.
+    """`go test` does not report what it compiles; `go build` does, so it compiles the imports of the tests first.
 
-    It would also vet all of that, which takes longer than building it, and is not ours to mend.
+    `go test` would also vet all of them, which takes longer than the build; upstream code is not ours to fix.
     """
     await _run_go(go, component, ["build", "-v", *_tagged(f"{component.tags} tools"), "."], counter, scratch)
     argv = ["test", "-c", "-vet=off", *_linked(component), *_tagged(component.tags), "-o", output, package]
@@ -152,7 +152,7 @@ async def find_go(progress: Progress) -> str:
     """
     if platform.machine() != "x86_64":
         raise UserError(
-            f"components are built for x86_64 only, so far; this machine is {platform.machine()}",
+            f"components can only be built for x86_64 so far; this machine is {platform.machine()}",
             fix="use an x86_64 machine",
         )
     on_path = await _on_path()

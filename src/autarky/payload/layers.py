@@ -10,7 +10,7 @@ from autarky.payload.store import Store, file_digest
 
 
 def stored_layer(store: Store, key: str) -> Layer | None:
-    """The layer recorded under the key, if it is there and whole."""
+    """The layer recorded under the key, if it is there and intact."""
     record = store.record(key)
     if record is None or not store.has(record["sha256"]):
         return None

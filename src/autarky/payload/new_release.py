@@ -1,7 +1,7 @@
-"""A release file and its recipes from a version of Kubernetes: what pins a release that this autarky does not know yet.
+"""Make a release file and its recipes for a version of Kubernetes that this autarky does not know yet.
 
-The other components are those of the parts that all releases share. Of Kubernetes the version decides everything: which
-modules it is made of is taken from its own go.mod, and Go resolves and sums the rest (`go mod tidy`), with the user's
+The other components are those of the parts that all releases share. For Kubernetes the version decides everything: its
+own go.mod names the modules that it consists of, and Go resolves and sums the rest (`go mod tidy`), with the user's
 module proxy and checksum database.
 
 Contract: the release file is written last, in one rename; before that nothing is known of the release. Recipes of an
@@ -85,16 +85,16 @@ def _refuse_known(version: Version, place: Path) -> None:
     if version in known_versions() or place.exists():
         where = str(place) if place.exists() else ""
         raise UserError(
-            f"there is a release file for {version} already", where=where, fix=f"autarky payload get {version}"
+            f"there is already a release file for {version}", where=where, fix=f"autarky payload get {version}"
         )
 
 
 def _refuse_another(recipe: Path, place: Path) -> None:
     if place.exists() and _content(recipe) != _content(place):
         raise UserError(
-            f"there is another recipe {recipe.name} already",
+            f"a different recipe named {recipe.name} already exists",
             where=str(place),
-            fix="give yours another name, or remove that",
+            fix="rename yours, or remove the existing one",
         )
 
 
@@ -103,14 +103,14 @@ def _content(recipe: Path) -> dict[str, bytes]:
 
 
 def nearest(version: Version) -> Version:
-    """Of the known versions the one that is most like it: the newest that is not newer, else the oldest."""
+    """The closest known version: the newest that is not newer, else the oldest."""
     known = known_versions()
     return max((one for one in known if one <= version), default=min(known))
 
 
 def parts_for(version: Version, like: Version) -> tuple[str, ...]:
-    """Upstream's tests have other packages and want other images from one minor to the next: what names them for one
-    minor is no use for another."""
+    """The packages and images of upstream's tests change from one minor to the next: a list for one minor is useless
+    for another."""
     same_minor = (version.major, version.minor) == (like.major, like.minor)
     has_tests = any(one.name == "kubernetes-tests" for one in load_release(like).components)
     return ("base", CONFORMANCE) if same_minor and has_tests else ("base",)
@@ -127,9 +127,7 @@ def go_mod(name: str, version: Version, theirs: str) -> str:
     released with it; UserError where it does not."""
     language, staging = _GO.search(theirs), _STAGING.findall(theirs)
     if language is None or not staging:
-        raise UserError(
-            f"the go.mod of {KUBERNETES} {version} is of a form that is not known here", fix="write the recipe"
-        )
+        raise UserError(f"the go.mod of {KUBERNETES} {version} has an unknown form", fix="write the recipe")
     released = f"v0.{version.minor}.{version.patch}"
     replaced = "".join(f"\t{module} => {module} {released}\n" for module in sorted(staging))
     return (
@@ -144,8 +142,8 @@ async def _their_go_mod(go: str, version: Version, scratch: Path) -> str:
         said = await run_tool(argv, cwd=scratch, env=gobuild.ENVIRONMENT)
     except CommandFailed as error:
         raise UserError(
-            f"Go gets no module {KUBERNETES} {version}: {error}",
-            fix="name a version that was released, such as 1.36.3; Go's module proxy must be within reach",
+            f"Go cannot get the module {KUBERNETES} {version}: {error}",
+            fix="name a version that was released, such as 1.36.3; Go's module proxy must be reachable",
         ) from error
     return Path(json.loads(said)["GoMod"]).read_text()
 
@@ -161,7 +159,7 @@ async def _recipe(go: str, component: Component, version: Version, theirs: str, 
 
 
 def _keep(made: Path, target: Path) -> None:
-    """Copy a recipe. What is there is the same, or of a run that was cut off: then nothing names it yet."""
+    """Copy a recipe. An existing one is the same, or from an interrupted run: then nothing refers to it yet."""
     content = _content(made)
     if target.is_dir() and _content(target) == content:
         return

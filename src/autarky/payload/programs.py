@@ -18,7 +18,7 @@ from autarky.payload.disk import FREE_SOME
 
 KEPT_LINES = 40
 LONGEST_LINE = 1 << 20
-"""Bytes. A linker that fails prints its whole command."""
+"""Bytes. A linker that fails prints its complete command."""
 P = ParamSpec("P")
 T = TypeVar("T")
 

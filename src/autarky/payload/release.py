@@ -99,8 +99,8 @@ class Release:
 
     @classmethod
     def unknown(cls, kubernetes: Version) -> Release:
-        """That of a cluster whose version this autarky does not know (any more): enough to look at it and to take it
-        away. It has no components: whoever needs one gets a UserError."""
+        """For a cluster whose version this autarky does not know (any more): enough to inspect and remove it. It has no
+        components: asking for one raises UserError."""
         return cls(kubernetes, (), (), "", ())
 
     def layer(self, name: str) -> DebianLayer:
@@ -121,39 +121,39 @@ def _found() -> dict[Version, Release | UserError]:
             found[version] = error
             continue
         other = UserError(
-            f"it is the file of {release.kubernetes}", where=str(file), fix=f"call it {release.kubernetes}.json"
+            f"it describes {release.kubernetes}", where=str(file), fix=f"rename it to {release.kubernetes}.json"
         )
         found[version] = release if release.kubernetes == version else other
     return found
 
 
 def known_versions() -> tuple[Version, ...]:
-    """The Kubernetes versions there are release files for that can be used, oldest first."""
+    """The Kubernetes versions with usable release files, oldest first."""
     return tuple(sorted(version for version, found in _found().items() if isinstance(found, Release)))
 
 
 def versions_of_files() -> tuple[Version, ...]:
-    """Those that there are files for, whether they can be used or not."""
+    """The versions with release files, usable or not."""
     return tuple(sorted(_found()))
 
 
 def unusable_files() -> list[UserError]:
-    """What is wrong with release files that nobody can use; they are in nobody's way."""
+    """What is wrong with unusable release files; they do not affect the others."""
     return [found for found in _found().values() if isinstance(found, UserError)]
 
 
 def forget_releases() -> None:
-    """Others have come since they were looked at."""
+    """Forget the cache: release files have been added."""
     _found.cache_clear()
 
 
 def default_version() -> Version:
-    """What a new cluster gets whose file names no version."""
+    """The version of a new cluster whose file names none."""
     return defaults.edition(defaults.newest()).kubernetes
 
 
 def load_release(version: Version) -> Release:
-    """The release of that Kubernetes version; UserError with what is wrong with its file, or what there is."""
+    """The release of that Kubernetes version; UserError with what is wrong with its file, or the known versions."""
     found = _found().get(version)
     if isinstance(found, UserError):
         raise found
@@ -173,8 +173,8 @@ def read_release(file: Path) -> Release:
     try:
         release = _parse(data, file)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        what = f"it is no release file: {type(error).__name__}: {error}"
-        raise UserError(what, where=str(file), fix="make one by `autarky payload release new VERSION`") from error
+        what = f"it is not a release file: {type(error).__name__}: {error}"
+        raise UserError(what, where=str(file), fix="make one with `autarky payload release new VERSION`") from error
     if absent := [one.recipe for one in release.components if not (one.directory / "go.sum").is_file()]:
         raise UserError(
             f"there is no recipe {', '.join(absent)}",

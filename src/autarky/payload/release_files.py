@@ -5,11 +5,11 @@
                  "images": {"etcd": {"reference": "registry.k8s.io/etcd:3.6.15-0"}}}}
 
 A part is a file of the package, `releases/PART.json`: components and images in lists, layers by name. `changes` names
-entries of them, and the fields that are others. @VERSION@, @MAJOR@ and @MINOR@ stand for the version of Kubernetes.
+entries of the parts, and the fields that differ. @VERSION@, @MAJOR@ and @MINOR@ stand for the version of Kubernetes.
 
 A directory of releases has them as VERSION.json, and their recipes in recipes/. The package's own is `releases`; those
-of the user's (`places.releases_dir`) are known like these, and may name the package's recipes. Contract: of a version
-that both have, the package's counts.
+of the user's (`places.releases_dir`) are known like these, and may name the package's recipes. Contract: if both have
+a version, the package's wins.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def files() -> dict[Version, Path]:
             try:
                 found[Version.parse(path.stem)] = path
             except ValueError:
-                continue  # no release is called so
+                continue  # not the name of a release
     return found
 
 
@@ -60,18 +60,18 @@ def read(path: Path) -> dict[str, Any]:
         raise UserError(f"cannot read it: {error.strerror}", where=str(path), fix="name a file that exists") from error
     except UserError as error:
         raise UserError(
-            error.what, where=str(path), fix="correct it, or make it by `autarky payload release new`"
+            error.what, where=str(path), fix="correct it, or make it with `autarky payload release new`"
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        what = f"it is no release file: {type(error).__name__}: {error}"
-        raise UserError(what, where=str(path), fix="make one by `autarky payload release new VERSION`") from error
+        what = f"it is not a release file: {type(error).__name__}: {error}"
+        raise UserError(what, where=str(path), fix="make one with `autarky payload release new VERSION`") from error
 
 
 def _whole(said: dict[str, Any]) -> dict[str, Any]:
-    """What the file says, with its parts. UserError where it says what nobody understands."""
+    """What the file says, with its parts. UserError for unknown keys or parts."""
     version, parts = Version.parse(said["kubernetes"]), said["parts"]
     if unknown := sorted(set(said) - {"kubernetes", "parts", "changes"}):
-        raise UserError(f"it has {', '.join(unknown)}, which says nothing here")
+        raise UserError(f"unknown keys: {', '.join(unknown)}")
     if unknown := sorted(set(parts) - set(PARTS)):
         raise UserError(f"there is no part {', '.join(unknown)}; there are: {', '.join(PARTS)}")
     merged = _changed(_merged(parts), said.get("changes", {}))
@@ -82,7 +82,7 @@ def recipe_directory(file: Path, recipe: str) -> Path:
     """Of a recipe that the release file names: beside the file, else the package's. ValueError for a name that leads
     elsewhere."""
     if not _NAME.fullmatch(recipe):
-        raise ValueError(f"{recipe!r} is no name of a recipe")
+        raise ValueError(f"{recipe!r} is not a valid recipe name")
     own = file.parent / RECIPES / recipe
     return own if own.is_dir() else RELEASES / RECIPES / recipe
 
@@ -99,7 +99,7 @@ def _merged(parts: list[str]) -> dict[str, Any]:
 
 
 def _changed(complete: dict[str, Any], changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """UserError for a change of what no part has."""
+    """UserError for a change of an entry that no part has."""
     for key, by_name in changes.items():
         entries = {one["name"]: one for one in complete[key]} if key in _LISTS else complete[key]
         for name, fields in by_name.items():

@@ -29,7 +29,7 @@ class Store:
     def __init__(self, root: Path | None = None) -> None:
         self.root = root if root is not None else places.cache_dir() / "store"
         self.damaged: set[str] = set()
-        """Digests whose blob was found to be something else since this object was made."""
+        """Digests whose blob was found damaged since this object was made."""
         self._verified: dict[str, Stamp] | None = None
 
     @property
@@ -43,7 +43,7 @@ class Store:
         return self.root / "blobs" / "sha256" / digest
 
     def has(self, digest: str) -> bool:
-        """Whether the blob is there and whole."""
+        """Whether the blob is there and intact."""
         stamp = self._stamp(digest)
         if stamp is None:
             return False
@@ -148,7 +148,7 @@ class Store:
         return self._verified
 
     def _remember(self, digest: str, stamp: Stamp) -> None:
-        """Only a saving of time: nothing is lost when two processes overwrite each other's, or the disk is full."""
+        """Only a cache: nothing is lost when two processes overwrite each other's, or the disk is full."""
         stamps = self._stamps()
         if stamps.get(digest) == stamp:
             return

@@ -1,11 +1,11 @@
 """A containerd root directory with a payload's images imported and unpacked, made once, for lab hosts.
 
-Importing 700 MB of images takes 15 s per host; copying this takes less than one: what containerd never
+Copying this is much faster than importing 700 MB of images on every host: what containerd never
 writes in place (content blobs, the files of unpacked snapshots) is hard-linked, everything else is copied.
-A new directory begins as a copy of the newest one, so that one changed image costs one import.
+A new directory starts as a copy of the newest one, so that one changed image costs one import.
 
 Danger: a container's lower directories are these files. overlayfs never writes to a lower directory, and
-image removal only unlinks, so that hosts cannot change each other's; nothing else may be linked.
+image removal only unlinks, so that hosts cannot change each other's files; nothing else may be linked.
 
 Needs root: containerd mounts what it unpacks. It runs in a mount namespace of its own and dies with us,
 so that a kill in the middle leaves no mount, no process, and a directory that the next run removes.
@@ -34,11 +34,11 @@ from autarky.store import waiting_lock
 PINNED = "io.cri-containerd.pinned=pinned"
 KEPT_TEMPLATES = 3
 IN_USE_SECONDS = 600.0
-"""For so long after it was asked for, a directory may still be being copied by another process."""
+"""How long after it was requested another process may still be copying a directory."""
 _LINKED = ("io.containerd.content.v1.content/blobs", "io.containerd.snapshotter.v1.overlayfs/snapshots")
 _OWN_ID = "io.containerd.grpc.v1.introspection/uuid"
 """What a containerd calls itself; each host's makes its own."""
-# The shell closes a race: we may have died before the kernel was told to end the child with us.
+# The shell closes a race: we may have died before the kernel was asked to kill the child with us.
 _CONTAINED = ("unshare", "--mount", "setpriv", "--pdeathsig", "KILL", "--")
 _UNLESS_ORPHANED = ("sh", "-c", '[ "$PPID" = "$1" ] && shift && exec "$@"', "sh")
 _STATE_LINK = ".state"
@@ -214,7 +214,7 @@ async def _wait_until_it_answers(ctr: list[str], state: Path) -> None:
             return
         if asyncio.get_running_loop().time() > deadline:
             log = (state / "log").read_text(errors="replace")[-1500:]
-            raise TimedOut(f"waited {_START_TIMEOUT:.0f} s until containerd answers; its log: {log}")
+            raise TimedOut(f"waited {_START_TIMEOUT:.0f} s for containerd to answer; its log: {log}")
         await asyncio.sleep(0.1)
 
 

@@ -14,14 +14,14 @@ from autarky.store import waiting_lock
 
 
 async def verify_store(progress: Progress) -> list[str]:
-    """Hash every blob; the digests of those that are something else, which are removed."""
+    """Hash every blob; returns the digests of damaged ones, which are removed."""
     store = Store()
     async with waiting_lock(store.lock, lambda: progress.note("waiting for another process that builds")):
         blobs = list(store.blobs())
         for number, blob in enumerate(blobs):
             progress.progress("blobs", number, len(blobs))
             if not await asyncio.to_thread(store.check, blob.name):
-                progress.note(f"blob {blob.name[:16]} was changed or cut short; removed")
+                progress.note(f"blob {blob.name[:16]} was damaged; removed")
                 blob.unlink(missing_ok=True)
         progress.progress("blobs", len(blobs), len(blobs))
     return sorted(store.damaged)
@@ -33,8 +33,8 @@ async def prune_store(progress: Progress) -> int:
 
     UserError where a release file cannot be used.
     """
-    if unusable := unusable_files():  # what they need would go as well
-        raise Problems("what these release files need is not known", unusable)
+    if unusable := unusable_files():  # what they need would be removed as well
+        raise Problems("these release files are unusable, so what they need is unknown", unusable)
     store = Store()
     async with waiting_lock(store.lock, lambda: progress.note("waiting for another process that builds")):
         store.clear_scratch()

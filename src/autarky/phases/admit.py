@@ -1,6 +1,6 @@
 """Admitting nodes: approving their certificates against the join inventory, and labelling them.
 
-The operator judges requests as well, for ever; `up` does it for the nodes in its file, since the first of
+The operator does the same for as long as the cluster runs; `up` does it for the nodes in its file, since the first of
 them must be admitted before an operator can run.
 """
 
@@ -31,7 +31,7 @@ ROLE_LABELS = {CONTROL_PLANE_REQUESTED, CONTROL_PLANE_ACTIVE}
 JUDGE_SECONDS = 0.5
 MOST_AT_ONCE = 20
 LONGEST_WHY = 200
-"""Letters of why a request is denied: it names what the node has asked for."""
+"""Characters of the reason for a denial: it quotes what the node has asked for."""
 
 
 async def plan_admission(context: Context, nodes: Sequence[Node]) -> list[Change]:
@@ -47,9 +47,9 @@ async def plan_admission(context: Context, nodes: Sequence[Node]) -> list[Change
         if missing := missing_labels(live, node):
             changes.append(Change(f"label node {node.name} with {', '.join(missing)}"))
         if unlisted := surplus_labels(live, node):
-            changes.append(Change(f"take from node {node.name} what the file gave it before: {', '.join(unlisted)}"))
+            changes.append(Change(f"remove from node {node.name} labels that left the file: {', '.join(unlisted)}"))
     pending = await pending_requests(context.kube(), {node.name for node in nodes})
-    return changes + [Change(f"judge certificate request {csr['metadata']['name']}") for csr in pending]
+    return changes + [Change(f"approve or deny certificate request {csr['metadata']['name']}") for csr in pending]
 
 
 async def wait_until_registered(context: Context, node: Node, progress: Progress) -> None:
@@ -63,15 +63,15 @@ async def wait_until_registered(context: Context, node: Node, progress: Progress
 
 
 async def admit(context: Context, node: Node, progress: Progress) -> None:
-    """Label a node that has registered, and see its serving certificate issued."""
+    """Label a node that has registered, and wait until its serving certificate is issued."""
     kube, told = context.kube(), False
 
     async def certified() -> NotYet | None:
         nonlocal told
         await judge_requests(kube, {node.name}, progress)
         asked = await _serving_requests(kube, node.name)
-        if asked.denied and not told:  # of however many
-            progress.note(f"node {node.name}: nobody waits for its certificate request {asked.denied}")
+        if asked.denied and not told:  # once, however many there are
+            progress.note(f"node {node.name}: not waiting for its denied certificate request {asked.denied}")
             told = True
         return await _serving_certificate(kube, node.name, asked)
 
@@ -100,7 +100,7 @@ def missing_labels(live: Object, node: Node) -> list[str]:
 
 
 def surplus_labels(live: Object, node: Node) -> list[str]:
-    """What the file gave the node once and has no more."""
+    """Labels that an earlier file gave the node and this one no longer has."""
     return sorted(_given(live) - wanted_labels(node).keys() - ROLE_LABELS)
 
 
@@ -112,8 +112,8 @@ def _given(live: Object) -> set[str]:
 
 
 def _node_labels(node: Node, live: Object | None) -> Object:
-    """With the role that an earlier one has given: the operator takes that away, in safe order, when the user takes the
-    label. Not naming it here would end the API server of that node at once."""
+    """With the role labels that an earlier `up` applied: when the user removes the requested one, the operator takes
+    the role away in a safe order. Leaving them out here would stop the API server of that node at once."""
     role = {} if live is None else dict.fromkeys(_given(live) & ROLE_LABELS, "")
     labels = {**role, **wanted_labels(node)}
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name, "labels": labels}}
@@ -123,15 +123,14 @@ def _node_labels(node: Node, live: Object | None) -> Object:
 
 
 async def pending_requests(kube: Kube, nodes: set[str]) -> list[Object]:
-    """Requests of these nodes that nobody has judged."""
+    """Requests of these nodes that are neither approved nor denied."""
     requests = [slim_request(csr) async for csr in kube.each(*CSR) if certificates.is_unjudged(csr)]
     return [csr for node, csr in certificates.pending(requests) if node in nodes]
 
 
 async def judge_requests(kube: Kube, nodes: set[str], progress: Progress) -> None:
-    """Approve or deny what is pending for these nodes, by the inventory in the cluster: some of it, where it is much,
-    and the rest when it is called again. Of what a node is denied at one look, one is told: a hostile one asks without
-    end."""
+    """Approve or deny what is pending for these nodes, by the inventory in the cluster: of many requests only some, and
+    the rest at the next call. Each call reports one denial per node: a hostile node asks without end."""
     told: set[str] = set()
     for csr in in_turn(await pending_requests(kube, nodes), certificates.requester, MOST_AT_ONCE):
         inventory, renewals = await certificates.read_inventory(kube), await certificates.read_renewals(kube)
@@ -144,7 +143,7 @@ async def judge_requests(kube: Kube, nodes: set[str], progress: Progress) -> Non
 
 @asynccontextmanager
 async def judging(context: Context, nodes: Sequence[Node], progress: Progress) -> AsyncIterator[None]:
-    """Requests of these nodes are judged meanwhile: kubelets need not wait for what else is done."""
+    """Approve or deny requests of these nodes in the background: kubelets need not wait for the other work."""
 
     async def judge_all() -> None:
         while True:
@@ -162,7 +161,7 @@ async def judging(context: Context, nodes: Sequence[Node], progress: Progress) -
 
 @dataclass(frozen=True, slots=True)
 class _Requests:
-    """Of a node, for serving certificates. waiting: one that may be granted yet. denied: one that will not, and why."""
+    """Serving certificate requests of a node. waiting: one that may still be granted. denied: one that was, and why."""
 
     granted: bool = False
     waiting: str = ""
@@ -186,9 +185,9 @@ async def _serving_requests(kube: Kube, node: str) -> _Requests:
 
 
 async def _serving_certificate(kube: Kube, node: str, asked: _Requests) -> NotYet | None:
-    """None when the node's serving certificate was issued. Requests are garbage-collected after an hour,
-    so a node older than that without any has had its own long ago; so has one with nothing but denied ones, which are
-    as many as it likes. Of a younger one another is waited for: its address may have been mended since."""
+    """None once the node's serving certificate was issued. Requests are garbage-collected after an hour, so a node
+    older than that without any got its certificate long ago; so did one with only denied requests, of which it may make
+    any number. From a younger node another request is awaited: its address may have been corrected since."""
     if asked.granted:
         return None
     if asked.waiting:
@@ -198,5 +197,5 @@ async def _serving_certificate(kube: Kube, node: str, asked: _Requests) -> NotYe
     if (datetime.now(UTC) - created).total_seconds() > 3600:
         return None
     if asked.denied:
-        return NotYet(f"the kubelet has not asked for another one since its request {asked.denied}", "not asked")
+        return NotYet(f"the kubelet has not asked for another one since its denied request {asked.denied}", "not asked")
     return NotYet("the kubelet has not asked for one yet", "not asked")

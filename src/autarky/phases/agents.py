@@ -1,8 +1,8 @@
-"""The node agents: parked static pods on control nodes, a DaemonSet everywhere. From here on the nodes care
-for their slots by themselves, with or without an API.
+"""The node agents: a DaemonSet on all nodes, and standby agents as static pods on control nodes. From here on the nodes
+manage their slots themselves, with or without an API.
 
-A parked agent is written only where there is none: from then on the hosted agent keeps it a copy of itself, once
-it has been healthy for a while. So an agent that does not work never replaces both.
+A standby agent is written only where there is none: from then on the hosted agent makes it a copy of itself, once it
+has been healthy for a while. So a broken agent never replaces both.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autarky.render import objects
 
 @dataclass(frozen=True, slots=True)
 class StartAgents:
-    """After the pivot, so that `up` and the agents do not take turns at it."""
+    """After the pivot, so that `up` and the agents do not both work on it."""
 
     name: str = "start-agents"
     title: str = "Start the node agents"
@@ -49,7 +49,7 @@ async def _start(context: Context, node: Node) -> None:
 
 
 async def _missing(context: Context, node: Node) -> list[File]:
-    """The first parked agent's manifest, unless one is in place, of whatever content."""
+    """The first standby agent's manifest, unless there is one already, whatever its content."""
     if await cares_for_its_slots(context.host(node)):
         return []
     return list(render_node.agent_pod(context.inputs(), node).values())

@@ -1,9 +1,9 @@
 """The load balancer's configuration between `up` and the node agent: `up` writes the first one, the agent the others.
 
-Contract: a configuration that leads to any control node of the cluster file is the agent's and is left alone, whatever
-else it says: the cluster may have changed since the file was written, and the agent of this release renders it anew.
-One that leads to none (or does not say what it was made from) is of another life of the host, and no agent could
-reach an API through it. Whoever writes a configuration sees to it that a running HAProxy takes it up.
+Contract: a configuration that leads to any control node of the cluster file belongs to the agent and is left alone,
+whatever else it says: the cluster may have changed since the file was written, and the agent of this release renders it
+again. One that leads to none (or does not say what it was made from) is left over from an earlier use of the host, and
+no agent could reach an API through it. Whoever writes a configuration makes a running HAProxy load it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from autarky.model.files import File
 from autarky.ports import Host
 
 _AGENTS = (nllb.CONFIG_PATH, nllb.LUA_PATH)
-# Masters of our HAProxy are those that listen on our socket; their workers have the same command line, and them as
-# parents. The user may run an HAProxy of his own.
+# A master of our HAProxy listens on our socket; its workers have the same command line, and the master as their parent.
+# The user may run another HAProxy.
 _RELOAD = """\
 ours() { tr '\\0' '\\n' <"/proc/$1/cmdline" 2>/dev/null | grep -qx "/run/haproxy/master.sock,mode,600"; }
 for directory in /proc/[0-9]*; do
@@ -30,7 +30,7 @@ done
 
 
 async def without_kept(host: Host, cluster: Cluster, files: Sequence[File]) -> list[File]:
-    """The files that `up` is to see to on this host."""
+    """The files that `up` manages on this host."""
     found = await host.read(nllb.CONFIG_PATH)
     current = None if found is None else nllb.parse(found.decode(errors="replace"))
     known = {(node.name, node.address) for node in cluster.control_nodes}
@@ -40,6 +40,6 @@ async def without_kept(host: Host, cluster: Cluster, files: Sequence[File]) -> l
 
 
 async def reload_after(host: Host, written: Sequence[File]) -> None:
-    """Where the configuration is among them; nothing happens where no HAProxy of ours runs."""
+    """Make HAProxy reload if its configuration was written; does nothing where no HAProxy of ours runs."""
     if any(file.path == nllb.CONFIG_PATH for file in written):
         await host.run(["sh", "-c", _RELOAD])

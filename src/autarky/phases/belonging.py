@@ -1,4 +1,4 @@
-"""Whose a host is, asked of the host and, where that is not enough, of the API (control/hosts/decide/belonging.py)."""
+"""Which cluster a host belongs to, by the host and, if need be, the API (control/hosts/decide/belonging.py)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ CA = f"{places.PKI}/ca.crt"
 
 
 async def said_by(host: Host, marker: bytes) -> Said:
-    """What the host says, whose marker has been read. CommandFailed for a CA that is none by its length."""
+    """What the host, whose marker was read, says of itself. CommandFailed if its CA file is too long to be one."""
     return Said.of(marker, fingerprint(await host.read(CA, most=SHORT)))
 
 
 async def refusal(context: Context, name: str, said: Said, *, by_name: bool = False) -> Refusal | None:
-    """Why the host of this node must not be touched; None where it is of our own cluster."""
+    """Why the host of this node must not be touched; None if it belongs to our cluster."""
     known = said.proven is None and await _known_to_api(context, name)
     return refuse(said, context.ours, login=login_command(context, name), known_to_api=known, by_name=by_name)
 
@@ -45,7 +45,7 @@ def problems(refused: Mapping[str, Refusal | None]) -> list[UserError]:
 
 
 async def _known_to_api(context: Context, name: str) -> bool:
-    """Whether the API has that node. It is our cluster's: our CA verifies it, and it lets our certificate in."""
+    """Whether the API has that node. It is our cluster's API: our CA verifies it, and it accepts our certificate."""
     if context.ours.ca is None or not await context.api_answers():
         return False
     try:

@@ -1,8 +1,8 @@
-"""What `up` renders from and this state directory has not, or has in an older form: lent by a control node for the run.
+"""What `up` renders from and this state directory lacks, or has in an older form: borrowed from a control node.
 
 After `autarky login` a state directory has the cluster's CA and an administrator's certificate, and no other key. What
-Secrets and control nodes' files are compared with is read from a control node over the connection to its host, into
-memory, and never written here. The machine that made the cluster takes from there what another one has issued since.
+`up` compares Secrets and control nodes' files with is read from a control node over the connection to its host, into
+memory, and never written here. The machine that created the cluster gets in this way what another machine has issued.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ ROOTS = (
 
 
 async def borrow(context: Context) -> None:
-    """Ask the control nodes, those first that founded the cluster, until one lends. Unreachable where it is needed and
-    none does."""
+    """Ask the control nodes, initial members first, until one lends. Unreachable if something is needed and none
+    lends."""
     context.lender = None
     context.pki.lend({})
     for node in _candidates(context):
@@ -43,13 +43,13 @@ async def borrow(context: Context) -> None:
             return
     if context.pki.borrows:
         raise Unreachable(
-            f"this state directory has no key of the cluster {context.cluster.name}'s CA (`autarky login` never brings "
-            "one), and no control node that has it answers: power one on"
+            f"this state directory does not have the CA key of cluster {context.cluster.name} (`autarky login` never "
+            "copies it), and no control node that has it answers: power one on"
         )
 
 
 def _candidates(context: Context) -> list[Node]:
-    """Hosts that answer and are the cluster's. Only who has no keys looks beyond the control nodes of the file."""
+    """Hosts of the cluster that answer; those that are workers in the file only if this machine has no keys."""
     nodes = [node for node in context.present(context.cluster.nodes) if node.name in context.owners]
     nodes.sort(key=lambda node: (not node.initial_member, not node.control_plane))
     return [node for node in nodes if node.control_plane or context.pki.borrows]

@@ -1,8 +1,8 @@
-"""The cluster file against the cluster that is there: what cannot become of it is refused before anything is written,
-here, in the cluster's directory, and on the hosts.
+"""Checking the cluster file against the existing cluster: a change that is not possible is refused before anything is
+written, in the cluster's directory or on the hosts.
 
-Contract: looks at hosts and API, as far as they answer. Hosts that do not run yet are looked at when they do, by
-`hosts.CheckHosts`, which refuses the same; an API that answers later, by `CheckFileAgain`, before anything is applied.
+Contract: looks at hosts and API, as far as they answer. `hosts.CheckHosts` looks at hosts that are powered on later,
+and refuses the same; `CheckFileAgain` looks at an API that answers later, before anything is applied.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autarky.ports import Progress
 
 @dataclass(frozen=True, slots=True)
 class CheckFile:
-    """Refuses what the file says and the cluster cannot become, then keeps the file."""
+    """Refuse a file that the cluster cannot follow, else keep it."""
 
     name: str = "check-file"
     title: str = "Check the file against the cluster"
@@ -42,7 +42,7 @@ class CheckFile:
 
 
 def _missed_defaults(context: Context) -> list[Warn]:
-    """New defaults are for new clusters; this one is told of those that it has not."""
+    """New defaults are for new clusters; the user is told which of them this cluster does not have."""
     if context.document is None:
         return []
     number = context.cluster.defaults
@@ -51,8 +51,8 @@ def _missed_defaults(context: Context) -> list[Warn]:
 
 
 def refuse_another_network(context: Context) -> None:
-    """UserError where the file says otherwise than the cluster has it who gives pods their network: what is there would
-    stay, and two of them are none."""
+    """UserError if the file names another pod network than the cluster has: the present one would stay, and with two of
+    them neither works."""
     wanted = context.cluster.network.cni.value
     for document in kept_file.applied(context.directory)[:1]:
         had = cni_in(document)
@@ -65,7 +65,7 @@ def refuse_another_network(context: Context) -> None:
 
 
 def refuse_unusable_credentials(context: Context) -> None:
-    """UserError where the user's own CAs, those that are kept, or an external etcd's certificates are of no use."""
+    """UserError if the user's own CAs, the CAs that are kept, or an external etcd's certificates are unusable."""
     external = context.cluster.external_etcd
     external_etcd_files(context.cluster)
     context.pki.refuse_unusable(
@@ -75,8 +75,8 @@ def refuse_unusable_credentials(context: Context) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CheckFileAgain:
-    """Where the API was down when the run began: what it has of the cluster is compared now, before the first object is
-    applied. What was rendered for other nodes than the cluster has is not gone on with."""
+    """If the API was down when the run began: what it has of the cluster is compared now, before the first object is
+    applied. The run stops if it has rendered for other nodes than the cluster has."""
 
     name: str = "check-file-again"
     title: str = "Check the file against the API"
@@ -87,15 +87,15 @@ class CheckFileAgain:
             return []
         rendered, told = context.complete.nodes, context.unlisted
         if not await _api_says(context):
-            raise Unreachable("the API has just answered, and does not say who is in the cluster; run it again")
+            raise Unreachable("the API is up, but does not say which nodes are in the cluster; run this again")
         refuse_another_cluster(context.records.get(API), context.ours)
         refuse_old_file(context)
         refuse_old_defaults(context)
         others = [node.name for node in context.complete.nodes if node not in rendered]
         if others:
             raise Conflict(
-                f"the API, which was down when this began, has other nodes than this was prepared for: "
-                f"{', '.join(others)}\n  fix: run the same command again, which sees them from the beginning"
+                f"the API was down when this run began, and has other nodes than the run was prepared for: "
+                f"{', '.join(others)}\n  fix: run the same command again, which now knows them from the start"
             )
         return [hosts.taken_out(node) for node in context.unlisted if node not in told]
 
@@ -104,6 +104,6 @@ class CheckFileAgain:
 
 
 async def _api_says(context: Context) -> bool:
-    """Whether the API has said who is in the cluster, which the context has now."""
+    """Whether the API has said which nodes are in the cluster; the context has them then."""
     await members.learn(context)
     return context.api_seen

@@ -1,8 +1,8 @@
 """Cleaning the host of a node that leaves.
 
-Contract: only a host that is ours, and of a machine that is not said to be gone. A control node stays in the cluster
-until its host is clean: it has the CAs' keys. A worker whose membership was taken away goes in any case: it is perhaps
-removed because somebody else is root on its host, and whoever that is must not keep it by a command that fails.
+Contract: cleans only a host of our cluster whose machine is not said to be gone. A control node stays in the cluster
+until its host is clean: it has the CA keys. A worker whose membership was revoked is removed in any case: perhaps
+somebody else is root on its host, and must not be able to keep it in the cluster by making a command fail.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from autarky.phases.teardown import clean
 from autarky.ports import Progress
 
 CLEAN_SECONDS = 290.0
-"""Less than the phase may take: one that is over time ends the removal."""
+"""Less than the timeout of the phase, which would stop the removal."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanNode:
-    """The host of a node that is not gone: everything of ours is removed from it. Where that of a worker does not let
-    that happen, what is left to do is told, and the node goes all the same."""
+    """Remove everything of ours from the host of a node, unless its machine is gone. If that fails on a worker, the
+    user is told what is left to do, and the node is removed all the same."""
 
     node: Node
     purge: bool
@@ -63,8 +63,8 @@ class CleanNode:
     def _left(self, error: Exception) -> str:
         why = str(error) or f"not done within {CLEAN_SECONDS:.0f} s"
         return (
-            f"host {self.node.name} was not cleaned, and may have all of autarky and pods that run: cut it off from the"
-            f" nodes' network, and wipe its disk before it is used again ({why})"
+            f"host {self.node.name} was not cleaned, and may still have autarky's files and running pods ({why}): cut"
+            " it off from the nodes' network, and wipe its disk before it is used again"
         )
 
     async def _is_ours(self, context: Context) -> bool:

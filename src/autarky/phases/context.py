@@ -50,12 +50,12 @@ class Context:
     file_content: bytes = b""
     """The cluster file as the cluster's directory is to keep it; empty where nothing is to be kept."""
     file_waits: bool = False
-    """Whether that waits until hosts have been asked that did not run."""
+    """Whether that waits until hosts that were off have been asked."""
     demoted: frozenset[str] = frozenset()
     document: Mapping[str, Any] | None = None
-    """The cluster file that is applied, as `config.dump` has it; None for what applies none."""
+    """The cluster file that is applied, as `config.dump` has it; None for a command that applies none."""
     known: Sequence[Mapping[str, Any]] | None = None
-    """The files that this machine knows the cluster by; None for what replaces whatever was applied before."""
+    """The files that this machine knows the cluster by; None for a command that replaces whatever was applied."""
     take_ownership: bool = False
     """Whether edits by others are taken back (`up --take-ownership`)."""
     in_file: Cluster | None = None
@@ -63,27 +63,27 @@ class Context:
     payload: Payload | None = None
     facts: dict[str, HostFacts] = field(default_factory=dict)
     owners: dict[str, Said] = field(default_factory=dict)
-    """Node → whose its host says it is; hosts without a marker are not in it."""
+    """Node → which cluster its host says it belongs to; hosts without a marker are not in it."""
     versions: dict[str, str | None] = field(default_factory=dict)
-    """Node → the version of Kubernetes in that marker; None in one of a release that noted none."""
+    """Node → the version of Kubernetes in that marker; None if its release wrote none."""
     memories: dict[str, Memory] = field(default_factory=dict)
-    """Node → what its host remembers of the cluster's beginning."""
+    """Node → what its host remembers of the cluster's creation."""
     records: dict[str, Record] = field(default_factory=dict)
     """Control node, or `records.API` → the record of the cluster that it has."""
     api_seen: bool = False
-    """Whether the API has been asked who is in the cluster, and what its record is."""
+    """Whether the API has been asked which nodes are in the cluster, and for its record."""
     joined: frozenset[str] = frozenset()
-    """Nodes that the API had when it was asked who is in the cluster: they have joined before this run."""
+    """Nodes that the API had when it was asked for them: they joined before this run."""
     absent: dict[str, str] = field(default_factory=dict)
     """Node → why its host could not be asked, or why it was left out after that."""
     lender: str | None = None
-    """The control node that lends what this state directory has not (`borrow`), and signs."""
+    """The control node that lends what this state directory lacks (`borrow`), and signs."""
     unlisted: tuple[Node, ...] = ()
     """Nodes that are in the cluster and not in its file."""
     labelled: frozenset[str] = frozenset()
-    """Control nodes that a label has made: workers in the file. Known to what only looks."""
+    """Workers of the file that a label has made control nodes. Known only to commands that only look."""
     distrusted: frozenset[str] = frozenset()
-    """Workers that are being removed, and are members no more: what their hosts say or do not do stops nothing."""
+    """Workers that are being removed and are no longer members: what their hosts say or fail to do stops nothing."""
     warnings: list[str] = field(default_factory=list)
     applied: dict[tuple[str, str], Object] = field(default_factory=dict)
     """(kind, name) of a hosted workload → its template, as the API had it when it was applied."""
@@ -93,14 +93,14 @@ class Context:
 
     @property
     def complete(self) -> Cluster:
-        """The cluster with what was taken out of its file and is still in it: what certificates, load balancers and
-        the join inventory must fit. A node goes by `autarky node remove`, not by a line that is missing."""
+        """The cluster with its unlisted nodes, which certificates, load balancers and the join inventory must fit as
+        well. A node leaves by `autarky node remove`, not by a missing line in the file."""
         known = tuple(node for node in self.unlisted if node.address is not None)
         return replace(self.cluster, nodes=(*self.cluster.nodes, *known)) if known else self.cluster
 
     @property
     def ours(self) -> Ours:
-        """The cluster that this state directory has: by its CA, if it has one yet."""
+        """The cluster of this state directory: by its CA, if it has one yet."""
         return Ours(self.cluster.name, self.pki.fingerprint())
 
     @property
@@ -114,7 +114,7 @@ class Context:
 
     @property
     def addresses_known(self) -> bool:
-        """Whether rendering is possible: every node's address is known, and that of an etcd host of ours."""
+        """Whether rendering is possible: the addresses of every node, and of a lab's etcd host, are known."""
         etcd_host = self.cluster.etcd_host
         nodes = [*self.cluster.nodes, *([etcd_host] if etcd_host is not None else [])]
         return all(node.address is not None for node in nodes)
@@ -137,11 +137,11 @@ class Context:
 
     @property
     def control_nodes(self) -> tuple[Node, ...]:
-        """Those of the file, and those that are known to be labelled."""
+        """Those of the file, and those that are known to be made by a label."""
         return tuple(node for node in self.cluster.nodes if node.control_plane or node.name in self.labelled)
 
     def require_payload(self) -> Payload:
-        """The payload, where an earlier phase has got it by now."""
+        """The payload, which an earlier phase must have got."""
         if self.payload is None:
             raise UserError("the components are not in the store", fix="run `autarky payload get`")
         return self.payload
@@ -156,7 +156,7 @@ class Context:
         return Inputs(self.complete, images, credentials, self.facts, self._record())
 
     def _record(self) -> bytes:
-        """What control nodes keep of the cluster; nothing while it is not known who is in it."""
+        """What control nodes keep of the cluster; nothing while its nodes' addresses are not known."""
         return self.record_of(self.complete.nodes) if self.addresses_known else b""
 
     def record_of(self, nodes: Sequence[Node]) -> bytes:
@@ -169,8 +169,8 @@ class Context:
 
     @property
     def servers(self) -> list[str]:
-        """The load balancers of all control nodes, those first whose hosts answer. Any of them leads to any API
-        server, so that a client that knows them all does without any of the control nodes."""
+        """The load balancers of all control nodes; first those whose hosts answer. Each of them leads to every API
+        server, so a client that knows all of them can do without any one control node."""
         nodes = sorted(
             self.complete.control_nodes, key=lambda node: (node.name in self.absent, not node.initial_member)
         )
@@ -210,8 +210,8 @@ def memory_of(nodes: Sequence[Node]) -> bytes:
 
 
 def with_first_leaves(cluster: Cluster, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    """The files, and what hosts begin with, issued when it is asked for: agents and kubelets renew it from then on."""
-    # A label makes any node a control node. Nothing is issued that nobody asks for.
+    """The files, and the hosts' first leaf certificates, issued on demand: agents and kubelets renew them later."""
+    # Of all nodes, since a label can make any of them a control node. Only what is asked for is issued.
     specs = [(spec, timedelta(seconds=life)) for spec, life in leaves.first_specs(cluster, cluster.nodes)]
     return IssuingFiles(files, Fresh(specs, cluster.certificates.key_algorithm, datetime.now(UTC)))
 
@@ -230,7 +230,7 @@ def external_etcd_files(cluster: Cluster) -> dict[str, bytes]:
         return {name: Path(source).read_bytes() for name, source in sources.items()}
     except OSError as error:
         raise UserError(
-            f"cannot read {error.filename}: {error.strerror}", fix="mend the paths in spec.etcd.external"
+            f"cannot read {error.filename}: {error.strerror}", fix="correct the paths in spec.etcd.external"
         ) from error
 
 
@@ -251,7 +251,7 @@ async def for_each(items: Iterable[Node], work: Callable[[Node], Awaitable[T]]) 
 
 
 def left_out_since(context: Context, before: Collection[str]) -> list[Warn]:
-    """Who is left out and was not before: what a plan finds has nobody to tell it otherwise."""
+    """Nodes that were left out since then: a plan has no other way to report them."""
     return [Warn(_left_out(context, name), in_plan=True) for name in context.absent if name not in before]
 
 
@@ -271,12 +271,13 @@ async def for_each_or_left_out(
     *,
     seconds: float | None = None,
 ) -> dict[str, T]:
-    """The same, but for a worker that has joined before: what fails there, or takes longer than `seconds`, may be the
-    will of whoever has it, and ends no command. From here on it is left out, as one whose host does not answer; the
-    others' results are returned. What the API refuses is no doing of the worker, and is raised.
+    """The same, except for workers that joined before: a failure there, or work that takes longer than `seconds`, may
+    be what somebody with root there intends, and does not fail the command. From here on that worker is left out, like
+    one whose host does not answer; the others' results are returned. A refusal of the API is not the worker's doing,
+    and is raised.
 
-    A control node never is, also one that joins as a worker would: what must hold on all control nodes would be asked
-    of the others alone (rule 1)."""
+    A control node is never left out, not even one that joins as a worker: what must be true on all control nodes would
+    be checked only on the others (rule 1)."""
     control = {node.name for node in context.cluster.control_nodes}
     workers = context.joined - control
 

@@ -1,10 +1,11 @@
-"""What makes a worker a member of the cluster is taken away first, before anything that somebody on its host, or with
-its certificate, could hold up: its removal is often asked for because of them.
+"""Revoking a worker's membership of the cluster: the first step of its removal, before anything that somebody on its
+host, or with its certificate, could hold up. They are often the reason for the removal.
 
-Contract: of plain workers only. A control node is a member of etcd and serves until it has left both, which needs that
-it is known; `forget` takes it out in the end. Each write stands for itself, in the order of `forget.distrust`, and what
-is gone is passed over: a removal that was killed in between goes on where it stopped. What comes after it needs no
-trust: pods are evicted and the Node is deleted by the administrator, and the host is cleaned over its own connection.
+Contract: for plain workers only. A control node is a member of etcd and serves the API until it has left both, and must
+be trusted until then; `forget` removes its entries at the end. Each write stands on its own, in the order of
+`forget.distrust`, and what is gone is skipped: a removal that was killed in between continues where it stopped. The
+later steps need no trust: the administrator evicts the pods and deletes the Node, and the host is cleaned over its own
+connection.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED
 
 @dataclass(frozen=True, slots=True)
 class DistrustNode:
-    """After the node has left the file, and before control nodes' record, whose hosts might not let themselves be
-    written to. What has left all three the next `up` does not take in again, whatever kills the removal then."""
+    """After the node has left the file, and before it leaves the record on control nodes, whose hosts may not be
+    writable. Once it has left all three, the next `up` does not admit it again, whatever interrupts the removal."""
 
     node: Node
     name: str = "distrust-node"
-    title: str = "Take a worker's membership away"
+    title: str = "Revoke the worker's membership"
     timeout: float = 60
 
     async def plan(self, context: Context) -> Sequence[Change]:
@@ -40,12 +41,12 @@ class DistrustNode:
 
     async def run(self, context: Context, progress: Progress) -> None:
         await forget.distrust(context.kube(), self.node.name)
-        progress.note(f"node {self.node.name} is a member no more: nothing of it is renewed, and it makes nothing")
+        progress.note(f"node {self.node.name} is no longer a member: it can renew no certificate and create no object")
 
 
 async def is_plain_worker(context: Context, node: Node) -> bool:
-    """Whether it is no control node, becomes none and was none: by the file, the record, its labels, which no node sets
-    on itself, and etcd. What was one has the CAs' keys, or had them."""
+    """Whether the node is not a control node, is not becoming one and never was: by the file, the record, its labels,
+    which no node can set on itself, and etcd. A former control node has the CA keys, or had them."""
     if node.control_plane or _recorded_as_control(context, node.name):
         return False
     live = await context.kube().get("v1", "Node", node.name)

@@ -1,15 +1,15 @@
-"""Changed arguments of etcd's members that run: one member after the other, each seen well before the next is touched,
-and put back where it is not.
+"""Changing the arguments of running etcd members: one member at a time, each healthy again before the next is touched,
+and restored if it does not become healthy.
 
-Every host of the file that has a member is looked at, whoever made it: `up` when it founded the cluster, or a label.
+Every host of the file that has a member is looked at, whether it is an initial member or a label made it one.
 
 Contract: safe to be killed at any moment. On the host, FORMER has the static pod from before a change, while that is
-under way: it is written before the static pod is replaced and removed after the verdict, and holds what was well. What
-a cut run has left is judged, or put back, by the next one; meanwhile the node's agent starts a member that has no
-static pod at all (level 1). While etcd has no quorum nothing can be taken from it: then a member is well when it lives.
+under way: it is written before the static pod is replaced and removed after the verdict, and holds what was healthy.
+What an interrupted run has left is judged, or restored, by the next one; meanwhile the node's agent starts a member
+that has no static pod at all (level 1). Without a quorum there is none to lose: then a live member counts as healthy.
 
-Danger: two static pods of etcd on one host fight for one directory and its ports. The former one has ended before the
-new one is written; whatever ends that wait, a static pod is written.
+Danger: two static pods of etcd on one host fight for one directory and its ports. The former one has exited before the
+new one is written; however that wait ends, a static pod is written.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from autarky.render.values import SYSTEM
 
 FORMER = places.ETCD_FORMER
 LIMIT = 120.0
-"""Seconds for which a restarted member may be unwell. It takes some seconds; a slow machine takes longer."""
+"""Seconds within which a restarted member must be healthy. It takes some; a slow machine takes longer."""
 END_SECONDS = 35.0
-"""After 30 s its kubelet kills it."""
+"""The kubelet kills it after 30 s."""
 RESTORE_UNIT, RESTORE_SECONDS = "autarky-restore-etcd", 90.0
-"""Seconds after which a host without a static pod of etcd puts the former one back by itself: by then it is written."""
+"""Seconds after which a host without a static pod of etcd restores the former one by itself: `up` takes less."""
 PATIENCE = 60.0
-"""Seconds for which a quorum is waited for that is not there at first: the machines may have just been powered on."""
+"""Seconds to wait for a quorum that is not there at first: the machines may have just been powered on."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is to become of one node's member. present: path → content of the static pods of etcd that are there.
-    former: the one to go back to; under_way: whether a change of an earlier run was cut."""
+    """The change of one node's member. present: path → content of the static pods of etcd on its host.
+    former: the one to go back to; under_way: whether a change of an earlier run was interrupted."""
 
     node: Node
     present: Mapping[str, bytes]
@@ -71,8 +71,8 @@ class _Plan:
 
     def sentence(self) -> str:
         if self.is_written:
-            return f"judge the member of etcd on {self.node.name}, whose change was cut"
-        return f"change the member of etcd on {self.node.name}, and see it well: write {self.wanted.path}"
+            return f"check the member of etcd on {self.node.name}, whose change was interrupted"
+        return f"change the member of etcd on {self.node.name}, and wait until it is healthy: write {self.wanted.path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class ChangeEtcd:
         while left:
             name = etcd_restart.following(left, members or ())
             if members is not None and name not in {member.name for member in members}:
-                await context.host(left.pop(name).node).remove([FORMER])  # it has left etcd: its agent ends it
+                await context.host(left.pop(name).node).remove([FORMER])  # it has left etcd: its agent stops it
                 continue
             why_not = etcd_restart.against(name, members or ())
             if why_not is not None:
@@ -101,13 +101,13 @@ class ChangeEtcd:
             await _change(context, left.pop(name), progress, serves=members is not None)
             members = await members_of(context)
         for name in [member.name for member in members or () if member.name not in _reachable(context)]:
-            progress.note(f"the member of etcd on {name} was left as it is: its host is not in the file, or is silent")
+            progress.note(f"the member of etcd on {name} was left as it is: its host is not in the file, or silent")
 
 
 async def _refuse_unknown_members(context: Context, members: Sequence[Member] | None) -> None:
-    """An API that is ready has a quorum of etcd behind it, of which a healthy member might be the one too many."""
+    """A ready API has a quorum of etcd behind it, which might not survive the restart of a healthy member."""
     if members is None and await context.api_answers():
-        what = "etcd serves the API, and no member of it would say who the others are and how they are"
+        what = "etcd serves the API, but none of its members reports who the members are and whether they are healthy"
         go_on = "see `autarky logs etcd` and `autarky doctor`, and run `autarky up` again"
         raise Refused(removal.UNKNOWN_IS_NOT_DOWN, what, go_on)
 
@@ -125,7 +125,7 @@ async def _start_kubelet(host: Host) -> None:
 
 
 async def _plans(context: Context) -> dict[str, _Plan]:
-    """By node. None while etcd is still to be founded: that is for `start-control-plane`."""
+    """By node. Empty while etcd does not exist yet: `start-control-plane` creates it."""
     if context.cluster.external_etcd is not None or not context.addresses_known or not context.pki.complete():
         return {}
     nodes = [node for node in context.present(context.cluster.nodes) if context.machines.host(node.name) is not None]
@@ -135,7 +135,7 @@ async def _plans(context: Context) -> dict[str, _Plan]:
 
 
 async def _plan(context: Context, node: Node) -> _Plan | None:
-    """None where nothing is to be done, or the node has no member."""
+    """None if there is nothing to do, or the node has no member."""
     host = context.host(node)
     present, kept = await static_pods(host), await host.read(FORMER)
     former = manifest_of(kept) or next(filter(None, map(manifest_of, present.values())), None)
@@ -150,7 +150,7 @@ async def _plan(context: Context, node: Node) -> _Plan | None:
 
 
 async def _change(context: Context, plan: _Plan, progress: Progress, *, serves: bool) -> None:
-    """serves: whether etcd has a quorum, by whose word a member is well."""
+    """serves: whether etcd has a quorum, by which a member's health is judged."""
     host, name = context.host(plan.node), plan.node.name
     if not plan.under_way:
         await host.write_files([File(FORMER, plan.former.content, 0o600)])
@@ -160,8 +160,8 @@ async def _change(context: Context, plan: _Plan, progress: Progress, *, serves: 
         said = await _last_words(host, plan.wanted)
         await _put_back(context, plan, progress, serves=serves)
         raise UserError(
-            f"node {name}: its member of etcd is not well with {_difference(plan)} ({failure}), so that it is as it was"
-            f" before, and those after it were left alone. It said last:\n{said}",
+            f"node {name}: its member of etcd is not well with {_difference(plan)} ({failure}): it was restored, and"
+            f" the members after it were not touched. Its last output:\n{said}",
             fix="mend spec.extraArgs.etcd in the file, and run `autarky up` again",
         ) from failure
     await host.remove([FORMER])
@@ -172,7 +172,7 @@ async def _put_back(context: Context, plan: _Plan, progress: Progress, *, serves
     host, name = context.host(plan.node), plan.node.name
     if plan.former == plan.wanted:
         raise UserError(
-            f"node {name}: its member of etcd is not well as it is, and a change of it was cut before. It said last:\n"
+            f"node {name}: its member of etcd is not healthy, and a change of it was interrupted. Its last output:\n"
             + await _last_words(host, plan.wanted),
             fix=f"see what else has changed on {name}, and run `autarky up` again",
         )
@@ -180,16 +180,16 @@ async def _put_back(context: Context, plan: _Plan, progress: Progress, *, serves
         await _put(context, host, plan.former, progress, serves=serves)
     except NotWell as failure:
         raise UserError(
-            f"node {name}: its member of etcd is well neither with {_difference(plan)} nor as it was before"
-            f" ({failure}). It said last:\n{await _last_words(host, plan.former)}",
-            fix=f"see what else has changed on {name}, mend spec.extraArgs.etcd, and run `autarky up` again",
+            f"node {name}: its member of etcd is healthy neither with {_difference(plan)} nor as it was before"
+            f" ({failure}). Its last output:\n{await _last_words(host, plan.former)}",
+            fix=f"see what else has changed on {name}, correct spec.extraArgs.etcd, and run `autarky up` again",
         ) from failure
     await host.remove([FORMER])
-    progress.note(f"the member of etcd on {name} is as it was before")
+    progress.note(f"the member of etcd on {name} was restored")
 
 
 async def _put(context: Context, host: Host, wanted: File, progress: Progress, *, serves: bool) -> None:
-    """Have this static pod and no other, and wait until its member is well. Raises NotWell where it is not."""
+    """Make this the only static pod of etcd, and wait until its member is healthy. Raises NotWell if it is not."""
     present = await static_pods(host)
     others = {path: content for path, content in present.items() if path != wanted.path}
     await _restored_without_us(host)
@@ -205,13 +205,13 @@ async def _put(context: Context, host: Host, wanted: File, progress: Progress, *
     async def look() -> Verdict:
         return etcd_restart.judge(await _look(host, wanted, others, "/readyz" if serves else "/livez"))
 
-    what = f"the member of etcd on {host.name} is well"
+    what = f"the member of etcd on {host.name} is healthy"
     await until_well(what, look, timeout=LIMIT, progress=progress, clock=context.clock)
 
 
 async def _restored_without_us(host: Host) -> None:
-    """Nothing else may be there to put a static pod back when we are cut off now: with one member there is no API. The
-    kubelet's start does the same, since a timer is gone after a reboot."""
+    """Let the host restore the static pod if we are interrupted now: with a single member there is no API, and perhaps
+    nothing else to do it. The kubelet's start does the same, since a timer is gone after a reboot."""
     await host.run(["systemctl", "stop", f"{RESTORE_UNIT}.timer"], check=False)
     later = ["systemd-run", "--quiet", "--collect", f"--unit={RESTORE_UNIT}", f"--on-active={RESTORE_SECONDS:.0f}"]
     await host.run([*later, standby.SCRIPT_PATH, "restore-etcd"])
@@ -220,18 +220,18 @@ async def _restored_without_us(host: Host) -> None:
 async def _wait_for_the_end(
     context: Context, host: Host, wanted: File, others: Mapping[str, bytes], progress: Progress
 ) -> None:
-    """Of the former member's process: the new one would find its ports taken, and be started again only after 10 s."""
+    """Until the former member's process exits: the new one would find its ports taken, and be restarted after 10 s."""
 
     async def ended() -> str | None:
         return "it still runs" if (await _look(host, wanted, others, "/livez")).former else None
 
-    what = f"the former member of etcd on {host.name} has ended"
+    what = f"the former member of etcd on {host.name} has exited"
     with suppress(TimedOut):
         await poll_until(what, ended, timeout=END_SECONDS, progress=progress, clock=context.clock)
 
 
 def _difference(plan: _Plan) -> str:
-    """The arguments that are new."""
+    """The arguments that are new, or gone."""
     before, after = (_command(file.content) for file in (plan.former, plan.wanted))
     new = [word for word in after if word not in before]
     gone = [word for word in before if word not in after and word.partition("=")[0] not in _names(new)]
@@ -249,7 +249,7 @@ def _command(manifest: bytes) -> list[str]:
 
 # --- looking --------------------------------------------------------------------------------------------------------
 
-# Whose process of etcd runs is told by the pod's uid in its control group: while the former one ends, it still answers.
+# The pod's uid in its cgroup tells whose etcd process runs: the former one still answers while it shuts down.
 LOOK = """\
 path=$1 port=$2 logs=$3 new=${4//-/.}; shift 4
 for process in /proc/[0-9]*; do
@@ -282,7 +282,7 @@ def _uid(manifest: bytes) -> str:
 
 
 def _logs(host: Host, manifest: File) -> str:
-    """Where the kubelet keeps what the member's container says; each start has a file of its own."""
+    """Where the kubelet keeps the log of the member's container; each start has a file of its own."""
     pod = _metadata(manifest.content).get("name")
     return f"/var/log/pods/{SYSTEM}_{pod}-{host.name}_{_uid(manifest.content)}/{ETCD}"
 
@@ -299,8 +299,8 @@ _GRAVE = re.compile(r'"level":"(warn|error|panic|fatal)"|^Error')
 
 
 async def _last_words(host: Host, manifest: File) -> str:
-    """The last lines of its container; of those the errors, where there are some. Of a flag that it does not know it
-    says so first, and then how it is to be used."""
+    """The last lines of its container's log; only the errors, if there are any. For an unknown flag etcd prints the
+    error first, and then its usage."""
     text = (await host.run(["sh", "-c", LAST_LOG, "sh", _logs(host, manifest)], check=False)).text
     lines = [re.sub(r"^\S+ std(out|err) [FP]( |$)", "", line).strip() for line in text.splitlines()]
     lines = [line for line in itertools.takewhile(lambda line: line != "Usage:", lines) if line]
@@ -312,16 +312,16 @@ async def _last_words(host: Host, manifest: File) -> str:
 
 
 async def _wait_for_quorum(context: Context, progress: Progress) -> list[Member] | None:
-    """The members, once there is a quorum; None where there is none after a while, so that nothing can be taken."""
+    """The members, once there is a quorum; None if there is none after a while, so that none can be lost."""
     found: list[Member] | None = None
 
     async def answers() -> str | None:
         nonlocal found
         found = await members_of(context)
-        return None if found is not None else "no member can ask the others"
+        return None if found is not None else "no member reaches the others"
 
     try:
         await poll_until("etcd has a quorum", answers, timeout=PATIENCE, progress=progress, clock=context.clock)
     except TimedOut:
-        progress.note("etcd has no quorum: its members are changed one after the other, and each is to live")
+        progress.note("etcd has no quorum: its members are changed one after the other, and each only has to be live")
     return found

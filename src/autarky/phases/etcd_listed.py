@@ -1,4 +1,4 @@
-"""etcd's members and whether each is well, as the quorum has it: asked with etcdctl, on the host of one of them."""
+"""etcd's members and their health, according to the quorum: asked with etcdctl on the host of one of them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ask() { "$1/etcdctl" --endpoints=https://127.0.0.1:"$2" --command-timeout=5s --c
   --cert="$3/server.crt" --key="$3/server.key" "${@:4}" -w json 2>/dev/null; }
 ask "$@" member list && ask "$@" endpoint status && { ask "$@" endpoint health --cluster || :; }
 """
-"""Its arguments: where etcdctl is, the port, where the certificates are. It prints one line of JSON for each of three
-questions. The list is that of the quorum: without one nothing is printed."""
+"""Its arguments: the directory of etcdctl, the port, the directory of the certificates. It prints one line of JSON for
+each of three queries. The quorum answers the list: without one nothing is printed."""
 
 
 async def members_of(context: Context) -> list[Member] | None:
-    """As the first host says whose member can ask the others; None where none can."""
+    """According to the first host whose member reaches the others; None if none does."""
     names = {node.address: node.name for node in context.complete.nodes if node.address is not None}
     for node in context.present(context.cluster.nodes):
         host = context.machines.host(node.name)
@@ -41,7 +41,7 @@ async def members_of(context: Context) -> list[Member] | None:
 
 
 def read_members(text: str, names: Mapping[str, str]) -> list[Member] | None:
-    """What MEMBERS has printed. names: address → node; None where the members did not say."""
+    """Parse what MEMBERS printed. names: address → node; None if the members did not answer all of it."""
     try:
         listed, status, health = (json.loads(line) for line in text.splitlines())
         leader = status[0]["Status"].get("leader")

@@ -1,7 +1,6 @@
-"""etcd's static pods on a host, read back, and what they should be.
+"""etcd's static pods on a host: what they are, and what they should be.
 
-A member keeps what it was told of its neighbours at its first start: they come and go, and it is not restarted for
-that.
+A member keeps the list of peers of its first start: peers come and go, and it is not restarted for that.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ async def static_pods(host: Host) -> dict[str, bytes]:
 
 
 def manifest_of(content: bytes | None) -> File | None:
-    """The member's static pod with this very content; None where it is none."""
+    """The member's static pod with exactly this content; None if it is not one."""
     try:
         found = parsed(content or b"")
         return File(render_node.manifest(found).path, content or b"", 0o600) if etcd.founding_of(found) else None

@@ -1,6 +1,6 @@
-"""How long certificates are good for: as the nodes tell it, or as their disks have it while there is no API.
+"""When certificates expire: as the nodes report it, or as their disks have it while there is no API.
 
-Contract: only looks. What cannot be read tells nothing, and is never taken for expired.
+Contract: only looks. A certificate that cannot be read counts as unknown, never as expired.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from autarky.ports import Host
 from autarky.render import node as render_node
 
 ADMINISTRATOR = "your kubeconfig"
-"""Where the administrator's certificate is. `autarky up` renews it, at two thirds of its life like all others."""
+"""Where the administrator's certificate is. `autarky up` renews it, after two thirds of its life like all others."""
 _KUBELET = ("kubelet-client", f"{KUBELET_PKI}/{render_node.CURRENT}")
 
 
 async def told_by_nodes(context: Context) -> dict[str, Told]:
-    """Nothing of a node of an earlier release."""
+    """Without nodes of an earlier release, which report nothing."""
     nodes = await context.kube().list("v1", "Node")
     read = {node["metadata"]["name"]: certificates.read(node["metadata"]) for node in nodes}
     return {name: told for name, told in read.items() if told is not None}
 
 
 async def on_disks(context: Context) -> dict[str, Told]:
-    """Of control nodes that answer: that theirs have ended may be why there is no API."""
+    """Of control nodes that answer: their expired certificates may be why there is no API."""
     if not context.addresses_known:
         return {}
     nodes = context.present(context.control_nodes)
@@ -58,7 +58,7 @@ async def _ends(host: Host, paths: dict[str, str]) -> dict[str, datetime]:
 
 
 def administrators(context: Context) -> dict[str, Told]:
-    """It is the user's: nobody renews it but `up`, so it is told when that is due."""
+    """The user's own: only `up` renews it, so the user is told when that is due."""
     end = end_of(context.pki.directory / "admin.crt")
     if end is None:
         return {}

@@ -27,7 +27,7 @@ LOOK = (
     'exec "$etcdctl" --endpoints="$1" --command-timeout=3s --cacert="$ca"'
     ' --cert="$files/etcd-client.crt" --key="$files/etcd-client.key" endpoint health -w json'
 )
-"""Where the files of the API server's standby lie depends on what it was made of."""
+"""The directory of the API server standby's files depends on their content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ async def _runs(host: Host) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CheckExternalEtcd:
-    """From the first control node, as its API server will: address, CA and client certificate at once."""
+    """From the first control node, as its API server will connect: checks address, CA and client certificate."""
 
     name: str = "check-external-etcd"
     title: str = "Check the external etcd"
@@ -102,7 +102,7 @@ class CheckExternalEtcd:
             said = await host.run([*argv, "endpoint", "health"], check=False)
             return None if said.status == 0 else said.stderr.strip()[-400:]
 
-        # A service that was just started may need a moment; one that is not there is told soon.
+        # A service that was just started may need a moment; a missing one is reported soon.
         try:
             await poll_until(
                 "the external etcd answers",
@@ -114,14 +114,14 @@ class CheckExternalEtcd:
         except TimedOut as error:
             raise UserError(
                 f"the external etcd does not answer at {', '.join(external.endpoints)} from {host.name}: {error}",
-                fix="see that the endpoints in spec.etcd.external can be reached from the control nodes, that "
+                fix="make sure that the endpoints in spec.etcd.external can be reached from the control nodes, that "
                 "caFile signed its server certificate, and that it accepts certFile and keyFile",
             ) from error
 
 
 async def seen_health(context: Context) -> Mapping[str, str]:
-    """Endpoint → what is wrong with it, "" when it is well: as the first control node that can look sees it, with the
-    API servers' own client certificate. Empty when none can; never fails."""
+    """Endpoint → what is wrong with it, "" when it is healthy: as the first control node that can look sees it, with
+    the API servers' own client certificate. Empty when none can; never fails."""
     external = context.cluster.external_etcd
     for node in context.present(context.control_nodes) if external is not None else ():
         host = context.machines.host(node.name)
@@ -138,7 +138,7 @@ async def seen_health(context: Context) -> Mapping[str, str]:
 
 
 def _healths(said: str) -> dict[str, str]:
-    """Of what etcdctl prints; empty when it does not say."""
+    """Parse what etcdctl prints; empty if that is not possible."""
     try:
         return {one["endpoint"]: "" if one["health"] else _why(one) for one in json.loads(said)}
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -58,9 +58,9 @@ class AwaitWorkloads:
 
 async def unavailable(context: Context) -> NotYet | None:
     """None when all nodes are Ready, all our workloads rolled out and the withdrawn standbys gone, else what is
-    missing. What a host has that does not answer is not waited for, nor what waits for the user's own pod network.
+    missing. Hosts that do not answer are not waited for, nor is what waits for the user's own pod network.
 
-    Progress is one number, so that a node whose readiness comes and goes makes few new values of it."""
+    Progress is one number, so that a node whose readiness flaps makes few new values of it."""
     kube = context.kube()
     nodes = await kube.list("v1", "Node")
     networkless = _networkless(context, nodes)
@@ -76,7 +76,7 @@ async def unavailable(context: Context) -> NotYet | None:
         missing, come = missing + lacking, come + pods
     missing += await _control_nodes_without(context, workloads)
     going = await withdrawn_pods(context)
-    missing, come = missing + [f"{pod} has not ended" for pod in going], come - len(going)
+    missing, come = missing + [f"{pod} has not stopped" for pod in going], come - len(going)
     if not missing:
         return None
     pressed = [f"node {n['metadata']['name']} takes no new pods: {why}" for n in nodes if (why := pressure(n))]
@@ -84,7 +84,7 @@ async def unavailable(context: Context) -> NotYet | None:
 
 
 async def _told_of_network(context: Context) -> list[Warn]:
-    """What is left to the user who brings the pod network."""
+    """What waits for the user who brings the pod network."""
     if context.cluster.network.cni is not Cni.NONE:
         return []
     unready = _unready_nodes(context, await context.kube().list("v1", "Node"))
@@ -98,7 +98,7 @@ async def _told_of_network(context: Context) -> list[Warn]:
 
 
 def _networkless(context: Context, nodes: Sequence[Object]) -> set[str]:
-    """The nodes whose pods have no network, where it is the user who gives them one."""
+    """The nodes whose pods have no network yet, if the user brings it."""
     if context.cluster.network.cni is not Cni.NONE:
         return set()
     return {node["metadata"]["name"] for node in nodes if lacks_network(node)}
@@ -116,16 +116,16 @@ def _unready_nodes(context: Context, nodes: Sequence[Object]) -> list[str]:
 
 
 def _absent_for(context: Context, obj: Object) -> int:
-    """On how many nodes that are left out its pods would run: a worker that is left out, by its own doing maybe, is no
-    excuse for what runs on control nodes."""
+    """How many of the nodes that are left out would run its pods: a worker that is left out, perhaps on purpose, does
+    not excuse a missing pod on a control node."""
     if CONTROL_PLANE_ACTIVE not in obj["spec"]["template"]["spec"].get("nodeSelector", {}):
         return len(context.absent)
     return len(context.absent.keys() & {node.name for node in context.cluster.control_nodes})
 
 
 async def _control_nodes_without(context: Context, workloads: Sequence[Object]) -> list[str]:
-    """Where a node is left out, a DaemonSet is enough with one pod less: whose, its numbers do not say. Of the control
-    nodes that are there each has to have one that is Ready."""
+    """If a node is left out, a DaemonSet may lack one pod, and its status does not say on which node. Each control node
+    that is present must have a Ready one."""
     if not context.absent:
         return []
     pods = await context.kube().list("v1", "Pod", namespace=SYSTEM)
@@ -145,13 +145,13 @@ def _daemonsets_of(pod: Object) -> list[str]:
 
 
 def _rolled_out(obj: Object, live: Object | None, absent: int) -> tuple[list[str], int]:
-    """(what is missing, how many pods are as wanted). `absent`: how many nodes cannot have what they should."""
+    """(what is missing, how many pods are as wanted). `absent`: how many nodes cannot run theirs."""
     name = f"{obj['kind']} {obj['metadata']['name']}"
     if live is None:
         return [f"{name} does not exist"], 0
     status = live.get("status", {})
     if status.get("observedGeneration", 0) < live["metadata"]["generation"]:
-        return [f"{name} was not looked at yet"], 0
+        return [f"the last change of {name} was not observed by its controller yet"], 0
     if obj["kind"] == "DaemonSet":
         want, have = status.get("desiredNumberScheduled", 0), status.get("numberAvailable", 0)
         updated = status.get("updatedNumberScheduled", 0)
@@ -182,15 +182,15 @@ class WriteKubeconfig:
             write_private(path, content)
 
     def _files(self, context: Context) -> dict[Path, list[bytes]]:
-        """Path → the contents that are as wanted, the first of which is written. A kubeconfig may name any of the
-        servers first: `autarky kubeconfig` turns it to one that answers."""
+        """Path → the acceptable contents, the first of which is written. A kubeconfig may name any of the servers
+        first: `autarky kubeconfig` switches it to one that answers."""
         endpoint = context.cluster.control_plane_endpoint
         servers = context.servers if endpoint is None else [f"https://{endpoint}"]
         kubeconfigs = [
             client_kubeconfig(context.inputs(), "kubernetes-admin", "admin", server=server, servers=sorted(servers))
             for server in servers
         ]
-        # A worker whose removal was cut has no address any more, and must be known to whoever goes on with it.
+        # A worker whose removal was interrupted has no address any more, and must be known to continue its removal.
         rendered, before = {node.name for node in context.complete.nodes}, members.remembered(context.directory)
         left = [before[node.name] for node in context.unlisted if node.name in before.keys() - rendered]
         nodes = memory_of([*context.complete.nodes, *left])

@@ -1,9 +1,9 @@
 """What the API has of one node, and its removal: in an order in which nothing of it comes back.
 
 First what would let it join again (inventory, renewals, tokens: of a worker long before the rest, see distrust.py),
-then its requests and its etcd member's object, then the Node, and the pods after it: a DaemonSet would make them anew
-on a Node that is there, and counts them as wanted until the garbage collection of pods comes by (a minute). Its lease
-is last, by which one sees that somebody still answers in its name.
+then its requests and its etcd member's object, then the Node, and the pods after it: on an existing Node a DaemonSet
+would create them again, and it counts them until the garbage collection of pods runs (a minute). Its lease is last,
+which shows whether somebody still answers in its name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from autarky.render.values import SYSTEM, with_rendered_hash
 
 @dataclass(frozen=True, slots=True)
 class _Thing:
-    """Something to delete. Pods go at once: nobody is left to end them."""
+    """An object to delete. Pods are deleted without a grace period: no kubelet is left to stop them."""
 
     api_version: str
     kind: str
@@ -36,16 +36,16 @@ class _Thing:
 
 
 async def trust_in(kube: Kube, node: str) -> list[str]:
-    """What of that by which the node is one, or could come back as one, as names."""
+    """What makes the node a member, or would let it join again, as names."""
     entries = [f"{node} in the join inventory"] if await _is_in_inventory(kube, node) else []
     if node in await read_renewals(kube):
-        entries.append(f"what {node} could renew an expired certificate with")
+        entries.append(f"the credential that {node} can renew an expired certificate with")
     return [*entries, *(f"Secret {SYSTEM}/{token}" for token in await _tokens(kube, node))]
 
 
 async def distrust(kube: Kube, node: str) -> None:
-    """Delete all of that; what is not there is passed over. The inventory is first: without it neither a certificate
-    nor a token is good for anything, and what a credential's entry says is asked no more."""
+    """Delete all of that; what does not exist is skipped. The inventory is first: without the node in it, its
+    certificates and tokens are worthless, and the entry of its credential is no longer consulted."""
     await _take_out_of_inventory(kube, node)
     await renewals.forget(kube, node)
     for token in await _tokens(kube, node):
@@ -53,14 +53,14 @@ async def distrust(kube: Kube, node: str) -> None:
 
 
 async def left_of(kube: Kube, node: str) -> list[str]:
-    """What there is of the node, as names."""
+    """What exists of the node, as names."""
     entry = [f"{node} in the join inventory"] if await _is_in_inventory(kube, node) else []
     return [*entry, *[str(thing) async for thing in _things(kube, node)]]
 
 
 async def forget(kube: Kube, node: str) -> None:
-    """Delete all of it, each as it is found, so that whoever is broken off has less to do the next time; what is not
-    there is passed over."""
+    """Delete all of it, each object as it is found, so that an interrupted run leaves less to do; what does not exist
+    is skipped."""
     await distrust(kube, node)
     async for thing in _things(kube, node):
         grace = 0 if thing.kind == "Pod" else None
@@ -68,8 +68,8 @@ async def forget(kube: Kube, node: str) -> None:
 
 
 async def _take_out_of_inventory(kube: Kube, node: str) -> None:
-    """As if it had been rendered without the node: the next `up` finds it as wanted where the node is gone from the
-    file, and applies it where it is still there (another machine takes its place)."""
+    """As if it had been rendered without the node: the next `up` finds it as wanted if the node is gone from the file,
+    and applies it if the node is still there (another machine takes its place)."""
     live = await kube.get("v1", "ConfigMap", access.INVENTORY, SYSTEM)
     entries = (live or {}).get("data") or {}
     if node in entries:
@@ -85,7 +85,7 @@ async def _is_in_inventory(kube: Kube, node: str) -> bool:
 
 
 async def _things(kube: Kube, node: str) -> AsyncGenerator[_Thing, None]:
-    """Of requests and pods the node may have made as many as it liked, and as long."""
+    """One by one: the node may have created any number of requests and pods, of any size."""
     for token in await _tokens(kube, node):
         yield _Thing("v1", "Secret", token, SYSTEM)
     async for csr in kube.each(*CSR):

@@ -1,4 +1,4 @@
-"""The machines: making those of a lab, looking at all of them, refusing what would stop us later."""
+"""The machines: creating those of a lab, looking at all of them, refusing what would fail later."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from autarky.ports import SHORT, Host, Progress
 from autarky.render import cluster_record
 
 FOUNDED = f"{places.HOST_STATE}/founded"
-"""On founders: their API has answered, so that nobody founds the cluster any more."""
+"""On initial members: their API has answered, so that nobody creates the cluster a second time."""
 LOOK_SECONDS = 40.0
-"""For all that is asked of one host: who makes each answer late holds up no phase."""
+"""For all that is asked of one host: a host that delays each answer must not hold up the phase."""
 _OFF = "its machine does not run"
 _OLD_FOUNDER = f"{places.STANDBY}/kube-apiserver/current/pod.json"
-"""Hosts whose marker names no founders are from a time when a cluster had one control node."""
+"""Hosts whose marker names no initial members are from a time when a cluster had one control node."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreateHosts:
-    """Lab hosts are made and powered on; other machines must be there."""
+    """Lab hosts are created and powered on; other machines must exist."""
 
     name: str = "create-hosts"
     title: str = "Create or power on the hosts"
@@ -49,7 +49,7 @@ class CreateHosts:
 
 @dataclass(frozen=True, slots=True)
 class CheckHosts:
-    """Preflight: everything that would stop us later, all at once, before anything is touched.
+    """Preflight: everything that would fail later, all at once, before anything is touched.
 
     It only looks, so that all of it happens in `plan`: a dry run checks the same.
     """
@@ -70,7 +70,7 @@ class CheckHosts:
         return [*changes, *warnings, *(taken_out(node) for node in context.unlisted)]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        """Only reached where a host did not run when its plan was made, or the cluster's file was not kept before."""
+        """Only reached if a host was off when its plan was made, or the cluster's file was not kept before."""
         told = context.warnings
         await self.plan(context)
         for warning in context.warnings:
@@ -80,33 +80,33 @@ class CheckHosts:
             progress.note(f"{name} is left out: {why}")
         if context.absent and not await context.api_answers():
             missing = [UserError(f"host {name}: {why}", fix="power it on") for name, why in context.absent.items()]
-            raise Problems("some hosts are not there", missing)
+            raise Problems("some hosts are not available", missing)
         await refuse_leafless(context)
         kept_file.keep(context, all_seen=not context.absent)
 
     async def _refuse_silence(self, context: Context) -> None:
-        """A cluster that serves is worked on without the host that does not answer; one that is not up needs all
-        of them. A host that is ours to make is not missed before it was made."""
+        """If the API answers, a host that does not is left out; a cluster that is not up needs all of them. A lab host
+        that was not created or is off does not count yet."""
         silent = {name: why for name, why in context.absent.items() if why != _OFF}
         if silent and not await context.api_answers():
             raise Unreachable("; ".join(silent.values()))
 
 
 def taken_out(node: Node) -> Kept:
-    """A node that is in the cluster and not in its file. One whose address nobody has written down cannot be kept in
-    the join inventory, either: by its own word it could be any other node. Nor is a worker whose removal was cut."""
-    kept = f"kept (`autarky node remove {node.name}` ends it)"
+    """A node that is in the cluster and not in its file. Without a recorded address it cannot stay in the join
+    inventory either: it could claim that of any other node. Nor does a worker whose removal was interrupted."""
+    kept = f"kept (`autarky node remove {node.name}` removes it)"
     if node.address is None:
         kept = (
-            "in no join inventory, so that its certificates end and nobody counts on it "
-            f"(`autarky node add {node.name} --host HOST` takes it in, `autarky node remove {node.name}` ends it)"
+            "in no join inventory, so that its certificates will expire and nothing relies on it "
+            f"(`autarky node add {node.name} --host HOST` adds it, `autarky node remove {node.name}` removes it)"
         )
-    return Kept(f"node {node.name}", "membership", "none, since the file does not have it", kept)
+    return Kept(f"node {node.name}", "membership", "none, since it is not in the file", kept)
 
 
 async def look(context: Context, *, passed_over: str | None = None) -> None:
-    """Observe, refuse what cannot become of what was seen, and borrow what this machine has not. passed_over: a node
-    whose machine is said to be gone; what answers in its place may be anybody's."""
+    """Observe, refuse what is impossible given what was seen, and borrow what this machine lacks. passed_over: a node
+    whose machine is said to be gone; whatever answers in its place may be anybody's."""
     await observe(context)
     await refuse_foreign_hosts(context, passed_over=passed_over)
     refuse_another_cluster(context.records.get(API), context.ours)
@@ -118,8 +118,8 @@ async def look(context: Context, *, passed_over: str | None = None) -> None:
 
 
 async def observe(context: Context) -> None:
-    """Read every existing host once, side by side: its facts, whose it is, and what it remembers. Those that do not
-    answer, or cannot be read, are noted, with why. Then put together who is in the cluster."""
+    """Read every existing host once, in parallel: its facts, its cluster, and what it remembers. Those that do not
+    answer, or cannot be read, are noted, with the reason. Then put together which nodes are in the cluster."""
     context.absent, context.records = {}, {}
 
     async def one(node: Node) -> None:
@@ -130,14 +130,14 @@ async def observe(context: Context) -> None:
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 await _look_at(context, node, host)
-        except (Unreachable, CommandFailed) as error:  # what answers and cannot be read is as unknown as what is silent
+        except (Unreachable, CommandFailed) as error:  # a host that cannot be read is as unknown as a silent one
             context.absent[node.name] = str(error)
         except TimeoutError:
-            context.absent[node.name] = f"{node.name}: what is asked of it takes more than {LOOK_SECONDS:.0f} s"
+            context.absent[node.name] = f"{node.name}: its host needs more than {LOOK_SECONDS:.0f} s to answer"
 
     await for_each(context.cluster.nodes, one)
-    # An address given in the file stands; preflight says whether the host has it. Of a host that does not answer
-    # it is remembered.
+    # An address in the file takes precedence; preflight checks that the host has it. For a host that does not answer
+    # the remembered one is used.
     unknown = {node.name for node in context.cluster.nodes if node.address is None}
     known = {name: node.address for name, node in members.remembered(context.directory).items()}
     known |= {name: facts.address for name, facts in context.facts.items()}
@@ -153,17 +153,17 @@ async def _look_at(context: Context, node: Node, host: Host) -> None:
     facts = await host.facts()
     marker = await host.read(places.NODE_MARKER, most=SHORT)
     said = await belonging.said_by(host, marker) if marker is not None else None
-    context.facts[node.name] = facts  # not before it is known whose it is: our own ports are in use there
+    context.facts[node.name] = facts  # only once its cluster is known: on a host of ours our ports are in use
     if marker is None or said is None:
         context.memories[node.name] = Memory()
         return
     context.owners[node.name] = said
     context.versions[node.name] = said.version
     record = cluster_record.read(await host.read(places.CLUSTER_RECORD)) if node.control_plane else None
-    if record is not None:  # a worker's would be its own word
+    if record is not None:  # a worker's would be its own claim
         context.records[node.name] = record
     if said.cluster is None:
-        return  # it is damaged: what the others remember of the node counts
+        return  # its marker is damaged: what the others remember of the node counts
     context.memories[node.name] = Memory()
     initial_members = _founders(marker)
     if initial_members is not None:
@@ -174,7 +174,7 @@ async def _look_at(context: Context, node: Node, host: Host) -> None:
 
 
 def _founders(marker: bytes) -> frozenset[str] | None:
-    """None where the marker has no word on them, or cannot be read."""
+    """None if the marker does not name them, or cannot be read."""
     try:
         return frozenset(json.loads(marker)["founders"])
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -182,12 +182,12 @@ def _founders(marker: bytes) -> frozenset[str] | None:
 
 
 async def refuse_foreign_hosts(context: Context, *, passed_over: str | None = None) -> None:
-    """A host that is not proven to be of our own cluster is never touched, and nothing is written here either: what
-    would be issued in place of a cluster's own CA is the end of that cluster."""
+    """A host that is not proven to be of our own cluster is never touched, and nothing is written here either: issuing
+    a CA in place of a cluster's own would destroy that cluster."""
     said_by = {name: said for name, said in context.owners.items() if name != passed_over}
     refused = {name: await belonging.refusal(context, name, said) for name, said in said_by.items()}
     if foreign := belonging.problems(refused):
-        raise Problems("some hosts are not free", foreign)
+        raise Problems("some hosts cannot be used for this cluster", foreign)
 
 
 def refuse_errors(context: Context) -> list[str]:
@@ -207,7 +207,7 @@ def refuse_errors(context: Context) -> list[str]:
 
 
 def _warnings(findings: Sequence[preflight.Finding]) -> list[str]:
-    """One for all hosts of which the same is to be told."""
+    """One for all hosts with the same finding."""
     alike: dict[tuple[str, str, str], list[str]] = {}
     for one in findings:
         alike.setdefault((one.name, one.what, one.remedy), []).append(one.host or "cluster file")

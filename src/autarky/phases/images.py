@@ -1,8 +1,8 @@
-"""Images that the cluster runs and its file does not name: somebody has set them with kubectl, and a node that comes
-later needs them as well, where no registry has them.
+"""Images that the cluster runs and its file does not name: somebody has set them with kubectl, and a node that joins
+later needs them as well, even if no registry has them.
 
-Contract: only images of releases that are known here; what else a workload runs is its owner's to bring. Compared by
-reference alone: what a node has under that name is left alone.
+Contract: only images of releases that are known here; whoever sets another image must provide it. Compared by reference
+alone: what a node has under that name is left alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from autarky.ports import Object, Progress
 from autarky.render.values import SYSTEM
 
 WITHIN = 1800.0
-"""Seconds for the images of one worker that has joined before, which is left out after that."""
+"""Seconds for the images of one worker that joined before; it is left out after that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class BringImages:
         before = set(context.absent)
         lacking = await _lacking(context)
         sentences = [
-            f"import {reference} on {node}, which the cluster runs"
+            f"import {reference}, which the cluster runs, on {node}"
             for node, references in lacking.items()
             for reference in sorted(references)
         ]
@@ -91,7 +91,7 @@ def _references(release: Release) -> dict[str, str]:
 
 
 async def _images(references: frozenset[str], progress: Progress) -> dict[str, Image]:
-    """From the store in a moment, else built."""
+    """From the store, or built if they are not there."""
     found: dict[str, Image] = {}
     for version in known_versions():
         release = load_release(version)

@@ -1,13 +1,14 @@
-"""All nodes join, side by side. A founder's kubelet brings a client certificate of ours and runs already; any other
-node gets a token that expires and is good for its name only, and its kubelet does the rest. A control node that is
-none of the founders joins as a worker; its label makes a control node of it (`promote`). Each then gets what its
-kubelet can come back with as a worker, when its certificate has expired: founders too, which may become workers.
+"""All nodes join, in parallel. The kubelet of an initial member has a client certificate of ours and runs already; any
+other node gets a token that expires and is valid for its name only, and its kubelet does the rest. A control node that
+is not an initial member joins as a worker; its label makes it a control node (`promote`). Each node then gets a
+credential with which its kubelet can come back as a worker when its certificate has expired: initial members too, since
+they may become workers.
 
 Kubelets that join are started before the hosted components are applied: from then on all nodes are busy with those,
-and one that comes later is Ready much later (with three control nodes and a worker on two cores: 10 s).
+and a kubelet that starts later is Ready much later.
 
-A node that has joined before and fails here is left out, as one whose host does not answer: whoever is root there can
-make it fail, and that ends no `up`. A new one that fails ends the phase.
+A node that joined before and fails here is left out, like one whose host does not answer: whoever is root there can
+make it fail, which must not fail `up`. A new node that fails does fail the phase.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from autarky.render.values import SYSTEM
 TOKEN_LIFETIME = timedelta(minutes=30)
 _ALPHABET = string.ascii_lowercase + string.digits
 WITHIN = 120.0
-"""Seconds in which the kubelet of a node that has joined before is started, or the node is left out: less than what the
-phase has."""
+"""Seconds within which the kubelet of a node that joined before must be started, or the node is left out: less than the
+timeout of the phase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class JoinNodes:
         if not context.addresses_known or not context.pki.complete():
             return [Change(f"join node {node.name}") for node in _nodes(context)]
         tokens = await for_each_or_left_out(context, _joining(context), lambda node: _token(context.host(node)))
-        left = [Change(f"take back the join token of {name}") for name, token in tokens.items() if token is not None]
+        left = [Change(f"delete the join token of {name}") for name, token in tokens.items() if token is not None]
         bare = [node for node in _nodes(context) if tokens.get(node.name) is None]
         due = await for_each_or_left_out(context, bare, lambda node: renewals.due(context, node))
         left += [Change(sentence) for sentence in due.values() if sentence is not None]
@@ -114,8 +115,8 @@ async def _differences(context: Context, node: Node) -> list[str]:
 
 
 async def start_joining(context: Context, node: Node) -> None:
-    """Static pods, a token where the node has no certificate yet, kubelet: one that runs has read its token at its
-    start, and asks with no other."""
+    """Write the static pods, and a token if the node has no certificate yet; start the kubelet. One that runs must be
+    restarted for a token: it has read its former one when it started."""
     host = context.host(node)
     stale, missing = await static_pod_changes(context, host, node)
     await host.remove(stale)
@@ -129,7 +130,7 @@ async def start_joining(context: Context, node: Node) -> None:
 
 
 async def _lacks_credentials(host: Host) -> bool:
-    """Whether its kubelet has neither a certificate nor what it can ask for one with when it has joined. A kubelet
+    """Whether its kubelet has neither a certificate nor, having joined before, a credential to ask for one. A kubelet
     writes its kubeconfig at its first start, before it has a certificate."""
     kubeconfig = await host.read(render_node.KUBELET_KUBECONFIG, most=SHORT)
     if kubeconfig is None:
@@ -141,7 +142,7 @@ async def _lacks_credentials(host: Host) -> bool:
 
 
 async def _give_token(context: Context, host: Host, node: Node) -> None:
-    """A fresh one each time: that of a killed run may have expired, and kube-controller-manager cleans it up."""
+    """A new one each time: that of a killed run may have expired, and kube-controller-manager deletes it."""
     token_id, secret = _random(6), _random(16)
     expires = (datetime.now(UTC) + TOKEN_LIFETIME).strftime("%Y-%m-%dT%H:%M:%SZ")
     await context.kube().create(access.join_token(node, token_id, secret, expires))
@@ -150,15 +151,15 @@ async def _give_token(context: Context, host: Host, node: Node) -> None:
 
 
 async def _token(host: Host) -> str | None:
-    """The id of the token that lies on the host."""
+    """The id of the token on the host."""
     content = await host.read(render_node.BOOTSTRAP_KUBECONFIG, most=SHORT)
     token = None if content is None else bootstrap_token(content)
     return None if token is None else token.partition(".")[0]
 
 
 async def _ask_at_once(host: Host) -> None:
-    """Start anew a kubelet that has just got its certificate. Before, it has asked for everything without one, in vain,
-    and waits ever longer before it asks again: no container starts until it has read the Services, which took 15 s."""
+    """Restart a kubelet that has just got its certificate. Without one all its requests failed, and it retries them
+    with growing back-off: no container starts until it has read the Services."""
     if await _token(host) is not None:
         await host.run(["systemctl", "restart", "kubelet"])
 

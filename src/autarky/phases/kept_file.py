@@ -1,11 +1,11 @@
 """The cluster's own file, `cluster.json` in its directory: what later commands know of the cluster.
 
-Contract: written only when what it says was not refused; and, where a cluster is known already, only when all of its
-hosts that exist could be asked. A file that was refused would mislead every later command.
+Contract: written only if nothing in it was refused and, if a cluster is known already, only if all of its hosts that
+exist could be asked. A file that was refused would mislead every later command.
 
-Another machine may apply another file. A command that works by the kept one is told so (`records.refuse_old_file`).
-What was kept here before, back to the last `up` that ended well, is remembered for that: while a command was stopped on
-its way the cluster may have either. Where a file says nothing, what that `up` applied counts before what is kept.
+Another machine may apply another file. A command that uses the kept one is then refused (`records.refuse_old_file`).
+For that, what was kept here before, back to the last `up` that succeeded, is remembered: after an interrupted command
+the cluster may have either. Where a file says nothing, what that `up` applied takes precedence over what is kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BEFORE = "cluster.before.json"
 
 
 def changes(context: Context, *, all_seen: bool) -> list[Change]:
-    """What `keep` would do. all_seen: whether no host was left unasked."""
+    """What `keep` would do. all_seen: whether every host was asked."""
     there = _there(context)
     if context.file_content in (b"", there) or (there is not None and not all_seen):
         return []
@@ -48,8 +48,8 @@ def write(directory: Path, content: bytes) -> None:
 
 
 def take_out(directory: Path, node: str, left: bytes) -> None:
-    """Keep this file, in which the node is not any more. What the cluster may have is all that was known, with the node
-    and without it: of what was applied, the record loses this one node and nothing else."""
+    """Keep this file, which no longer has the node. The cluster may have any file that was known, with the node or
+    without it: its record of what was applied loses this one node and nothing else."""
     old = _file(directory)
     known = [*_before(directory), *([] if old is None else [portable(old)])]
     both = [*known, *(without(document, node) for document in known if isinstance(document, dict))]
@@ -81,8 +81,8 @@ def kept(directory: Path) -> list[dict[str, Any]]:
 
 
 def applied(directory: Path) -> list[Any]:
-    """What the cluster has as far as this machine knows, the likeliest first: what the last `up` that ended well has
-    applied, and what is kept. Each may be anything."""
+    """What the cluster has as far as this machine knows, the likeliest first: what the last successful `up` applied,
+    and what is kept. Neither is validated."""
     return [*_before(directory)[:1], _read(directory / NAME)]
 
 

@@ -1,17 +1,17 @@
-"""Changed settings of kubelets that run: applied with a restart, one node at a time, and taken back where the kubelet
-is not well with them.
+"""Changing the settings of running kubelets: applied with a restart, one node at a time, and reverted if the kubelet is
+not healthy with them.
 
-A restart hurts no pod: the unit ends the kubelet's process only (KillMode=process), and the kubelet finds its pods
+A restart harms no pod: the unit stops the kubelet's process only (KillMode=process), and the kubelet finds its pods
 again. `standby boot`, which the unit runs first, does nothing while the hosted API server answers on its port.
 
-On the host: SETTLED has the digest of the settings with which the kubelet was last seen well (or was first started);
+On the host: SETTLED has the digest of the settings with which the kubelet was last seen healthy (or was first started);
 FORMER has the settings before a change, and whether the Node was Ready with them, from before the change until after
 the verdict.
 
-Contract: safe to be killed at any moment. Where FORMER is, there is no verdict yet: the kubelet is started anew and
-judged, whatever the other files say. Settings that were not judged never become SETTLED, but for those of a kubelet
-that starts for the first time, and a kubelet that starts in the midst of a change that was cut (by itself, or because
-its host does) starts with the former ones as soon as `up` has seen its host.
+Contract: safe to be killed at any moment. While FORMER exists, there is no verdict yet: the kubelet is restarted and
+judged, whatever the other files say. Settings that were not judged never become SETTLED, except those of a kubelet that
+starts for the first time. A kubelet that starts in the middle of an interrupted change (by itself, or because its host
+does) starts with the former settings as soon as `up` has seen its host.
 
 Danger: a host of an older release has no SETTLED, and may have settings that its kubelet never read: its kubelet is
 restarted once.
@@ -45,14 +45,14 @@ from autarky.render.values import Inputs
 
 SETTLED = f"{places.HOST_ROOT}/state/kubelet-settings"
 FORMER = f"{places.HOST_ROOT}/state/kubelet-former.json"
-"""One file, so that it is there whole or not at all."""
+"""One file, so that it is complete or does not exist."""
 PATHS = (render_node.KUBELET_CONFIG, render_node.KUBELET_UNIT)
 KNOWN_SECONDS, READY_SECONDS = 60.0, 30.0
-"""For how long the API is asked whether a Node is Ready, and for how long one that is not may have just begun."""
+"""How long the API is asked whether a Node is Ready, and how long it may take a Node to become Ready."""
 WITHIN = 120.0
-"""Seconds for a look at one worker that has joined before, which is left out after that."""
+"""Seconds for a look at one worker that joined before; it is left out after that."""
 LIMIT = 120.0
-"""Seconds for which a restarted kubelet may be unwell. It is heard of within 10 s; a slow machine takes longer."""
+"""Seconds within which a restarted kubelet must be healthy. It renews its lease every 10 s; a slow machine is late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Former:
 
 
 def read_former(content: bytes) -> Former:
-    """With no files where it cannot be read: that a change is under way is known all the same."""
+    """With no files if it cannot be read: even then it says that a change is under way."""
     try:
         said = json.loads(content)
         files = [
@@ -94,8 +94,8 @@ class ConfigureKubelets:
         return [*found, *left_out_since(context, before)]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        """Workers first: of all kubelets, those of control nodes should meet a mistake last. So whatever fails once a
-        kubelet gets its settings ends it, also a host that is not heard of any more: they may have done that."""
+        """Workers first: a mistake should reach the kubelets of control nodes last. So any failure after a kubelet got
+        its settings stops the phase, even a host that no longer answers: the settings may be the reason."""
         changes = await _changes(context, progress)
         for node in sorted(_nodes(context), key=lambda node: (node.control_plane, node.name)):
             if node.name in changes:
@@ -132,8 +132,8 @@ async def kubelet_runs(host: Host) -> bool:
 
 
 async def files_at_start(host: Host, wanted: Sequence[File]) -> list[File]:
-    """What of the settings is to be written before the kubelet of this host is looked after. A kubelet that runs gets
-    new settings, and is started anew for them, when the cluster serves; one that does not must be able to start.
+    """The settings to write before the kubelet of this host is started. A kubelet that runs gets new settings, and the
+    restart for them, once the cluster serves; one that does not run must be able to start.
     """
     former, there, mark = await _former(host), await _read(host, PATHS), await host.read(SETTLED)
     if render_node.KUBELET_UNIT not in {file.path for file in there}:
@@ -148,8 +148,8 @@ async def files_at_start(host: Host, wanted: Sequence[File]) -> list[File]:
 
 
 async def _unsettled(context: Context, node: Node) -> str:
-    """Why the kubelet is to be started anew, as a clause; "" where it need not be. One that does not run is looked at
-    as well: its settings may be why it does not."""
+    """Why the kubelet is to be restarted, as a clause; "" if it need not be. One that does not run is looked at as
+    well: its settings may be why it does not."""
     host = context.machines.host(node.name)
     if host is None or await host.read(render_node.KUBELET_UNIT) is None:
         return ""
@@ -158,7 +158,7 @@ async def _unsettled(context: Context, node: Node) -> str:
     if different:
         return f"with its new settings ({', '.join(different)})"
     if await host.read(FORMER) is not None:
-        return "with its settings, which were not seen to be well"
+        return "with its settings, which have not been verified"
     return "" if await host.read(SETTLED) == settled(wanted).content else "with its settings, which it has not read yet"
 
 
@@ -175,8 +175,8 @@ async def _apply(context: Context, node: Node, progress: Progress) -> None:
         await _take_back(context, node, former, progress)
         raise UserError(
             f"node {node.name}: its kubelet is not well with the new settings ({failure}), so that it has the former"
-            f" ones again. It said last:\n{said}",
-            fix="mend spec.extraArgs.kubelet (or what else was changed) in the file, and run `autarky up` again",
+            f" ones again. Its last output:\n{said}",
+            fix="correct spec.extraArgs.kubelet (or what else was changed) in the file, and run `autarky up` again",
         ) from failure
     await host.write_files([settled(wanted)])
     await host.remove([FORMER])
@@ -184,9 +184,9 @@ async def _apply(context: Context, node: Node, progress: Progress) -> None:
 
 
 async def _keep_former(context: Context, node: Node, progress: Progress) -> Former:
-    """What to go back to: of a change that was cut what it had kept, unless what is there now was judged since. A node
-    that its new settings have made NotReady would otherwise count as one that was so before. Raises TimedOut, with
-    nothing written, where the API does not say."""
+    """What to go back to: after an interrupted change what that had kept, unless the present settings were judged
+    since. Otherwise a node that its new settings made NotReady would count as NotReady before. Raises TimedOut, with
+    nothing written, if the API does not say."""
     host = context.host(node)
     there, kept = await _read(host, PATHS), await _former(host)
     judged_since = await host.read(SETTLED) == settled(there).content and (kept is None or kept.files != tuple(there))
@@ -198,7 +198,7 @@ async def _keep_former(context: Context, node: Node, progress: Progress) -> Form
 
 
 async def _was_ready(context: Context, node: Node, progress: Progress) -> bool:
-    """Before the change. Of one whose kubelet runs, a while is given: all machines may have just been powered on."""
+    """Before the change. If its kubelet runs, the Node gets some time: all machines may have just been powered on."""
 
     async def known() -> str | None:
         return "the API does not say" if await _is_ready(context, node) is None else None
@@ -219,7 +219,7 @@ async def _was_ready(context: Context, node: Node, progress: Progress) -> bool:
 
 
 async def _former(host: Host) -> Former | None:
-    """None where no change is under way; of a file that cannot be read only that one is."""
+    """None if no change is under way. A file that cannot be read says only that one is."""
     content = await host.read(FORMER)
     return None if content is None else read_former(content)
 
@@ -235,8 +235,8 @@ async def _take_back(context: Context, node: Node, former: Former, progress: Pro
     except NotWell as failure:
         said = await _last_words(context.host(node))
         raise UserError(
-            f"node {node.name}: its kubelet is well neither with its new settings nor with the former ones ({failure})."
-            f" It said last:\n{said}",
+            f"node {node.name}: its kubelet is healthy neither with its new settings nor with the former ones"
+            f" ({failure}). Its last output:\n{said}",
             fix=f"see `autarky logs kubelet`, and what else has changed on {node.name}",
         ) from failure
     await context.host(node).remove([FORMER])
@@ -251,17 +251,17 @@ async def _restart_with(
     await host.write_files(files)
     await host.run(["systemctl", "daemon-reload"])
     await host.run(["systemctl", "restart", "kubelet"], timeout=90)
-    # A restart in the midst of systemd's own leaves its count as it was, which was that of other settings.
+    # A restart during one of systemd's own does not reset its count, which is that of the other settings.
     await host.run(["systemctl", "reset-failed", "kubelet"], check=False)
     before = ""
 
     async def look() -> Verdict:
         nonlocal before
         beat = await _heartbeat(context, node)
-        before = before or beat  # the first that is seen may be of before the restart
+        before = before or beat  # the first that is seen may be from before the restart
         return judge(await _look(context, node, heard=bool(beat) and beat != before), was_ready=was_ready)
 
-    what = f"the kubelet of {node.name} is well with its settings"
+    what = f"the kubelet of {node.name} is healthy with its settings"
     await until_well(what, look, timeout=LIMIT, progress=progress, clock=context.clock)
 
 
@@ -289,12 +289,12 @@ async def _look(context: Context, node: Node, *, heard: bool) -> Seen:
 
 
 def _count(text: str) -> int:
-    """0 where it is none."""
+    """0 if it is not a number."""
     return int(text) if re.fullmatch("[0-9]{1,18}", text) else 0
 
 
 async def _is_healthy(context: Context, host: Host) -> bool | None:
-    """None where the user's arguments have taken the port away, or moved it off the loopback address."""
+    """None if the user's arguments disable the port, or move it off the loopback address."""
     given = context.cluster.extra_args.get("kubelet", {})
     port = str(given.get("healthz-port", ports.KUBELET_HEALTH))
     if port == "0" or "healthz-bind-address" in given:
@@ -304,7 +304,7 @@ async def _is_healthy(context: Context, host: Host) -> bool | None:
 
 
 async def _heartbeat(context: Context, node: Node) -> str:
-    """When the node's kubelet has renewed its lease last, in its own words; only whether it changes counts."""
+    """When the node's kubelet last renewed its lease, as it wrote it; only whether it changes counts."""
     try:
         lease = await context.kube().get("coordination.k8s.io/v1", "Lease", node.name, "kube-node-lease")
     except (Unreachable, ApiError):
@@ -313,7 +313,7 @@ async def _heartbeat(context: Context, node: Node) -> str:
 
 
 async def _is_ready(context: Context, node: Node) -> bool | None:
-    """None where the API does not say."""
+    """None if the API does not say."""
     try:
         live = await context.kube().get("v1", "Node", node.name)
     except (Unreachable, ApiError):
@@ -322,7 +322,7 @@ async def _is_ready(context: Context, node: Node) -> bool | None:
 
 
 async def _last_words(host: Host) -> str:
-    """The kubelet's last lines, quoted; of those the errors, where there are some."""
+    """The kubelet's last log lines, quoted; only the errors, if there are any."""
     lines = [line.strip() for line in (await host.run(list(_JOURNAL), check=False)).text.splitlines() if line.strip()]
     errors = [line for line in lines if _ERROR.search(line)]
     return quoted(errors or lines)

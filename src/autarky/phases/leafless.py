@@ -2,11 +2,11 @@
 
 An earlier release kept the leaf certificates in Secrets; now they are files on each control node, which its pods mount.
 `up` writes the first ones (`prepare.missing_leaves`) before it applies the new templates. Where it cannot, the new pod
-finds no files, is not healthy in time, and the rollout goes back, each time.
+finds no files, does not become healthy in time, and the rollout is rolled back, each time.
 
-Contract: only looks, and refuses only what would go back: while a live template knows nothing of leaves, a control node
-that is Ready and will have none. A rollout passes over one that is not Ready; when that comes back, the new agent
-there issues its leaves. So has one already whose agent tells of them.
+Contract: only looks, and refuses only what would be rolled back: while a live template does not mount leaf
+certificates, a control node that is Ready and would have none. A rollout skips a node that is not Ready; when that
+comes back, the new agent there issues its leaves. A node whose agent reports leaves has them already.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from autarky.ports import Kube, Object
 from autarky.render.values import CONTROL_PLANE_ACTIVE, SYSTEM
 
 _LEAF = "apiserver"
-"""The certificate of which an agent tells when it keeps leaves."""
+"""The certificate that an agent reports when it keeps leaves."""
 _NEEDED = (
     "this release keeps the control plane's certificates in files on every control node, and without them the rollout"
-    " of the new API servers would go back"
+    " of the new API servers would be rolled back"
 )
 
 
 async def refuse_leafless(context: Context, *, awaited: Collection[str] = ()) -> None:
-    """Problems, with a line for each node. Without an API nobody can say what runs. awaited: nodes whose machines are
-    to be powered on yet, after which this is asked again."""
+    """Problems, with a line for each node. Without an API it is not known what runs. awaited: nodes whose machines are
+    still to be powered on, after which this is checked again."""
     if not await context.api_answers():
         return
     if not any([await _knows_no_leaves(context.kube(), COMPONENTS[name].kind, name) for name in WITH_STANDBY]):
@@ -60,17 +60,17 @@ async def _refusal(context: Context, live: Object) -> UserError | None:
     node = next((node for node in context.cluster.nodes if node.name == name), None)
     if node is None:
         return UserError(
-            f"control node {name} is not in the file, so that its host gets nothing",
+            f"control node {name} is not in the file, so that its host cannot be given certificates",
             fix=f"add it to the file, or take it out of the cluster with `autarky node remove {name}`",
         )
     if (why := context.absent.get(name)) is not None:
         return UserError(
-            f"the host of control node {name} cannot be reached ({why}), and its Node is Ready",
-            fix="mend the way there; a machine that is off is passed over as soon as its Node is not Ready",
+            f"the host of control node {name} cannot be reached ({why}), although its Node is Ready",
+            fix="restore the connection to it; a machine that is off is skipped as soon as its Node is not Ready",
         )
     if not await is_given_leaves(context.host(node), node):
         return UserError(
-            f"node {name} is a control node of the cluster, but neither by the file nor by what is noted on its host",
+            f"node {name} is a control node of the cluster, but neither the file nor its host says so",
             fix=f"give {name} the role control-plane in the file",
         )
     return None

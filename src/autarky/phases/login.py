@@ -1,8 +1,8 @@
 """Fetching the state of a cluster from one of its control nodes (`autarky login`).
 
-Contract: nothing on the host is changed. Keys are made here, and signed there; no key that the cluster has comes here.
-What is fetched is believed because it comes over the connection to the host, which is the one that `up` trusts. Its
-disk may have an old record, if it was off when another was applied: the API has the last word where it answers.
+Contract: nothing on the host is changed. Keys are created here, and signed there; no key of the cluster is copied here.
+What is fetched is trusted because it comes over the connection to the host, which `up` trusts as well. The host's disk
+may have an old record, if it was off when another was applied: if the API answers, its record decides.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Fetched:
 
 
 async def fetch(host: Host) -> Fetched:
-    """Look at the host. UserError where it is no control node that could sign."""
+    """Look at the host. UserError if it is not a control node that can sign."""
     marker = await host.read(places.NODE_MARKER, most=SHORT)
     ca = await host.read(f"{places.PKI}/{CA}", most=SHORT)
     if marker is None or ca is None:
@@ -54,7 +54,7 @@ async def fetch(host: Host) -> Fetched:
     if said.ca is not None and said.ca != said.disk:
         raise UserError(
             f"host {host.name}: its marker names another CA than the one in {places.PKI}",
-            fix="name another control node, and look what was changed on this one",
+            fix="name another control node, and find out what was changed on this one",
         )
     if not (await host.digests([f"{places.PKI}/ca.key"])):
         raise UserError(
@@ -66,12 +66,12 @@ async def fetch(host: Host) -> Fetched:
 
 
 async def refuse_another_ca(pki: PkiStore, fetched: Fetched) -> None:
-    """UserError where this state directory has a cluster of that name already, which is another one."""
+    """UserError if this state directory already has a different cluster of that name."""
     ours, theirs = pki.fingerprint(), fingerprint(fetched.ca)
     if ours is not None and ours != theirs:
         raise UserError(
-            f"this state directory has another cluster {fetched.cluster}: its CA is {ours[:16]}, that of the host "
-            f"{str(theirs)[:16]}",
+            f"this state directory has a different cluster named {fetched.cluster}: its CA is {ours[:16]}, that of the "
+            f"host {str(theirs)[:16]}",
             fix="set XDG_STATE_HOME to another directory, or take the other cluster down first",
         )
 
@@ -84,7 +84,7 @@ def due(pki: PkiStore, ca: bytes, life: timedelta) -> list[CertSpec]:
 
 
 async def sign_administrators(host: Host, pki: PkiStore, ca: bytes, life: timedelta) -> None:
-    """Make the keys here and have them signed there."""
+    """Create the keys here and have them signed there."""
     requests = [Request.new(spec, "EC") for spec in due(pki, ca, life)]
     if not requests:
         return
@@ -93,11 +93,11 @@ async def sign_administrators(host: Host, pki: PkiStore, ca: bytes, life: timede
     for request, certificate in zip(requests, certificates, strict=True):
         pki.accept(request, certificate, keep=True)
         if not is_good(pki.read(request.spec.name), ca, datetime.now(UTC), life):
-            raise UserError(f"what {host.name} has signed for {request.spec.name} is of no use")
+            raise UserError(f"the certificate that {host.name} signed for {request.spec.name} is not usable")
 
 
 async def ask_the_api(connect: Connect, fetched: Fetched) -> Record | None:
-    """The record as the API behind the host's load balancer has it. Unreachable, ApiError; UserError where it is of
+    """The record as the API behind the host's load balancer has it. Unreachable, ApiError; UserError if it is of
     another cluster."""
     kube = connect([f"https://{fetched.address}:{ports.NLLB_API}"], ADMINISTRATORS[1])
     try:
@@ -113,7 +113,7 @@ async def record_of_the_api(connect: Connect, fetched: Fetched) -> Record:
     try:
         record = await ask_the_api(connect, fetched)
     except (Unreachable, ApiError) as error:
-        fix = "name a control node that founded the cluster: its disk has the record"
+        fix = "name an initial member of the cluster: its disk has the record"
         raise UserError(_no_record(fetched, str(error)), fix=fix) from error
     if record is None:
         raise UserError(
@@ -123,12 +123,12 @@ async def record_of_the_api(connect: Connect, fetched: Fetched) -> Record:
 
 
 def _no_record(fetched: Fetched, why: str) -> str:
-    return f"the host has no record of the cluster {fetched.cluster}, which `autarky up` leaves there, and {why}"
+    return f"the host does not have the record of cluster {fetched.cluster} that `autarky up` writes there, and {why}"
 
 
 @dataclass(frozen=True, slots=True)
 class SignAdministrators:
-    """Certificates of this machine's own, by which it acts in the cluster."""
+    """This machine's own certificates, with which it acts in the cluster."""
 
     host: Host
     ca: bytes
@@ -163,8 +163,8 @@ class CompareRecord:
             found = await ask_the_api(context.connect, self.fetched)
         except (Unreachable, ApiError) as error:
             warning = (
-                f"the file is as the disk of {self.host} has it, which is old if that host was off when another one "
-                f"was applied: the API does not say ({error})"
+                f"the file comes from the disk of {self.host}, which is old if that host was off when another one was "
+                f"applied, and the API cannot be asked ({error})"
             )
             return [Warn(warning)]
         seen = {self.host: self.fetched.record} | ({} if found is None else {API: found})
@@ -174,7 +174,7 @@ class CompareRecord:
         return [Change(f"take the file that the API has, which is newer than that on the disk of {self.host}")]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        """It was taken already: what is kept is the next phase's matter."""
+        """`plan` has taken it already, and the next phase keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +191,6 @@ class KeepFile:
         return [] if is_kept and kept_file.is_settled(context.directory) else [Change(f"write {path}")]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        """What was known before goes first: it would count for more than this file (`kept_file.applied`)."""
+        """Earlier files are deleted first: they would take precedence over this one (`kept_file.applied`)."""
         kept_file.settle(context.directory)
         write_private(context.directory / kept_file.NAME, context.file_content)

@@ -1,4 +1,4 @@
-"""Looking at what workers and tenants make as many and as long as they like, without waiting for all of it."""
+"""Looking at objects that workers and tenants can create in any number and size, without waiting for all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOOK_SECONDS = 20.0
 
 @asynccontextmanager
 async def in_time() -> AsyncIterator[None]:
-    """Unreachable after LOOK_SECONDS. What was found until then is for the caller to keep, or not."""
+    """Unreachable after LOOK_SECONDS. The caller decides whether to keep what was found until then."""
     try:
         async with asyncio.timeout(LOOK_SECONDS):
             yield

@@ -1,7 +1,7 @@
-"""Who is in the cluster: the nodes of the file, those that were taken out of it, and who founded it.
+"""Who is in the cluster: the nodes of the file, those that were taken out of it, and which are its initial members.
 
-Contract: a node that is missing in the file stays what it is until it is removed by name. What is known of the
-nodes is remembered in the cluster's directory, so that a host that does not answer still has an address, and a
+Contract: a node that is not in the file keeps its role until it is removed by name. What is known of the
+nodes is kept in the cluster's directory, so that a host that does not answer still has an address, and a
 node that is not in the file any more still has a host.
 """
 
@@ -49,7 +49,7 @@ def _node(name: str, said: Mapping[str, str | bool]) -> Node:
 
 
 def with_remembered(cluster: Cluster, directory: Path) -> Cluster:
-    """The cluster with the nodes that are remembered and not in its file any more."""
+    """The cluster with the nodes that are remembered and no longer in its file."""
     names = {node.name for node in cluster.nodes}
     others = tuple(node for name, node in remembered(directory).items() if name not in names)
     return replace(cluster, nodes=(*cluster.nodes, *others))
@@ -63,7 +63,7 @@ def path_of(directory: Path) -> Path:
 
 
 async def learn(context: Context) -> None:
-    """Tell the founders among the control nodes, and find the nodes that are not in the file."""
+    """Find the initial members among the control nodes, and the nodes that are not in the file."""
     controls = {node.name for node in context.cluster.control_nodes}
     known = {name: node for name, node in remembered(context.directory).items() if name not in _in_file(context)}
     seen = {name: memory for name, memory in context.memories.items() if name in controls}
@@ -89,7 +89,7 @@ def _in_file(context: Context) -> set[str]:
 
 
 async def _ask_api(context: Context) -> dict[str, Object]:
-    """The Node objects by name, and the record into the context; none when the API does not say."""
+    """The Node objects by name, none when the API does not answer. Puts the record into the context."""
     context.api_seen = False
     context.records.pop(API, None)
     if not await context.api_answers():
@@ -115,15 +115,15 @@ def _recorded(context: Context) -> dict[str, Node]:
 
 
 def _as_trusted(node: Node, live: Object | None, inventory: Mapping[str, frozenset[str]]) -> Node:
-    """A worker that is in no file, record or inventory is one whose removal has begun, here or elsewhere: with no
-    address it is in nothing that is rendered, and the inventory does not get it back."""
+    """A worker that is in no file, record or inventory is one whose removal has started, here or elsewhere: without an
+    address it appears in nothing that is rendered, and does not return to the inventory."""
     control = node.control_plane or CONTROL_PLANE_ACTIVE in ((live or {}).get("metadata", {}).get("labels") or {})
     return node if control or not inventory or node.name in inventory else replace(node, address=None)
 
 
 def _surplus(name: str, obj: Object, known: Mapping[str, Node], inventory: Mapping[str, frozenset[str]]) -> Node:
-    """A node as the API has it: somebody may have joined it with another file, or made a control node of it. Its
-    address is that of the join inventory, which is written anew with it, else what an administrator's machine has
+    """A node as the API has it: somebody may have joined it with another file, or made it a control node. Its
+    address is that of the join inventory, which is rewritten with it, else what an administrator's machine has
     written down: what its kubelet says counts only where there is no inventory at all."""
     control = CONTROL_PLANE_ACTIVE in (obj["metadata"].get("labels") or {})
     address = min(inventory.get(name, ()), default=None) if inventory else internal_address(obj)
@@ -136,6 +136,6 @@ def _surplus(name: str, obj: Object, known: Mapping[str, Node], inventory: Mappi
 
 
 def as_it_joins(node: Node) -> Node:
-    """The node as the command line prepares and joins it: a control node that is none of the founders is a worker
-    until the operator and its agent have made a control node of it, by its label."""
+    """The node as the command line prepares and joins it: a control node that is no initial member is a worker
+    until the operator and its agent have made it a control node, by its label."""
     return replace(node, control_plane=node.control_plane and node.initial_member)

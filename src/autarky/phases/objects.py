@@ -32,7 +32,7 @@ class ApplyObjects:
     timeout: float = 180
 
     async def plan(self, context: Context) -> Sequence[Change | Kept | Warn]:
-        former = [Change(f"delete {name}, which an earlier release made") for name in await _former(context)]
+        former = [Change(f"delete {name}, which an earlier release created") for name in await _former(context)]
         return [*await _all(context).plan(context), *former, *await warnings_of_new_policies(context)]
 
     async def run(self, context: Context, progress: Progress) -> None:
@@ -41,14 +41,14 @@ class ApplyObjects:
             await _all(context).run(context, progress)
             for name in await _former(context):
                 await context.kube().delete(*_FORMER[name])
-                progress.note(f"{name} is deleted, which an earlier release made")
+                progress.note(f"deleted {name}, which an earlier release created")
 
 
 _FORMER = {f"{kind} {name}": (api_version, kind, name) for api_version, kind, name in access.FORMER}
 
 
 async def _former(context: Context) -> list[str]:
-    """Those of ours that are still there; one that somebody else made under such a name is theirs."""
+    """Those of ours that still exist; one that somebody else created under such a name is theirs."""
     if not await context.api_answers():
         return []
     found = []
@@ -65,7 +65,7 @@ def _all(context: Context) -> ApplyParts:
 
 @dataclass(frozen=True, slots=True)
 class ApplyParts:
-    """Applies what of the rendered parts is not there yet."""
+    """Applies those objects of the rendered parts that are absent or outdated."""
 
     render: Callable[[Inputs], list[Part]]
 
@@ -92,7 +92,7 @@ async def _look(context: Context, obj: Object) -> Look:
     try:
         return await ownership.look(context.kube(), obj, take_ownership=context.take_ownership)
     except ApiError as error:
-        if error.status == 404:  # its definition is not there yet
+        if error.status == 404:  # its CRD is not there yet
             return ownership.judge(obj, None, take_ownership=False)
         raise
 
@@ -112,8 +112,8 @@ async def _apply_part(context: Context, part: Part, progress: Progress) -> None:
 
 
 async def _apply_when_possible(context: Context, found: Look, manager: str, progress: Progress) -> None:
-    """Apply, waiting for what an API server that has just started does not serve yet: RBAC of its own,
-    namespaces, a definition that is not established."""
+    """Apply, waiting for what an API server that has just started does not serve yet: its own RBAC,
+    namespaces, a CRD that is not established."""
 
     async def attempt() -> str | None:
         went_back.remember(context, await ownership.carry_out(context.kube(), found, manager))

@@ -1,9 +1,9 @@
 """Who owns a field, when objects are applied: edits of others stand until our own value changes.
 
 Contract: a workload (and the ControlPlane) is compared with what is recorded on it as applied last
-(`control.drift.decide.owners`). What is wanted anew is applied, over an edit too; every other edit is told and left
-alone, but with `--take-ownership`. A workload that a change of levels has taken away counts as it was then: its edits
-come back with it.
+(`control.drift.decide.owners`). A newly wanted value is applied, also over an edit; every other edit is reported and
+left alone, unless `--take-ownership` is given. A workload that a change of levels has removed counts as it was then:
+its edits come back with it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Look:
     """One object that is wanted, beside the live one.
 
     wanted: as rendered. to_apply: what is to be applied, or None. kept: edits that are left alone, taken: those
-    that are taken back. surplus: what is to be taken out, which applying would leave.
+    that are reverted. unlisted: fields to remove, which applying would leave in place.
     """
 
     wanted: Object
@@ -81,7 +81,7 @@ def _rendering(obj: Object) -> str | None:
 
 
 def _surplus(comparison: Comparison, *, but_drift: bool = False) -> tuple[Path, ...]:
-    """What is live and not wanted: server-side apply takes out only what nobody else owns."""
+    """What is live and not wanted: server-side apply removes only what nobody else owns."""
     ours = [one for one in comparison.differences if not but_drift or one not in comparison.drifted]
     return tuple(one.path for one in ours if one.wanted is ABSENT and one.live is not ABSENT)
 
@@ -90,7 +90,7 @@ def _surplus(comparison: Comparison, *, but_drift: bool = False) -> tuple[Path, 
 
 
 async def look(kube: Kube, wanted: Object, *, take_ownership: bool) -> Look:
-    """The object as it is now; one that a change of levels took away, as it was then."""
+    """The object as it is now; one that a change of levels removed, as it was then."""
     meta = wanted["metadata"]
     live = await kube.get(wanted["apiVersion"], wanted["kind"], meta["name"], meta.get("namespace"))
     if live is not None or wanted["kind"] not in hosting.KINDS:
@@ -103,14 +103,14 @@ async def look(kube: Kube, wanted: Object, *, take_ownership: bool) -> Look:
 
 
 def _as_it_was(wanted: Object, retired: Object) -> Object:
-    """What was retired, as we would apply it: nothing is wanted anew, so all edits of it come back."""
+    """What was retired, as we would apply it: nothing new is wanted, so all its edits come back."""
     base = applied.projection(wanted)
     merged = compare(base, base, applied.projection(retired)).merged
     return _recorded({**wanted, "spec": merged["spec"]}, wanted)
 
 
 async def carry_out(kube: Kube, found: Look, manager: str) -> Object | None:
-    """Apply what is to be applied; what the API has then. Conflict when the object is changed at the same time."""
+    """Apply what is to be applied; returns what the API has then. Conflict when the object is changed meanwhile."""
     if found.to_apply is None:
         return None
     result = await kube.apply(found.to_apply, manager=manager)
@@ -181,7 +181,7 @@ class FollowControlPlane:
 
 
 async def follow(context: Context) -> Object | None:
-    """Look at the ControlPlane and, unless ownership is taken back, follow its edits. What was applied to it last;
+    """Look at the ControlPlane and, unless ownership is taken, follow its edits. Returns what was applied to it last;
     None where that is not known."""
     wanted = control_plane(context.cluster)
     live = await live_control_plane(context.kube())

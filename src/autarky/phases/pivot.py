@@ -1,12 +1,12 @@
 """The pivot: the hosted slots take over from the standbys. `control/slots/decide/pivot.py` decides for the API server
 and `control/leadership/decide/leader.py` for level 3, as in the node agents; this only looks and acts.
 
-Look: the hosted pods' readiness as their kubelet saw it on their own port, whether the load balancer holds the hosted
-API server for healthy, who renews the leases of level 3, which standbys are active. Act: activate, withdraw, and wait
-for the pods of a withdrawn standby to end.
+Look: the hosted pods' readiness as their kubelet saw it on their own port, whether the load balancer considers the
+hosted API server healthy, who renews the leases of level 3, which standbys are active. Act: activate, withdraw, and
+wait for the pods of a withdrawn standby to end.
 
-Where a node has its agent, that alone withdraws a standby of level 3: it knows which pods did not lead when they could,
-which one look more or less does not tell. Here it is only waited for, and not for long.
+Where a node has its agent, only the agent withdraws a standby of level 3: it knows which pods did not lead when they
+could have, which single looks do not show. Here it is only waited for, and not for long.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from autarky.render.values import CONTROL_PLANE_ACTIVE, SYSTEM
 LEASE = ("coordination.k8s.io/v1", "Lease")
 PIVOT_TIMEOUT = patience.PIVOT
 AGENT_SECONDS = 20.0
-"""For a node's agent to withdraw a standby of level 3 that could go as far as can be seen here."""
+"""How long a node's agent is waited for to withdraw a standby of level 3 that could go, as far as can be seen here."""
 POLL_SECONDS = 0.5
 """Each look runs three commands on every control node, while all of them start API servers."""
 
@@ -80,7 +80,7 @@ class Pivot:
 
 
 def pivoting(context: Context) -> tuple[Node, ...]:
-    """The nodes whose slots are ours to look after: those that join by their label are their agents' own."""
+    """The nodes whose slots are ours to look after: control nodes made by their label are left to their agents."""
     return context.present(context.cluster.initial_members)
 
 
@@ -93,15 +93,15 @@ def _wanted(context: Context, component: str) -> str:
     return wanted_slot(context, component).value
 
 
-LEFT_TO_AGENT = "its standby stays: its node's agent, whose log says more, lets it go for a pod that it trusts to lead"
+LEFT_TO_AGENT = "its standby stays until the agent of its node, whose log says more, trusts a hosted pod to lead"
 View = slots.Seen | leadership.Seen
 """One observation of a component on a node: of the API server, or of what leads by a lease."""
 
 
 @dataclass(slots=True)
 class Judge:
-    """What one component on one node needs, look after look. by_agent: whether the node has its own. first: the lease
-    as it was at the first look."""
+    """What one component on one node needs, look after look. by_agent: whether the node has an agent of its own. first:
+    the lease as it was at the first look."""
 
     by_agent: bool = False
     _slot: slots.Memory = field(default_factory=slots.Memory)
@@ -110,9 +110,9 @@ class Judge:
     _dispensable_since: float | None = None
 
     def judge(self, wanted: slots.Slot, view: View, now: float) -> slots.Decision:
-        """As the node's own agent does; where there is none yet, a second of being Ready is enough: what ends some time
-        after its start is covered by the agents, and the next of these looks brings back a standby whose lease nobody
-        takes. Where there is one, no standby of level 3 is withdrawn, and that it stays is settled after a while."""
+        """As the node's own agent does. Where there is none yet, a second of being Ready is enough: the agents cover
+        pods that exit later, and the next look brings back a standby whose lease nobody takes. Where there is one, no
+        standby of level 3 is withdrawn here, and after a while one that stays counts as settled."""
         if isinstance(view, slots.Seen):
             decision = slots.decide(wanted, view, self._slot, now)
             self._slot = decision.memory
@@ -129,11 +129,11 @@ class Judge:
         if self._dispensable_since is None:
             self._dispensable_since = now
         if now - self._dispensable_since < AGENT_SECONDS:
-            return replace(decision, actions=(), sentence="its standby could go, which its node's agent decides")
+            return replace(decision, actions=(), sentence="its standby could go; the agent of its node decides")
         return replace(decision, actions=(), sentence=LEFT_TO_AGENT, settled=True)
 
     def has_settled(self, wanted: slots.Slot, view: View, decision: slots.Decision) -> bool:
-        """Where a lease decides, only when it was seen to be renewed: one that is held may be a dead one's."""
+        """Where a lease decides, only when it was seen to be renewed: a lease that is held may be a dead process's."""
         if isinstance(view, slots.Seen) or wanted is slots.Slot.STANDBY or not decision.settled:
             return decision.settled
         return view.lease is not None and bool(view.lease.holder) and view.lease != self.first
@@ -154,11 +154,11 @@ class Driver:
     judges: dict[tuple[str, str], Judge] = field(default_factory=dict)
     _told: set[tuple[str, str]] = field(default_factory=set)
     _steps: set[tuple[object, ...]] = field(default_factory=set)
-    """Every state in which a component of a node was seen. They only grow, also where nodes roll one after the other
-    and the next one is as far back as the one before was; and there are few, however often they come and go."""
+    """Every state in which a component of a node was seen. Their number only grows, also where nodes roll one
+    after the other and the next one starts as far back as the one before; and they are few, even if they recur."""
 
     async def step(self) -> NotYet | None:
-        """One round; None when all have settled, else what is still open."""
+        """One reconcile; None when all have settled, else what is still open."""
         if not self.judges:
             self.judges = await judges(self.context)
         seen = await look_everywhere(self.context)
@@ -197,7 +197,7 @@ class Driver:
 
 
 def _state(view: View) -> tuple[object, ...] | None:
-    """What a wait takes for a step; None where nobody could look."""
+    """What counts as a step of a wait; None where nothing could be seen."""
     if view.hosted is slots.Health.UNKNOWN:
         return None
     balanced = isinstance(view, slots.Seen) and bool(view.balanced)
@@ -238,7 +238,7 @@ def _is_elsewhere(seen: Mapping[str, Mapping[str, View]], node: str, component: 
 
 
 async def look(context: Context, node: Node, api: ApiSeen | None) -> dict[str, View]:
-    """One observation of every component on one control node; `api`: None where it is not known what it shows."""
+    """One observation of every component on one control node; `api`: None where it could not be read."""
     host = context.host(node)
     listing, balanced, running = await asyncio.gather(
         host.run([standby.SCRIPT_PATH, "list"]),
@@ -297,21 +297,21 @@ async def _api_seen(kube: Kube) -> ApiSeen | None:
 
 
 async def _running(host: Host) -> frozenset[str] | None:
-    """The ids of the containers that run on the host; None when its container runtime does not say."""
+    """The ids of the containers that run on the host; None when its container runtime does not answer."""
     listed = await host.run([*CTR, "tasks", "ls"], check=False)
     rows = [line.split() for line in listed.text.splitlines()]
     return frozenset(row[0] for row in rows if row[-1:] == ["RUNNING"]) if listed.status == 0 else None
 
 
 async def hosted_pods(kube: Kube, component: str = "") -> list[Object]:
-    """Those that a controller made, not what a kubelet passes off as one; of all components where none is named."""
+    """Those that a controller created, not a static pod that poses as one; of all components where none is named."""
     labels = COMPONENTS[component].selector(HOSTED) if component else f"{SLOT_LABEL}={HOSTED}"
     return [pod async for pod in kube.each("v1", "Pod", namespace=SYSTEM, labels=labels) if not is_mirror(pod)]
 
 
 async def is_balanced(context: Context, node: Node, server: str) -> bool | None:
     """Whether the node's load balancer sends new connections to that server ("n1-hosted"); None when it does
-    not say."""
+    not answer."""
     script = (
         f"exec 3<>/dev/tcp/127.0.0.1/{ports.NLLB_HEALTH} && "
         f"printf 'GET /{server} HTTP/1.0\\r\\n\\r\\n' >&3 && read -r line <&3 && echo \"$line\""
@@ -355,7 +355,7 @@ async def withdrawn_pods(context: Context) -> list[str]:
 
 
 def _component_of(pod: Object) -> str:
-    """By its label; "" for a stranger's that has none."""
+    """By its label; "" for a pod of somebody else that has none."""
     component: str = pod["metadata"]["labels"].get(NAME_LABEL, "")
     return component
 

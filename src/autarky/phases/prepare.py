@@ -4,7 +4,7 @@ Contract: binaries lie under content-addressed names before a link points to the
 points there" proves the right content without hashing 300 MB; other files are compared by digest and
 mode. A service is restarted only when something that it reads at its start has changed.
 
-Danger: a running kubelet keeps its old binary until it is restarted; `restart` lists why.
+Danger: a running kubelet keeps its old binary until it is restarted.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class NodeWork:
     revisions: list[standby.Revision] = field(default_factory=list)
     start_runtime: bool = False
     watch: bool = False
-    """Whether what watches for certificates that are given to the kubelet is to begin, or begin anew."""
+    """Whether to start or restart the unit that watches for certificates given to the kubelet."""
     renewable: frozenset[str] = frozenset()
-    """The components whose standby is nobody else's to renew."""
+    """The components whose standby nobody else restarts."""
     outdated: list[str] = field(default_factory=list)
     """Those of them whose standby runs in another revision than the current one."""
     warnings: list[Warn] = field(default_factory=list)
@@ -70,14 +70,15 @@ class NodeWork:
         result += [f"write {file.path} on {node.name}" for file in self.files]
         result += [f"write {file.path} on {node.name}" for file in self.leaves]
         if self.watch:
-            result.append(f"watch for certificates that the kubelet on {node.name} is given")
+            result.append(f"watch for certificates given to the kubelet on {node.name}")
         if self.start_runtime:
             result.append(f"start containerd on {node.name}")
         if self.images:
             result.append(f"import {len(self.images)} images on {node.name}")
         result += [f"put standby {r.name} of {r.component} in place on {node.name}" for r in self.revisions]
         result += [
-            f"start the standby of {component} on {node.name} in its current revision" for component in self.outdated
+            f"restart the standby of {component} on {node.name} with its current revision"
+            for component in self.outdated
         ]
         return result
 
@@ -113,8 +114,8 @@ class PrepareHosts:
 
 
 def _nodes(context: Context) -> list[Node]:
-    """Those that answer. A control node that is none of the founders is prepared as a worker: what more it needs it
-    gets by its label."""
+    """Those that answer. A control node that is no initial member is prepared as a worker: it gets what more it needs
+    by its label."""
     return [members.as_it_joins(node) for node in context.present(context.cluster.nodes)]
 
 
@@ -149,7 +150,7 @@ _RUNTIME_FILES = (render_node.CONTAINERD_CONFIG, render_node.CONTAINERD_UNIT)
 
 
 async def carry_out(host: Host, work: NodeWork, progress: Progress) -> None:
-    """In an order in which a kill leaves nothing that misleads the next run."""
+    """Ordered so that a kill leaves nothing that misleads the next run."""
     for file in work.files:
         if file.path == places.NODE_MARKER:
             await host.write_files([file])
@@ -180,18 +181,18 @@ def _marker(context: Context, node: Node) -> File:
 
 
 async def _kubelet_files(context: Context, node: Node) -> list[File]:
-    """Its settings are another phase's matter once there are some."""
+    """Once its settings exist, another phase (`kubelets`) changes them."""
     files = render_node.kubelet_files(context.inputs(), node)
     settings = await kubelets.files_at_start(context.host(node), kubelets.settings(context.inputs(), node))
     return [*(file for file in files if file.path not in kubelets.PATHS), *settings]
 
 
 async def settle_kernel(host: Host, files: Sequence[File]) -> None:
-    """Have the kernel follow those of these files that are its, before they are written: a run that is killed in
-    between finds them missing. Modules come first: settings of theirs are not there without them.
+    """Apply the modules and sysctls among these files to the kernel before the files are written: after a kill in
+    between, the next run finds the files missing. Modules come first: their settings do not exist without them.
 
     That a module cannot be loaded (in a container, with a kernel that has it built in) is no failure: preflight has
-    seen to it that the kernel has what is needed.
+    checked that the kernel has what is needed.
     """
     for file in files:
         if file.path == render_node.MODULES_FILE:
@@ -207,7 +208,7 @@ _LOAD_MODULES = 'for m; do [ -d "/sys/module/$m" ] || modprobe -q "$m" 2>/dev/nu
 
 # --- leaf certificates -----------------------------------------------------------------------------
 
-# The components' group may read what is theirs; nobody else may even look for it.
+# The components' group may read its files; nobody else may even list them.
 _MAKE_LEAF_DIRECTORIES = f"""\
 install -d -m 700 {places.LEAVES} && cd {places.LEAVES} && install -d -m 750 -g {leaves.GROUP} -- "$@"
 """
@@ -222,8 +223,9 @@ async def is_given_leaves(host: Host, node: Node) -> bool:
 
 
 async def missing_leaves(context: Context, host: Host, node: Node) -> list[File]:
-    """What a control node begins with and has not: what is there is its agent's to renew. One that a label makes gets
-    its own from its agent, unless a release before this one has made it: then its agent knows nothing of them yet."""
+    """The certificates that a control node starts with and lacks: those that exist are renewed by its agent. A control
+    node made by its label gets them from its agent, unless an earlier release made it: then its agent does not know of
+    them yet."""
     if not await is_given_leaves(host, node):
         return []
     paths = render_node.leaf_paths(context.complete, node)
@@ -238,7 +240,7 @@ async def missing_leaves(context: Context, host: Host, node: Node) -> list[File]
 
 
 async def write_leaves(host: Host, files: Sequence[File]) -> None:
-    """The plan is the last of them: what is there without it is looked for again."""
+    """The plan is written last: leaves without it are looked for again."""
     if files:
         *first, plan = files
         await host.run(["sh", "-c", _MAKE_LEAF_DIRECTORIES, "sh", *WITH_STANDBY])
@@ -275,7 +277,7 @@ async def install_binaries(host: Host, binaries: Mapping[str, Binary], progress:
 
 
 async def point_links(host: Host, targets: Mapping[str, str]) -> None:
-    """Link → where it is to point to, each in one rename."""
+    """Link → what it is to point to, each in one rename."""
     links = [f"{target} {path}" for path, target in targets.items()]
     directories = sorted({str(PurePosixPath(path).parent) for path in targets})
     script = (
@@ -292,9 +294,9 @@ _KUBELET_AND_WATCH = ("kubelet.service", *(PurePosixPath(path).name for path in 
 
 
 async def lacks_watch(host: Host, written: Sequence[File]) -> bool:
-    """Whether a kubelet runs, or is about to again, with no watch for given certificates beside it, or with that of
-    units of before; the start of a kubelet brings it in. It is looked at and not gone by what this run writes: the run
-    that wrote the units may have been killed before it began the watch."""
+    """Whether a kubelet runs, or is about to, without the unit that watches for given certificates, or with an outdated
+    one; starting a kubelet starts it too. systemd is asked, since what this run writes does not tell: the run that
+    wrote the units may have been killed before it started the watch."""
     said = await host.run(
         ["systemctl", "show", "--property=ActiveState", "--property=NeedDaemonReload", *_KUBELET_AND_WATCH], check=False
     )
@@ -333,7 +335,7 @@ async def _missing_images(host: Host, wanted: Sequence[Image], *, readable: bool
 
 
 async def import_images(host: Host, images: Sequence[Image], progress: Progress) -> None:
-    """Those that are there are left alone."""
+    """Images that are there are left alone."""
     missing = await _missing_images(host, images, readable=True)
     for number, image in enumerate(missing):
         progress.progress(f"{host.name}: images", number, len(missing))

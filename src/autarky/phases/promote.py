@@ -1,5 +1,5 @@
-"""Control nodes that come later: they have joined as workers, and get the label by which the operator and their own
-agent make control nodes of them. This sets the label and waits; `kubectl label` does the same.
+"""Control nodes that are added later: they have joined as workers, and get the label by which the operator and their
+own agent make them control nodes. This sets the label and waits; `kubectl label` does the same.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ async def _serves(context: Context, node: Node) -> bool:
 
 
 async def _member(context: Context, node: Node) -> tuple[str | None, str]:
-    """(phase, message) of the node's EtcdMember; the phase is None where it is not to have one."""
+    """(phase, message) of the node's EtcdMember; the phase is None where it is to have none."""
     if context.cluster.external_etcd is not None:
         return None, ""
     live = {member["metadata"]["name"]: member for member in await etcd_members(context.kube())}
@@ -109,7 +109,7 @@ async def _member(context: Context, node: Node) -> tuple[str | None, str]:
 
 
 async def etcd_members(kube: Kube) -> list[Object]:
-    """All EtcdMembers; none where the cluster does not know the kind."""
+    """All EtcdMembers; none where the cluster lacks the CRD."""
     try:
         return await kube.list(API_VERSION, ETCD_MEMBER)
     except ApiError as error:

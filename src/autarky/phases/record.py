@@ -1,8 +1,8 @@
-"""What control nodes keep of the cluster file, when a node leaves: else another machine that logs in would join it
-again. (`up` writes it with the other files of a host.)
+"""The record of the cluster file that control nodes keep, when a node leaves: otherwise another machine that logs in
+would join it again. (`up` writes the record with the other files of a host.)
 
-Contract: of the newest record that there is only this node is taken out, whatever file the command works by: another
-machine's changes stay. It is done before the node is forgotten, so that a removal that is cut can be resumed.
+Contract: only this node is taken out of the newest record, whatever file the command works with: another machine's
+changes stay. It is done before the node is forgotten, so that an interrupted removal can be resumed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from autarky.render.objects import record_part
 
 @dataclass(frozen=True, slots=True)
 class KeepRecord:
-    """On founders that answer, and in the API."""
+    """On initial members that answer, and in the API."""
 
     gone: Node
     name: str = "keep-record"
-    title: str = "Take the node out of what control nodes keep of the file"
+    title: str = "Take the node out of the record that control nodes keep"
     timeout: float = 60
 
     async def plan(self, context: Context) -> Sequence[Change]:
@@ -56,7 +56,7 @@ class KeepRecord:
 
     def _wanted(self, context: Context) -> Record | None:
         last = newest(context.records)
-        if last is None:  # of a release that kept none
+        if last is None:  # the cluster is of a release that kept none
             known = [
                 node for node in context.complete.nodes if node.name != self.gone.name and node.address is not None
             ]

@@ -1,8 +1,8 @@
-"""What control nodes keep of the cluster file, compared with the file that a command works by: two people may work on
-one cluster from two machines.
+"""The records of the cluster file that control nodes keep, compared with the file that a command works with: two people
+may work on one cluster from two machines.
 
-Contract: asked are the disks of all control nodes that answer, and the API where it does; an API that is down or slow
-excuses nobody. Which of the records counts is for `control.cluster_file.decide.records`.
+Contract: the disks of all control nodes that answer are read, and the API where it answers; an API that is down or slow
+does not skip the check. Which of the records counts is for `control.cluster_file.decide.records`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autarky.render.values import SYSTEM
 
 
 async def of_the_api(kube: Kube) -> Record | None:
-    """None where the API has none, or it cannot be read. Unreachable, ApiError."""
+    """None where the API has none, or one that cannot be parsed. Unreachable, ApiError."""
     return cluster_record.read_config_map(await kube.get("v1", "ConfigMap", cluster_record.CONFIG_MAP, SYSTEM))
 
 
@@ -31,21 +31,21 @@ def refuse_another_cluster(record: Record | None, ours: Ours) -> None:
 
 
 def refuse_old_file(context: Context) -> None:
-    """Conflict where another machine has applied another file since this one was kept here."""
+    """Conflict where another machine has applied a different file since this one was kept here."""
     if context.known is None or not context.owners:
         return
     for where, record in latest(context.records).items():
         if record.file not in context.known:
             raise Conflict(
-                f"another machine has applied another file to the cluster {context.cluster.name} since this one was "
-                f"kept here: {'the API' if where == API else f'host {where}'} has it\n"
+                f"another machine has applied another file to the cluster {context.cluster.name} since this one "
+                f"was kept here: {'the API' if where == API else f'host {where}'} has it\n"
                 f"  fix: {_login(context, where)} fetches that one; `autarky up -f FILE` replaces it"
             )
 
 
 def refuse_old_defaults(context: Context) -> None:
-    """Conflict where another machine has given the cluster another edition of defaults. This one has never known it to
-    have that, so that a file which names none was read with the wrong one."""
+    """Conflict where another machine has given the cluster another edition of defaults. This machine never knew of it,
+    so that a file which names no edition was read with the wrong one."""
     if context.document is None:
         return
     known = [context.cluster.defaults, *map(edition_in, kept_file.kept(context.directory))]
@@ -55,7 +55,7 @@ def refuse_old_defaults(context: Context) -> None:
             raise Conflict(
                 f"the cluster {context.cluster.name} has the defaults of edition {has}, as "
                 f"{'the API' if where == API else f'host {where}'} says, and the file was read with those of edition "
-                f"{context.cluster.defaults}\n  fix: {_login(context, where)} tells this machine; then run it again"
+                f"{context.cluster.defaults}\n  fix: {_login(context, where)} updates this machine; then run it again"
             )
 
 

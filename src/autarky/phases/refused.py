@@ -1,7 +1,7 @@
-"""Collecting the workloads whose pods policies about tenants refuse: for `autarky doctor`, and for `plan` and `up`
-where such policies come to a cluster that is there.
+"""Collecting the workloads whose pods are refused by policies about tenants: for `autarky doctor`, and for `plan` and
+`up` where an existing cluster gets such policies.
 
-It only looks, at everybody's workloads and at what the policies go by.
+It only looks, at everybody's workloads and at what the policies depend on.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from autarky.phases.looking import in_time
 
 
 async def find_refused(context: Context) -> list[Refused]:
-    """Raises what the API raises, and Unreachable where it takes too long: tenants make workloads as many and as long
-    as they like, and hold up nobody. One list after the other, and each workload is judged as it comes: together they
-    could be more than this machine, or an API server, can hold."""
+    """Raises what the API raises, and Unreachable where it takes too long: tenants can create any number of
+    workloads of any size, and must hold up nobody. One list after the other, and each workload is judged as it comes:
+    together they could be more than this machine, or an API server, can hold."""
     async with in_time():
         kube, found = context.kube(), list[Refused]()
         rules = Rules(
@@ -33,8 +33,8 @@ async def find_refused(context: Context) -> list[Refused]:
 
 
 async def warnings_of_new_policies(context: Context) -> list[Warn]:
-    """Which workloads of a cluster that is there lose their pods by policies that it gets now. A new cluster is not
-    asked, nor is one that has them. Never raises what the API raises: it stops nothing."""
+    """Which workloads of an existing cluster get no more pods because of policies that it gets now. A new cluster is
+    not asked, nor is one that has them. Never raises what the API raises: it stops nothing."""
     if not _is_there(context) or not await context.api_answers():
         return []
     try:
@@ -42,8 +42,8 @@ async def warnings_of_new_policies(context: Context) -> list[Warn]:
             new = await _new(context)
             sentences = told_beforehand(await find_refused(context), new) if new else []
     except AutarkyError as error:
-        why = f"{error} (`autarky doctor` tells)"
-        sentences = [f"whether new policies refuse pods of what is there could not be looked at: {why}"]
+        why = f"{error} (`autarky doctor` looks again)"
+        sentences = [f"could not check whether new policies refuse pods of existing workloads: {why}"]
     return [Warn(sentence, in_plan=True) for sentence in sentences]
 
 

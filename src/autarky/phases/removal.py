@@ -1,8 +1,7 @@
-"""Taking one node out of the cluster, in an order in which nothing is missed: what it serves, then what it holds, then
-what is known of it.
+"""Taking one node out of the cluster, in a safe order: what it serves, then what it holds, then what is known of it.
 
 Contract: refused where a safety rule forbids it (control/admission/decide/removal.py), before anything is touched. Each
-step looks first, so that a removal that was killed goes on where it stopped. A worker's membership goes first
+step looks first, so that a killed removal continues where it stopped. A worker's membership goes first
 (distrust.py). Of a machine that is gone (`dead`) only what the cluster knows is cleaned, never its host.
 """
 
@@ -39,14 +38,14 @@ from autarky.store import write_private
 LEAVE_TIMEOUT = 180.0
 DRAIN_TIMEOUT = 600.0
 SILENCE_SECONDS = 25.0
-"""A kubelet renews its lease every 10 s: one that has missed two renewals while we watched is taken for silent."""
+"""A kubelet renews its lease every 10 s: one that has missed two renewals while we watched counts as silent."""
 _STILL_RENEWED = (
-    "something renews the lease of {name}: its kubelet still runs, or somebody has its certificate; once it is removed"
-    " that is not renewed, and makes nothing, but until it ends it reads what every kubelet may; pods of {name} may"
-    " still run while others take their place"
+    "something renews the lease of {name}: its kubelet still runs, or somebody has its certificate; after the"
+    " removal that certificate is not renewed and can create nothing, but until it expires it can read what every"
+    " kubelet may; pods of {name} may still run while others take their place"
 )
 WATCH_SECONDS = 2 * STEADY_SECONDS
-"""For which it is watched whether another control node serves: one that has just come has its time, too."""
+"""How long to watch whether another control node serves: one that has just joined needs some time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +66,12 @@ class CheckRemoval:
         """There is never anything to run."""
 
     async def _refuse(self, context: Context) -> list[str]:
-        """What was seen that stops nothing, and should be known."""
+        """Warnings: what was seen that stops nothing."""
         if not await context.api_answers():
             raise Unreachable("the API does not answer, and without it no node can be removed; see `autarky doctor`")
         live = await context.kube().get("v1", "Node", self.node.name)
         if live is None and self.node.name in context.absent:
-            return []  # an earlier run got that far
+            return []  # an earlier run has deleted it
         answers, worker = self.node.name not in context.absent, await is_plain_worker(context, self.node)
         foreign = await self._foreign(context) if worker and self.dead and answers else None
         answers = answers and foreign is None
@@ -82,7 +81,7 @@ class CheckRemoval:
         return [*told, _STILL_RENEWED.format(name=self.node.name)] if renewed else told
 
     async def _foreign(self, context: Context) -> Refusal | None:
-        """Why the host that answers is not ours. Such a host is not touched anyway, and keeps no worker here."""
+        """Why the host that answers is not ours. It is not touched anyway, and does not keep a worker from leaving."""
         said = context.owners.get(self.node.name)
         return None if said is None else await belonging.refusal(context, self.node.name, said)
 
@@ -90,7 +89,7 @@ class CheckRemoval:
 async def refuse_removal(
     context: Context, node: Node, *, answers: bool, dead: bool, renewed: bool = False, worker: bool = False
 ) -> None:
-    """Raises Refused where a safety rule forbids that the node goes."""
+    """Raises Refused where a safety rule forbids the removal of the node."""
     nodes, members_seen = await asyncio.gather(context.kube().list("v1", "Node"), _healthy_members(context))
     control_nodes = frozenset(_name(found) for found in nodes if _ROLE & _labels(found))
     refusal = removal.refuse(removal.Seen(node.name, control_nodes, members_seen, answers, dead, renewed, worker))
@@ -197,18 +196,18 @@ async def _renewed(context: Context, node: Node) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class TakeOutOfTheFile:
-    """Of the file that the command line keeps; `write` does that. Before anything is touched, so that a removal that
-    is killed leaves a node too many, which is told, and never one that the next `up` makes again."""
+    """Takes the node out of the file that the command line keeps (`write`), before anything else is touched: a killed
+    removal may leave a node that is not in the file, which is reported, but none that the next `up` joins again."""
 
     node: Node
     write: Callable[[], None] | None
     """None where that file does not have the node."""
     name: str = "take-out-of-the-file"
-    title: str = "Take the node out of the known cluster"
+    title: str = "Take the node out of the cluster file"
     timeout: float = 10
 
     async def plan(self, context: Context) -> Sequence[Change]:
-        return [] if self.write is None else [Change(f"forget that {self.node.name} is wanted")]
+        return [] if self.write is None else [Change(f"take node {self.node.name} out of the file that autarky keeps")]
 
     async def run(self, context: Context, progress: Progress) -> None:
         if self.write is not None:
@@ -217,7 +216,7 @@ class TakeOutOfTheFile:
 
 @dataclass(frozen=True, slots=True)
 class DrainNode:
-    """Nothing new comes to the node; with `evict`, what runs there goes elsewhere as its budgets allow."""
+    """No new pods come to the node; with `evict`, its pods move elsewhere as their disruption budgets allow."""
 
     node: Node
     evict: bool
@@ -247,8 +246,8 @@ class DrainNode:
         await poll_until(what, drained, timeout=DRAIN_TIMEOUT - 10, progress=progress, clock=context.clock, interval=1)
 
     async def _pods(self, context: Context) -> list[Object]:
-        """Those that another node can run: not DaemonSets' pods, not static ones, not those that have ended. Which ones
-        they are, not what they have: they may be many, and long."""
+        """Those that another node can run: not DaemonSets' pods, not static ones, not those that have ended. Only
+        what identifies them is kept: they may be many, and large."""
         pods = context.kube().each("v1", "Pod", fields=f"spec.nodeName={self.node.name}")
         return [bare(pod) async for pod in pods if _can_move(pod)]
 
@@ -260,7 +259,7 @@ def _can_move(pod: Object) -> bool:
 
 
 async def _evict(context: Context, pod: Object) -> str | None:
-    """None when it was asked to go, else why it stays for now."""
+    """None when the eviction was accepted, else why the pod stays for now."""
     if "deletionTimestamp" in pod["metadata"]:
         return None
     try:
@@ -288,7 +287,7 @@ class TakeLabelAway:
 
     async def plan(self, context: Context) -> Sequence[Change]:
         left = await still_control(context, self.node)
-        return [Change(f"take the label of a control node away from {self.node.name}: {left}")] if left else []
+        return [Change(f"remove the control-plane label of {self.node.name}: {left}")] if left else []
 
     async def run(self, context: Context, progress: Progress) -> None:
         await leave_control_plane(context, self.node, progress)
@@ -305,7 +304,7 @@ async def still_control(context: Context, node: Node) -> str | None:
     if CONTROL_PLANE_ACTIVE in labels:
         return "the operator still counts it as a control node"
     if CONTROL_PLANE_REQUESTED in labels:
-        return "it carries the label"
+        return "it still has the label"
     return None
 
 
@@ -315,31 +314,31 @@ async def _member(context: Context, node: Node) -> Object | None:
 
 
 async def leave_control_plane(context: Context, node: Node, progress: Progress) -> None:
-    """Take the wish label away and wait until the operator and the agents have done the rest."""
+    """Remove the requested label, and wait until the operator and the agents have done the rest."""
     kube = context.kube()
     if await kube.get("v1", "Node", node.name) is not None:
         await kube.patch("v1", "Node", node.name, {"metadata": {"labels": {CONTROL_PLANE_REQUESTED: None}}})
     elif await _member(context, node) is not None:
-        # Nobody can take a label from a Node that is not there: what the operator would write is written here.
+        # A Node that does not exist has no label to remove: what the operator would write is written here.
         await kube.patch(API_VERSION, ETCD_MEMBER, node.name, {"spec": {"state": "Removed"}})
 
     async def left() -> str | None:
         return await still_control(context, node)
 
-    what = f"{node.name} is no control node any more"
+    what = f"{node.name} is no longer a control node"
     await poll_until(what, left, timeout=LEAVE_TIMEOUT, progress=progress, clock=context.clock)
     progress.note(what)
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetNode:
-    """What the API has of the node, and then its machine where it is ours to remove."""
+    """Deletes what the API has of the node, and then its machine where that is ours to remove."""
 
     node: Node
     name: str = "forget-node"
     title: str = "Forget the node"
     timeout: float = 600
-    """It may have made very many pods, and very long ones."""
+    """It may have created very many pods, and very large ones."""
 
     async def plan(self, context: Context) -> Sequence[Change]:
         changes = [Change(f"delete {what}") for what in await forget.left_of(context.kube(), self.node.name)]

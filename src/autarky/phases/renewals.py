@@ -1,11 +1,11 @@
-"""What a kubelet whose certificate has expired comes back with: made for a node, given to its host, and noted in the
-API as the only one that is good (`control.admission.decide.approval`).
+"""The credential with which a kubelet whose certificate has expired comes back: issued for a node, given to its host,
+and noted in the API as the only valid one (`control.admission.decide.approval`).
 
-Contract: whoever adds a node to the join inventory has noted before that no credential is good for it, so that what a
-machine of that name once had is worthless from the first moment on. One is noted before it is written to the host:
-after a kill the host has none, or one that is not good, and is given another one.
+Contract: before a node is added to the join inventory, it is noted that no credential is valid for it, so that what an
+earlier machine of that name had is worthless from the start. A credential is noted before it is written to the host:
+after a kill the host has none, or one that is not valid, and is given another.
 
-Nodes that joined under an earlier release have one that nobody has noted: any is good until it is.
+Nodes that joined under an earlier release have one that is not noted: any is valid until one is.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from autarky.render.values import SYSTEM
 
 
 async def refuse_former(context: Context, progress: Progress) -> None:
-    """Before the inventory names them: nodes that it does not have yet come back with nothing."""
+    """Before the inventory names them: note that nodes which it does not have yet have no valid credential."""
 
     async def attempt() -> None:
         live = await context.kube().get("v1", "ConfigMap", access.INVENTORY, SYSTEM)
@@ -41,7 +41,7 @@ async def refuse_former(context: Context, progress: Progress) -> None:
             await _note(context.kube(), dict.fromkeys(new, NO_CREDENTIAL))
 
     # An API server that has just started has no namespaces yet.
-    what = "what new nodes may come back with is noted"
+    what = "new nodes are noted as having no renewal credential"
     await poll_until(what, attempt, timeout=patience.WRITTEN, progress=progress, clock=context.clock)
 
 
@@ -50,12 +50,12 @@ async def due(context: Context, node: Node) -> str | None:
     held = await _held(context.host(node))
     good = (await read_renewals(context.kube())).get(node.name) if await context.api_answers() else held
     if held is None or good not in (held, None):
-        return f"give {node.name} what it can renew an expired certificate with"
+        return f"give {node.name} a credential to renew an expired certificate with"
     return None if good == held else f"note which credential {node.name} can renew an expired certificate with"
 
 
 async def give(context: Context, node: Node) -> None:
-    """In the place of the token."""
+    """Give the host its credential, in place of the token."""
     host, kube = context.host(node), context.kube()
     held, good = await _held(host), (await read_renewals(kube)).get(node.name)
     if held is not None and good == held:
@@ -87,7 +87,7 @@ def _fingerprint(kubeconfig: bytes) -> str | None:
 
 
 async def _note(kube: Kube, entries: Mapping[str, str | None]) -> None:
-    """None: the entry goes."""
+    """None removes the entry."""
     if await kube.get("v1", "ConfigMap", access.RENEWALS, SYSTEM) is None:
         with suppress(Conflict):  # another run was first
             await kube.create(access.renewals({}))

@@ -1,8 +1,8 @@
 """A machine that was replaced: the node is in the cluster, and its host has an empty disk.
 
 The old machine's node is forgotten, as by `autarky node remove --dead`, before the new one joins under its name: what
-the old kubelet held (certificates, pods, a member of etcd) is not the new one's. Refused while something still answers
-in its name: two machines would be one node.
+the old kubelet held (certificates, pods, a member of etcd) does not belong to the new one. Refused while something
+still answers in its name: two machines would be one node.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ForgetReplaced:
 
 
 async def _replaced(context: Context) -> list[Node]:
-    """Nodes that have registered from a machine that is not the one that is there now: a kubelet writes its
+    """Nodes that were registered from another machine than the one that is there now: a kubelet writes its
     kubeconfig before it registers, and keeps it."""
     if not await context.api_answers():
         return []
@@ -60,5 +60,5 @@ async def _refuse_life(context: Context, node: Node) -> None:
         raise Refused(
             removal.UNKNOWN_IS_NOT_DOWN,
             f"the host of node {node.name} has an empty disk, and another machine answers as {node.name}",
-            "power the old machine off for good, or give the new one another name",
+            "power the old machine off permanently, or give the new one another name",
         )

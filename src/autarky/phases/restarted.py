@@ -1,4 +1,4 @@
-"""Waiting until what was started anew with other settings is well, or is known not to become so."""
+"""Waiting until what was restarted with other settings is well, or is known to have failed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class NotWell(Exception):
 
 
 def quoted(lines: Sequence[str]) -> str:
-    """The last three, a line each, that begins as no line of ours does: whoever wrote them may have root on a worker,
+    """The last three, a line each, with a prefix that no line of ours has: whoever wrote them may be root on a worker,
     and a line of theirs must not pass for one of ours (`fix: …`)."""
     return "\n".join(f"  | {line[:400]}" for line in lines[-3:]) or "  (nothing)"
 

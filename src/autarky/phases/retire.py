@@ -1,8 +1,8 @@
-"""Unpivot: hosted workloads of levels that are not hosted (any more) go, once their standbys serve.
+"""Unpivot: hosted workloads of levels that are not (or no longer) hosted are removed, once their standbys serve.
 
 Contract: rule 1: nothing is deleted before the standby on every control node answers by itself (level 3) and
 through the load balancer (level 2). Which standbys run is decided and done by the pivot and the node agents;
-this only takes away what they have replaced. Rule 10: it does so for a change of level, and for nothing else.
+this only removes what they have replaced. Rule 10: it does so for a change of level, and for nothing else.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ END_SECONDS = patience.HOSTED_ENDS
 @dataclass(frozen=True, slots=True)
 class RetireHosted:
     name: str = "retire-hosted"
-    title: str = "Take away what is hosted no more"
+    title: str = "Remove what is no longer hosted"
     timeout: float = patience.most(SERVE_SECONDS, END_SECONDS)
 
     async def plan(self, context: Context) -> Sequence[Change]:

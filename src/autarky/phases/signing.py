@@ -1,6 +1,6 @@
 """Having certificates signed on a control node, by a state directory that has no CA key (agents/signer.py).
 
-Contract: what travels are requests and certificates. The signer runs in a container of the agent image that is on the
+Contract: only requests and certificates travel. The signer runs in a container of the agent image that is on the
 node: no API, no network, nothing of the host but the CAs' directory.
 """
 
@@ -32,7 +32,7 @@ async def issue(context: Context, specs: Sequence[CertSpec]) -> list[str]:
     requests = await asyncio.to_thread(context.pki.requests, specs, settings, datetime.now(UTC))
     if requests:
         if context.lender is None:
-            raise UserError("no control node that could sign answers", fix="power one on")
+            raise UserError("no control node that can sign answers", fix="power one on")
         host = context.host(context.cluster.node(context.lender))
         signed = await sign(host, requests, timedelta(days=settings.leaf_days))
         for request, certificate in zip(requests, signed, strict=True):
@@ -51,7 +51,7 @@ async def sign(host: Host, requests: Sequence[Request], life: timedelta) -> list
 
 
 async def _image(host: Host) -> str:
-    """The agent image that the node's own parked agent runs; any other that is there where it has none."""
+    """The agent image that the node's own standby agent runs; where it has none, any agent image on the node."""
     images = [name for name in await present_images(host) or {} if name.startswith(IMAGE)]
     if not images:
         raise UserError(

@@ -1,12 +1,12 @@
 """The revisions of standbys on hosts, as `up` puts them there: which are wanted, missing, or not what runs.
 
-Contract: a standby is complete on every control node, whatever is hosted. Once a node has an agent, that makes standbys
-of what has proved itself in the hosted slot, and `up` gives new content to the hosted slot alone: both slots with what
-does not work, in the minute before the first checkpoint, would be the end of the API, and nobody could go back. One
-look at the API that fails changes nothing in that (rule 2).
+Contract: a standby is complete on every control node, whatever is hosted. Once a node has an agent, the agent makes
+standbys of what has proved itself in the hosted slot, and `up` gives new content to the hosted slot alone: broken
+content in both slots, in the minute before the first checkpoint, would take the API down with nothing to go back to.
+A single failed look at the API does not change that (rule 2).
 
-Before there is an agent nobody but `up` mends a standby. Then what the file says now replaces what the file said
-before, also where that is in place already and does not start: a mistake in the first file must not need a `down`.
+Before there is an agent, only `up` repairs a standby. Then what the file says now replaces what it said before, also
+where that is in place already and does not start: a mistake in the first file must not need a `down`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NONE = "-"
 
 
 def wanted_revisions(context: Context, node: Node) -> list[standby.Revision]:
-    """The standby is complete on every control node, whatever is hosted. On all but the first founder it is only
+    """The standby is complete on every control node, whatever is hosted. On all but the first initial member it is only
     written at first, and put in place when the API has answered for the first time: a kubelet that starts brings up
     what is in place."""
     if not node.control_plane:
@@ -55,7 +55,7 @@ async def _kept(context: Context, host: Host) -> frozenset[str]:
 
 
 async def missing_revisions(host: Host, revisions: Sequence[standby.Revision]) -> list[standby.Revision]:
-    """Those that are not the current one; a component the node agent checkpoints is its own matter."""
+    """Those that are not the current one; components that the node agent checkpoints are left to it."""
     return _missing(await _others(host, revisions))
 
 
@@ -91,8 +91,8 @@ async def outdated(host: Host) -> list[str]:
 
 
 async def renewable(host: Host, revisions: Sequence[standby.Revision]) -> frozenset[str]:
-    """Those of level 3 that run while the cluster comes up, where no agent is there to care for them: when the API
-    answers, nothing else that `up` does starts them anew. Level 3 may all start anew at once."""
+    """Those of level 3 that run while the cluster comes up, where no agent looks after them yet: once the API answers,
+    nothing else that `up` does restarts them. All of level 3 may restart at once."""
     controllers = {r.component for r in revisions} - {API_SERVER}
     if not controllers or await cares_for_its_slots(host):
         return frozenset()
@@ -100,7 +100,7 @@ async def renewable(host: Host, revisions: Sequence[standby.Revision]) -> frozen
 
 
 async def renew_outdated(host: Host, components: Collection[str]) -> None:
-    """Start these standbys anew, where they are in place and not in their current revision."""
+    """Restart those of these standbys that are in place and not in their current revision."""
     if not components:
         return
     for component in await outdated(host):
@@ -109,8 +109,8 @@ async def renew_outdated(host: Host, components: Collection[str]) -> None:
 
 
 async def untouched(context: Context, host: Host, node: Node, to_put: Collection[standby.Revision]) -> list[Warn]:
-    """What goes on as it was, though the file wants something else: the static pods of levels that are not hosted.
-    Nothing rolls them out, and nothing would take them back. to_put: the revisions that are about to be put there."""
+    """What keeps running as it was although the file wants something else: the static pods of levels that are not
+    hosted. Nothing rolls them out, and nothing would roll them back. to_put: revisions that will be put there."""
     static = {c for c in WITH_STANDBY if node.control_plane and not context.cluster.hosts_level(COMPONENTS[c].level)}
     if not static:
         return []
@@ -118,8 +118,8 @@ async def untouched(context: Context, host: Host, node: Node, to_put: Collection
     going = {r.component for r in to_put if listed.get(r.component, (None, ()))[1]}
     return [
         Warn(
-            f"{component} on {node.name} goes on with its former arguments, since its level is not hosted; to start it"
-            f" with the new ones, one node at a time, run there: {standby.SCRIPT_PATH} renew {component}",
+            f"{component} on {node.name} goes on with its former arguments, since its level is not hosted; to restart"
+            f" it with the new ones, one node at a time, run there: {standby.SCRIPT_PATH} renew {component}",
             in_plan=True,
         )
         for component in sorted(static & going.union(await outdated(host)))
@@ -127,6 +127,6 @@ async def untouched(context: Context, host: Host, node: Node, to_put: Collection
 
 
 async def cares_for_its_slots(host: Host) -> bool:
-    """Whether an agent of its own does, from the first parked one on."""
+    """Whether the node has an agent of its own, from its first standby agent on."""
     present = (await host.run(["ls", places.MANIFESTS], check=False)).text.split()
     return any(name.startswith(f"{STANDBY_POD}-") for name in present)

@@ -1,14 +1,14 @@
-"""The temporary control plane: etcd and load balancers on all founders, and as static pods on the first of them
-the standbys of levels 2 and 3.
+"""The temporary control plane: etcd and load balancers on all initial members, and as static pods on the first of
+them the standbys of levels 2 and 3.
 
-One API server is enough to begin with: the others find it through their load balancers, and each starts its hosted
+One API server is enough at first: the others find it through their load balancers, and each starts its hosted
 one right away. A standby on each of them would cost as much processor as the hosted control plane itself, and would
 be taken away half a minute later.
 
 Contract: after it, the API answers through a control node's load balancer. On a cluster that is already up it does
-nothing: then the hosted slots serve, and starting standbys is the pivot's or the node agent's decision. Of a cluster
+nothing: then the hosted slots serve, and starting standbys is the pivot's or the node agent's decision. In a cluster
 that is down the standbys of all nodes are activated: each may be the one that works. What is in place already stays,
-but for an API server where the node has no agent yet: it may be what does not start, and nobody else would mend it.
+but for an API server where the node has no agent yet: it may be what does not start, and nobody else would repair it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from autarky.render import node as render_node
 from autarky.render.kubeconfig import embeds_certificate
 
 API_TIMEOUT = patience.API_STARTS
-"""Seconds from the kubelet's start to a ready API; 5 s were measured, a loaded machine takes longer."""
+"""Seconds from the kubelet's start to a ready API: a few usually, more on a loaded machine."""
 LOOKS, BETWEEN_LOOKS = 3, 8.0
 """Before a cluster counts as down."""
 
@@ -74,7 +74,7 @@ class StartControlPlane:
         if not await kubelet_runs(host):
             sentences.append(f"start the kubelet on {node.name}")
         if await host.read(FOUNDED) is None:
-            sentences.append(f"note on {node.name} that the cluster has been founded")
+            sentences.append(f"note on {node.name} that the cluster exists")
         return sentences
 
     async def run(self, context: Context, progress: Progress) -> None:
@@ -115,7 +115,7 @@ class StartControlPlane:
 
 
 async def _api_answers(context: Context) -> bool:
-    """Of a cluster that is there one look is not enough: while etcd elects a leader it is not ready for a moment."""
+    """For an existing cluster one look is not enough: while etcd elects a leader, the API is not ready for a moment."""
     for number in range(LOOKS if context.founded else 1):
         if number:
             await context.clock.sleep(BETWEEN_LOOKS)
@@ -126,8 +126,8 @@ async def _api_answers(context: Context) -> bool:
 
 async def _start_standbys(context: Context, host: Host, node: Node) -> None:
     """Where the node has no agent yet, no API server of it ever served in both slots: then it starts as the file wants
-    it now, whatever is in place. With an agent what is in place has served, and may be about to again (it may be etcd
-    that is away): it stays."""
+    it now, whatever is in place. With an agent, what is in place has served, and may be about to serve again (etcd may
+    be what is down): it stays."""
     if not await standbys.cares_for_its_slots(host):
         of_api = [r for r in standbys.wanted_revisions(context, node) if r.component == API_SERVER]
         for revision in await standbys.missing_revisions(host, of_api):
@@ -138,8 +138,8 @@ async def _start_standbys(context: Context, host: Host, node: Node) -> None:
 
 
 async def _will_end(host: Host) -> bool:
-    """Whether its kubelet would one day ask in vain: earlier releases wrote its first certificate into its kubeconfig,
-    and that is what it asks with. Only where it has rotated its own since."""
+    """Whether its kubelet will one day fail to renew its certificate: earlier releases wrote its first certificate into
+    its kubeconfig, and it asks with that one. Only where it has rotated its own since."""
     kubeconfig = await host.read(render_node.KUBELET_KUBECONFIG, most=SHORT)
     if kubeconfig is None or not embeds_certificate(kubeconfig):
         return False
@@ -147,7 +147,7 @@ async def _will_end(host: Host) -> bool:
 
 
 async def _note_founded(context: Context, node: Node) -> None:
-    """From here on a kubelet that starts brings up the standby, and nobody founds the cluster any more."""
+    """From here on a kubelet that starts brings up the standby, and the cluster is never bootstrapped again."""
     host = context.host(node)
     for revision in await standbys.revisions_to_put(context, host, standbys.wanted_revisions(context, node)):
         await standbys.put_revision(host, revision)
@@ -174,10 +174,10 @@ async def wait_for_api(context: Context, progress: Progress) -> None:
 async def static_pod_changes(
     context: Context, host: Host, node: Node, *, founding: bool = False
 ) -> tuple[list[str], list[File]]:
-    """(manifests of older generations, manifests to write) of the static pods that stay for good.
+    """(manifests of older generations, manifests to write) of the permanent static pods.
 
-    founding: whether etcd may begin here, since it is nowhere yet. Of one that has begun the members are changed one
-    at a time (`etcd_change`).
+    founding: whether etcd may start here as a new cluster, since it is nowhere yet. The members of an existing one are
+    changed one at a time (`etcd_change`).
     """
     present = (await host.run(["ls", places.MANIFESTS], check=False)).text.split()
     pods = render_node.static_pods(context.inputs(), node)
@@ -197,8 +197,8 @@ async def static_pod_changes(
 
 
 async def etcd_exists(context: Context) -> bool:
-    """Whether the cluster's etcd has been founded. From then on a node that has no member gets one by joining: one
-    that began anew under its old id would have forgotten what it had promised."""
+    """Whether the cluster's etcd exists. From then on a node that has no member gets one by joining: one that started
+    from scratch under its old id would have forgotten its votes and acknowledged writes."""
     return await _is_founded(context) or await context.api_answers()
 
 
@@ -215,8 +215,9 @@ Begins = Callable[[Host], Awaitable[bool]]
 
 
 async def _beginning(context: Context) -> Begins:
-    """Whether etcd may begin on a founder's host. Where the first `up` was cut between two founders, the others may be
-    a quorum and the API answer: its member is one of them all the same, and has never run."""
+    """Whether etcd may start on an initial member's host as a new cluster. Where the first `up` was interrupted between
+    two initial members, the others may have a quorum and the API may answer: this member is still one of them, and has
+    never run."""
     founded, answers = await _is_founded(context), await context.api_answers()
 
     async def begins(host: Host) -> bool:
@@ -231,5 +232,5 @@ async def _never_had_etcd(host: Host) -> bool:
 
 
 async def start_kubelet(host: Host) -> None:
-    """Enable, which makes systemd read its units anew, and start; a running kubelet is left alone."""
+    """Enable, which makes systemd reload its units, and start; a running kubelet is left alone."""
     await host.run(["systemctl", "enable", "--now", "kubelet"], timeout=60)

@@ -22,7 +22,7 @@ GROUPS = ("cluster",)
 
 @dataclass(frozen=True, slots=True)
 class GetPayload:
-    """From the store in a moment, else built; nothing is built twice."""
+    """Taken from the store, else built; nothing is built twice."""
 
     name: str = "get-payload"
     title: str = "Get the components"
@@ -47,7 +47,7 @@ class IssueCertificates:
     timeout: float = 60
 
     async def plan(self, context: Context) -> Sequence[Change]:
-        if not context.facts:  # the check of the hosts was left out
+        if not context.facts:  # the phase that checks the hosts was skipped
             await look(context)
         await refuse_foreign_hosts(context)
         if not context.addresses_known:
@@ -58,12 +58,12 @@ class IssueCertificates:
         return [Change(f"issue {reason}") for reason in reasons]
 
     def _refuse_to_begin_anew(self, context: Context, specs: Sequence[CertSpec], cas: Sequence[str]) -> None:
-        """All CAs are issued before the first host gets its marker: one that is missing later was lost here, and the
-        cluster has it. Another in its place would be trusted by nobody."""
+        """All CAs are issued before the first host gets its marker: one that is missing later was lost here, while
+        the cluster has it. Nobody would trust a new one in its place."""
         lost = context.pki.missing_roots(specs, cas)
         if context.owners and lost:
             raise UserError(
-                f"{context.pki.directory} lacks {', '.join(lost)}, which the cluster has already",
+                f"{context.pki.directory} lacks {', '.join(lost)}, which the cluster already has",
                 fix=f"move {context.directory} away, and fetch the cluster's state with "
                 + belonging.login_command(context, next(iter(context.owners))),
             )

@@ -1,12 +1,12 @@
-"""Taking a cluster away.
+"""Removing a cluster.
 
 Contract: on lab hosts the whole machine goes. On other hosts everything that autarky put there goes:
 units, containers, mounts, network interfaces, rules, files; etcd data and CA keys are moved aside with a
 time stamp (rule 3: data is never deleted unless that was asked for by name). The marker goes last, so
-that a killed `down` is taken up again by the next.
+that the next `down` resumes a killed one.
 
-A host that does not answer holds nobody up: the others are cleaned, and the cluster's directory stays, by whose CA the
-next `down` tells that the host is ours. Hosts that are left on purpose are not asked, and keep what is on them.
+A host that does not answer holds nobody up: the others are cleaned, and the cluster's directory stays: by its CA the
+next `down` recognizes the host as ours. Hosts that are left on purpose are not asked, and keep what is on them.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ for place in {render_node.CNI_BIN} {render_node.CNI_CONF} {render_node.CONTAINER
 done
 systemctl daemon-reload
 """
-# What a worker has there, certificates and no key, nobody misses.
+# What a worker has there, certificates and no key, need not be kept.
 # A mount point cannot be renamed: then what is in it moves into a directory of its own.
 _KEEP = f"""\
 set -eu
@@ -137,7 +137,7 @@ class CleanHosts:
         async def one(node: Node) -> None:
             try:
                 await clean(context.host(node), stamp, progress, purge=self.purge)
-            except (Unreachable, CommandFailed) as error:  # whoever has it can make it fail; the others' go on
+            except (Unreachable, CommandFailed) as error:  # root on it can make it fail; the others go on
                 context.absent[node.name] = str(error)
 
         ours, others = await hosts_to_clean(context, self.leave)
@@ -153,8 +153,8 @@ async def hosts_to_clean(context: Context, leave: Collection[str] = ()) -> tuple
     """(the nodes whose hosts are ours and have something on them, why others are left alone, as sentences). From here
     on the context has those that do not answer.
 
-    Problems where this state directory has no CA to tell its own hosts by. A host that was given to another cluster
-    meanwhile is left alone, and does not keep the rest from being taken away.
+    Problems where this state directory has no CA to recognize its own hosts by. A host that was given to another
+    cluster meanwhile is left alone, and does not keep the rest from being removed.
     """
     ours: list[Node] = []
     refused: dict[str, Refusal] = {}
@@ -164,7 +164,7 @@ async def hosts_to_clean(context: Context, leave: Collection[str] = ()) -> tuple
             continue
         try:
             found = await belonging.refusals(context, [node], by_name=True)
-        except (Unreachable, CommandFailed) as error:  # what cannot be read is as unknown as what is silent
+        except (Unreachable, CommandFailed) as error:  # what cannot be read is as unknown as what does not answer
             context.absent[node.name] = str(error)
             continue
         refused |= {name: why for name, why in found.items() if why is not None}
@@ -174,11 +174,11 @@ async def hosts_to_clean(context: Context, leave: Collection[str] = ()) -> tuple
         raise Problems("these hosts are not known to be ours, and stay as they are", foreign)
     others = [f"{problem.what}: it is left alone" for problem in foreign]
     others += [f"node {name} does not answer and keeps all of autarky: {why}" for name, why in context.absent.items()]
-    return ours, [*others, *(f"node {name} keeps all of autarky, as you say" for name in sorted(leave))]
+    return ours, [*others, *(f"node {name} keeps all of autarky, as --leave says" for name in sorted(leave))]
 
 
 async def doomed(context: Context, *, purge: bool, leave: Collection[str] = ()) -> list[str]:
-    """What `down` would take away, as sentences for whoever is asked: hosts, and what becomes of their
+    """What `down` would remove, as sentences for whoever is asked to confirm: hosts, and what becomes of their
     data. Problems as `hosts_to_clean`."""
     ours, others = await hosts_to_clean(context, leave)
     data = "are deleted" if purge else "are moved aside"
@@ -187,19 +187,21 @@ async def doomed(context: Context, *, purge: bool, leave: Collection[str] = ()) 
     for change in await ForgetCluster(purge=purge).plan(context):
         lines.append(f"{change.sentence}: the keys, kubeconfig and journal of the cluster {context.cluster.name} here")
     if context.absent:
-        lines.append(f"{context.directory} stays until the hosts that do not answer are done, or left (--leave NAME)")
+        lines.append(
+            f"{context.directory} stays until the hosts that do not answer are cleaned, or left (--leave NAME)"
+        )
     return [*lines, *others]
 
 
 async def clean(host: Host, stamp: str, progress: Progress, *, purge: bool) -> None:
-    """Take everything of ours from the host; `stamp`: the end of the names under which data is kept."""
+    """Remove everything of ours from the host; `stamp`: the suffix of the names under which data is kept."""
     await host.run(["sh", "-c", _CLEAN], timeout=120)
     if purge:
         await host.run(["sh", "-c", _PURGE], timeout=120)
     else:
         kept = (await host.run(["sh", "-c", _KEEP, "sh", stamp])).text.split()
         if kept:
-            progress.note(f"{host.name}: kept is {' and '.join(kept)}")
+            progress.note(f"{host.name}: kept {' and '.join(kept)}")
     await host.remove([places.NODE_MARKER])
     await host.run(["sh", "-c", _EMPTY, "sh", places.HOST_ROOT])
 
@@ -241,5 +243,5 @@ class ForgetCluster:
         progress.note(f"the cluster's CA keys are kept in {kept}")
 
     def _delete(self, context: Context) -> bool:
-        """With nothing but lab hosts, whose data went with them, the keys are good for nothing."""
+        """With nothing but lab hosts, whose data went with them, the keys are useless."""
         return self.purge or all(node.host.driver == "lab" for node in context.cluster.nodes)

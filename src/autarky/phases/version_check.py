@@ -1,12 +1,12 @@
 """Another version of Kubernetes in the file than the cluster runs is refused: upgrades are not built yet, and a kubelet
 that is newer than the API server breaks rule 4 at the next start of its host.
 
-Contract: only looks. The API's word counts first; while it is down the hosts' markers tell; where these are of a
-release that noted no version, the kubelet and the standby that lie on the hosts do
+Contract: only looks. What the API says counts first; while it is down, the hosts' markers; where these are of a
+release that noted no version, the kubelet and the standby on the hosts' disks
 (`control.cluster_file.decide.running_version`).
 
-Danger: a worker may be in somebody else's hands, and the fix that a refusal names has all hosts prepared for the
-version that was said. So workers are heard only where no control node says anything.
+Danger: a worker may be compromised, and the fix that a refusal names has all hosts prepared for the version that it
+reported. So workers count only where no control node says anything.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def runs(context: Context) -> Runs | None:
     """What the cluster runs; None where it is not there yet, or nothing of it answers."""
     said = running_version.by_the_api(await _applied_version(context))
     said = said or await _by_hosts(context, context.cluster.control_nodes)
-    # One that a label has made is among these: without the API that is only its own word.
+    # A control node made by its label is among these: without the API only its own word says so.
     return said or await _by_hosts(context, context.cluster.workers)
 
 
@@ -76,7 +76,7 @@ async def live_control_plane(kube: Kube) -> Object | None:
     try:
         return await kube.get(API_VERSION, "ControlPlane", CONTROL_PLANE)
     except ApiError as error:
-        if error.status == 404:  # its definition is not there yet
+        if error.status == 404:  # its CRD is not there yet
             return None
         raise
 
@@ -96,7 +96,7 @@ async def _kubelet_version(host: Host) -> str | None:
 
 
 async def _standby_version(host: Host) -> str | None:
-    """None also where the file is not what it should be: it is the host's word."""
+    """None also where the file is malformed: the host may say anything."""
     content = await host.read(STANDBY_POD)
     try:
         found = image_version(json.loads(content or b"")["spec"]["containers"][0]["image"])

@@ -2,7 +2,7 @@
 live now is available.
 
 Contract: only what this process has applied, or has found to be as wanted while it applied, is compared; an edit by
-somebody else is no failure of ours. What went back is told by the operator, in the condition RolledBack.
+somebody else is no failure of ours. The operator reports what went back, in the condition RolledBack.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ APPS, KINDS = "apps/v1", ("DaemonSet", "Deployment")
 
 
 def remember_as_wanted(context: Context, found: Look) -> None:
-    """What is live as it would be applied, whatever has brought it there: an operator that reads the ControlPlane, say.
+    """What is live as it would be applied, whoever applied it: the operator, for example, which reads the ControlPlane.
     Edits by others are theirs."""
     if found.to_apply is None and not found.kept:
         remember(context, found.live)
@@ -51,7 +51,7 @@ class WentBack:
     _since: float | None = None
 
     async def look(self) -> str | None:
-        """None where nothing has gone back; a sentence while the operator may yet tell it. UserError when it has."""
+        """None where nothing has gone back; a sentence while the operator may yet report it. UserError once it has."""
         names = await changed(self.context)
         if not names:
             self._since = None
@@ -60,7 +60,7 @@ class WentBack:
         if back := [name for name in names if f"{name.split()[1]}: " in told]:
             raise UserError(
                 f"what was applied to {', '.join(back)} has gone back: {told}",
-                fix="mend what the cluster file says of it, and run `autarky up` again",
+                fix="fix what the cluster file says of it, and run `autarky up` again",
             )
         now = self.context.clock.monotonic()
         self._since = now if self._since is None else self._since

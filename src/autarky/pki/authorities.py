@@ -1,7 +1,7 @@
-"""CAs of a cluster's pki directory: kept for good, made once, or copied from the user's own.
+"""CAs of a cluster's pki directory: created once or copied from the user's own, and kept permanently.
 
-Contract: a CA that a machine may trust already is never replaced, because everything that trusts it would
-have to change at once; whatever is wrong with it is a UserError. The key is always written before the
+Contract: a CA that a machine may already trust is never replaced, because everything that trusts it would
+have to change at once; any problem with it is a UserError. The key is always written before the
 certificate, so a key alone is what a kill leaves behind, and nothing can trust it yet.
 """
 
@@ -93,7 +93,7 @@ def _given(name: str, settings: CertificateSettings, now: datetime) -> Plan | No
 
 
 def _own_key(kept: PairFiles, settings: CertificateSettings) -> PrivateKey:
-    """A key that a kill left without its certificate is used on: a new one might waste an old CA's."""
+    """A key that a kill left without its certificate is reused: a new one might overwrite the key of an old CA."""
     if not kept.key.exists():
         return new_key(settings.key_algorithm)
     try:
@@ -117,7 +117,7 @@ def _key_lost(kept: PairFiles) -> UserError:
 def _refuse_exchange(kept: PairFiles, authority: Authority, given: Plan | None) -> None:
     if given is not None and given.authority.certificate != authority.certificate:
         raise UserError(
-            f"the cluster has another CA already ({kept.certificate}) than certificates.caDirectory gives",
+            f"the cluster's CA ({kept.certificate}) differs from the one in certificates.caDirectory",
             fix="take caDirectory out of the cluster file, or give the CA that the cluster has",
         )
 
@@ -132,7 +132,7 @@ def _refuse_other_key(kept: PairFiles, given: Authority) -> None:
         torn = False
     if not torn:
         raise UserError(
-            "it belongs to another CA than certificates.caDirectory gives",
+            "it belongs to a different CA than the one in certificates.caDirectory",
             where=str(kept.key),
             fix="move it away if no cluster uses it, or take caDirectory out of the cluster file",
         )

@@ -65,7 +65,7 @@ def _require_names_only(extensions: bytes) -> None:
 
 
 def _inside(der: bytes, tag: int) -> bytes:
-    """The content of the one element of that tag that this is, whole."""
+    """The content, if this is exactly one element of that tag."""
     first, rest = _split(der)
     if rest or first[0] != tag:
         raise ValueError("its extensions are not the alternative names alone")

@@ -16,15 +16,15 @@ from autarky.pki.unreadable import UNREADABLE
 
 
 def is_due(end: datetime, life: timedelta, now: datetime) -> bool:
-    """The one rule for renewing: two thirds of its life are over. A leaf begins with its CA, so what its life is must
-    be said."""
+    """The one rule for renewing: two thirds of its lifetime are over. A leaf starts with its CA, so its lifetime
+    must be given."""
     return end - now < life / 3
 
 
 def why_renew(
     pair: Pair, spec: CertSpec, authority: Authority, algorithm: Algorithm, now: datetime, life: timedelta
 ) -> str | None:
-    """Why a leaf must be issued anew, as a clause; None when it is as specified and good for a while."""
+    """Why a leaf must be reissued, as a clause; None if it is as specified and valid for a while."""
     try:
         return _why_renew(pair, spec, authority, algorithm, now, life)
     except UNREADABLE as error:
@@ -61,14 +61,14 @@ def _age(certificate: x509.Certificate, issuer: x509.Certificate, now: datetime,
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now < begin:
         return f"not valid before {begin:%Y-%m-%d %H:%M}"
-    # A leaf that ends with its CA gains nothing by being issued anew: that would repeat in every run.
+    # A leaf that ends with its CA gains nothing from being reissued: that would repeat in every run.
     if is_due(end, life, now) and end < issuer.not_valid_after_utc:
         return f"expires {end:%Y-%m-%d %H:%M}"
     return None
 
 
 def expiry(pair: Pair | None) -> float:
-    """Seconds since the epoch until which a pair is good; 0 for what is none."""
+    """Seconds since the epoch until which a pair is valid; 0 if it is not a pair."""
     try:
         return read_pair(pair)[0].not_valid_after_utc.timestamp() if pair is not None else 0.0
     except ValueError:
@@ -76,7 +76,7 @@ def expiry(pair: Pair | None) -> float:
 
 
 def authority_of(pair: Pair, certificate_file: str, key_file: str, now: datetime) -> Authority:
-    """The pair as a CA; UserError, naming both files and the remedy, when it cannot be one."""
+    """The pair as a CA; UserError, naming both files and the fix, if it cannot be one."""
     where = f"{certificate_file} and {key_file}"
     try:
         certificate, key = read_pair(pair)
@@ -89,7 +89,7 @@ def authority_of(pair: Pair, certificate_file: str, key_file: str, now: datetime
         ) from error
     if not may_sign:
         raise UserError(
-            "the certificate is not one of a CA",
+            "the certificate is not a CA certificate",
             where=where,
             fix="give a certificate with CA:TRUE and, if it has key usages, Certificate Sign",
         )

@@ -1,7 +1,7 @@
 """Leaves that are issued when they are asked for, beside the files of a pki directory.
 
-For what a host begins with: the first certificates of a control node, which its agent keeps from then on, and are no
-business of the machine that ran `up`. Nothing of them is written here, and each instance issues others.
+For a new host: the first certificates of a control node, which its agent keeps from then on, without the machine that
+ran `up`. None of them is written here, and each instance issues new ones.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class IssuingFiles(Mapping[str, bytes]):
         return pair.certificate if end == "crt" else pair.key
 
     def _was_signed_elsewhere(self, name: str, spec: CertSpec) -> bool:
-        """Where the CA's key is not: it was asked for, for this run."""
+        """Without the CA's key: it was requested for this run."""
         return name in self.files and f"{spec.ca}.key" not in self.files
 
     def _authority(self, spec: CertSpec) -> Authority:

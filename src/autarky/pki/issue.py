@@ -1,4 +1,4 @@
-"""Issuing CAs and leafs. Values in, PEM out: no files here, and no clock but the `now` that is given.
+"""Issuing CAs and leaves. Values in, PEM out: no files here, and no clock but the given `now`.
 
 Contract: a leaf never outlives its CA, and is never valid before it. Serial numbers are random.
 """
@@ -43,7 +43,7 @@ class Authority:
 
 
 def read_pair(pair: Pair) -> tuple[x509.Certificate, PrivateKey]:
-    """Both parts, of which the first certificate counts; ValueError, saying why, when they are no pair."""
+    """Both parts, of which the first certificate counts; ValueError, saying why, if they are not a pair."""
     try:
         certificate = x509.load_pem_x509_certificate(pair.certificate)
         public = certificate.public_key()
@@ -75,8 +75,7 @@ def issue_leaf(spec: CertSpec, authority: Authority, algorithm: Algorithm, now: 
 
 
 def renewed_leaf(spec: CertSpec, authority: Authority, key: PrivateKey, now: datetime, life: timedelta) -> Pair:
-    """The same with a key that is there. Whoever reads both files, at whatever moment, has a pair that belongs
-    together."""
+    """The same with an existing key: both files belong together at every moment."""
     return Pair(sign_leaf(spec, authority, key.public_key(), now, life), key_pem(key))
 
 
@@ -164,7 +163,7 @@ def _alternative_names(spec: CertSpec) -> list[x509.GeneralName]:
 
 def _issuer_identifier(authority: Authority) -> x509.AuthorityKeyIdentifier:
     """The CA's own identifier: other tools do not always derive it from the key as we do, and a
-    verifier refuses a leaf that says another one than its CA."""
+    verifier refuses a leaf whose identifier differs from its CA's."""
     try:
         own = authority.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
     except x509.ExtensionNotFound:

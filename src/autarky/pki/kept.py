@@ -1,8 +1,7 @@
-"""Leaves in files that processes read while they are renewed: looking at one, and putting the next one in its place.
+"""Leaves in files that processes read while they are renewed: inspecting and replacing them.
 
-Contract: a leaf is verified before it takes the place of the one before. A renewal keeps the key, so that whoever
-reads certificate and key, at whatever moment, has two that belong together. What cannot be read is an OSError, which
-is never "there is none".
+Contract: a leaf is verified before it replaces the previous one. A renewal keeps the key, so that certificate and key
+belong together whenever they are read. A file that cannot be read is an OSError, which never means "absent".
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Files:
         return self.group is None or all(path.stat().st_gid == self.group for path in (self.certificate, self.key))
 
     def write(self, pair: Pair, *, with_key: bool) -> None:
-        """The key first: alone it is of no use to anybody."""
+        """The key first: alone it is useless."""
         mode = 0o600 if self.group is None else 0o640
         self.settle_directory()
         if self.key == self.certificate:
@@ -93,7 +92,7 @@ def read_authority(directory: Path, name: str, now: datetime) -> Authority | Non
 
 
 def why_anew(wanted: Wanted, authority: Authority, now: datetime) -> str | None:
-    """Why the leaf is to be issued anew, as a clause; None while it is as it should be. OSError."""
+    """Why the leaf must be reissued, as a clause; None while it is as it should be. OSError."""
     pair = wanted.files.read()
     if pair is None:
         return "missing"
@@ -102,7 +101,7 @@ def why_anew(wanted: Wanted, authority: Authority, now: datetime) -> str | None:
 
 
 def put_in_place(wanted: Wanted, authority: Authority, now: datetime) -> None:
-    """Issue it, verify it, and only then let it take the place of the one before. UserError, OSError."""
+    """Issue it, verify it, and only then replace the previous one. UserError, OSError."""
     key = _key_in_use(wanted)
     if key is None or not wanted.files.readable:
         pair, with_key = _issued(wanted, authority, key, now), True
@@ -110,7 +109,7 @@ def put_in_place(wanted: Wanted, authority: Authority, now: datetime) -> None:
         pair, with_key = renewed_leaf(wanted.spec, authority, key, now, wanted.life), False
     if wrong := why_renew(pair, wanted.spec, authority, wanted.algorithm, now, wanted.life):
         raise UserError(
-            f"{wanted.spec.name} would be no better if it were issued anew: {wrong}",
+            f"{wanted.spec.name} would be no better if it were reissued: {wrong}",
             fix="look at the CA's lifetime and at this host's clock",
         )
     wanted.files.write(pair, with_key=with_key)
@@ -123,7 +122,7 @@ def _issued(wanted: Wanted, authority: Authority, key: PrivateKey | None, now: d
 
 
 def _key_in_use(wanted: Wanted) -> PrivateKey | None:
-    """That of a whole pair, of the kind that is wanted; None where there is none."""
+    """The key of a complete pair, of the wanted kind; None if there is none."""
     pair = wanted.files.read()
     if pair is None:
         return None

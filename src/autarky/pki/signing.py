@@ -1,4 +1,4 @@
-"""Certificates that are signed on another machine than the one that has the leaf's key: what is asked, and the answer.
+"""Certificates that are signed on a different machine than the one that has the leaf's key: request and answer.
 
 Contract: both are one line of JSON. The question holds requests (PKCS#10) and no private key; the answer certificates.
 Whoever runs the signer is root on a control node, who can read the CA keys themselves: it signs what it is asked to.

@@ -1,11 +1,11 @@
 """A cluster's pki directory: issue what is missing or no longer right, keep everything else.
 
 Contract: files NAME.crt and NAME.key (and sa.key, sa.pub), 0600 in directories of 0700, each replaced in one
-rename, the key always before its certificate. A kill between the two leaves a pair that does not belong
-together: `plan` says so and `ensure` issues it anew. CAs and the service account key are never replaced
+rename, the key always before its certificate. A kill between the two leaves a mismatched pair:
+`plan` says so and `ensure` reissues it. CAs and the service account key are never replaced
 (authorities.py). One writer at a time: the caller holds the cluster's lock.
 
-Danger: a leaf that nobody asks for any more (of a node that was removed) stays here until it expires.
+Danger: a leaf that is no longer needed (of a removed node) stays here until it expires.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PkiStore:
 
     directory: Path
     lent: dict[str, bytes] = field(default_factory=dict, repr=False)
-    """By file name, what a control node lends for this run: used as if it lay here, and never written here."""
+    """By file name, files borrowed from a control node for this run: used as if they were here, never written here."""
     _settled: bool | None = field(default=None, repr=False)
     """Whether the last `plan` or `ensure` left nothing to issue; None before either."""
 
@@ -78,10 +78,10 @@ class PkiStore:
         return f"{name}.crt" in self.lent or self._files(name).certificate.exists()
 
     def complete(self, *names: str) -> bool:
-        """Whether the named pairs are there and whole; without names, whether everything is.
+        """Whether the named pairs exist and are intact; without names, whether everything is.
 
         Everything: the last `plan` or `ensure` left nothing to issue; before either, all pairs in the
-        directory are whole and the admin's, without which nothing can be done, is among them.
+        directory are intact and the admin's, without which nothing can be done, is among them.
         """
         if names:
             return all(self._whole(name) for name in names)
@@ -99,8 +99,8 @@ class PkiStore:
         return ca.certificate.exists() and not ca.key.exists()
 
     def lend(self, files: Mapping[str, bytes]) -> None:
-        """Use these files of a control node for this run. What is here counts, but for leafs that are good for longer
-        there: somebody else has issued them anew since."""
+        """Use these files of a control node for this run. Files here win, except for leaves that are valid for longer
+        there: another machine has reissued them since."""
         self.lent = {}
         for name in sorted({name.rpartition(".")[0] for name in files}):
             if self._is_better(name, files):
@@ -114,13 +114,13 @@ class PkiStore:
         return theirs is not None and expiry(theirs) > expiry(own.read())
 
     def requests(self, specs: Sequence[CertSpec], settings: CertificateSettings, now: datetime) -> list[Request]:
-        """For each leaf that is to be issued anew, a key made here and the request to have it signed."""
+        """For each leaf that must be reissued, a key made here and the request to have it signed."""
         authorities = self._authorities(specs, settings, now, ())
         due = [spec for spec in specs if self._why(spec, authorities[spec.ca].authority, settings, now) is not None]
         return [Request.new(spec, settings.key_algorithm) for spec in due]
 
     def accept(self, request: Request, certificate: bytes, *, keep: bool) -> None:
-        """What was signed. `keep`: in this directory; else it is lent, and lies where it is written to on the hosts.
+        """Take over what was signed. `keep`: in this directory; otherwise it is borrowed, and stays on the hosts.
 
         UserError where it is no answer to the request.
         """
@@ -201,7 +201,7 @@ class PkiStore:
     def _authorities(
         self, specs: Sequence[CertSpec], settings: CertificateSettings, now: datetime, cas: Collection[str]
     ) -> dict[str, Plan]:
-        """Of an etcd that somebody else runs none is ours."""
+        """autarky issues none for an external etcd of the user's."""
         needed = {spec.ca for spec in specs} | set(cas)
         return {name: self._plan_authority(name, settings, now) for name in COMMON_NAMES if name in needed}
 
@@ -269,7 +269,7 @@ class PkiStore:
         return PairFiles(self.directory, name)
 
     def _pair(self, name: str) -> Pair | None:
-        """What is lent, else what is here."""
+        """The borrowed file, else the one here."""
         return _pair_in(self.lent, name) or self._files(name).read()
 
     def _whole(self, name: str) -> bool:

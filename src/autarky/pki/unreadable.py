@@ -1,4 +1,4 @@
-"""What reading a certificate, a request or a key raises when somebody has made it up, or a disk has damaged it."""
+"""What reading a forged or damaged certificate, request or key may raise."""
 
 from __future__ import annotations
 
@@ -9,5 +9,4 @@ UNREADABLE = (
     *(ValueError, TypeError, OverflowError, UnsupportedAlgorithm),
     *(x509.DuplicateExtension, x509.UnsupportedGeneralNameType, x509.InvalidVersion),
 )
-"""Wherever it is read: much of it is looked at only when it is asked for. One that cannot be read must not be in the
-way of the others."""
+"""At any access: much of it is parsed only on demand. One that cannot be read must not block the others."""

@@ -6,7 +6,7 @@ numbers, as etcd counts them. An acknowledgement may come before or after its ev
 
 A watch that can only begin again from a list (410 Gone) shows states, not events: what the list shows counts
 as seen. An acknowledged write that a later one had covered by then, as the list says itself, or a deletion, was
-overtaken, which is told apart from a missed one: where the only server was killed, nobody could have been shown it, and
+overtaken, which is not a missed one: where the only server was killed, nobody could have been shown it, and
 a client has the newest state all the same. A list that lacks a write which nothing has covered is a stale one.
 """
 
@@ -55,7 +55,7 @@ class Continuity:
         self._leaving.add(name)
 
     def removed(self, name: str, at: float) -> None:
-        """A deletion was acknowledged. Its version is not told, so its event is known by the name."""
+        """A deletion was acknowledged. Its version is not reported, so its event is recognised by the name."""
         if name in self._early_removals:
             self._early_removals.discard(name)
         else:

@@ -5,7 +5,7 @@ connection carries a request (new or kept alive), which address it leads to, whe
 came before it broke, and whether the break was a refusal, a reset, an orderly close or silence. A pooling
 client with failover hides exactly these.
 
-Contract: every way of getting no whole answer is a Fault; an answer, whatever its status, is returned.
+Contract: every way of getting no complete answer is a Fault; an answer, whatever its status, is returned.
 Deadlines (`until`) are times of the event loop's clock, in seconds. HTTP/2 is not offered, so a request
 and its connection share one fate.
 
@@ -37,7 +37,7 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """As whom the probe dials. A token that is a function is asked anew for every connection.
+    """The identity of the probe. A token that is a function is called for every connection.
 
     agent:       the User-Agent, by which an audit log finds the probe
     server_name: the name in the servers' certificate, where it is not the one that is dialled
@@ -66,7 +66,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer. Header names are in lower case."""
+    """A complete answer. Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -100,11 +100,11 @@ class Connection:
         self.endpoint = endpoint
         self.local = _text(transport.get_extra_info("sockname"))
         self.server = ""
-        """Which API server is at the other end, once somebody has asked it (see identity.py)."""
+        """Which API server is at the other end, once it was asked (see identity.py)."""
         self.answers = 0
-        """Whole answers so far: more than none makes the connection a reused one."""
+        """Complete answers so far: with at least one the connection counts as reused."""
         self.round_trip = math.inf
-        """Seconds of the shortest exchange so far: a round trip took at most that."""
+        """Seconds of the shortest exchange so far: an upper bound of the round trip time."""
         self._common = f"Host: {endpoint.url.removeprefix('https://')}\r\n{client.headers()}"
         self._feed = feed
         self._reader = feed.reader
@@ -113,7 +113,7 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        """Whether another request may be sent: nothing here shows that the server has ended it."""
+        """Whether another request may be sent: nothing shows yet that the server has closed it."""
         return (
             self._kept_open
             and not self._transport.is_closing()
@@ -122,7 +122,7 @@ class Connection:
         )
 
     async def exchange(self, request: Request, *, until: float) -> Answer:
-        """Send a request and read its whole answer. Raises Fault."""
+        """Send a request and read its complete answer. Raises Fault."""
         now = asyncio.get_running_loop().time
         sent = now()
         with self._broken(sent=sent):
@@ -136,7 +136,7 @@ class Connection:
         return Answer(status, headers, body)
 
     async def begin(self, request: Request, *, until: float) -> Answer | None:
-        """Send a request whose answer does not end (a watch). None when it has begun well: read `lines` then.
+        """Send a request whose answer does not end (a watch). None if it has started well: then read `lines`.
 
         Any status but 200 is an ordinary answer and is returned. Raises Fault.
         """
@@ -160,7 +160,7 @@ class Connection:
                         yield line
 
     def close(self) -> None:
-        """End it at once. Nothing is sent any more, not even a farewell that the server might not answer."""
+        """Close it at once. Nothing is sent any more, not even a TLS close that the server might not answer."""
         self._transport.abort()
 
     # --- reading ---
@@ -215,7 +215,7 @@ class Connection:
 
     @contextmanager
     def _broken(self, *, since: int | None = None, sent: float | None = None) -> Iterator[None]:
-        """Every way of getting no whole answer, as a Fault; the connection is of no use after it.
+        """Every way of getting no complete answer, as a Fault; the connection is unusable after it.
 
         The answer begins after so many bytes received; None: with what comes next. `sent`: when the request was.
         """
@@ -234,7 +234,7 @@ class Connection:
 
 
 class _Stage(Enum):
-    """How far an exchange came."""
+    """How far an exchange got."""
 
     HANDSHAKE = "in the TLS handshake"
     BEFORE = "before any answer"

@@ -1,7 +1,7 @@
 """Which API server is at the other end of a connection.
 
-Behind a TCP load balancer, neither the address nor the certificate tells: all servers of a cluster share
-both, and the headers of an answer are the same from each. What tells is the start time of the process with
+Behind a TCP load balancer, neither the address nor the certificate identifies it: all servers of a cluster share
+both, and the headers of an answer are the same from each. What does is the start time of the process with
 its version, from `/statusz` (on by default since Kubernetes 1.36), asked on the very connection in question:
 then there is no doubt who held it. `/metrics` has a start time too, in a megabyte of text. Where `/statusz`
 is not served, `/version` at least tells an old release from a new one.
@@ -30,12 +30,12 @@ _SINCE = " since "
 
 
 def is_one_process(server: str) -> bool:
-    """Whether what `identify` told belongs to one process only, and not to all of a version."""
+    """Whether the result of `identify` belongs to one process only, and not to all of a version."""
     return _SINCE in server
 
 
 async def identify(connection: Connection) -> str:
-    """ "v1.36.4 since 2026-11-21T06:26:57Z", "v1.35.4" where the start time is not told, or "". Never raises.
+    """ "v1.36.4 since 2026-11-21T06:26:57Z", "v1.35.4" if the start time is not reported, or "". Never raises.
 
     The answer is remembered with the connection. One that fails while it is asked is closed.
     """

@@ -3,9 +3,9 @@
 The idle-close race: the server ends a connection while a request is on its way to it. Such a connection had carried
 an answer before, broke by a close or a reset, not one byte of the new answer had come, and the end came within one
 round trip of the request: what comes later is the end of a connection over which the server had the request. The
-request is then sent once more, on a new connection. Succeeds that, the race is counted and nothing has failed; else
-the request has failed. A write says which version of its object it changes: is its retry told of a conflict, the
-server had carried out what it did not answer, and that is a failure however soon the connection ended.
+request is then sent once more, on a new connection. If that succeeds, the race is counted and nothing has failed;
+otherwise the request has failed. A write says which version of its object it changes: if its retry gets a conflict,
+the server had carried out what it did not answer, and that is a failure however soon the connection ended.
 
 A stopping API server says the same in words to what still comes on kept connections in the moment in which it closes
 them: 503 «apiserver is shutting down» with `Retry-After`. HTTP/1.1 has no other way to tell a busy client to go
@@ -33,8 +33,8 @@ SHORTEST_ROUND_TRIP = 0.25
 load balancer waits for a processor meanwhile: by captured packets, on two processors, a request lay unread at the
 server for up to 0.12 s before the connection was closed in order."""
 APART = 10.0
-"""Seconds between the stops of two servers that cannot be told apart: one after the other is replaced, and the next one
-must be ready before."""
+"""Seconds between the stops of two indistinguishable servers: they are replaced one after the other, and the new one
+must be ready before the next stops."""
 CONFLICT = 409
 SHUTTING_DOWN = "apiserver is shutting down"
 """kube-apiserver's words (1.36, 1.37) to a request that comes after it has begun to wait for the last ones."""
@@ -106,7 +106,7 @@ class Kept:
             raise Fault(fault.kind, str(self._endpoint), late) from fault
         connection, answer = await self._again(request, fault.detail, until)
         if answer.status == CONFLICT:
-            done = f"{fault.detail}, though it was carried out: a retry is told {answer.sentence()}"
+            done = f"{fault.detail}, though it was carried out: a retry got {answer.sentence()}"
             raise Fault(fault.kind, str(self._endpoint), done) from fault
         return connection, answer
 
@@ -133,8 +133,8 @@ class Kept:
 class Farewells:
     """Which servers have turned a client away from its kept connection: each may once, as it stops.
 
-    A server that does not say when it began cannot be told from others of its version: these may once in APART
-    seconds together.
+    A server that does not report its start time cannot be distinguished from others of its version: together, these
+    may once in APART seconds.
     """
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ class Ledger:
         self._doubtful[name] = self._present.pop(name, {})
 
     def settled(self, name: str) -> None:
-        """Its loss has been told: nothing more is expected of it."""
+        """Its loss has been reported: nothing more is expected of it."""
         self._doubtful[name] = {}
         self._present.pop(name, None)
 

@@ -1,4 +1,4 @@
-"""The vocabulary of the probe: what a client may meet, as frozen values. stdlib only, no I/O."""
+"""The vocabulary of the probe: what a client may experience, as frozen values. stdlib only, no I/O."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _PROMISES = {Kind.MISSED, Kind.OVERTAKEN, Kind.DISORDER, Kind.NOT_RESUMED, Kind.
 
 
 class Fault(Unreachable):
-    """An exchange that brought no whole answer.
+    """An exchange without a complete answer.
 
     `detail` says at which stage and in whose words. `begun` is whether any byte of the answer had come:
     if so, the cut is never an idle-close race. `after` is how many seconds after the request the server ended

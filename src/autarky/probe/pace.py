@@ -1,4 +1,4 @@
-"""Requests at a steady rate, until told to stop."""
+"""Requests at a steady rate, until stopped."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import asyncio
 class Pace:
     """Ticks `rate` times a second, the first at once (or `offset` seconds later), until `halted` is done.
 
-    Ticks that were missed are left out, not caught up with: after an outage the API meets the same load as
-    before it, and no burst.
+    Missed ticks are skipped, not caught up: after an outage the API gets the same load as before it, and
+    no burst.
     """
 
     def __init__(self, rate: float, halted: asyncio.Future[None], *, offset: float = 0.0) -> None:

@@ -1,11 +1,11 @@
-"""The probe as a whole: it runs beside something that is done to a cluster, and says what a client noticed.
+"""The probe: it runs while something is done to a cluster, and reports what a client noticed.
 
     async with Probe(["https://10.0.0.1:6443"], ca_pem=ca, client_cert_pem=cert, client_key_pem=key) as probe:
         await pivot()
     print(probe.report().verdict)
 
-Contract: it talks to the addresses it was given and to no other, each of which must be served for itself: a
-client has only one. It begins only once all of them answer. It is bounded: every request has a time limit, as
+Contract: it connects only to the addresses it was given, each of which must serve by itself: a client
+has only one. It starts only once all of them answer. It is bounded: every request has a time limit, as
 many are under way as the rates say, and it ends with the block or after `duration`. Leaving the block takes
 well under a second; when the API is down, up to three times `timeout` and `patience`.
 
@@ -42,11 +42,11 @@ NAMESPACE = "autarky-probe"
 PER_WORKER = 50
 """Requests a second for one worker that sends one after the other: enough while answers take up to 20 ms."""
 METER = 0.25
-"""Seconds between two looks at whether the probe itself runs in time."""
+"""Seconds between two checks whether the probe itself runs in time."""
 WORTH_NOTING = 0.5
 """Seconds by which it is late."""
 LOOK = 1.0
-"""Seconds between two looks at which API server answers."""
+"""Seconds between two checks which API server answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Probe:
     ) -> None:
         """`servers`: https URLs. `timeout`: seconds for one request, dialling included. `duration`: seconds
         after which the probe ends by itself; None: with the block. `patience`: seconds in the end for a watch
-        to resume, and for an answer about the writes. `on_failure` is told of each failure at once. Raises
+        to resume, and for an answer about the writes. `on_failure` is called for each failure at once. Raises
         UserError for certificates that cannot be used.
         """
         if not servers:

@@ -17,8 +17,8 @@ from autarky.probe.tally import Tally
 
 @dataclass(slots=True)
 class Run:
-    """One probe. `timeout`: seconds for one request, dialling included. `halted`: done when no request is to be
-    begun any more. `on_failure` is told of every failure at once."""
+    """One probe. `timeout`: seconds for one request, dialling included. `halted`: done when no more requests are to be
+    started. `on_failure` is called for every failure at once."""
 
     id: str
     client: Client
@@ -113,7 +113,7 @@ class Run:
         self._failed(stream, endpoint, began, self.now() - began, fault.kind, fault.detail, connection)
 
     def broken(self, stream: Stream, kind: Kind, detail: str, endpoint: Endpoint | None = None) -> None:
-        """A promise that spans many requests does not hold."""
+        """Record that a promise spanning many requests was broken."""
         self._tell(Failure(self.unix(self.now()), stream, kind, detail, address=str(endpoint or "")))
 
     def noticed(self, endpoint: Endpoint, server: str) -> None:

@@ -18,7 +18,7 @@ MAX_IN_FLIGHT = 256
 async def new_connections(run: Run, request: Request, rate: float) -> None:
     """Begin `rate` requests a second, each on a connection of its own, the endpoints in turn.
 
-    A dial that hangs does not hold up the next one: clients come whether or not others are served.
+    A dial that hangs does not hold up the next one: clients arrive whether or not others are served.
     """
     pace = Pace(rate, run.halted)
     tally = run.tally.streams[Stream.NEW]

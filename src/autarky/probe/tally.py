@@ -1,8 +1,8 @@
-"""What was seen, folded as it comes. Pure: no clock, no I/O; times are given.
+"""What was observed, aggregated as it comes. Pure: no clock, no I/O; times are given.
 
 Contract: memory is bounded, but for eight bytes for each new connection and each write (the outages follow
 from them): about 2 MB an hour. Counts are exact; of the failures and of the slow requests the first ones are
-kept whole.
+kept in full.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from autarky.probe.outcome import Failure, Kind, Stream
 SLOW = 1.0
 """Seconds. What takes longer is noticed by people, and by clients with short leases."""
 WITH_OUTAGES = (Stream.NEW, Stream.WRITES, Stream.KEPT_WRITES)
-"""The streams whose outages are told. The kept reads would tell nothing more, and they are most of the load."""
+"""The streams whose outages are reported. The kept reads would add no information, and are most of the load."""
 MAX_FAILURES = 1000
 MAX_SLOW = 1000
 MAX_STALLS = 1000

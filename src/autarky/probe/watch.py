@@ -4,8 +4,8 @@ A watch that ends is resumed from the last resourceVersion it has shown; where t
 any more (410 Gone) it begins again from a list. Neither is a failure; a missed event is (continuity.py), and
 a watch that cannot be resumed in the end.
 
-Dangers: a server that lost its power sends no farewell. When an acknowledged write's event is late, the
-connection is taken for dead and the watch is resumed on a new one.
+Dangers: a server that lost power closes nothing. When an acknowledged write's event is late, the
+connection counts as dead and the watch is resumed on a new one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Follower:
         self._connected = 0.0
         self._ended = 0.0
         self._begun = False
-        self._problem = "it was not begun yet"
+        self._problem = "it has not started yet"
         self.following = asyncio.Event()
         """Set while the server sends events."""
 
@@ -75,7 +75,7 @@ class Follower:
             async with asyncio.timeout(patience):
                 await self.following.wait()
         except TimeoutError:
-            raise Unreachable(f"{self._endpoint.url} does not begin a watch: {self._problem}") from None
+            raise Unreachable(f"{self._endpoint.url} does not start a watch: {self._problem}") from None
 
     async def settle(self, deadline: float) -> None:
         """After the last write: wait for its event, at most until `deadline` (loop time), then judge."""

@@ -13,16 +13,16 @@ from autarky.render.values import SYSTEM, Object, metadata
 
 INVENTORY = "autarky-join-inventory"
 RENEWALS = "autarky-kubelet-renewals"
-"""Node → SHA-256 of the lasting credential by which its kubelet may come back (`control.admission.decide.approval`)."""
+"""Node → SHA-256 of the credential by which its kubelet may renew (`control.admission.decide.approval`)."""
 BOOTSTRAPPERS = "system:bootstrappers:autarky"
-"""The group of join tokens. It may ask for a certificate and nothing else; the request is approved by us
-against the inventory, because the built-in approval does not look at names."""
+"""The group of join tokens. It may only request a certificate. The operator approves that by the inventory, since the
+built-in approval does not check names."""
 TOKEN_NODE = "autarky.dev/node"  # noqa: S105 # a name, not a token
-"""Annotation on a join token's Secret: the one node name that it is good for."""
+"""Annotation on a join token's Secret: the one node name that it is valid for."""
 _RBAC = "rbac.authorization.k8s.io"
 FORMER = ((f"{_RBAC}/v1", "ClusterRoleBinding", "autarky:node-renewal"),)
-"""What an earlier release applied and no release should have: by that binding the built-in approval renewed the
-certificate of every node for ever, also of one that was removed."""
+"""Applied by an earlier release, and deleted: by that binding the built-in approval renewed the certificates of all
+nodes forever, also of removed ones."""
 
 
 def objects(cluster: Cluster) -> list[Object]:
@@ -31,7 +31,7 @@ def objects(cluster: Cluster) -> list[Object]:
         _bind_group("autarky:cluster-admins", "cluster-admin", CLUSTER_ADMINS),
         _bind_user("autarky:kubelet-api", "system:kubelet-api-admin", KUBELET_CLIENT),
         _bind_group("autarky:node-bootstrapper", "system:node-bootstrapper", BOOTSTRAPPERS),
-        # One whose certificate has expired may ask for another one, and nothing else; judged as all such requests are.
+        # A kubelet whose certificate has expired may only request a new one, which is approved like all such requests.
         _bind_group("autarky:kubelet-renewal", "system:node-bootstrapper", RENEWERS),
         inventory(cluster),
         leaves.config_map(cluster),
@@ -53,13 +53,13 @@ def inventory_with(entries: Mapping[str, str]) -> Object:
 
 
 def renewals(entries: Mapping[str, str]) -> Object:
-    """Written as nodes get their credentials, and not rendered."""
+    """Written when nodes get their credentials; not rendered."""
     return {**inventory_with(entries), "metadata": metadata(RENEWALS, SYSTEM)}
 
 
 def join_token(node: Node, token_id: str, secret: str, expires: str) -> Object:
-    """A bootstrap token that names the one node it is for; `expires` is RFC 3339. Cleaned up by
-    kube-controller-manager when it has expired, and by us when the node has joined."""
+    """A bootstrap token that names the one node it is for; `expires` is RFC 3339. kube-controller-manager deletes it
+    when it has expired, autarky when the node has joined."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -80,7 +80,7 @@ def join_token(node: Node, token_id: str, secret: str, expires: str) -> Object:
 
 
 def _system_namespace() -> Object:
-    """kube-system holds host-network and privileged pods by nature; warn on everything else."""
+    """kube-system has host-network and privileged pods by its nature."""
     labels = {"pod-security.kubernetes.io/enforce": "privileged"}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM, "labels": labels}}
 

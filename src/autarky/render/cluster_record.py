@@ -1,13 +1,13 @@
-"""What control nodes keep of a cluster for whoever works on it: so that the machine that ran `up` may be lost.
+"""What control nodes keep of a cluster for its administrators, so that the machine that ran `up` may be lost.
 
-On the disk of a founder, root only, and the first of them in the API as well (ConfigMap kube-system/autarky-cluster):
+On the disk of initial members, root only; the first file also in the API (ConfigMap kube-system/autarky-cluster):
 
     /var/lib/autarky/state/cluster.json        the cluster file as applied last, the nodes with their addresses, and the
-                                               number by which a newer record is told from an older one
+                                               number that distinguishes a newer record from an older one
     /var/lib/autarky/state/cluster-keys.json   the leaf certificates that `up` renders from, with their keys
 
-Contract: pure. The record holds no secret, and nothing of the machine that applied it. The keys are those that control
-nodes hold anyway, in other places; those of administrators and of CAs are not among them.
+Contract: pure. The record has no secret, and nothing specific to the machine that applied it. The keys are those that
+control nodes have anyway, in other places; those of administrators and CAs are not among them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ CONFIG_MAP = "autarky-cluster"
 FILE_KEY = "cluster.json"
 CA_KEY = "ca-sha256"
 _OF_THE_MACHINE = (("sshConfig",), ("certificates", "caDirectory"))
-"""Paths in the spec that mean something only where the file was applied."""
+"""Paths in the spec that are only meaningful on the machine where the file was applied."""
 
 
 def portable(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The cluster file without what is of one machine only, and with the number of its edition of defaults."""
+    """The cluster file without what is specific to one machine, and with its edition of defaults."""
     result = deepcopy(with_edition(document))
     for *parents, last in _OF_THE_MACHINE:
         found = result["spec"]
@@ -82,7 +82,7 @@ def record_file(record: bytes) -> File:
 
 
 def files(inputs: Inputs, specs: Sequence[CertSpec]) -> list[File]:
-    """Of a founder. `specs`: of the cluster's leaf certificates."""
+    """The files of an initial member. `specs`: of the cluster's leaf certificates."""
     if not inputs.record:
         return []
     keys = pretty_json(_keys(inputs.credentials, specs))

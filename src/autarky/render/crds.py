@@ -1,6 +1,6 @@
-"""The ControlPlane resource: one cluster-scoped object `cluster` that says what the control plane should be.
+"""The ControlPlane resource: one cluster-scoped object `cluster`, the desired state of the control plane.
 
-`up` writes its spec; status belongs to the operator. Deleting it (or the CRD) stops nothing (rule 10).
+`up` writes its spec, the operator its status. Deleting it (or the CRD) stops nothing (rule 10).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _schema() -> Object:
             },
             "componentArguments": {
                 "type": "object",
-                "default": {},  # for the null that server-side apply leaves where the last argument is taken back
+                "default": {},  # for the null that server-side apply leaves when the last argument is removed
                 "maxProperties": 20,
                 "additionalProperties": arguments,
                 "description": "Extra command-line arguments, by component.",
@@ -139,7 +139,7 @@ def _schema() -> Object:
 
 
 def control_plane(cluster: Cluster) -> Object:
-    """The one ControlPlane object, as the cluster file wants it."""
+    """The one ControlPlane object, from the cluster file."""
     arguments = {component: dict(values) for component, values in cluster.extra_args.items() if values}
     return {
         "apiVersion": API_VERSION,

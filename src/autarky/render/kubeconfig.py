@@ -1,4 +1,4 @@
-"""Kubeconfig files as data: JSON-compatible, embedded credentials, always through the local load balancer."""
+"""Kubeconfig files, as JSON: most with embedded credentials, and by default through the local load balancer."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from autarky.model import ports
 from autarky.render.values import Credentials, Inputs, pretty_json
 
 RENEWER = "kubelet-renewal"
-"""What the kubeconfig of `certificates.renewal_certificate` calls its user."""
+"""The name of the user in the kubeconfig with `certificates.renewal_certificate`."""
 LOCAL_SERVER = f"https://127.0.0.1:{ports.NLLB_API}"
 _TOKEN = re.compile("[a-z0-9]{6}[.][a-z0-9]{16}")
-"""As Kubernetes has them."""
+"""The format of bootstrap tokens in Kubernetes."""
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 EXTENSION = "autarky.dev/servers"
-"""kubectl knows one server and leaves extensions alone; ours has all the servers that are as good."""
+"""kubectl knows one server and ignores extensions; ours lists all equivalent servers."""
 
 
 def client_kubeconfig(
     inputs: Inputs, user: str, certificate: str, *, server: str = LOCAL_SERVER, servers: Sequence[str] = ()
 ) -> bytes:
     """A kubeconfig whose identity is the named certificate of the pki directory ("scheduler", "admin"). `servers`:
-    those that are as good as `server`, where there are several."""
+    all equivalent servers, where there are several."""
     return _kubeconfig(inputs, server, user, _certificate_user(inputs.credentials, certificate), servers)
 
 
 def file_kubeconfig(inputs: Inputs, user: str, certificate: str, key: str) -> bytes:
-    """A kubeconfig that reads its certificate from these files, and again when they have changed."""
+    """A kubeconfig whose certificate is read from these files, and again when they have changed."""
     return _kubeconfig(inputs, LOCAL_SERVER, user, {"client-certificate": certificate, "client-key": key})
 
 
 def embeds_certificate(kubeconfig: bytes) -> bool:
-    """Whether its certificate stands in it, and ends there. What cannot be read (as YAML, of kubelets) embeds none."""
+    """Whether its certificate is embedded, and so never renewed. False for what cannot be parsed (kubelets' YAML)."""
     try:
         return any("client-certificate-data" in one["user"] for one in json.loads(kubeconfig)["users"])
     except _UNREADABLE:
@@ -48,19 +48,19 @@ def token_file_kubeconfig(inputs: Inputs, user: str, token_file: str) -> bytes:
 
 
 def bootstrap_kubeconfig(ca_pem: bytes, cluster: str, token: str) -> bytes:
-    """What a joining kubelet starts from: a bootstrap token, good for one node name only."""
+    """What a joining kubelet starts from: a bootstrap token, valid for one node name only."""
     return _document(ca_pem, cluster, LOCAL_SERVER, "kubelet-bootstrap", {"token": token})
 
 
 def pair_kubeconfig(ca_pem: bytes, cluster: str, user: str, certificate: bytes, key: bytes) -> bytes:
-    """A kubeconfig whose identity is this certificate, which stands in it."""
+    """A kubeconfig with this certificate embedded."""
     identity = {"client-certificate-data": _base64(certificate), "client-key-data": _base64(key)}
     return _document(ca_pem, cluster, LOCAL_SERVER, user, identity)
 
 
 def bootstrap_token(kubeconfig: bytes) -> str | None:
-    """The token in what `bootstrap_kubeconfig` made; None in what has a certificate instead, cannot be read, or has
-    what is no token: whoever has the host may have written anything."""
+    """The token in what `bootstrap_kubeconfig` made; None where there is a certificate instead, or the file or token is
+    malformed: whoever controls the host may have written anything."""
     try:
         token = json.loads(kubeconfig)["users"][0]["user"].get("token")
     except _UNREADABLE:
@@ -69,7 +69,7 @@ def bootstrap_token(kubeconfig: bytes) -> str | None:
 
 
 def embedded_certificate(kubeconfig: bytes) -> bytes | None:
-    """The certificate that stands in it, as PEM; None where there is none, or it cannot be read."""
+    """The embedded certificate, as PEM; None where there is none, or it cannot be read."""
     try:
         return base64.b64decode(json.loads(kubeconfig)["users"][0]["user"]["client-certificate-data"])
     except _UNREADABLE:

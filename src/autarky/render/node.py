@@ -1,8 +1,8 @@
 """Level 0 and below: containerd and the kubelet as systemd units, their configuration and credentials.
 
-What a host can do decides a few settings (cgroup version, whether oom scores may be lowered), so these
-are rendered with the host's facts; without facts an ordinary machine (cgroup v2, all capabilities) is
-assumed, as for `autarky render` before the hosts exist.
+A few settings depend on what the host supports (cgroup version, whether oom scores may be lowered), so these are
+rendered with the host's facts; without facts an ordinary machine (cgroup v2, all capabilities) is assumed, as for
+`autarky render` before the hosts exist.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ BOOTSTRAP_KUBECONFIG = f"{places.KUBERNETES}/bootstrap-kubelet.conf"
 CURRENT = "kubelet-client-current.pem"
 """The kubelet's link to its newest certificate and key."""
 SERVING = "kubelet-server-current.pem"
-"""The same of the one that it serves with."""
+"""The same for its serving certificate."""
 FIRST_CERTIFICATE = f"{agent.KUBELET_PKI}/kubelet-client-first.pem"
 CURRENT_PATH = f"{agent.KUBELET_PKI}/{CURRENT}"
 FIRST_LINK = {CURRENT_PATH: FIRST_CERTIFICATE}
 GIVEN = f"{agent.KUBELET_PKI}/given"
-"""There from when its agent has given the kubelet a certificate until the kubelet has been started anew with it."""
+"""Mark: exists from when the agent has issued the kubelet a certificate until the kubelet is restarted with it."""
 CONTAINERD_CONFIG = "/etc/containerd/config.toml"
 CNI_BIN = "/opt/cni/bin"
 CNI_CONF = "/etc/cni/net.d"
 SYSCTLS = "/etc/sysctl.d/90-autarky.conf"
 MODULES_FILE = "/etc/modules-load.d/autarky.conf"
 MODULES = ("overlay", "br_netfilter", *(one for addon in reversed(ADD_ONS) for one in addon.modules))
-"""What the kernel must have; preflight refuses a host that can have it in no way. Nothing loads br_netfilter by itself,
-and its sysctl is not there without it; the rest would come when it is first used, if that is allowed then."""
+"""Required kernel modules; preflight refuses a host that cannot have them. Nothing loads br_netfilter by itself, and
+its sysctl does not exist without it; the others would be loaded on first use, if that is still allowed then."""
 CONTAINERD_UNIT = "/etc/systemd/system/containerd.service"
 KUBELET_UNIT = "/etc/systemd/system/kubelet.service"
 GIVEN_UNIT = "autarky-kubelet-certificate"
@@ -69,23 +69,23 @@ BINARIES: Mapping[str, str] = {
 EXTERNAL_ETCD_BINARIES: Mapping[str, str] = {"etcd": f"{places.BIN}/etcd", **ETCD_TOOLS}
 
 RESTART_PERIOD = "20s"
-"""On control nodes: what etcd and the API server ended for (a full disk, say) may pass any moment, and they should
-be back soon after. The kubelet's default of 5 minutes would be the outage."""
+"""On control nodes: the reason why etcd or the API server exited (a full disk, say) may go away at any moment, and they
+should be back soon after. The kubelet's default of 5 minutes would prolong the outage."""
 
 STATS_PERIOD = "10s"
-"""Between two looks of containerd at the CPU time of all containers, for `UsageNanoCores` in its answers. The kubelet
-asks for that only with the feature PodAndContainerStatsFromCRI, and then every 10 s. containerd's default (2.3) of one
-second takes 2 % of a core on a node with ten pods."""
+"""How often containerd reads the CPU time of all containers, for `UsageNanoCores` in its answers. The kubelet requests
+that only with the feature PodAndContainerStatsFromCRI, and then every 10 s. containerd's default (2.3) of one second
+takes 2 % of a core on a node with ten pods."""
 
-# tcp_migrate_req: a closing listener hands its queued connections to its SO_REUSEPORT sibling (Linux 5.14).
+# tcp_migrate_req: a closing listener passes its queued connections to its SO_REUSEPORT sibling (Linux 5.14).
 SYSCTL_SETTINGS = """\
 net.ipv4.ip_forward = 1
 net.ipv4.tcp_migrate_req = 1
 -net.bridge.bridge-nf-call-iptables = 1
 """
 
-# A test host sees the whole machine's disk: the kubelet's default thresholds (parts of a hundred of it) would evict
-# pods and remove images for what others store there, with tens of GB free.
+# A test host sees the disk of the complete machine: with the kubelet's default thresholds, which are percentages, pods
+# would be evicted and images removed because of other data there, with tens of GB free.
 _TEST_HOST_DISK: Object = {
     "evictionHard": {
         "memory.available": "100Mi",
@@ -97,7 +97,7 @@ _TEST_HOST_DISK: Object = {
     "imageGCHighThresholdPercent": 100,
 }
 
-# No limit of starts: five failures in ten seconds, as on a full disk, and systemd would never try again.
+# No start limit: after five failures in ten seconds, as on a full disk, systemd would never try again.
 _CONTAINERD_UNIT = """\
 [Unit]
 Description=containerd
@@ -119,11 +119,11 @@ TasksMax=infinity
 WantedBy=multi-user.target
 """
 
-# A kubelet whose certificate has expired asks for another one with its bootstrap kubeconfig, and waits for an operator
-# to approve it: it never looks at its files again. Where the CA's key is, the agent signs it one, with no operator, and
-# such a kubelet is started anew to take it up (`_GIVEN_PATH`). A label may change which of both a node is, so it is
-# seen at each start. With a certificate that is damaged a kubelet does not start, ever, nor with a kubeconfig that a
-# power cut has left empty, since it does not sync that.
+# A kubelet whose certificate has expired requests a new one with its bootstrap kubeconfig, and waits for the operator
+# to approve it: it never reads its files again. Where the CA's key is, the agent signs a certificate without an
+# operator, and the kubelet is restarted to load it (`_GIVEN_PATH`). A label may change which kind of node this is, so
+# that is tested at each start. A kubelet never starts with a damaged certificate, nor with a kubeconfig that a power
+# cut has left empty, since it does not sync that file.
 _KUBELET_UNIT = """\
 [Unit]
 Description=kubelet
@@ -145,10 +145,10 @@ RestartSec=1
 WantedBy=multi-user.target
 """
 
-# A kubelet without a certificate that is good asks for one with what its agent has put on the disk meanwhile, waits a
-# quarter of an hour for an operator that waits for this kubelet, and reads no file again. The agent is in a container
-# and can start nothing on the host: systemd sees what it leaves. The mark goes last: if the host goes down in between,
-# it is one restart more.
+# A kubelet without a valid certificate requests one with what its agent has put on the disk by then, waits a quarter of
+# an hour for an operator that waits for this kubelet, and does not read its files again. The agent is in a container
+# and cannot start anything on the host, so systemd watches for its mark. The mark is removed last: if the host goes
+# down in between, there is one more restart.
 _GIVEN_PATH = """\
 [Unit]
 Description=the kubelet's agent has given it a certificate
@@ -158,7 +158,7 @@ PathExists={mark}
 """
 _GIVEN_SERVICE = """\
 [Unit]
-Description=start the kubelet anew with the certificate that its agent has given it
+Description=restart the kubelet with the certificate that its agent has given it
 
 [Service]
 Type=oneshot
@@ -167,7 +167,7 @@ ExecStart=/bin/sh -c 'systemctl try-restart kubelet; rm -f {mark}'
 
 
 def system_files(inputs: Inputs, node: Node) -> list[File]:
-    """What must be there before containerd starts."""
+    """The files that must exist before containerd starts."""
     unit = _CONTAINERD_UNIT.format(bin=places.BIN, config=CONTAINERD_CONFIG)
     return [
         File(MODULES_FILE, "".join(f"{name}\n" for name in MODULES).encode()),
@@ -178,7 +178,7 @@ def system_files(inputs: Inputs, node: Node) -> list[File]:
 
 
 def kubelet_files(inputs: Inputs, node: Node) -> list[File]:
-    """What must be there before the kubelet starts, but for a worker's bootstrap token."""
+    """The files that must exist before the kubelet starts, except a worker's bootstrap token."""
     files = [
         File(f"{places.PKI}/ca.crt", inputs.credentials["ca.crt"]),
         File(KUBELET_CONFIG, pretty_json(kubelet_config(inputs, node))),
@@ -193,14 +193,14 @@ def kubelet_files(inputs: Inputs, node: Node) -> list[File]:
 
 
 def leaf_paths(cluster: Cluster, node: Node) -> list[str]:
-    """Where the files of `leaf_files` lie; no key is needed to know."""
+    """The paths of `leaf_files`, without the need for any key."""
     found = leaves.leaves_of(node.name, leaves.plan_of(cluster).at(node.known_address()))
     return [*dict.fromkeys(path for leaf in found for path in (leaf.key, leaf.certificate)), places.LEAVES_PLAN]
 
 
 def leaf_files(inputs: Inputs, node: Node) -> list[File]:
-    """The first leaf certificates of a control node: written where there are none, and its agent's matter from then
-    on. The plan that the agent issues the next ones by comes last."""
+    """The first leaf certificates of a control node: written where there are none; from then on its agent renews them.
+    The plan by which it does comes last."""
     plan = leaves.plan_of(inputs.cluster).at(node.known_address())
     files = []
     for leaf in leaves.leaves_of(node.name, plan):
@@ -214,8 +214,8 @@ def leaf_files(inputs: Inputs, node: Node) -> list[File]:
 
 
 def renewal_kubeconfig(inputs: Inputs, node: Node) -> File:
-    """What a kubelet whose certificate has expired asks for another one with, on a worker. Control nodes have it for
-    the time when they are none."""
+    """With this a worker's kubelet whose certificate has expired requests a new one. Control nodes have it for the case
+    that they become workers."""
     name = renewal_certificate(node.name).name
     certificate, key = (inputs.credentials[f"{name}.{end}"] for end in ("crt", "key"))
     content = pair_kubeconfig(inputs.credentials["ca.crt"], inputs.cluster.name, RENEWER, certificate, key)
@@ -223,11 +223,11 @@ def renewal_kubeconfig(inputs: Inputs, node: Node) -> File:
 
 
 def first_credentials(inputs: Inputs, node: Node) -> list[File]:
-    """A control node's kubelet starts with a certificate of its own; it rotates it by itself later.
+    """A control node's kubelet starts with this certificate, and rotates it by itself later.
 
-    Written only where there is none. The kubeconfig names the file that the kubelet keeps its newest certificate in (a
-    link, FIRST_LINK to begin with): it asks for the next one with what the kubeconfig has, and one that stood in it
-    would end one day, however often the kubelet has rotated its own.
+    Written only where there is none. The kubeconfig names the file with the kubelet's newest certificate (a link,
+    initially FIRST_LINK): the kubelet requests the next one with the certificate of the kubeconfig, and an embedded one
+    would expire, however often the kubelet has rotated its own.
     """
     pair = b"".join(inputs.credentials[f"kubelet-{node.name}.{end}"] for end in ("crt", "key"))
     return [File(FIRST_CERTIFICATE, pair, 0o600), kubelet_kubeconfig(inputs, node)]
@@ -240,7 +240,7 @@ def kubelet_kubeconfig(inputs: Inputs, node: Node) -> File:
 
 
 def static_pods(inputs: Inputs, node: Node) -> dict[str, File]:
-    """Component → manifest of the static pods that stay for good on this node, as they begin."""
+    """Component → manifest of the permanent static pods of this node, as `up` first writes them."""
     result = {LOAD_BALANCER: manifest(nllb.pod(inputs, node))}
     if has_etcd(inputs, node):
         result[ETCD] = manifest(etcd.member_pod(inputs, node))
@@ -252,12 +252,12 @@ def has_etcd(inputs: Inputs, node: Node) -> bool:
 
 
 def agent_pod(inputs: Inputs, node: Node) -> dict[str, File]:
-    """The node agent that needs no API, which is there from the pivot on."""
+    """The standby agent, which exists from the pivot on."""
     return {agent.STANDBY_POD: manifest(agent.static_pod(inputs, node))} if node.control_plane else {}
 
 
 def manifest(pod: Object) -> File:
-    """A static pod's file; the kubelet reads it, root only."""
+    """A static pod's file, for the kubelet, readable by root only."""
     return File(f"{places.MANIFESTS}/{pod['metadata']['name']}.json", pretty_json(pod), 0o600)
 
 
@@ -265,8 +265,8 @@ RECOVERY = (
     *("ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.pub", "sa.key"),
     *("etcd/ca.crt", "etcd/ca.key"),
 )
-"""Below /etc/kubernetes/pki of every control node: CAs and service account keys. What a recovery starts from, and what
-a control node signs its certificates with. (An etcd that somebody else runs has a CA of its own.)"""
+"""Below /etc/kubernetes/pki of every control node: CAs and service account keys. A recovery starts from them, and a
+control node signs its certificates with them. (An external etcd has its own CA.)"""
 
 
 def recovery_files(inputs: Inputs) -> dict[str, bytes]:
@@ -275,7 +275,7 @@ def recovery_files(inputs: Inputs) -> dict[str, bytes]:
 
 
 def _recovery_files(inputs: Inputs) -> list[File]:
-    """Root only; the cluster's CA itself is on every node, for all to read."""
+    """Readable by root only; the cluster's CA certificate itself is on every node, readable by all."""
     found = recovery_files(inputs).items()
     return [File(f"{places.PKI}/{name}", content, 0o600) for name, content in found if name != "ca.crt"]
 
@@ -309,7 +309,7 @@ SystemdCgroup = {systemd_cgroup}
 
 
 def _cannot_lower_oom_score(inputs: Inputs, node: Node) -> bool:
-    """Without CAP_SYS_RESOURCE (test hosts) a negative oom score fails the start of a process."""
+    """Without CAP_SYS_RESOURCE (test hosts) a process with a negative oom score fails to start."""
     facts = inputs.facts_of(node)
     return facts is not None and not facts.may_lower_oom_score
 
@@ -334,7 +334,7 @@ def kubelet_config(inputs: Inputs, node: Node) -> Object:
         "readOnlyPort": 0,
         "failSwapOn": False,
         "cgroupDriver": "systemd",
-        # The control plane's images were put here by us and must not need a registry again.
+        # The control plane's images were imported by autarky and must not need a registry again.
         "imagePullCredentialsVerificationPolicy": "NeverVerifyPreloadedImages",
         "fileCheckFrequency": "20s",
     }
@@ -345,7 +345,7 @@ def kubelet_config(inputs: Inputs, node: Node) -> Object:
     if _cannot_lower_oom_score(inputs, node):
         config["oomScoreAdj"] = 0
     if facts is not None and facts.upstream_resolv_conf is not None:
-        # Pods would be given the host's stub: no pod reaches it, and CoreDNS would ask itself.
+        # Pods would get the host's stub resolver: they cannot reach it, and CoreDNS would ask itself.
         config["resolvConf"] = facts.upstream_resolv_conf
     if node.control_plane:
         config["crashLoopBackOff"] = {"maxContainerRestartPeriod": RESTART_PERIOD}
@@ -356,10 +356,10 @@ def kubelet_config(inputs: Inputs, node: Node) -> Object:
     return config
 
 
-# Where the CA's key and an agent that signs with it are, the agent gives the kubelet another certificate when its own
-# has ended. A node that is about to become a control node, or was one, may have the key without the agent. A kubelet
-# that is told how to ask starts with no certificate and with a damaged kubeconfig, which it writes anew; one that is
-# not ends with either. So it is told on any node then.
+# Where the CA's key is and an agent that signs with it, the agent issues the kubelet a new certificate when its own has
+# expired. A node that is about to become a control node, or was one, may have the key without the agent. A kubelet with
+# a bootstrap kubeconfig starts without a certificate, and with a damaged kubeconfig, which it replaces; without one it
+# exits in both cases. So in these cases it gets one on any node.
 _CERTIFIED = (
     f"{{ grep -qs client-certificate-data {KUBELET_KUBECONFIG}"
     f" || {{ grep -qs client-certificate {KUBELET_KUBECONFIG} && [ -s {CURRENT_PATH} ]; }}; }}"
@@ -368,7 +368,7 @@ _WITH_BOOTSTRAP = (
     f"[ -e {places.PKI}/ca.key ] && ls {places.MANIFESTS} | grep -q ^node-agent-standby && {_CERTIFIED}"
     f' || set -- --bootstrap-kubeconfig={BOOTSTRAP_KUBECONFIG} "$$@"; '
 )
-# A certificate and its key, in this order. One that cannot be read says nothing, and stays.
+# The file has a certificate and then its key. A file that cannot be read stays, since it may be good.
 _WITHOUT_DAMAGED = (
     f"cd {agent.KUBELET_PKI} && for one in {CURRENT} {SERVING}; do [ -L $$one ] || continue;"
     " if [ -e $$one ]; then last=$$(tail -n 1 $$one) || continue;"
@@ -395,7 +395,7 @@ def _kubelet_unit(inputs: Inputs, node: Node) -> str:
 
 
 def _given_units() -> list[File]:
-    """What starts the kubelet anew with a certificate that its agent has given it."""
+    """The units that restart the kubelet with a certificate that its agent has issued."""
     contents = (_GIVEN_PATH, _GIVEN_SERVICE)
     return [
         File(path, content.format(mark=GIVEN).encode()) for path, content in zip(GIVEN_UNITS, contents, strict=True)

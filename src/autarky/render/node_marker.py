@@ -1,8 +1,9 @@
-"""The host's own word on whose it is: its cluster, its node, on a founder who all the founders are, which version of
-Kubernetes it was prepared for, and the fingerprint of the cluster's CA, since two clusters may have one name.
+"""The file on a host that says which cluster and node it belongs to: also all initial members (on an initial member),
+the Kubernetes version that the host was prepared for, and the fingerprint of the cluster's CA, since two clusters may
+have the same name.
 
-Contract: a host without it belongs to nobody. Written the same by the command line and by the agent, so that neither
-sees a change in what the other wrote. One of an older release has no fingerprint.
+Contract: a host without it belongs to no cluster. The command line and the agent write the same bytes, so that neither
+sees a change in what the other wrote. A marker of an older release has no fingerprint.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from autarky.model.files import File
 def node_marker(
     cluster: str, node: str, initial_members: Sequence[str], *, version: str, ca: str | None = None
 ) -> File:
-    """`founders`: empty on a host that is none of them. `ca`: the fingerprint of the cluster's CA."""
+    """`initial_members`: empty on a host that is not one of them. `ca`: the fingerprint of the cluster's CA."""
     content: dict[str, Any] = {"cluster": cluster, "node": node, "founders": list(initial_members), "version": version}
     return _marker(content | ({"ca": ca} if ca is not None else {}))
 
@@ -28,7 +29,7 @@ def _marker(content: Mapping[str, Any]) -> File:
 
 
 def without_founders(content: bytes) -> File | None:
-    """The marker of a host that is a founder no more, the rest as it is; None where nothing changes. ValueError,
-    KeyError."""
+    """The marker of a host that is no longer an initial member, otherwise unchanged; None where nothing changes. Raises
+    ValueError, KeyError."""
     said = json.loads(content)
     return _marker({**said, "founders": []}) if said["cluster"] and said.get("founders") else None

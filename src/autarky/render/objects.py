@@ -38,9 +38,8 @@ class Part:
 def parts(inputs: Inputs, wanted: Cluster | None = None) -> list[Part]:
     """Everything `up` applies. Levels that are not hosted have no objects.
 
-    `wanted`: the cluster as its file has it, where the inputs follow edits of the ControlPlane object. The
-    ControlPlane comes before the workloads that it is about: an operator that sees it takes nothing away that
-    has just been applied.
+    `wanted`: the cluster as in its file, where the inputs follow edits of the ControlPlane object. The ControlPlane
+    comes before the workloads of its levels, so that the operator deletes none that has just been applied.
     """
     cluster = inputs.cluster
     result = [
@@ -61,7 +60,7 @@ def parts(inputs: Inputs, wanted: Cluster | None = None) -> list[Part]:
 
 
 def record_part(record: bytes, ca: str | None) -> Part:
-    """What the API keeps of the cluster file, as it is among `parts`."""
+    """The record of the cluster file in the API, as it is among `parts`."""
     return _hashed(_record(record, ca))
 
 

@@ -16,8 +16,8 @@ from autarky.render.values import MANAGED_BY, SYSTEM, Object, content_hash
 
 ACTIVATION = "@ACTIVATION@"
 ACTIVATION_UID = "@UID@"
-"""Placeholders in a standby's pod: each activation gets its own name and uid, never used again, because
-a kubelet restarted without an API cannot replace a static pod by one of the same name (k/k 105543)."""
+"""Placeholders in a standby's pod: each activation gets its own name and uid, never reused, because a kubelet that
+restarts without an API cannot replace a static pod with one of the same name (kubernetes/kubernetes#105543)."""
 
 REVISION = "autarky.dev/revision"
 """Annotation of a standby's pod: which revision it is."""
@@ -31,11 +31,11 @@ LEAVE_AFTER_A_MINUTE: list[Object] = [
     {"key": f"node.kubernetes.io/{why}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
     for why in ("not-ready", "unreachable")
 ]
-"""A node that is gone. Kubernetes' own default is five minutes."""
+"""Leave a node that is gone. Kubernetes' own default is five minutes."""
 LEAVE_DEAD_NODES: list[Object] = [*LEAVE_AFTER_A_MINUTE, *TOLERATE_ALL]
-"""For Deployments of the control plane, which may run on any of its nodes, however that is tainted: one whose node is
-gone is replaced on another one. (The first toleration that fits counts. While no node is Ready, as after a power cut
-of all of them, Kubernetes evicts nothing.)"""
+"""For Deployments of the control plane, which may run on any of its nodes, whatever their taints: one whose node is
+gone is replaced on another one. (The first matching toleration counts. While no node is Ready, as after a power cut of
+all of them, Kubernetes evicts nothing.)"""
 NONROOT = 65532
 
 
@@ -80,21 +80,21 @@ def _http_probe(scheme: str, path: str, port: int, *, period: int, failures: int
 
 
 def requests(cpu: str, memory: str) -> Object:
-    """Requests without limits: a limit would kill or stall the very thing that keeps the cluster alive."""
+    """Requests without limits: a limit could kill or throttle what keeps the cluster alive."""
     return {"requests": {"cpu": cpu, "memory": memory}}
 
 
 STANDBY_CPU = {API_SERVER: "250m"}
-"""What kubeadm asks for its only API server. After a power cut the standby is the only one, too, while everything
-else of the node starts: with as little as the others it would be the last to get anything done."""
+"""What kubeadm requests for its only API server. After a power cut the standby is the only one, too, while everything
+else on the node starts: with as little as the others have it would be slowest."""
 
 
 def standby_share(component: str) -> Object:
-    """What a standby's component asks for: a share of the processor and no more.
+    """The requests of a standby: a share of the CPU and nothing else.
 
-    With no request at all the pod is BestEffort, and that whole class has 2 of the shares of which the others
-    have hundreds: on a starved machine the standby, which serves everybody just then, would stand still. It is
-    little, so that a full node hardly has to give way to it.
+    With no request the pod would be BestEffort. That class has 2 CPU shares in total and others have hundreds: on a
+    starved machine the standby, which everybody needs just then, would get no CPU time. The request is small, so that
+    it hardly ever preempts other pods on a full node.
     """
     return {"requests": {"cpu": STANDBY_CPU.get(component, "100m")}}
 
@@ -112,13 +112,13 @@ def host_volume(name: str, path: str, kind: str) -> Object:
 
 
 def mount(name: str, path: str, *, read_only: bool = True, follows_host: bool = False) -> Object:
-    """follows_host: what is mounted there on the host later is seen in the container as well."""
+    """follows_host: mounts that the host makes there later appear in the container as well."""
     found: Object = {"name": name, "mountPath": path, "readOnly": read_only}
     return {**found, "mountPropagation": "HostToContainer"} if follows_host else found
 
 
 def static_pod(name: str, uid: str, labels: Mapping[str, str], spec: Object) -> Object:
-    """A static pod on the host network, as critical as the kubelet's own."""
+    """A static pod on the host network, with the priority of node-critical pods."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -137,20 +137,20 @@ def static_pod(name: str, uid: str, labels: Mapping[str, str], spec: Object) -> 
 
 
 def generation(component: str, node: Node, spec: Object) -> Object:
-    """A static pod that stays for good (etcd, the load balancer). Name and uid follow from its content
-    and its node, so that each generation has its own and a kubelet of another minor sees no change."""
+    """A permanent static pod (etcd, the load balancer). Its name and uid are derived from its content and its node, so
+    that each generation has its own and a kubelet of another minor version sees no change."""
     return generation_on(node.name, component, spec)
 
 
 def generation_on(node: str, component: str, spec: Object) -> Object:
-    """The same for a node of which no more than its name is known."""
+    """The same for a node of which only the name is known."""
     name = f"{component}-{content_hash(spec, 8)}"
     uid = str(uuid.uuid5(_GENERATIONS, f"{node}/{name}"))
     return static_pod(name, uid, {NAME_LABEL: component, "tier": "control-plane"}, spec)
 
 
 def standby_pod(component: str, revision: str, spec: Object) -> Object:
-    """The standby's pod with placeholders for what each activation sets anew."""
+    """The standby's pod with placeholders for what each activation sets."""
     labels = {NAME_LABEL: component, "tier": "control-plane", SLOT_LABEL: STANDBY}
     pod = static_pod(f"{component}-standby-{ACTIVATION}", ACTIVATION_UID, labels, spec)
     pod["metadata"]["annotations"] = {REVISION: revision}
@@ -193,7 +193,7 @@ def _template(name: str, pod: Object) -> Object:
 
 def disruption_budget(name: str, labels: Mapping[str, str], *, unavailable: int = 1) -> Object:
     """So many at a time: `minAvailable: 1` would forbid every drain while there is one replica. A pod that is not
-    healthy serves nobody and holds up no drain."""
+    healthy serves nobody, and blocks no drain."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

@@ -1,8 +1,8 @@
 """What the renderers need besides the cluster: image references and the content of keys and certificates.
 
 Contract: everything in `render` is pure: the same values give the same bytes, with no clock, no
-random numbers and no environment. Danger: `Credentials` holds private keys; it has no repr and
-only ever ends in Secrets, in files of mode 0600, or nowhere.
+random numbers and no environment. Danger: `Credentials` holds private keys; it has no repr, and they go only into
+Secrets and files of mode 0600.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Object = dict[str, Any]
 SYSTEM = "kube-system"
 MANAGED_BY = {"app.kubernetes.io/managed-by": "autarky"}
 RENDERED_HASH = "autarky.dev/rendered"
-"""Annotation: the hash of what was rendered. A workload is applied again only when it changes, so that
-`kubectl edit` and `set image` stand until the file itself says something new (design: who owns a field)."""
+"""Annotation: the hash of what was rendered. An object is applied again only when it changes, so that `kubectl edit`
+and `set image` persist until the file itself changes (docs/concepts.md, "Who owns what")."""
 CONTROL_PLANE_REQUESTED = CONTROL_PLANE_ROLE
 CONTROL_PLANE_ACTIVE = "node-restriction.kubernetes.io/autarky-control-plane"
 """Kubelets may not set this prefix themselves (NodeRestriction), so the label can be trusted."""
 WITHDRAWN = "autarky.dev/withdrawn"
-"""Annotation of a control node, by its own agent: why its API servers should get no new connections."""
+"""Annotation of a control node, set by its own agent: why its API servers should get no new connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +59,13 @@ class Inputs:
     credentials: Credentials
     facts: Mapping[str, HostFacts] = field(default_factory=dict)
     record: bytes = b""
-    """What control nodes keep of the cluster (`cluster_record`); empty where that is not known."""
+    """The record of the cluster that control nodes keep (`cluster_record`); empty where that is not known."""
 
     def image(self, component: str) -> str:
         return self.images[component]
 
     def facts_of(self, node: Node) -> HostFacts | None:
-        """What was seen of the node's host, or None when rendering for a host not seen yet."""
+        """The facts of the node's host; None when rendering for a host not seen yet."""
         return self.facts.get(node.name)
 
 
@@ -92,13 +92,13 @@ def metadata(name: str, namespace: str | None = None, labels: Mapping[str, str] 
 
 
 def is_ours(obj: Object) -> bool:
-    """Whether it bears autarky's label, which no stranger gives to an object in kube-system (`protection`)."""
+    """Whether it has autarky's label, which nobody else may set on an object in kube-system (`protection`)."""
     labels = obj["metadata"].get("labels") or {}
     return all(labels.get(key) == value for key, value in MANAGED_BY.items())
 
 
 def immutable_secret(component: str, data: Mapping[str, str]) -> Object:
-    """A Secret named by its content, so that a change of content is a change of template (design §10)."""
+    """A Secret named by its content, so that a change of content is a change of the pod template."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -121,7 +121,7 @@ def immutable_config_map(component: str, data: Mapping[str, str]) -> Object:
 
 
 def is_named_by_content(obj: Object) -> bool:
-    """Whether it is one of those two with the content of its name. Nobody may then have read anything else by it."""
+    """Whether it is one of those two and its content fits its name: then it never had any other content."""
     try:
         data = {key: _text(obj["kind"], value) for key, value in (obj.get("data") or {}).items()}
     except ValueError:
@@ -135,7 +135,7 @@ def _text(kind: str, value: str) -> str:
 
 
 def with_rendered_hash(obj: Object) -> Object:
-    """The object with the annotation that says which rendering it is."""
+    """The object with the hash of its rendering as an annotation."""
     annotated = {**obj, "metadata": {**obj["metadata"]}}
     annotations = {**annotated["metadata"].get("annotations", {}), RENDERED_HASH: content_hash(obj, 16)}
     annotated["metadata"]["annotations"] = annotations

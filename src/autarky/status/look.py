@@ -1,7 +1,7 @@
 """What runs where: every component of every level on every node, by slot, version and health.
 
-It only looks. With the API up, pods and nodes say what they run; with the API down, the hosts' own ports
-and manifests still do. Nothing here fails for one source that is silent: what is not known is "unknown".
+It only looks. While the API answers, pods and nodes say what they run; while it is down, the hosts' own ports
+and manifests do. A source that does not answer fails nothing here: what is not known is "unknown".
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from autarky.ports import Object
 from autarky.render.values import CONTROL_PLANE_ACTIVE, SYSTEM
 
 MOST_LETTERS = 200
-"""Of what is said of a pod, which may be what its kubelet makes up."""
+"""Characters of a pod's version or detail that are shown: a kubelet can make up any text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,11 @@ class Status:
     absent: Mapping[str, str] = field(default_factory=dict)
     """Node → why its host does not answer."""
     certificates: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Node → certificate → when it ends. The administrator's own under `expiry.ADMINISTRATOR`."""
+    """Node → certificate → when it expires. The administrator's own under `expiry.ADMINISTRATOR`."""
     overdue: tuple[str, ...] = ()
-    """A sentence for each certificate that has ended, or is not renewed."""
+    """A sentence for each certificate that has expired, or is not renewed."""
     unseen: str = ""
-    """Why not all pods could be looked at, though the API answers; or ""."""
+    """Why not all pods could be read although the API answers, or ""."""
 
     @property
     def healthy(self) -> bool:
@@ -82,7 +82,7 @@ class Status:
 
 
 async def gather(context: Context) -> Status:
-    """Look at hosts and API side by side and put it together. Of an API that goes away meanwhile, its error is told."""
+    """Look at hosts and API concurrently and combine the results. If the API goes away meanwhile, report its error."""
     problem = await _observed(context)
     why_down = await _why_down(context, problem)
     rows, unseen = list[Row](), ""
@@ -112,7 +112,7 @@ async def gather(context: Context) -> Status:
 
 
 def _as_known(context: Context, row: Row) -> Row:
-    """The API shows what was last said of a node for 40 s after it has gone."""
+    """The API shows the last state of a node for 40 s after it has gone."""
     if row.node not in context.absent or row.health not in {"ready", "not ready"}:
         return row
     return replace(row, health="unknown", detail=f"its host does not answer: {context.absent[row.node]}")
@@ -142,11 +142,11 @@ async def _why_down(context: Context, problem: str | None) -> str | None:
 
 
 async def _from_api(context: Context) -> tuple[list[Row], str]:
-    """And why not all pods could be looked at, or ""."""
+    """The rows, and why not all pods could be read, or ""."""
     await follow(context)
     await find_labelled(context, api=True)
     nodes, dormant = await asyncio.gather(context.kube().list("v1", "Node"), _standbys(context))
-    where = {node.name for node in context.cluster.control_nodes}  # before they are labelled so, too
+    where = {node.name for node in context.cluster.control_nodes}  # also before they have the label
     where |= {n["metadata"]["name"] for n in nodes if CONTROL_PLANE_ACTIVE in (n["metadata"].get("labels") or {})}
     running, unseen = await _pod_rows(context, where)
     active = {(row.component, row.node) for row in running if row.slot == "standby"}
@@ -160,9 +160,8 @@ async def _from_api(context: Context) -> tuple[list[Row], str]:
 
 
 async def _pod_rows(context: Context, control_nodes: Collection[str]) -> tuple[list[Row], str]:
-    """Those that were found in time: kubelets make pods as many and as long as they like, and what the API does not
-    give of them hides nothing else that it says. Of a node's static pods one in each place, a ready one if there is
-    any."""
+    """Those that were read in time: kubelets can create any number of pods of any size, and a list that takes too long
+    must not hide the rest. Of a node's static pods one row per component and slot, a ready one if there is any."""
     by_controllers, by_kubelets = list[Row](), dict[tuple[str, str, str], Row]()
     unseen = ""
     try:
@@ -190,7 +189,7 @@ def _kubelet_row(node: Object) -> Row:
 
 
 def _pod_row(pod: Object, control_nodes: Collection[str]) -> Row | None:
-    """None for what is not ours, or is a worker's static pod that only looks so."""
+    """None for what is not ours, or is a worker's static pod that only poses as ours."""
     labels = pod["metadata"].get("labels", {})
     component = labelled(labels)
     if component is None or pod["status"].get("phase") in {"Succeeded", "Failed"}:
@@ -224,7 +223,7 @@ def _condition(obj: Object, kind: str) -> Object:
 
 
 async def _from_hosts(context: Context) -> list[Row]:
-    """By the hosts' own ports. A host that is off has everything down."""
+    """By the hosts' own ports. Everything on a host that does not answer is unknown."""
     await find_labelled(context, api=False)
     rows = [row for node in context.cluster.nodes for row in _port_rows(context, node)]
     standbys = await _standbys(context)
@@ -245,7 +244,7 @@ def _port_rows(context: Context, node: Node) -> Iterable[Row]:
     yield row(KUBELET, "host", ports.KUBELET)
     yield row(LOAD_BALANCER, STATIC, ports.NLLB_API)
     if node in context.control_nodes:
-        # One that a label has made need not have a member of its own.
+        # A control node made by its label need not have a member of its own.
         if context.cluster.external_etcd is None and (node.control_plane or ports.ETCD_CLIENT in listening):
             yield row(ETCD, STATIC, ports.ETCD_CLIENT)
         for component in WITH_STANDBY:
@@ -276,7 +275,7 @@ async def _standbys(context: Context) -> list[Row]:
 
 
 async def external_etcd_rows(context: Context) -> Sequence[Row]:
-    """One of each endpoint of an etcd that others run, as a control node sees it."""
+    """One for each endpoint of an external etcd, as a control node sees it."""
     external = context.cluster.external_etcd
     if external is None:
         return ()
@@ -285,7 +284,7 @@ async def external_etcd_rows(context: Context) -> Sequence[Row]:
 
 
 def _endpoint_row(endpoint: str, wrong: str | None) -> Row:
-    """wrong: what is wrong with it, "" when it is well, None when nobody could look."""
+    """wrong: what is wrong with it, "" when it is healthy, None when nobody could check."""
     if wrong is None:
         unseen = "no control node that answers has etcdctl and the client certificate to look with"
         return Row(1, "etcd", "-", "external", "-", "unknown", f"{endpoint}: {unseen}")

@@ -1,4 +1,4 @@
-"""The nodes of a cluster, one row each: as the file, the hosts and the API have them, whatever of these answers."""
+"""The nodes of a cluster, one row each: from the file, the hosts and the API, whichever of these answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a live display shows, as a plain value: the phases, and what the running one is busy with.
+"""What a live display shows, as a plain value: the phases, and what the running one is doing.
 
 Contract: `follow` takes the events in order; nothing here draws, reads a clock or keeps more than a screen.
 Times are those of the events (Unix seconds), so that the drawing can show how long ago they were.
@@ -28,7 +28,7 @@ RECENT = 3
 
 @dataclass(slots=True)
 class PhaseLine:
-    """One phase: not begun (`started` is None), running (`outcome` is empty), or ended."""
+    """One phase: not started (`started` is None), running (`outcome` is empty), or ended."""
 
     title: str
     started: float | None = None

@@ -1,4 +1,4 @@
-"""Which renderer shows the events of an operation: by the user's word, else by what standard error is.
+"""Which renderer shows the events of an operation: by the user's option, else by the kind of standard error.
 
 `auto` draws on a terminal and writes plain lines everywhere else. A terminal that cannot draw (TERM=dumb or
 unset) and a CI system (CI is set) get plain lines. NO_COLOR takes the colours away, not the drawing.

@@ -1,6 +1,6 @@
-"""One line per event: for logs, pipes, and terminals that cannot draw.
+"""One line per event: for logs, pipes, and simple terminals.
 
-Long waits and running builds say where they are every `QUIET` seconds; short ones say nothing. With
+Long waits and running builds report progress every `QUIET` seconds; short ones print nothing. With
 `verbose` every event is shown. The changes of a dry run are left to `ui.plan`: they are the command's result.
 """
 
@@ -34,7 +34,7 @@ LONGEST_LAST = 400
 
 @dataclass(slots=True)
 class _Pace:
-    """When a wait or a piece of work was first heard of, and when it was last shown."""
+    """When a wait or a piece of work was first reported, and when it was last shown."""
 
     first: float
     shown: float | None = None
@@ -108,7 +108,7 @@ class PlainRenderer:
             del self._paces[event.what]
 
     def _line(self, text: str, *, indent: int = 0) -> None:
-        """One, whatever is in it."""
+        """Exactly one line, whatever the text contains."""
         self.stream.write(f"{' ' * indent}{sentence(text)}\n")
 
     def _lines(self, text: str, *, indent: int = 0) -> None:

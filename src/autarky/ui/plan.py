@@ -1,5 +1,5 @@
-"""The result of a dry run, on standard output: which changes each phase would make, what would be left as others have
-set it, and what the cluster has not."""
+"""The result of a dry run, on standard output: which changes each phase would make, which edits by others it would
+keep, and what the cluster lacks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autarky.ui.text import count, sentence
 
 @dataclass(slots=True)
 class PlanOutput:
-    """Subscribes to a dry run, and writes what it planned when it ends (or as far as it came)."""
+    """Subscribes to a dry run, and writes the plan when it ends (or as far as it got)."""
 
     stream: LastingStream
     _title: str = ""

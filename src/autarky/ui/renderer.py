@@ -1,7 +1,7 @@
 """What every renderer is: a subscriber of events that can be ticked and closed.
 
 Contract: `handle` gets each event once and in order, returns at once and never raises. `tick` is called
-several times a second while work goes on. `close` is called once, at the end, whatever the end was.
+several times a second while work goes on. `close` is called once, at the end, whatever the outcome.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Renderer(Protocol):
 
     @property
     def tells_errors(self) -> bool:
-        """Whether a person sees the text of an error in what this renderer shows."""
+        """Whether this renderer shows people the text of an error."""
         ...
 
     def handle(self, event: Event) -> None: ...

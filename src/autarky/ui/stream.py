@@ -20,7 +20,7 @@ class LastingStream(io.TextIOBase):
 
     @property
     def alive(self) -> bool:
-        """Whether anybody can still read what is written."""
+        """Whether the stream still accepts text."""
         return self._stream is not None
 
     def write(self, text: str) -> int:

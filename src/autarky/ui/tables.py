@@ -1,6 +1,6 @@
-"""All tables of the command line: aligned columns and nothing else, so that people and programs can read them.
+"""All tables of the command line: aligned columns only, so that people and programs can read them.
 
-Contract: whatever is in a cell stays in it, on its line, and no longer than can be read. A row is a line, however wide
+Contract: the content of a cell stays on its line, and is cut to a readable length. A row is one line, however narrow
 the terminal.
 """
 
@@ -15,7 +15,7 @@ _BETWEEN = 2
 
 
 def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:
-    """A line for each row, of which there is at least that of the headings. right: the columns of numbers, from 0."""
+    """A line for each row; there is at least the row of headings. right: the columns of numbers, from 0."""
     from rich.console import Console  # late: it takes a tenth of a second, and not every command has a table
     from rich.table import Table
     from rich.text import Text

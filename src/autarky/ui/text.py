@@ -1,4 +1,4 @@
-"""Small texts that all renderers share: durations, sentences from elsewhere, how things ended."""
+"""Small texts that all renderers share: durations, quoted text, outcomes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from autarky.engine.events import Drifted, OperationEnded, PhaseEnded
 
 LONGEST_CELL = 500
 LONGEST_SENTENCE = 2000
-"""Letters: of what others say; tables and lines are for reading. JSON has all of it."""
+"""Characters of quoted text in tables and lines for people. JSON has all of it."""
 
 
 def duration(seconds: float) -> str:
@@ -20,8 +20,8 @@ def duration(seconds: float) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without what could command the user's terminal, turn the order of letters around or not be written at
-    all: control characters, invisible marks, halves of characters. Each is a blank; newlines stay."""
+    """Blank out what may control the user's terminal, change the text direction or fail to encode: control characters,
+    invisible marks, lone surrogates. Newlines stay."""
     return "".join(c if c == "\n" or c.isprintable() else " " for c in text)
 
 
@@ -31,7 +31,7 @@ def one_line(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """One line of what may be others' words, no longer than can be read. JSON has all of it."""
+    """Untrusted text as one line of readable length. JSON has all of it."""
     return cut(one_line(text), LONGEST_SENTENCE)
 
 
@@ -45,7 +45,7 @@ def count(number: int, noun: str) -> str:
 
 
 def percent(done: float, total: float) -> str:
-    """ "40 %", or nothing where the total is not known."""
+    """ "40 %", or nothing if the total is not known."""
     return f"{min(1.0, done / total):.0%}".replace("%", " %") if total > 0 else ""
 
 

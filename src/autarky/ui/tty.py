@@ -1,7 +1,7 @@
 """The live display: the list of phases, redrawn in place, with what the running phase waits for.
 
 Contract: `draw` turns a board into text and nothing else; the renderer keeps it on the screen. The last
-picture stays when the operation ends. Texts from elsewhere are shown as they are: no markup is read.
+frame stays when the operation ends. Quoted text is shown as it is: no markup is interpreted.
 
 Dangers: rich is imported here and nowhere else, since it costs more than the rest of a short command. The
 display is redrawn from the event loop (`tick`), not by a thread: what it shows is never half an event.
@@ -55,7 +55,7 @@ ASCII = Marks("+", "x", ".", "=", "-", "|/-\\")
 
 
 def make_console(stream: LastingStream) -> Console:
-    """A console on the terminal behind `stream`; rich finds out its size and colours (NO_COLOR included)."""
+    """A console on the terminal behind `stream`; rich detects its size and colours (NO_COLOR included)."""
     return Console(file=cast(IO[str], stream), force_terminal=True, highlight=False)
 
 
@@ -71,7 +71,7 @@ class TtyRenderer:
         self._live = Live(
             console=console,
             auto_refresh=False,
-            redirect_stdout=False,  # results may go elsewhere than the narration
+            redirect_stdout=False,  # results may go to a different place than the narration
             get_renderable=self._picture,
         )
 
@@ -99,7 +99,7 @@ class TtyRenderer:
 
     def close(self) -> None:
         self._final = True
-        self._live.stop()  # draws the last picture, and gives the cursor back
+        self._live.stop()  # draws the last frame, and restores the cursor
 
     def _picture(self) -> Group:
         height = None if self._final else self._console.size.height - 1
@@ -176,7 +176,7 @@ def _wait(what: str, wait: Wait, now: float) -> list[Text]:
 
 
 def _ending(board: Board) -> list[Text]:
-    """The text of the error and what to do, whole."""
+    """The complete text of the error, with its fix."""
     if board.end is None or not board.end.detail:
         return []
     return [Text(printable(board.end.detail), STYLES.get(board.end.outcome, ""))]

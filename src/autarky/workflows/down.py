@@ -9,5 +9,5 @@ from autarky.phases.teardown import CleanHosts, ForgetCluster, RemoveLabHosts
 
 def phases(*, purge: bool, leave: frozenset[str] = frozenset()) -> tuple[Phase[Context], ...]:
     """purge: delete etcd data and CA keys of hosts that are not ours to remove, instead of keeping them. leave: nodes
-    whose hosts stay as they are."""
+    whose hosts are left alone."""
     return (CleanHosts(purge, leave), RemoveLabHosts(), ForgetCluster(purge=purge))

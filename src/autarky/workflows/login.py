@@ -1,4 +1,4 @@
-"""`autarky login`: the state of a cluster, from one of its control nodes."""
+"""`autarky login`: fetch the state of a cluster from one of its control nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`autarky node remove`: a node leaves, in an order in which nothing is missed."""
+"""`autarky node remove`: take a node out of the cluster, in a safe order."""
 
 from __future__ import annotations
 

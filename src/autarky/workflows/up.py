@@ -1,4 +1,4 @@
-"""`autarky up`: from machines to a self-hosted cluster, and again to change nothing on a healthy one."""
+"""`autarky up`: from machines to a self-hosted cluster; run again on a healthy one, it changes nothing."""
 
 from __future__ import annotations
 

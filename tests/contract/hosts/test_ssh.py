@@ -60,7 +60,7 @@ async def test_a_changed_host_key_is_refused_with_a_warning(machine, config, soc
     host = machine.reached("ssh://n1", sockets, config=config(f"UserKnownHostsFile {tmp_path}/known"))
     with pytest.raises(UserError, match="its host key is not the known one") as caught:
         await host.run(["true"])
-    assert "somebody may stand between" in caught.value.fix
+    assert "man-in-the-middle" in caught.value.fix
 
 
 async def test_a_machine_that_knows_none_of_our_keys_asks_for_no_password(machine, config, sockets, tmp_path):
@@ -68,7 +68,7 @@ async def test_a_machine_that_knows_none_of_our_keys_asks_for_no_password(machin
     without = machine.lab.ssh_config.read_text().replace(str(machine.lab.directory / "ssh/id_ed25519"), "/dev/null")
     path = tmp_path / "ssh_config"
     path.write_text(f"IdentityFile {tmp_path}/mine\n{without}")
-    with pytest.raises(UserError, match="it lets nobody in by the keys that ssh has") as caught:
+    with pytest.raises(UserError, match="it accepts none of the keys that ssh has") as caught:
         await machine.reached("ssh://n1", sockets, config=path).run(["true"])
     assert "ssh-copy-id n1" in caught.value.fix
 
@@ -76,7 +76,7 @@ async def test_a_machine_that_knows_none_of_our_keys_asks_for_no_password(machin
 async def test_a_name_that_leads_nowhere_and_a_bad_configuration_are_the_users_to_mend(machine, config, sockets):
     with pytest.raises(UserError, match=r"n1 \(ssh://nowhere\.invalid\): .*resolve hostname"):
         await machine.reached("ssh://nowhere.invalid", sockets).run(["true"])
-    with pytest.raises(UserError, match=r"ssh refuses its configuration: .*[Nn]onsense"):
+    with pytest.raises(UserError, match=r"ssh rejects its configuration: .*[Nn]onsense"):
         await machine.reached("ssh://n1", sockets, config=config("Nonsense yes")).run(["true"])
 
 
@@ -105,7 +105,7 @@ async def test_a_user_who_may_not_become_root_without_a_password_is_told_how(mac
 
 async def test_a_user_without_a_shell_is_told_so(machine, sockets):
     await add_user(machine, "mute", "/usr/sbin/nologin")
-    with pytest.raises(UserError, match="its login shell runs no command"):
+    with pytest.raises(UserError, match="its login shell does not run commands"):
         await machine.reached("ssh://mute@n1", sockets).run(["true"])
 
 
@@ -161,7 +161,7 @@ async def test_a_state_directory_with_a_long_path_is_no_obstacle(machine, tmp_pa
 async def test_a_directory_that_others_could_write_holds_no_connection(machine, tmp_path):
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
-    with pytest.raises(UserError, match="could be written by others"):
+    with pytest.raises(UserError, match="could be written by other users"):
         await machine.reached("ssh://n1", tmp_path / "open").run(["true"])
 
 

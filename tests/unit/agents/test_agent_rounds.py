@@ -1,4 +1,4 @@
-"""The agent's rounds on a control node, whole: real parts on a live copy of an API, both API and runtime in memory."""
+"""Complete reconciles of the agent on a control node: real parts, live copies; API and runtime in memory."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def done_by(scene: Scene) -> set[str]:
 
 
 @pytest.mark.parametrize("part", PARTS)
-async def test_a_part_that_fails_in_a_way_that_nobody_has_foreseen_stops_no_other(scene: Scene, part: str) -> None:
+async def test_a_part_that_fails_unexpectedly_stops_no_other(scene: Scene, part: str) -> None:
     scene.wants("1-4")
     slots_on_disk.remember_wanted_level(2)
     for component in (*WITH_STANDBY, NODE_AGENT):

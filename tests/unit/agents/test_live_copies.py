@@ -1,4 +1,4 @@
-"""Live copies of the API: one that fails in a way that nobody has foreseen is told, tried again, and ends no other."""
+"""Live copies of the API: an unexpected failure of one is logged and retried, and stops no other."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.looptime
 
 @dataclass(slots=True)
 class OddKube(FakeKube):
-    """Its lists of that kind end in a way that nobody has foreseen."""
+    """Its lists of that kind fail unexpectedly."""
 
     odd: str = ""
     tries: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""One agent acts on a node, the others are parked: real processes, the kernel's own locks."""
+"""One agent acts on a node, the others wait: real processes, the kernel's own locks."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def child_of(process: subprocess.Popen[str]) -> int:
     """The first process of the namespace, as it is called outside of it."""
     deadline = time.monotonic() + 60
     while not (children := Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()):
-        assert time.monotonic() < deadline, "it has not begun"
+        assert time.monotonic() < deadline, "it has not started"
         time.sleep(0.02)
     (child,) = children
     return int(child)
@@ -91,7 +91,7 @@ def test_a_standby_yields_to_a_hosted_agent_and_takes_over_when_that_is_killed(s
     hosted = start("hosted")
     assert acts(hosted)
     hosted.kill()
-    assert acts(standby), "it was executed anew, and parked until now"
+    assert acts(standby), "it re-executed itself, and waited until now"
 
 
 def test_a_hosted_agent_that_waits_behind_another_hosted_one_does_not_make_it_yield(start: Start) -> None:
@@ -183,7 +183,7 @@ def test_the_limit_is_an_administrators_to_set_and_never_so_short_that_all_count
         assert lock.hang_seconds() == seconds
 
 
-def test_a_parked_agent_has_imported_nothing_big() -> None:
+def test_a_waiting_agent_has_imported_nothing_big() -> None:
     big = ("asyncio", "ssl", "json", "pathlib", "httpx2", "structlog", "google")
     code = f"import sys, autarky.agents.node.__main__; print([m for m in {big} if m in sys.modules])"
     said = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""The node agent as it is put together: which duties it has beside its rounds, and that none ends another."""
+"""The wiring of the node agent: which controllers and background tasks it runs, and that none stops another."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NODE = "n1"
 
 @dataclass
 class Fails:
-    """In a way that nobody has foreseen, so many times; then it goes on for good."""
+    """Unexpectedly, so many times; then it runs forever."""
 
     times: int
     began: int = 0
@@ -63,7 +63,7 @@ class GoesOn:
 
 
 @pytest.mark.looptime
-async def test_a_duty_that_fails_is_begun_again_and_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_controller_that_fails_is_started_again_and_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wiring, "SystemClock", LoopClock)
     said: list[str] = []
     fails, goes_on = Fails(3), GoesOn()
@@ -91,7 +91,7 @@ async def test_a_health_port_that_somebody_has_taken_ends_no_duty() -> None:
         answering = health.Answering(port, LoopClock(), tell=lambda _, text: said.append(text))
         await wiring._beside([], [answering, goes_on], DecisionLog(print), asyncio.sleep(60))
     assert goes_on.turns >= 60
-    assert said == [f"127.0.0.1:{port} cannot be had, and is tried again: Address already in use"]
+    assert said == [f"127.0.0.1:{port} is not available, trying again: Address already in use"]
 
 
 # --- what they read ----------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ async def duties_of_worker(wired: Wired) -> list[Controller | wiring.Background]
     await asyncio.sleep(0.1)
     acting.cancel()
     await asyncio.gather(acting, return_exceptions=True)
-    assert wired.duties, "a worker has duties"
+    assert wired.duties, "a worker has controllers"
     return wired.duties
 
 
@@ -216,7 +216,7 @@ async def test_whoever_acts_answers_the_kubelet(wired: Wired) -> None:
         wired.hold.seconds = lock.HANG_SECONDS - 1
         assert one.problem() is None
         wired.hold.seconds = lock.HANG_SECONDS
-        assert one.problem() == "this agent has given no beat for 60 s"
+        assert one.problem() == "this agent has had no heartbeat for 60 s"
 
 
 @pytest.mark.looptime
@@ -226,37 +226,37 @@ async def test_no_beat_is_given_while_a_round_hangs_and_it_is_said_once(monkeypa
     beating = asyncio.create_task(wiring._beat(hold, lambda sentence, **_: said.append(sentence)))  # type: ignore[arg-type]
     await asyncio.sleep(3.5 * lock.BEAT_SECONDS)
     assert (hold.has_begun, hold.beats, said) == (True, 4, [])
-    hung.append("a round of StaleLeases has taken 211 s and cannot be broken off")
+    hung.append("a reconcile of StaleLeases has taken 211 s and cannot be cancelled")
     await asyncio.sleep(3 * lock.BEAT_SECONDS)
     assert hold.beats == 4
-    assert said == [f"{hung[0]}: this agent gives no beat any more"]
+    assert said == [f"{hung[0]}: this agent stops its heartbeat"]
     hung.clear()
     await asyncio.sleep(3 * lock.BEAT_SECONDS)
     assert hold.beats == 7
     beating.cancel()
 
 
-async def test_each_duty_that_there_is_is_done(wired: Wired) -> None:
-    """One that nobody puts here is tested, and done by nobody."""
+async def test_each_controller_that_there_is_is_run(wired: Wired) -> None:
+    """One that is missing here is tested, but never run."""
     role_on_disk.remember(role_on_disk.State.READY)
     names = {type(one).__name__ for one in await duties(wired, slot="hosted")} - {"Reflector"}
     assert names == {
         *("ActivationWatch", "Announcer", "Answering", "ApiView", "ClockWatch", "ControlNode", "EtcdMembership"),
-        *("ImageKeeping", "LeafKeeping", "LoadBalancer", "ParkedAgent", "StandbyComing", "StaleLeases"),
+        *("ImageKeeping", "LeafKeeping", "LoadBalancer", "StandbyAgent", "StandbyComing", "StaleLeases"),
         "Unhiding",
     }
 
 
-async def test_each_duty_of_a_worker_is_done(wired: Wired) -> None:
+async def test_each_controller_of_a_worker_is_run(wired: Wired) -> None:
     names = {type(one).__name__ for one in await duties_of_worker(wired)}
     assert names == {"Answering", "ApiView", "ControlNode", "LeafKeeping", "LoadBalancer", "Unhiding"}
 
 
-async def test_only_the_hosted_agent_keeps_the_parked_one(wired: Wired) -> None:
+async def test_only_the_hosted_agent_keeps_the_standby_one(wired: Wired) -> None:
     role_on_disk.remember(role_on_disk.State.READY)
     standby = {type(one).__name__ for one in await duties(wired, slot="standby")}
     hosted = {type(one).__name__ for one in await duties(wired, slot="hosted")}
-    assert hosted - standby == {"ParkedAgent"}
+    assert hosted - standby == {"StandbyAgent"}
 
 
 async def test_an_agent_acts_whatever_becomes_of_its_first_look_at_the_leaves(
@@ -290,7 +290,7 @@ HAS_NO_ROUNDS = {
     "ApiView": "it is nothing but reflectors",
     "Reflector": "its client gives up a watch that is silent for too long, and an answer that does not come",
 }
-"""The duties that need no bounded round, and why."""
+"""The background tasks that need no time limit, and why."""
 RESTS = {"self.clock.sleep", "self.changed.wait", "changed_within"}
 """What may be waited for without a bound: nothing that can hang."""
 
@@ -307,7 +307,7 @@ async def test_every_duty_is_done_in_rounds_that_are_broken_off_when_they_hang(w
 
 
 def open_waits(kind: type) -> set[str]:
-    """What the duty's `run` waits for beyond bounded rounds and rests, by itself or by methods of its own."""
+    """What the task's `run` waits for besides bounded calls and sleeps, by itself or by methods of its own."""
     methods = methods_of(kind)
     found, left, seen = set(), ["run"], set()
     assert "run" in methods

@@ -22,7 +22,7 @@ class Port:
 
 
 class CountedRounds(NodeAgent):
-    """The real looks; of a round, only that it was made and what it found."""
+    """The real looks; of a complete reconcile, only that it was made and what it found."""
 
     rounds = 0
     calm = True

@@ -56,7 +56,7 @@ def test_without_a_terminal_it_wants_yes(file, capsys, monkeypatch):
         for more in ((), ("-o", "json")):
             assert main(["down", "-f", str(file), *more]) == 2
             said = capsys.readouterr().err
-            assert "Take the cluster gone away?" in said
+            assert "Remove the cluster gone?" in said
             assert "fix: say --yes" in said
 
 
@@ -73,7 +73,7 @@ def kept():
 def test_on_a_terminal_it_asks_and_takes_nothing_away_unless_the_answer_is_yes(file, kept, answer):
     status, out, err = answered(file, answer)
     assert (status, out) == (130, "")
-    assert "Take the cluster gone away?" in err
+    assert "Remove the cluster gone?" in err
     assert f"delete {kept.parent}" in err
     assert kept.exists()
 
@@ -81,7 +81,7 @@ def test_on_a_terminal_it_asks_and_takes_nothing_away_unless_the_answer_is_yes(f
 def test_with_y_for_an_answer_it_goes_on(file, kept):
     status, out, err = answered(file, "y")
     assert (status, out) == (0, "cluster gone is gone\n"), err
-    assert "Take the cluster gone away?" in err
+    assert "Remove the cluster gone?" in err
     assert not kept.parent.exists()
 
 
@@ -194,7 +194,7 @@ async def test_a_second_down_finishes_when_the_host_is_back(three, notes):
 async def test_a_host_that_is_left_is_not_asked_and_keeps_what_is_on_it(three, notes):
     await taken_down(three, notes, leave=frozenset({"n2"}))
     assert cleaned(three) == ["n1", "n3"]
-    assert "node n2 keeps all of autarky, as you say" in notes.notes
+    assert "node n2 keeps all of autarky, as --leave says" in notes.notes
     assert not three.directory.exists()
 
 
@@ -214,7 +214,7 @@ def test_only_hosts_that_are_nodes_and_no_test_hosts_can_be_left(three):
     refuse_what_cannot_be_left(three.cluster, {"n2"})
     with pytest.raises(UserError, match="there is no node n9"):
         refuse_what_cannot_be_left(three.cluster, {"n9"})
-    with pytest.raises(UserError, match="goes with its lab"):
+    with pytest.raises(UserError, match="removed with its lab"):
         refuse_what_cannot_be_left(a_cluster(), {"n1"})
 
 

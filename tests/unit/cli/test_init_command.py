@@ -184,7 +184,7 @@ def test_validate_names_files_that_are_not_there(tmp_path: Path, capsys):
     text = starter(Wanted("home", VERSION, ["lab"], 1)).replace("  #sshConfig: ssh_config", "  sshConfig: ssh_config")
     path.write_text(text)
     assert main.main(["validate", "-f", str(path)]) == 2
-    assert f"spec.sshConfig: there is no {tmp_path}/ssh_config" in capsys.readouterr().err
+    assert f"spec.sshConfig: {tmp_path}/ssh_config does not exist" in capsys.readouterr().err
     (tmp_path / "ssh_config").touch()
     assert main.main(["validate", "-f", str(path)]) == 0
 

@@ -25,7 +25,7 @@ def test_the_cluster_has_one_node_more_and_is_else_the_same():
 
 
 def test_a_name_that_is_taken_is_refused():
-    with pytest.raises(UserError, match="there is a node n1 already"):
+    with pytest.raises(UserError, match="a different node named n1 already exists"):
         with_node(one(), {"name": "n1", "host": "lab:other", "roles": ["worker"]})
 
 
@@ -33,7 +33,7 @@ def test_the_very_same_node_once_more_is_the_cluster_as_it_is():
     entry = {"name": "n2", "host": "lab", "roles": ["worker"], "labels": {"example.org/disk": "ssd"}}
     grown = with_node(one(), entry)
     assert with_node(grown, entry) == grown
-    with pytest.raises(UserError, match="there is a node n2 already, on lab:n2, and it is another one"):
+    with pytest.raises(UserError, match="a different node named n2 already exists, on lab:n2"):
         with_node(grown, {**entry, "labels": {}})
 
 
@@ -57,7 +57,7 @@ def test_the_cluster_has_one_node_less_and_is_else_the_same():
 
 def test_a_removal_after_which_the_file_would_be_refused_is_refused(two: Cluster):
     """Every later command would end with that error."""
-    with pytest.raises(Problems, match="a single node is never tainted"):
+    with pytest.raises(Problems, match="a single node must not be tainted"):
         without_node(two, "n2")
 
 

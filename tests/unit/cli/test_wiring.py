@@ -126,7 +126,7 @@ def test_a_cluster_of_a_release_that_is_gone_can_be_looked_at_and_taken_away(tmp
     [
         (["status"], 1, "Kubernetes v1.20.0"),
         (["doctor"], 1, "n1: its host does not answer"),
-        (["logs", "etcd"], 2, "the machine of node n1 does not run"),
+        (["logs", "etcd"], 2, "the machine of node n1 is not running"),
         (["node", "list"], 0, "n1"),
         (["down", "--yes"], 0, "cluster demo is gone"),
     ],
@@ -151,7 +151,7 @@ def test_a_release_file_that_cannot_be_used_is_told_where_it_is_needed_and_only_
     try:
         assert named_in_a_file(tmp_path).name == "demo", "of another version"
         keep(tmp_path, OLD)
-        with pytest.raises(UserError, match=r"v1\.20\.0\.json: it is no release file"):
+        with pytest.raises(UserError, match=r"v1\.20\.0\.json: it is not a release file"):
             load_cluster(None, None)
         assert build_context(load_cluster(None, None, any_release=True)).release.images == ()
     finally:

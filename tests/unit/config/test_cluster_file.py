@@ -88,7 +88,7 @@ def test_all_errors_are_told_at_once_each_with_its_position_and_remedy():
         "  kubelets: {v: '2'}"
     )
     assert {tuple(line.split(": ")[:2]) for line in told} == {
-        ("cluster.yaml:8:29", "the key 'enabled' is there twice | remove one of them"),
+        ("cluster.yaml:8:29", "duplicate key 'enabled' | remove one of them"),
         ("cluster.yaml:5:3", "spec.nodez"),
         ("cluster.yaml:6:15", "spec.selfHosted"),
         ("cluster.yaml:7:3", "spec.network"),
@@ -157,9 +157,9 @@ def test_what_is_missing_is_named():
         ("nodes: [{name: n1, host: 'ssh://'}]", "'' is not a host"),
         ("nodes: [{name: n1, host: 'ssh://-oProxyCommand=x'}]", "'-oProxyCommand=x' is not a host"),
         ("nodes: [{name: n1, host: 'ssh://n1;reboot'}]", "'n1;reboot' is not a host"),
-        ("nodes: [{name: n1, host: 'ssh://`id`@n1'}]", "'`id`' is not a user's name"),
-        ("nodes: [{name: n1, host: 'ssh://@n1'}]", "'' is not a user's name"),
-        ("nodes: [{name: n1, host: 'ssh://root:secret@n1'}]", "a password has no place in the file"),
+        ("nodes: [{name: n1, host: 'ssh://`id`@n1'}]", "'`id`' is not a user name"),
+        ("nodes: [{name: n1, host: 'ssh://@n1'}]", "'' is not a user name"),
+        ("nodes: [{name: n1, host: 'ssh://root:secret@n1'}]", "passwords are not allowed in the file"),
         ("nodes: [{name: n1, host: 'ssh://n1/etc'}]", "has a path | write ssh://[USER@]HOST[:PORT]"),
         ("nodes: [{name: n1, host: 'ssh://n1:'}]", "has no valid port"),
         ("nodes: [{name: n1, host: 'ssh://n1:99999'}]", "has no valid port"),
@@ -170,8 +170,8 @@ def test_what_is_missing_is_named():
             "a second node on ssh://n1",
         ),
         ("nodes: [{name: n1, host: docker}]", "must be lab, lab:NAME, local or ssh://…"),
-        ("nodes: [{name: n1, host: 'lab:'}]", "names no test host"),
-        ("nodes: [{name: n1, host: 'lab:../../etc'}]", "names no test host"),
+        ("nodes: [{name: n1, host: 'lab:'}]", "is not a test host"),
+        ("nodes: [{name: n1, host: 'lab:../../etc'}]", "is not a test host"),
         ("nodes: [{name: n1, roles: []}]", "must not be empty"),
         ("nodes: []", "spec.nodes: must not be empty"),
         ("nodes:", "spec.nodes: must be a list, not nothing"),
@@ -181,7 +181,7 @@ def test_what_is_missing_is_named():
         ("nodes: [{name: n1}]\nrollback: {limitSeconds: 9999}", "9999 is too large | use 3600 or less"),
         ("nodes: [{name: n1}]\nrollback: {limitSeconds: '90'}", "must be a whole number, not '90'"),
         ("nodes: [{name: n1}]\nrollback: {enabled: yes}", "must be true or false, not 'yes'"),
-        ("nodes: [{name: n1}]\ncertificates: {caDays: 99, leafDays: 100}", "100 days outlive the CA's 99"),
+        ("nodes: [{name: n1}]\ncertificates: {caDays: 99, leafDays: 100}", "100 days exceed the CA's 99 days"),
         ("nodes: [{name: n1}]\ncertificates: {caDays: 999999}", "999999 is too large"),
         ("nodes: [{name: n1}]\ncertificates: {caDirectory: ''}", "it is empty"),
     ],
@@ -220,8 +220,8 @@ def test_the_users_own_ca_may_live_shorter_than_the_default():
         (f"{LONG}: x", "is not a label's key"),
         ("key: -x", "is not a label's value"),
         (f"key: {LONG}", "is not a label's value"),
-        ("node-role.kubernetes.io/control-plane: ''", "is not yours to set | give the node the role control-plane"),
-        ("kubernetes.io/hostname: n1", "is not yours to set | leave it out"),
+        ("node-role.kubernetes.io/control-plane: ''", "cannot be set here | give the node the role control-plane"),
+        ("kubernetes.io/hostname: n1", "cannot be set here | leave it out"),
     ],
 )
 def test_a_label_that_the_api_would_refuse_is_refused_here(label, expected):
@@ -259,7 +259,7 @@ def test_control_nodes_with_their_usual_taint_need_no_worker():
 
 
 def test_a_single_node_is_never_tainted():
-    assert "a single node is never tainted" in problem("nodes: [{name: n1, taints: [{key: a, effect: NoSchedule}]}]")
+    assert "a single node must not be tainted" in problem("nodes: [{name: n1, taints: [{key: a, effect: NoSchedule}]}]")
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_a_network_must_be_usable(network, expected):
 def test_every_node_must_get_its_block_of_the_pod_network():
     nodes = ", ".join(f"{{name: w{number}}}" for number in range(2))
     told = problem(f"nodes: [{{name: n1, roles: [control-plane]}}, {nodes}]\nnetwork: {{podCIDR: 10.1.0.0/23}}")
-    assert "spec.network.podCIDR: 10.1.0.0/23 has room for 2 nodes, and there are 3" in told
+    assert "spec.network.podCIDR: 10.1.0.0/23 has room for 2 nodes, but there are 3" in told
 
 
 @pytest.mark.parametrize(
@@ -331,10 +331,10 @@ def test_what_is_no_endpoint_is_refused(bad):
     ("certificates", "expected"),
     [
         ("{%s: 5m}", "5m is too short"),
-        ("{%s: 87601h}", "outlives the CA's 3650 days"),
+        ("{%s: 87601h}", "exceeds the CA's 3650 days"),
         ("{caDirectory: /ca, %s: 876001h}", "876001h is too long | use 876000h or less"),
         ("{caDirectory: /ca, %s: 9999999h}", "is too long"),
-        ("{caDays: 30, leafDays: 30, %s: 721h}", "721h outlives the CA's 30 days | use less than caDays"),
+        ("{caDays: 30, leafDays: 30, %s: 721h}", "721h exceeds the CA's 30 days | use less than caDays"),
         *(("{%s: " + odd + "}", "is not a lifetime") for odd in ("1d", "0m", "-5m", "1h30m")),
         ("{%s: 90}", "must be text"),
     ],
@@ -363,17 +363,20 @@ def test_a_life_may_be_as_long_as_the_cas(key):
 @pytest.mark.parametrize(
     ("external", "expected"),
     [
-        ("{lab: store, endpoints: ['https://x:2379']}", "lab and endpoints exclude each other"),
-        ("{lab: n1}", "n1 is a node"),
-        ("{lab: other}", "other is a node"),
+        ("{lab: store, endpoints: ['https://x:2379']}", "lab and endpoints are mutually exclusive"),
+        ("{lab: n1}", "n1 is already a node"),
+        ("{lab: other}", "other is already a node"),
         ("{}", "missing: endpoints, caFile, certFile, keyFile"),
         ("{endpoints: ['https://x:2379'], caFile: a}", "missing: certFile, keyFile"),
         ("{endpoints: ['http://x:2379'], caFile: a, certFile: b, keyFile: c}", "not https"),
         ("{endpoints: ['https://x'], caFile: a, certFile: b, keyFile: c}", "is not the URL of an etcd member"),
-        ("{endpoints: ['https://x:1', 'https://x:1'], caFile: a, certFile: b, keyFile: c}", "is there twice"),
+        (
+            "{endpoints: ['https://x:1', 'https://x:1'], caFile: a, certFile: b, keyFile: c}",
+            "duplicate endpoint https://x:1",
+        ),
     ],
 )
-def test_external_etcd_is_whole_or_refused(external, expected):
+def test_external_etcd_is_complete_or_refused(external, expected):
     nodes = "nodes: [{name: n1, roles: [control-plane]}, {name: n2, host: 'lab:other'}]"
     assert expected in problem(f"selfHosted: 2-4\n{nodes}\netcd: {{external: {external}}}")
 
@@ -385,12 +388,12 @@ def test_external_etcd_is_whole_or_refused(external, expected):
 def test_who_etcds_members_are_and_where_their_data_is_cannot_be_given(name):
     """A member whose log is elsewhere counts as lost; one that begins anew, as a healthy one of another cluster."""
     said = problem(f'nodes: [{{name: n1}}]\nextraArgs: {{etcd: {{{name}: "x", quota-backend-bytes: "123"}}}}')
-    assert f"--{name} of etcd is not yours to set" in said
+    assert f"--{name} of etcd cannot be set" in said
     assert "leave it out" in said
 
 
 def test_external_etcd_does_not_go_with_hosted_etcd():
-    assert "does not go with selfHosted 1-4" in problem("nodes: [{name: n1}]\netcd: {external: {lab: store}}")
+    assert "cannot be combined with selfHosted 1-4" in problem("nodes: [{name: n1}]\netcd: {external: {lab: store}}")
 
 
 def test_without_external_etcd_every_level_goes():

@@ -34,13 +34,13 @@ def test_a_value_that_must_be_text_is_told_to_be_quoted(value):
 @pytest.mark.parametrize("value", ["null", "~", ""])
 def test_a_value_that_is_not_there_is_told_so(value):
     told = problem(f"nodes:\n  - name: n1\n    labels:\n      key: {value}")
-    assert "spec.nodes[0].labels.key: must be text, and there is none" in told
+    assert "spec.nodes[0].labels.key: must be text, but it is empty" in told
 
 
 def test_the_same_key_twice_is_told_with_its_position_each_time():
     assert problems("nodes: [{name: n1, name: n2}]\nnodes: [{name: n3}]") == [
-        "cluster.yaml:5:22: the key 'name' is there twice | remove one of them",
-        "cluster.yaml:6:3: the key 'nodes' is there twice | remove one of them",
+        "cluster.yaml:5:22: duplicate key 'name' | remove one of them",
+        "cluster.yaml:6:3: duplicate key 'nodes' | remove one of them",
     ]
 
 

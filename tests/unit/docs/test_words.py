@@ -23,7 +23,10 @@ NOT_OURS = {
     r"\ban only member\b": "a single member",
 }
 """Pattern → what is said instead. Names on the wire and on disk stay as they are."""
-ON_THE_WIRE = ("vacatedMemberID", "untold-events.json", '"founders"', "`founders`", '"founder"')
+ON_THE_WIRE = (
+    *("vacatedMemberID", "untold-events.json", '"founders"', "`founders`", '"founder"'),
+    "mend spec.extraArgs.etcd",  # a scenario looks for it
+)
 FILES = [
     path
     for pattern in ("src/autarky/**/*.py", "src/autarky/**/*.sh", "src/autarky/**/*.lua", "docs/**/*.md", "README.md")

@@ -64,7 +64,7 @@ def test_a_full_disk_comes_first():
 def test_an_api_without_another_cause_is_said_to_be_down_with_what_the_balancers_see():
     [finding] = diagnose(ClusterEvidence((replace(WELL, balanced={"n1-hosted": False}),), api="refused"))
     assert finding.subject == "API"
-    assert "no server for ready" in finding.evidence
+    assert "consider no server ready" in finding.evidence
 
 
 def test_of_a_node_whose_pods_have_no_network_the_remedy_is_who_gives_them_one():
@@ -100,7 +100,7 @@ def test_a_node_with_many_pods_hides_no_other_nodes(made: int, quiet: str):
     of_w1 = [finding for finding in found if finding.subject == "w1"]
     named = min(made, MOST_NAMED)
     assert [finding.evidence for finding in of_w1[:named]] == [f"reason {number}" for number in range(named)]
-    rest = [f"{made - named} besides the {named} that are named"] if made > named else []
+    rest = [f"{made - named} more than the {named} listed"] if made > named else []
     assert [finding.evidence for finding in of_w1[named:]] == rest
     assert [(finding.subject, finding.evidence) for finding in found if finding not in of_w1] == [
         (quiet, "ImagePullBackOff"),
@@ -113,7 +113,7 @@ def test_living_on_the_reserve_is_told_only_for_hosted_levels():
     active = replace(WELL, active=frozenset({"kube-apiserver"}))
     assert whats(ClusterEvidence((active,))) == []
     [found] = whats(ClusterEvidence((active,), hosted=frozenset({"kube-apiserver"})))
-    assert "does not serve alone" in found
+    assert "does not serve without its standby" in found
 
 
 @given(
@@ -173,7 +173,7 @@ def _three(**changes: NodeEvidence) -> ClusterEvidence:
 
 
 def _seeing(cluster: ClusterEvidence, sights: dict[str, dict[str, bool]]) -> ClusterEvidence:
-    """The same with what some load balancers hold for alive."""
+    """The same with what some load balancers consider alive."""
     nodes = (replace(node, alive={**node.alive, **sights.get(node.name, {})}) for node in cluster.nodes)
     return replace(cluster, nodes=tuple(nodes))
 

@@ -102,7 +102,7 @@ async def test_a_condition_that_hangs_is_cut_off_and_what_was_seen_before_is_kep
         await asyncio.sleep(3600)
         return None
 
-    with pytest.raises(TimedOut, match=r"last seen: the last check did not end; before it: starting"):
+    with pytest.raises(TimedOut, match=r"last seen: the last check did not finish; before it: starting"):
         await poll_until(WHAT, condition, timeout=10, progress=listener, clock=clock)
     assert now() <= 11
 

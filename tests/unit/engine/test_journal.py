@@ -95,13 +95,13 @@ def test_a_journal_whose_directory_is_moved_away_follows_it_and_makes_no_new_one
     assert (tmp_path / "kept" / "journal").read_text().count("\n") == 1
 
 
-def test_a_journal_that_cannot_be_made_is_the_users_to_mend(tmp_path):
+def test_a_journal_that_cannot_be_made_is_the_users_to_fix(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"cannot write the journal .*\n  fix: "):
         Journal(tmp_path / "file" / "journal")
 
 
-def test_a_full_disk_is_the_users_to_mend():
+def test_a_full_disk_is_the_users_to_fix():
     with Journal(Path("/dev/full")) as journal, pytest.raises(UserError, match="No space left on device"):
         journal.append(BEGUN)
 

@@ -79,7 +79,7 @@ def test_a_holder_that_has_not_yet_written_who_it_is_still_holds(tmp_path, text)
             pass
 
 
-def test_the_lock_can_be_taken_anew_when_its_directory_is_moved_away_while_it_is_held(tmp_path):
+def test_the_lock_can_be_taken_again_when_its_directory_is_moved_away_while_it_is_held(tmp_path):
     directory = tmp_path / "cluster"
     with exclusive(directory / "lock", "autarky down", now=NOW):
         directory.rename(tmp_path / "kept")
@@ -93,7 +93,7 @@ def test_the_lock_file_is_private(tmp_path):
         assert stat.S_IMODE((tmp_path / "cluster").stat().st_mode) == 0o700
 
 
-def test_a_place_that_cannot_be_written_is_the_users_to_mend(tmp_path):
+def test_a_place_that_cannot_be_written_is_the_users_to_fix(tmp_path):
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(UserError, match=r"cannot open the lock file .*\n  fix: "),

@@ -233,7 +233,7 @@ async def test_the_error_is_in_the_journal_and_the_next_run_tells_where_the_last
         phases = [Step("get-payload"), Step("pivot")]
         await run_operation("up", "one", phases, world, clock=clock, events=[listener], journal=journal)
     assert next(event.sentence for event in listener.events if isinstance(event, Noted)) == (
-        "the last `up` stopped in phase pivot; what is already as wanted is left alone"
+        "the last `up` stopped in phase pivot; what is already done is left alone"
     )
     assert endings(listener) == {"get-payload": "unchanged", "pivot": "changed"}
 

@@ -71,7 +71,7 @@ def test_the_capability_to_lower_oom_scores_is_one_bit(mask, may):
 def test_what_is_needed_and_was_not_said_is_unknown_and_not_guessed(key):
     for line in ([], [f"{key}="]):
         said = [one for one in WHOLE if not one.startswith(f"{key}=")] + line
-        with pytest.raises(Unreachable, match=f"the host did not say its {key}"):
+        with pytest.raises(Unreachable, match=f"the host did not report its {key}"):
             parse_facts("\n".join(said))
 
 

@@ -34,7 +34,7 @@ def described(name: str, **hosts: tuple[int, int]) -> Lab:
 
 @pytest.mark.parametrize("name", ["", "-a", "a-", "A", "a.b", "a/b", "..", "a b", "a" * 64, "ä"])
 def test_a_name_that_is_no_dns_label_is_refused(name):
-    with pytest.raises(UserError, match="is no name for a lab or a host"):
+    with pytest.raises(UserError, match="is not a valid name for a lab or a host"):
         Lab.open(name)
 
 

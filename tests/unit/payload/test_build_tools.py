@@ -75,6 +75,6 @@ async def test_what_needs_no_c_is_built_without_a_compiler(bare, own_store, monk
     monkeypatch.setattr(gobuild, "find_go", find_go)
     monkeypatch.setattr(gobuild, "build_binaries", build)
     release = replace(load_release(default_version()), images=())
-    with pytest.raises(UserError, match="the store lost"):
+    with pytest.raises(UserError, match="disappeared from the store"):
         await get_payload(release, Told(), groups=("test",))
     assert begun == ["kubernetes"]

@@ -50,5 +50,5 @@ async def test_verifying_reads_everything_and_removes_what_is_damaged(own_store)
     told = Told()
     assert await verify_store(told) == [damaged]
     assert [path.name for path in own_store.blobs()] == [complete]
-    assert told.notes == [f"blob {damaged[:16]} was changed or cut short; removed"]
+    assert told.notes == [f"blob {damaged[:16]} was damaged; removed"]
     assert told.steps[-1] == ("blobs", 2, 2)

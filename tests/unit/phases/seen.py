@@ -31,7 +31,7 @@ MakeContext = Callable[..., Context]
 
 @dataclass
 class LeavingKube(FakeKube):
-    """Goes away for good after so many answers."""
+    """Goes away permanently after so many answers."""
 
     answers: int | None = None
     asked: int = 0

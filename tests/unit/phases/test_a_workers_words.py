@@ -31,7 +31,7 @@ async def test_a_worker_that_says_another_time_is_the_one_that_is_off(make_conte
 async def test_a_worker_that_sees_a_server_which_nobody_has_hides_nothing_of_the_control_node(
     make_context: MakeContext,
 ):
-    """That the control node were cut off explained all that is wrong with it."""
+    """A control node that is cut off would explain all that is wrong with it."""
     kube = a_kube(WITH_A_WORKER)
     unready = {"status": {"conditions": [{"type": "Ready", "status": "False", "message": "no heartbeat"}]}}
     await kube.patch("v1", "Node", "n1", unready, subresource="status")

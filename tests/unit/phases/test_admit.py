@@ -201,7 +201,7 @@ async def test_the_plan_names_what_is_missing(make_context, kube):
     kube.put(serving("csr-1", "n1", "192.0.2.11"))
     assert [change.sentence for change in await plan_admission(context, nodes)] == [
         f"label node n1 with node-role.kubernetes.io/control-plane, {CONTROL_PLANE_ACTIVE}",
-        "judge certificate request csr-1",
+        "approve or deny certificate request csr-1",
     ]
     kube.unhealthy = "connection refused"
     assert [change.sentence for change in await plan_admission(context, nodes)] == ["admit node n1"]
@@ -253,7 +253,7 @@ async def test_denied_requests_of_a_node_that_has_its_certificate_are_told_and_n
     await admit(context, CLUSTER.node("n2"), notes)
     assert looptime < 1
     [told, _admitted] = notes.notes
-    assert told.startswith("node n2: nobody waits for its certificate request csr-")
+    assert told.startswith("node n2: not waiting for its denied certificate request csr-")
     assert len(told) < 300
 
 
@@ -282,7 +282,7 @@ async def test_a_node_that_is_denied_under_another_name_each_time_moves_no_deadl
 
 @pytest.mark.looptime
 async def test_a_request_beside_denied_ones_is_waited_for(make_context, notes, kube, looptime):
-    """As after the address of a node was mended."""
+    """As after the address of a node was corrected."""
     context = make_context(CLUSTER, kube=kube)
     kube.put(a_worker("2999-01-01T00:00:00Z"))
     kube.put(denied("csr-0", "n2"))

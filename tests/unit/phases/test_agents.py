@@ -1,4 +1,4 @@
-"""The phase that starts the node agents: the parked one is written once, and is the hosted one's matter then."""
+"""The phase that starts the node agents: the standby agent is written once, and is updated by the hosted one then."""
 
 from __future__ import annotations
 

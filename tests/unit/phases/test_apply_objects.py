@@ -102,7 +102,7 @@ async def test_an_edit_with_kubectl_stands_and_is_told(make_context, notes, kube
     assert container(await kube.get("apps/v1", "DaemonSet", "kube-apiserver", "kube-system"))["image"] == "edited"
 
 
-async def test_what_the_file_says_anew_is_applied_beside_an_edit_that_stands(make_context, notes, kube):
+async def test_what_the_file_newly_says_is_applied_beside_an_edit_that_stands(make_context, notes, kube):
     context = make_context(kube=kube)
     await PHASE.run(context, notes)
     await edited(kube, lambda live: container(live).update(image="edited"))
@@ -236,7 +236,8 @@ async def test_the_binding_by_which_removed_nodes_renewed_for_ever_is_deleted_fr
     await PHASE.run(context, notes)
     ours = former_binding(**{"app.kubernetes.io/managed-by": "autarky"})
     kube.put(ours)
-    assert await planned(context) == ["delete ClusterRoleBinding autarky:node-renewal, which an earlier release made"]
+    former = "delete ClusterRoleBinding autarky:node-renewal, which an earlier release created"
+    assert await planned(context) == [former]
     await PHASE.run(context, notes)
     assert await planned(context) == []
     assert await kube.get(ours["apiVersion"], ours["kind"], "autarky:node-renewal") is None

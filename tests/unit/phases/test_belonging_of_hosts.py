@@ -134,7 +134,7 @@ async def test_no_ca_is_made_anew_for_a_cluster_that_is_there(make_context, tmp_
     context.pki = partial
     mark(context, "n1", ca=context.ours.ca)
     await observe(context)
-    with pytest.raises(UserError, match="lacks front-proxy-ca, etcd/ca, sa, which the cluster has already"):
+    with pytest.raises(UserError, match="lacks front-proxy-ca, etcd/ca, sa, which the cluster already has"):
         await IssueCertificates().plan(context)
 
 

@@ -55,7 +55,7 @@ async def plan(context):
 async def test_an_image_of_another_release_goes_to_the_nodes_that_lack_it(context, notes, stored):
     runs(context.kube(), SERVER)
     context.machines.hosts["n1"].images[SERVER] = "sha256:whatever"
-    assert await plan(context) == [f"import {SERVER} on n2, which the cluster runs"]
+    assert await plan(context) == [f"import {SERVER}, which the cluster runs, on n2"]
     await BringImages().run(context, notes)
     assert context.machines.hosts["n2"].images[SERVER] == "sha256:new"
     assert context.machines.hosts["n1"].images[SERVER] == "sha256:whatever"

@@ -40,7 +40,7 @@ class KubeletHost(FakeHost):
     started_with: bytes = b""
 
     def boot(self) -> None:
-        """The machine is switched off and on, or the kubelet ends and systemd starts it anew."""
+        """The machine is switched off and on, or the kubelet exits and systemd restarts it."""
         self.started_with = self.files[render_node.KUBELET_UNIT][0]
         self._change_units("start", ["kubelet"])
 
@@ -334,7 +334,7 @@ def cut_at(context, step: int) -> None:
 
 AFTERWARDS = {
     "the same file": None,
-    "the file is mended": {},
+    "the file is corrected": {},
     "another good one": {"max-pods": "60"},
     "another that breaks": {"breaking": "2"},
 }

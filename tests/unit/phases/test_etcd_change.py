@@ -35,7 +35,7 @@ def fake_etcd():
 
 @pytest.fixture
 def running(make_context, fake_etcd):
-    """A founded cluster whose control nodes have their members."""
+    """A cluster whose control nodes have their members."""
 
     async def make(controls=3, workers=0, kube=None):
         cluster = a_cluster(controls=controls, workers=workers)
@@ -126,7 +126,7 @@ async def test_a_mistake_meets_one_member_which_is_put_back_and_the_others_are_n
     given(context, BAD)
     with pytest.raises(UserError, match="node n2: its member of etcd is not well with --nonsense=1") as refused:
         await PHASE.run(context, notes)
-    assert "it was started 3 times, and ended each time" in str(refused.value)
+    assert "it was started 3 times, and exited each time" in str(refused.value)
     assert "}\n  | flag provided but not defined: -nonsense\n" in str(refused.value)
     assert "Usage" not in str(refused.value)
     assert "mend spec.extraArgs.etcd" in refused.value.fix
@@ -155,7 +155,7 @@ async def test_a_member_that_hangs_is_given_up_after_its_time(running, fake_etcd
     host = context.machines.hosts["n2"]
     host.slow = b"--quota"
     before = await pods(context)
-    with pytest.raises(UserError, match=rf"its health says 503 after {LIMIT:.0f} s"):
+    with pytest.raises(UserError, match=rf"its health check answers 503 after {LIMIT:.0f} s"):
         await PHASE.run(context, notes)
     assert looptime >= LIMIT
     assert await pods(context) == before
@@ -195,12 +195,12 @@ async def test_members_that_none_of_them_can_live_with_are_mended_one_after_the_
 async def test_rule_2_while_the_api_is_ready_members_that_cannot_be_asked_are_no_quorum_that_is_gone(
     running, fake_etcd, notes, monkeypatch
 ):
-    """Their client may be too slow, or meet arguments that shut it out: a healthy one might be the one too many."""
+    """Their client may be too slow, or shut out by arguments: etcd might not survive the restart of a healthy one."""
     context = await running()
     context.machines.hosts["n3"].off = True
     monkeypatch.setattr(FakeEtcd, "json_lines", lambda _self: "")
     given(context, GOOD)
-    with pytest.raises(Refused, match="no member of it would say who the others are"):
+    with pytest.raises(Refused, match="none of its members reports who the members are"):
         await PHASE.run(context, notes)
     assert changed(context) == []
 
@@ -237,7 +237,7 @@ async def test_a_change_that_is_cut_anywhere_is_finished_or_put_back_by_the_next
 
 
 @pytest.mark.parametrize("cut", range(6))
-async def test_a_mistake_that_is_mended_after_the_run_was_cut_leaves_nothing_of_it(running, fake_etcd, notes, cut):
+async def test_a_mistake_that_is_fixed_after_the_run_was_cut_leaves_nothing_of_it(running, fake_etcd, notes, cut):
     context = await running()
     before = await pods(context)
     given(context, BAD)

@@ -70,7 +70,7 @@ async def test_members_stay_as_they_are_when_a_control_node_is_added(make_contex
 
 
 async def test_rule_3_a_replaced_machine_gets_no_member_while_etcd_exists(three, notes):
-    """It would begin anew under its old id; it joins as a learner instead, by its node agent."""
+    """It would start from scratch under its old id; it joins as a learner instead, by its node agent."""
     await started(three, notes)
     replaced = three.machines.hosts["n1"]
     replaced.files.clear()
@@ -94,7 +94,7 @@ async def test_an_interrupted_first_start_goes_on(three, notes):
     assert len(manifests(host)) == 1
 
 
-async def test_a_founder_that_the_first_start_did_not_reach_is_begun_when_the_others_serve_already(three, notes):
+async def test_an_initial_member_that_the_first_start_did_not_reach_starts_when_the_others_serve_already(three, notes):
     """Two of three are a quorum, so the API answers. Nobody else would ever start its member (selfHosted 2-4, 4)."""
     left = three.machines.hosts["n3"]
     for node in three.cluster.control_nodes[:2]:
@@ -109,7 +109,7 @@ async def test_a_founder_that_the_first_start_did_not_reach_is_begun_when_the_ot
 
 
 @pytest.mark.parametrize("trace", [FOUNDED, places.MEMBERS_FILE, f"{etcd.MEMBER_DIRECTORY}/wal"])
-async def test_rule_3_a_founder_begins_nothing_where_anything_says_that_etcd_has_been(three, notes, trace):
+async def test_rule_3_an_initial_member_starts_nothing_where_anything_says_that_etcd_has_been(three, notes, trace):
     await started(three, notes)
     host = three.machines.hosts["n3" if trace.endswith("wal") else "n1"]
     host.files[trace] = (b"[]", 0o600)

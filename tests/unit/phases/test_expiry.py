@@ -59,16 +59,16 @@ async def test_status_says_of_each_nodes_certificates_when_they_end_and_which_en
     assert found.overdue == ()
     assert found.as_dict()["certificates"] == found.certificates
     end = found.certificates[ADMINISTRATOR]["admin"]
-    assert f"the first to end: admin on {ADMINISTRATOR}, {end}" in table(found)
+    assert f"the first to expire: admin on {ADMINISTRATOR}, {end}" in table(found)
     without = replace(found, certificates=of_nodes)
-    assert f"certificates renew themselves; the first to end: kubelet-client on n1, {SOON}" in table(without)
+    assert f"certificates renew themselves; the first to expire: kubelet-client on n1, {SOON}" in table(without)
 
 
 async def test_status_says_what_has_ended_or_is_not_renewed_and_is_not_healthy(make_context: MakeContext):
     kube = a_kube(WITH_A_WORKER)
     telling(kube, "n1", {"apiserver": LATE, "etcd/peer": PAST}, {"apiserver": "disk full"})
     found = await gather(a_context(make_context, WITH_A_WORKER, kube))
-    assert found.overdue == (f"apiserver on n1 ends at {LATE}: disk full", f"etcd/peer on n1 has ended at {PAST}")
+    assert found.overdue == (f"apiserver on n1 expires at {LATE}: disk full", f"etcd/peer on n1 expired at {PAST}")
     assert not found.healthy
     assert set(found.overdue) <= set(table(found).splitlines())
 
@@ -93,15 +93,15 @@ async def test_status_and_doctor_say_what_has_ended_with_no_api_to_tell_of_it(ma
     assert whats(await evidence(context)) == ["API: it does not answer"]
     await host.write_files([File(f"{places.LEAVES}/kube-apiserver/apiserver.crt", ended(tmp_path))])
     [overdue] = (await gather(context)).overdue
-    assert overdue.startswith("apiserver on n1 has ended at ")
+    assert overdue.startswith("apiserver on n1 expired at ")
     [finding] = diagnose(await evidence(context))
     assert (finding.subject, finding.evidence) == ("control plane", overdue)
-    assert "certificates have ended" in finding.what
+    assert "certificates have expired" in finding.what
 
 
 async def test_doctor_says_what_the_operator_says_of_certificates(make_context: MakeContext):
     kube = a_kube(WITH_A_WORKER)
-    said = f"etcd/peer on n1 has ended at {PAST}"
+    said = f"etcd/peer on n1 expired at {PAST}"
     condition = {"type": "CertificatesCurrent", "status": "False", "message": said}
     kube.put(control_plane_crd())
     kube.put(
@@ -113,7 +113,7 @@ async def test_doctor_says_what_the_operator_says_of_certificates(make_context: 
         }
     )
     [finding] = diagnose(await evidence(a_context(make_context, WITH_A_WORKER, kube)))
-    assert finding.what == "a certificate has ended, or is not renewed as it should be"
+    assert finding.what == "a certificate has expired, or is not renewed as it should be"
     assert finding.evidence == said
 
 

@@ -122,13 +122,13 @@ def admitted(monkeypatch):
 async def test_a_token_that_is_left_is_a_change_and_is_taken_back(make_context, notes, admitted):
     context = make_context(CLUSTER)
     await StartJoining().run(context, notes)
-    assert "take back the join token of n2" in await plan(JoinNodes(), context)
+    assert "delete the join token of n2" in await plan(JoinNodes(), context)
     await JoinNodes().run(context, notes)
     assert await tokens(context) == []
     left, mode = context.host(WORKER).files[render_node.BOOTSTRAP_KUBECONFIG]
     assert bootstrap_token(left) is None
     assert mode == 0o600
-    assert "take back the join token of n2" not in await plan(JoinNodes(), context)
+    assert "delete the join token of n2" not in await plan(JoinNodes(), context)
 
 
 async def test_what_a_kubelet_can_come_back_with_is_given_once_and_to_nodes_of_earlier_releases_too(
@@ -139,12 +139,12 @@ async def test_what_a_kubelet_can_come_back_with_is_given_once_and_to_nodes_of_e
     host = context.host(WORKER)
     del host.files[render_node.BOOTSTRAP_KUBECONFIG]  # as an earlier release has left it
     has_its_own(host)
-    given = [f"give {name} what it can renew an expired certificate with" for name in ("n1", "n2")]
+    given = [f"give {name} a credential to renew an expired certificate with" for name in ("n1", "n2")]
     assert [one for one in await plan(JoinNodes(), context) if one in given] == given
     await JoinNodes().run(context, notes)
     assert not [one for one in await plan(JoinNodes(), context) if one in given]
     ca = x509.load_pem_x509_certificate(context.pki.read("ca").certificate)
-    for node in CLUSTER.nodes:  # a founder, too: its label may go
+    for node in CLUSTER.nodes:  # an initial member, too: its label may go
         content, mode = context.host(node).files[render_node.BOOTSTRAP_KUBECONFIG]
         assert mode == 0o600
         [user] = json.loads(content)["users"]

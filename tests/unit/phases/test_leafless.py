@@ -103,7 +103,7 @@ async def test_a_control_node_made_by_label_whose_host_cannot_be_reached_is_refu
 async def test_a_control_node_that_neither_file_nor_host_knows_as_one_is_refused(a_live):
     context, kube = a_live()
     kube.put(live_node("n4"))
-    assert "node n4 is a control node of the cluster, but neither by the file" in await refused(context)
+    assert "n4 is a control node of the cluster, but neither the file nor its host says so" in await refused(context)
     context.machines.hosts["n4"].files[places.CONTROL_NODE_STATE] = (b'{"state": "ready"}', 0o600)
     await CheckHosts().plan(context)
 

@@ -362,7 +362,7 @@ async def test_a_state_directory_with_another_cluster_of_that_name_is_left_alone
     fetched = await login.fetch(first.machines.hosts["n1"])
     other = PkiStore(tmp_path / "other")
     other.ensure(certificate_specs(THREE), THREE.certificates, datetime.now(UTC))
-    with pytest.raises(UserError, match="another cluster demo"):
+    with pytest.raises(UserError, match="different cluster named demo"):
         await login.refuse_another_ca(other, fetched)
     await login.refuse_another_ca(first.pki, fetched)
 
@@ -394,7 +394,7 @@ async def test_a_worker_of_the_file_is_not_believed_whatever_it_has(first):
     said = [str(problem) for problem in told.value.problems]
     assert len(said) == 3
     assert "host n1 holds no CA key" in said[0]
-    assert "the machine of node n3 (lab:n3) does not run" in said[2]
+    assert "the machine of node n3 (lab:n3) is not running" in said[2]
 
 
 def test_a_file_that_is_not_what_was_applied_last_is_named(capsys):

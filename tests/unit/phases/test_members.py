@@ -183,7 +183,7 @@ async def test_what_a_node_says_of_its_address_does_not_get_into_the_inventory(m
     assert "n99" not in {node.name for node in context.complete.nodes}
 
 
-# --- founders --------------------------------------------------------------------------------------------
+# --- initial members -------------------------------------------------------------------------------------
 
 
 async def test_a_control_node_that_is_added_later_is_prepared_as_a_worker(make_context):
@@ -198,7 +198,7 @@ async def test_a_control_node_that_is_added_later_is_prepared_as_a_worker(make_c
     assert json.loads(marker.content)["founders"] == []
 
 
-async def test_a_host_of_a_time_when_there_was_one_control_node_is_the_only_founder(make_context):
+async def test_a_host_of_a_time_when_there_was_one_control_node_is_the_only_initial_member(make_context):
     context = make_context(a_cluster(controls=3))
     host = context.machines.hosts["n1"]
     host.files[NODE_MARKER] = (b'{"cluster": "demo", "node": "n1"}', 0o644)
@@ -224,7 +224,7 @@ def test_a_host_is_read_as_it_is_written(text):
 
 
 def test_what_is_no_host_is_refused():
-    with pytest.raises(ValueError, match="no host"):
+    with pytest.raises(ValueError, match="is not a host"):
         HostRef.parse("telnet://n1")
 
 

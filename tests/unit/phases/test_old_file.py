@@ -86,7 +86,7 @@ def untouched(context):
     return not (context.directory / "cluster.json").exists() and not any(h.log for h in context.machines.hosts.values())
 
 
-async def test_with_the_api_down_the_newer_record_of_one_founder_is_enough_to_refuse(context):
+async def test_with_the_api_down_the_newer_record_of_one_initial_member_is_enough_to_refuse(context):
     leave(context, "n3", record(NEW, 2))
     for phase in (CheckFile(), CheckHosts()):
         with pytest.raises(Conflict, match="host n3 has it") as refused:
@@ -95,7 +95,7 @@ async def test_with_the_api_down_the_newer_record_of_one_founder_is_enough_to_re
     assert untouched(context)
 
 
-async def test_a_founder_that_was_off_when_the_file_was_applied_refuses_nobody(context):
+async def test_an_initial_member_that_was_off_when_the_file_was_applied_refuses_nobody(context):
     context.known = [cluster_record.portable(NEW)]
     for name in ("n1", "n2"):
         leave(context, name, record(NEW, 2))
@@ -153,13 +153,13 @@ async def test_an_old_file_is_refused_by_an_api_that_answers_later_with_the_inve
 
 @pytest.mark.parametrize("known", [None, [cluster_record.portable(OLD)]])
 async def test_nodes_that_an_api_that_answers_later_has_are_not_gone_on_without(context, kube, known):
-    """Nothing was rendered with them; the next run sees them from the beginning."""
+    """Nothing was rendered with them; the next run knows them from the start."""
     context.known = known
     kube.put(access.inventory(FOUR))
     put_node(kube, "n4", "192.0.2.14")
     await CheckFile().plan(context)
     kube.unhealthy = None
-    with pytest.raises(Conflict, match="other nodes than this was prepared for: n4"):
+    with pytest.raises(Conflict, match="other nodes than the run was prepared for: n4"):
         await CheckFileAgain().plan(context)
     await CheckFile().plan(context)
     assert "n4" in access.inventory(context.inputs().cluster)["data"]
@@ -198,6 +198,6 @@ async def test_a_node_whose_address_nobody_has_written_down_is_told_with_what_fo
     kube.put(access.inventory(THREE))
     put_node(kube, "n4", "192.0.2.11")
     [kept] = await told(context)
-    assert kept.live.startswith("in no join inventory, so that its certificates end")
+    assert kept.live.startswith("in no join inventory, so that its certificates will expire")
     assert "autarky node add n4" in kept.live
     assert "n4" not in access.inventory(context.inputs().cluster)["data"]

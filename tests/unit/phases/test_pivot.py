@@ -214,7 +214,7 @@ async def test_each_slot_is_judged_by_its_own_nodes_pod(make_context, kube):
 
 @pytest.mark.looptime
 async def test_level_3_is_judged_by_its_lease_as_by_the_agent_and_not_by_readiness(context, kube, notes):
-    """A scheduler newer than its API servers is Ready for good and never leads."""
+    """A scheduler newer than its API servers stays Ready and never leads."""
     kube.leader = None
     with pytest.raises(TimedOut, match="nobody has renewed the lease"):
         await Pivot().run(context, notes)

@@ -164,7 +164,7 @@ async def test_a_run_that_was_killed_before_it_had_anything_watch_is_made_good_b
         host.units_read[path] = b"of before"
     host.log.clear()
     assert [change.sentence for change in await PHASE.plan(context)] == [
-        "watch for certificates that the kubelet on n1 is given"
+        "watch for certificates given to the kubelet on n1"
     ]
     await PHASE.run(context, notes)
     assert host.log == ["daemon-reload", f"restart {WATCH}"]
@@ -241,7 +241,7 @@ async def test_rule_2_where_an_agent_is_one_look_at_the_api_that_fails_gives_no_
 
 @pytest.mark.parametrize("api_answers", [True, False])
 async def test_a_mistake_in_the_first_files_arguments_is_made_good_by_the_next_one(make_context, notes, api_answers):
-    """Where there is no agent yet, nobody else starts anew what is in place and does not start. The API server's is
+    """Where there is no agent yet, nobody else restarts what is in place and does not start. The API server's is
     left to the phase that starts it, while it answers, since it may be that one which answers."""
     kube = FakeKube()
     context = make_context(kube=kube)
@@ -265,20 +265,20 @@ async def test_a_mistake_in_the_first_files_arguments_is_made_good_by_the_next_o
 
 
 async def test_a_renewal_that_was_cut_is_made_up_for(make_context, notes):
-    """Killed between the switch and the new activation: nothing else would start it anew."""
+    """Killed between the switch and the new activation: nothing else would restart it."""
     context = make_context()
     host = await prepared(context, notes)
     await host.run([standby.SCRIPT_PATH, "activate", "kube-scheduler"])
     host.in_place["kube-scheduler"] = "former"
     assert [c.sentence for c in await PHASE.plan(context)] == [
-        "start the standby of kube-scheduler on n1 in its current revision"
+        "restart the standby of kube-scheduler on n1 with its current revision"
     ]
     await PHASE.run(context, notes)
     assert host.in_place["kube-scheduler"] == current(host, "kube-scheduler")
     assert await PHASE.plan(context) == []
 
 
-async def test_static_pods_of_a_level_that_is_not_hosted_go_on_and_it_is_told_how_to_start_them_anew(
+async def test_static_pods_of_a_level_that_is_not_hosted_go_on_and_a_warning_says_how_to_restart_them(
     make_context, notes
 ):
     context = make_context(replace(a_cluster(), self_hosted=Level.CONTROLLERS))

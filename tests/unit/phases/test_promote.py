@@ -24,7 +24,7 @@ def put_node(kube: FakeKube, labels: dict[str, str], **annotations: str) -> None
     kube.put({"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": {}, "status": {}})
 
 
-async def test_founders_need_no_label_of_this_phase(make_context):
+async def test_initial_members_need_no_label_of_this_phase(make_context):
     assert await MakeControlNodes().plan(make_context(a_cluster(controls=3))) == []
 
 

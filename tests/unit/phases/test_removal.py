@@ -225,7 +225,7 @@ def joined(context, *names: str) -> None:
 
 
 @pytest.mark.looptime
-async def test_a_worker_with_an_empty_disk_is_forgotten_before_it_joins_anew(context, kube, notes):
+async def test_a_worker_with_an_empty_disk_is_forgotten_before_it_joins_again(context, kube, notes):
     joined(context, "n1", "n2", "n3")
     renewed(kube, "n4", ago=1000)
     phase = ForgetReplaced()

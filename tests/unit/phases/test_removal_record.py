@@ -93,7 +93,7 @@ def leave_record(context, hosts, kube, record):
 
 
 def removal(begin, name="n4", *, file=None):
-    """(the context, the phases) as the command line makes them anew for each run."""
+    """(the context, the phases) as the command line makes them for each run."""
     directory = begin(WHOLE).directory
     found = file or loads((directory / "cluster.json").read_text(), "kept", **VERSIONS)
     context = begin(with_remembered(found, directory))

@@ -124,7 +124,7 @@ async def test_directories_are_open_or_closed_as_up_makes_them(make_context, not
         assert (f"{places.LEAVES}/kube-apiserver" in modes) == (name == "n1")
 
 
-async def test_the_standbys_of_the_first_founder_are_in_place(make_context, tmp_path):
+async def test_the_standbys_of_the_first_initial_member_are_in_place(make_context, tmp_path):
     render_files.write_all(make_context(a_cluster(controls=3)).inputs(), tmp_path / "out")
     hosts = tmp_path / "out/hosts"
     assert (hosts / "n1" / places.STANDBY[1:] / "kube-apiserver/current/pod.json").is_file()
@@ -167,7 +167,7 @@ def with_keys(cluster) -> PkiStore:
     return store
 
 
-async def test_the_keys_of_a_cluster_that_is_known_here_are_used_and_not_made_anew(make_context, home, tmp_path):
+async def test_the_keys_of_a_cluster_that_is_known_here_are_used_and_not_replaced(make_context, home, tmp_path):
     context = make_context()
     own = with_keys(context.cluster)
     inputs = await render._inputs_of_file(context, tmp_path / "out", ask_hosts=False, with_pki=True)

@@ -1,4 +1,4 @@
-"""The temporary control plane: one for all founders, standbys of the others once the API has answered."""
+"""The temporary control plane: one for all initial members, standbys of the others once the API has answered."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def started(context, kube, notes, *, looks: int = 1) -> None:
 
 
 @pytest.mark.looptime
-async def test_only_the_first_founder_has_a_temporary_control_plane_and_all_get_complete_standbys(make_context, notes):
+async def test_only_the_first_member_has_a_temporary_control_plane_and_all_get_complete_standbys(make_context, notes):
     kube = FakeKube(unhealthy="connection refused")
     context = make_context(THREE, kube=kube)
     await observe(context)
@@ -107,8 +107,8 @@ async def activated(context) -> dict[str, dict[str, list[str]]]:
 
 
 @pytest.mark.looptime
-async def test_without_an_agent_an_api_server_in_place_starts_anew_as_the_file_has_it(founded, notes):
-    """It may be what does not start, and nobody else would mend it. Level 3 is of another phase."""
+async def test_without_an_agent_an_api_server_in_place_restarts_as_the_file_has_it(founded, notes):
+    """It may be what does not start, and nobody else would repair it. Level 3 belongs to another phase."""
     host = founded.machines.hosts["n1"]
     before = await activated(founded)
     old = host.in_place[API]
@@ -122,7 +122,7 @@ async def test_without_an_agent_an_api_server_in_place_starts_anew_as_the_file_h
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("lowest", [Level.ETCD, Level.CONTROLLERS, Level.ADD_ONS])
-async def test_rule_1_where_an_agent_is_no_api_server_is_started_anew_though_the_api_does_not_answer(
+async def test_rule_1_where_an_agent_is_no_api_server_is_restarted_though_the_api_does_not_answer(
     founded, notes, lowest
 ):
     """It may be etcd that is away; and what is in place has served, which nobody knows of what the file has now."""
@@ -141,7 +141,7 @@ async def test_rule_1_where_an_agent_is_no_api_server_is_started_anew_though_the
 
 
 @pytest.mark.looptime
-async def test_killed_before_the_api_server_is_started_anew_the_next_up_does_it(founded, notes):
+async def test_killed_before_the_api_server_is_restarted_the_next_up_does_it(founded, notes):
     host = founded.machines.hosts["n1"]
     await activated(founded)
     old = host.in_place[API]
@@ -171,7 +171,7 @@ async def test_what_the_agent_has_made_of_what_works_is_not_replaced_by_what_the
     assert host.in_place == dict.fromkeys(WITH_STANDBY, "checkpoint-0123456789")
 
 
-async def test_etcds_static_pod_is_not_written_anew_when_a_member_has_left(make_context):
+async def test_etcds_static_pod_is_not_rewritten_when_a_member_has_left(make_context):
     context = make_context(THREE)
     host = context.machines.hosts["n1"]
     _, files = await static_pod_changes(context, host, THREE.nodes[0])

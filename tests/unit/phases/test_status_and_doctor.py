@@ -159,9 +159,9 @@ def test_a_node_that_writes_what_it_wants_neither_breaks_nor_forges_the_status(
     assert isinstance(result.exception, SystemExit), result.exception
     assert all(line.isprintable() for line in result.output.split("\n"))
     if output == "json":
-        assert json.loads(result.output)["overdue"] == ["kubelet-client on n2 is not there: x [2J 9   y"]
+        assert json.loads(result.output)["overdue"] == ["kubelet-client on n2 does not exist: x [2J 9   y"]
     else:
-        assert "\nkubelet-client on n2 is not there: x [2J 9 y\n" in result.output
+        assert "\nkubelet-client on n2 does not exist: x [2J 9 y\n" in result.output
         [kubelet] = [line for line in result.output.split("\n") if "kubelet  " in line and "n2" in line]
         assert kubelet.split("  ")[-1] == "x [2J 9 y"
 

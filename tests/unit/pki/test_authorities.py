@@ -113,9 +113,9 @@ def ed25519_key() -> Pair:
 @pytest.mark.parametrize(
     ("make", "what"),
     [
-        (lambda: foreign_ca(NOW, is_ca=False), "not one of a CA"),
-        (lambda: foreign_ca(NOW, is_ca=None), "not one of a CA"),
-        (lambda: foreign_ca(NOW, signs=False), "not one of a CA"),
+        (lambda: foreign_ca(NOW, is_ca=False), "not a CA certificate"),
+        (lambda: foreign_ca(NOW, is_ca=None), "not a CA certificate"),
+        (lambda: foreign_ca(NOW, signs=False), "not a CA certificate"),
         (lambda: foreign_ca(NOW, end=timedelta(seconds=-1)), "valid from 2026-11-20 12:00 to 2026-11-21 11:59 only"),
         (lambda: foreign_ca(NOW, begin=timedelta(days=1)), "valid from 2026-11-22"),
         (lambda: replace(foreign_ca(NOW), key=foreign_ca(NOW).key), "the key belongs to another certificate"),
@@ -150,7 +150,7 @@ def test_half_a_given_pair_is_refused(store: PkiStore, given: CertificateSetting
 
 def test_another_ca_than_the_cluster_has_is_refused(issued: PkiStore, given: CertificateSettings) -> None:
     before = issued.files()
-    with pytest.raises(UserError, match="the cluster has another CA already"):
+    with pytest.raises(UserError, match=r"differs from the one in certificates\.caDirectory"):
         issued.ensure(SPECS, given, NOW)
     assert issued.files() == before
 
@@ -158,5 +158,5 @@ def test_another_ca_than_the_cluster_has_is_refused(issued: PkiStore, given: Cer
 def test_the_key_of_another_ca_is_not_overwritten(store: PkiStore, given: CertificateSettings) -> None:
     store.directory.mkdir(parents=True)
     (store.directory / "ca.key").write_bytes(foreign_ca(NOW).key)
-    with pytest.raises(UserError, match="belongs to another CA"):
+    with pytest.raises(UserError, match="belongs to a different CA"):
         store.plan(SPECS, given, NOW)

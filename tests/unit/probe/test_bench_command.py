@@ -119,7 +119,7 @@ def test_an_api_that_does_not_answer_is_not_probed(probe: Run) -> None:
     [
         (("--duration", "soon"), "is not a length of time such as 30s"),
         (("--duration", "0s"), "is not a length of time such as 30s"),
-        (("--cluster", "one"), "--kubeconfig goes with neither"),
+        (("--cluster", "one"), "--kubeconfig cannot be combined"),
         (("--", "no-such-program"), "there is no program no-such-program"),
     ],
 )
@@ -144,7 +144,7 @@ def test_a_command_that_fails_gives_its_status_when_the_probe_has_nothing_to_bla
     code, out, _ = probe(*shell("exit 3"))
     assert code == 3
     assert out.startswith("0 of ")
-    assert out.endswith("the command ended with status 3\n")
+    assert out.endswith("the command exited with status 3\n")
 
 
 def test_a_command_that_a_signal_ended_counts_as_in_a_shell(probe: Run) -> None:

@@ -108,7 +108,7 @@ async def test_a_probe_does_not_begin_before_the_api_answers(server, make_probe)
 
 async def test_a_probe_does_not_begin_before_it_can_watch(server, make_probe):
     server.misbehave("status 503", times=ALWAYS, when=watches)
-    with pytest.raises(Unreachable, match="does not begin a watch: 503"):
+    with pytest.raises(Unreachable, match="does not start a watch: 503"):
         async with make_probe(server, timeout=SOON):
             pass
 

@@ -117,7 +117,7 @@ async def test_a_kept_write_that_was_carried_out_and_not_answered_has_failed(ser
     report = probe.report()
     (failure,) = report.failures
     assert (failure.stream, failure.kind) == (Stream.KEPT_WRITES, Kind.CLOSED)
-    assert failure.detail.startswith("closed before any answer, though it was carried out: a retry is told 409")
+    assert failure.detail.startswith("closed before any answer, though it was carried out: a retry got 409")
     assert report.streams[Stream.KEPT_WRITES].races == 0
     assert report.writes_lost == 0
 

@@ -192,7 +192,7 @@ def test_a_kubelet_asks_for_its_certificate_by_another_credential_where_no_agent
     assert started() == other, "it is about to become a control node, and has no agent that signs without an API"
     agent.parent.mkdir()
     agent.write_text("{}")
-    assert started() == other, "its kubeconfig was lost, and a kubelet that may ask writes it anew"
+    assert started() == other, "its kubeconfig was lost, and a kubelet with a bootstrap kubeconfig writes a new one"
     kubeconfig = tmp_path / "kubernetes/kubelet.conf"
     kubeconfig.write_text("")
     assert started() == other

@@ -1,4 +1,4 @@
-"""Programs that lie beside the code: what they are told is all that they ask for."""
+"""Programs that are files beside the code: they get exactly the values that they name."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The node agent: acts on the slots of its own node, with or without an API."""
+"""The node agent: switches the slots of its own node, with or without an API."""

@@ -1,4 +1,4 @@
-"""`python3 -m autarky.agents.node`: park on the node's lock, then become the agent.
+"""`python3 -m autarky.agents.node`: wait for the node's lock, then become the agent.
 
 NODE_NAME names the node; AUTARKY_SLOT is "hosted" or "standby".
 """
@@ -12,9 +12,9 @@ from autarky.agents.node import lock
 
 
 def main() -> int:
-    """Wait for the lock, then act until the lock is wanted or the process is told to end."""
+    """Wait for the lock, then act until a hosted agent wants the lock or the process is told to exit."""
     hold = lock.Hold(standby=os.environ.get("AUTARKY_SLOT") == "standby")
-    from autarky.agents.node import wiring  # noqa: PLC0415 # a parked agent has imported nothing big
+    from autarky.agents.node import wiring  # noqa: PLC0415 # a waiting agent has imported nothing big
 
     if wiring.run(os.environ["NODE_NAME"], hold):
         lock.park_again()

@@ -1,8 +1,8 @@
-"""The agent's loop on a control node: observe, decide, act, say one sentence.
+"""The agent's loop on a control node: observe, decide, act, log one sentence.
 
-Contract: level-triggered; every round looks at everything anew, so a missed event costs REST_SECONDS. The API
-being away is an input like any other. What is decided is decided by `autarky.decide`; this only looks and
-carries out. Each action is atomic on its own, so the process may be killed between any two.
+Contract: level-triggered; every reconcile observes everything again, so a missed event costs REST_SECONDS. An
+unreachable API is an input like any other. All decisions are made by the `decide` of each subject; this module only
+observes and acts. Each action is atomic, so the process may be killed between any two.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from autarky.model.components import (
 from autarky.ports import Clock, Object
 
 LOOK_SECONDS = 0.5
-"""A hosted API server drains for 15 s and its standby needs 5 s to start: half a second is soon enough."""
+"""A hosted API server drains for 15 s and its standby needs 5 s to start, so half a second is soon enough."""
 REST_SECONDS = 2.0
-"""Between two whole rounds while the node's API server serves from its hosted slot and nothing is heard from the API:
-only its port is looked at meanwhile."""
+"""Between two complete reconciles while the node's API server serves from its hosted slot and the API reports no
+change: only its port is tested meanwhile."""
 SETTLE_SECONDS = 10.0
-"""How long a hosted API server must have served before its standby goes: one that crashes soon after its
-start is still covered."""
+"""How long a hosted API server must have served before its standby is withdrawn: one that crashes soon after its start
+still has its standby."""
 VERBS = {slots.Action.ACTIVATE_STANDBY: "activate", slots.Action.WITHDRAW_STANDBY: "withdraw"}
 REASONS = {slots.Action.ACTIVATE_STANDBY: "StandbyActivated", slots.Action.WITHDRAW_STANDBY: "StandbyWithdrawn"}
 COUNTERS = {slots.Action.ACTIVATE_STANDBY: metrics.ACTIVATIONS, slots.Action.WITHDRAW_STANDBY: metrics.WITHDRAWALS}
@@ -62,12 +62,12 @@ COUNTERS = {slots.Action.ACTIVATE_STANDBY: metrics.ACTIVATIONS, slots.Action.WIT
 
 @dataclass(slots=True)
 class NodeAgent(Controller):
-    """The other methods say what the last round knew.
+    """Methods other than `reconcile` return what the last reconcile observed.
 
     hosted: whether this process is that of the DaemonSet.
     """
 
-    name: ClassVar[str] = "the round"
+    name: ClassVar[str] = "slots"
 
     node: str
     kube: KubeClient
@@ -103,15 +103,15 @@ class NodeAgent(Controller):
         self.own_checkpointer = Checkpointer(NODE_AGENT, *parts, prepare=agent.standby_agent)
 
     async def etcd_up(self) -> bool:
-        """Whether etcd's quorum serves, whoever has a member."""
+        """Whether etcd's quorum serves, wherever its members are."""
         return await self.quorum.is_up()
 
     def hosted_serves(self, component: str) -> bool:
-        """As of the last round; False when that is not known."""
+        """As of the last reconcile; False when that is not known."""
         return self._serves.get(component, False)
 
     def heard(self) -> None:
-        """The API has told something: the next look is at everything."""
+        """The API has reported a change: the next reconcile is a complete one."""
         self._rests_until = 0.0
 
     async def reconcile(self) -> float:
@@ -119,17 +119,17 @@ class NodeAgent(Controller):
         return LOOK_SECONDS
 
     async def look(self) -> None:
-        """At everything, and what follows from it; while this node rests, at its API server's port only."""
+        """Observe everything and act; while this node rests, test its API server's port only."""
         hosted = self.hand_over.judged(await self.own_ports.hosted_api_server())
         now = self.clock.monotonic()
         if hosted is slots.Health.READY and now < self._rests_until:
             return
-        self._rests_until = now + REST_SECONDS  # what is heard during the round counts
+        self._rests_until = now + REST_SECONDS  # a change that is reported meanwhile resets it
         if not await self._round(hosted):
             self._rests_until = 0.0
 
     async def _round(self, hosted_api_server: slots.Health) -> bool:
-        """Whether nothing but a rest follows. A part that fails in a way that nobody has foreseen stops no other."""
+        """Returns whether the node may rest now. An unexpected failure of one part does not stop the others."""
         if role_on_disk.leaves():
             await self._leave()
             return False
@@ -150,12 +150,12 @@ class NodeAgent(Controller):
         return all(done) and etcd_up and active is not None and not any(active.values())
 
     async def _part(self, name: str, run: Run) -> bool:
-        """Whether it was done."""
+        """Returns whether it ran and succeeded."""
         shield = self._shields.setdefault(name, Shield(name, self.clock, self.log.tell))
         return await shield.attempt(run)
 
     async def _announce(self, lowest: int, active: Mapping[str, bool] | None) -> None:
-        """What cannot be read leaves what was told before."""
+        """When the standbys cannot be read, the last report stays."""
         if active is None:
             return
         standby_balanced = await ports_seen.standby_balanced(self.node) if active[API_SERVER] else False
@@ -175,16 +175,16 @@ class NodeAgent(Controller):
         )
 
     def _refused(self, component: str) -> str:
-        """Why the standby does not become what it should be a copy of: what runs here, or what is good elsewhere."""
+        """Why the standby is not made a copy of what runs here, or of what is good on another node."""
         follower = self.followers.get(component)
         return self.checkpointers[component].refused or ("" if follower is None else follower.refused)
 
     async def _leave(self) -> None:
-        """This node is a control node no more: nothing takes the place of what ends here. Others serve."""
+        """This node is no longer a control node: nothing replaces what stops here. Other nodes serve."""
         self.hand_over.go_on()
         active = slots_on_disk.active_standbys() or {}
         for component in (component for component, is_active in active.items() if is_active):
-            why = "this node is to be a worker: its standby goes"
+            why = "this node becomes a worker: its standby is withdrawn"
             self.log.tell(component, why)
             await self._act(component, (slots.Action.WITHDRAW_STANDBY,), why)
 
@@ -194,8 +194,8 @@ class NodeAgent(Controller):
             return
         try:
             slots_on_disk.remember_wanted_level(level)
-        except OSError as error:  # a full disk must not end who withdraws standbys
-            self.log.tell("level on disk", f"which levels are hosted cannot be written down: {error}")
+        except OSError as error:  # a full disk must not keep standbys from being withdrawn
+            self.log.tell("level on disk", f"the hosted levels cannot be written to disk: {error}")
 
     # --- level 2 ---
 
@@ -241,14 +241,14 @@ class NodeAgent(Controller):
         if slots.Action.ACTIVATE_STANDBY not in found.decision.actions:
             self.lease_again.forget(component)
         elif (is_still := self.lease_again.is_still(component, seen.lease)) is None:
-            return  # the memory stays: what is decided does not change while the API is asked
+            return  # the memory stays: the decision does not change while the API is asked
         elif not is_still:
             self._leases[component] = leadership.after_outage(memory)
             return
         self._leases[component] = found.memory
         self.log.tell(component, found.decision.sentence)
         await self._act(component, found.decision.actions, found.decision.sentence)
-        # Ready is not enough: what did not lead when it could is not worth keeping, though another node leads now.
+        # Ready is not enough: a pod that did not lead when it could is not worth keeping, even if another node leads.
         has_failed = found.memory.failed is not None
         leads = seen.hosted is slots.Health.READY and found.decision.settled and not has_failed
         self._serves[component] = leads and seen.readable
@@ -260,7 +260,7 @@ class NodeAgent(Controller):
     # --- the agent itself ---
 
     async def _parked_agent(self, etcd_up: bool) -> None:
-        """This process is the hosted agent that has been healthy: one that is parked has not shown anything."""
+        """Checkpoint this hosted agent, which has been healthy; a waiting one has not proved anything."""
         if not self.hosted:
             return
         pod = self.api.hosted_pod(NODE_AGENT)
@@ -268,7 +268,7 @@ class NodeAgent(Controller):
         await self.own_checkpointer.reconcile(slots.Slot.HOSTED, seen, etcd_up=etcd_up)
 
     async def _health_of(self, pod: Object | None) -> slots.Health:
-        """As the API shows it, unless that is from before this boot."""
+        """As the API shows it, unless that dates from before this boot."""
         return slots.Health.ABSENT if pod is None else pod_health(pod, runs=await self.running.runs(pod))
 
     # --- acting ---

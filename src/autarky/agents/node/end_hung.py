@@ -1,10 +1,10 @@
-"""`python3 -m autarky.agents.node.end_hung LOCK`: end the agent that holds the lock and gives no beat any more.
+"""`python3 -m autarky.agents.node.end_hung LOCK`: kill the agent that holds the lock and has stopped its heartbeat.
 
-By the container runtime, from outside of that agent's container: what has SIGSTOP or stands in a system call is
-killed all the same. It needs neither an API nor a kubelet.
+By the container runtime, from outside of that agent's container: this also kills a process that is stopped or blocked
+in a system call. It needs neither an API nor a kubelet.
 
-Contract: the beat is read again, so that one who has gone on meanwhile, or has got the lock meanwhile, is left alone.
-Only a pod of the node agent is ever ended, and never the own one. It ends within LONGEST_SECONDS.
+Contract: the heartbeat is read again, so that an agent that has recovered or has got the lock meanwhile is left alone.
+Only a pod of the node agent is ever killed, and never the own one. It exits within LONGEST_SECONDS.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def _end(uid: str) -> int:
 
 
 async def end(cri: Cri, uid: str) -> int:
-    """Kill what runs in the agent's pod of that uid; how many sandboxes that were. AutarkyError."""
+    """Kill what runs in the agent's pod of that uid. Returns the number of sandboxes. Raises AutarkyError."""
     found = [
         sandbox.id
         for sandbox in await cri.pods()

@@ -1,22 +1,22 @@
 """Who acts on this node: one process at a time, by flock (rule 6), decided before anything big is imported.
 
-Two places run the agent: the DaemonSet's pod (hosted) and, on control nodes, a static pod (standby) that
-is always there. Whoever holds LOCK acts; the others are parked on it in the kernel, at the cost of a bare
-interpreter. The kernel drops the lock with its holder, however that ended.
+Two places run the agent: the DaemonSet's pod (hosted) and, on control nodes, a static pod (standby) that is always
+there. Whoever holds LOCK acts; the others block on it in the kernel, at the cost of a bare interpreter. The kernel
+releases the lock when its holder exits, however that happens.
 
-The standby yields: a hosted agent holds WANTED while it waits and while it acts, and a standby that acts
-looks at it every round. It yields by executing itself anew, which parks it again and gives its memory back.
+The standby yields: a hosted agent holds WANTED while it waits and while it acts, and a standby that acts tests it in
+every reconcile. It yields by re-executing itself: then it waits again, and its memory is freed.
 
-A holder that hangs (a blocked loop or system call, SIGSTOP) cannot end itself: it is the first process of its
-container, which no signal reaches whose action is the default one, and what is stopped runs no handler. So the holder
-writes a beat into the file of its lock, and whoever waits for the lock looks at it every LOOK_SECONDS: when there was
-none for `hang_seconds()`, it has the holder ended by the container runtime (`end_hung`). What waits with WANTED beats
-there as well, so that a standby yields to nobody who hangs.
+A holder that hangs (a blocked loop or system call, SIGSTOP) cannot exit by itself: it is the first process of its
+container, which ignores signals whose action is the default one, and a stopped process runs no handler. So the holder
+writes a heartbeat into the file of its lock, and whoever waits for the lock reads it every LOOK_SECONDS: without a
+heartbeat for `hang_seconds()`, it has the container runtime kill the holder (`end_hung`). A process that waits with
+WANTED writes a heartbeat there as well, so that a standby yields to no process that hangs.
 
-Beats are of the kernel's monotonic clock: all containers of a node share it, nobody can set it, and it stands still
-while the machine sleeps.
+Heartbeats use the kernel's monotonic clock: all containers of a node share it, nobody can set it, and it stops while
+the machine sleeps.
 
-Danger: nothing may be imported here but what a bare interpreter has; a parked agent is to stay small.
+Danger: only what a bare interpreter has loaded may be imported here; a waiting agent must stay small.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ LOCK = f"{DIRECTORY}/node-agent.lock"
 WANTED = f"{DIRECTORY}/node-agent.wanted"
 HANG_SECONDS = 60.0
 LIMIT = "AUTARKY_HANG_SECONDS"
-"""The variable that sets another limit, for machines that stand still for longer than that."""
+"""Environment variable: another limit, for machines that freeze for longer than that."""
 POD = "POD_UID"
-"""The variable that tells an agent the uid of its pod."""
+"""Environment variable: the uid of the agent's pod."""
 BEAT_SECONDS = 5.0
 LOOK_SECONDS = 5.0
-"""Between two looks of one who waits. It sleeps in the kernel meanwhile."""
+"""Between two looks of a waiting process, which sleeps in the kernel meanwhile."""
 START_SECONDS = 300.0
-"""For how long at most a holder beats by itself while it imports its parts and begins: a slow machine needs minutes."""
+"""How long at most a timer writes the holder's heartbeat while it imports and starts: a slow machine needs minutes."""
 END_HUNG = [sys.executable, "-m", "autarky.agents.node.end_hung"]
-"""Ends the holder of the lock that is its argument. A process of its own, so that one that waits stays small."""
+"""Kills the holder of the lock that is its argument. A separate process, so that the waiting one stays small."""
 _WIDTH = 36
 _BEAT_BYTES = 128
 
 
 def hang_seconds() -> float:
-    """After how long without a beat a holder counts as hung."""
+    """After how long without a heartbeat a holder counts as hung."""
     given = os.environ.get(LIMIT, "")
     return float(given) if given.isdigit() and int(given) > 2 * BEAT_SECONDS else HANG_SECONDS
 
 
 class Hold:
-    """The right to act on this node. Lives until the process ends."""
+    """The right to act on this node. Lives until the process exits."""
 
     def __init__(self, standby: bool) -> None:
         os.makedirs(DIRECTORY, mode=0o700, exist_ok=True)  # noqa: PTH103 # pathlib is big
@@ -70,13 +70,13 @@ class Hold:
         self._begins_until = time.monotonic() + START_SECONDS
         signal.signal(signal.SIGALRM, lambda *_: self._beat_while_it_begins())
         if not standby:
-            # It waits no more. Who waits next may be of a release that gives no beats there: this one's last must not
-            # be taken for its.
+            # It waits no more. The next that waits may be of a release without heartbeats there: this one's last must
+            # not be taken for its own.
             os.ftruncate(self._wanted, 0)
         self.alive()
 
     def began(self) -> None:
-        """From now on it says by `alive` that it is not hung."""
+        """It has started: from now on it calls `alive` itself."""
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _beat_while_it_begins(self) -> None:
@@ -86,7 +86,7 @@ class Hold:
             self.began()
 
     def alive(self) -> None:
-        """Say that this holder is not hung."""
+        """Write a heartbeat: this holder does not hang."""
         _beat(self._lock)
 
     def silent(self) -> float:
@@ -110,7 +110,7 @@ class Hold:
         signal.setitimer(signal.ITIMER_REAL, LOOK_SECONDS, LOOK_SECONDS)
 
     def _look(self) -> None:
-        """At the holder, while this process waits. Two looks must agree: a machine that stood still shows old beats."""
+        """Check the holder while this process waits. Two looks must agree: after a freeze, heartbeats are old."""
         if self._announced:
             _beat(self._wanted)
         suspected, self._suspected = self._suspected, hung(LOCK) is not None
@@ -118,12 +118,12 @@ class Hold:
             try:
                 os.waitpid(os.posix_spawn(END_HUNG[0], [*END_HUNG, LOCK], os.environ), 0)
             except OSError as error:
-                sys.stderr.write(f"the holder of {LOCK} hangs and could not be ended: {error}\n")
+                sys.stderr.write(f"the holder of {LOCK} hangs and could not be stopped: {error}\n")
 
 
 def last_beat(path: str) -> tuple[float, str] | None:
-    """How many seconds ago the last beat was, and the uid of the pod that it came from ("" where that is not known);
-    None where there is none, or what is there is none."""
+    """How many seconds ago the last heartbeat was, and the uid of its pod ("" where that is not known); None where
+    there is none, or it is malformed."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -137,14 +137,14 @@ def last_beat(path: str) -> tuple[float, str] | None:
 
 
 def hung(path: str) -> str | None:
-    """The uid of the pod whose beats in that file have ceased; None where they go on, or nobody is known."""
+    """The uid of the pod whose heartbeats in that file have stopped; None where they continue, or no pod is known."""
     found = last_beat(path)
     return None if found is None or not found[1] or found[0] < hang_seconds() else found[1]
 
 
 def park_again() -> None:
-    """Become a parked process: executing itself closes the lock files, and so frees the lock."""
-    signal.setitimer(signal.ITIMER_REAL, 0)  # it would survive that the process executes itself anew
+    """Wait again: re-executing the process closes the lock files, which releases the lock."""
+    signal.setitimer(signal.ITIMER_REAL, 0)  # the timer would survive the exec
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 # itself
 
 
@@ -153,6 +153,6 @@ def _open(path: str) -> int:
 
 
 def _beat(descriptor: int) -> None:
-    """Of one width, so that a reader never sees parts of two."""
+    """Of a fixed width, so that a reader never sees parts of two."""
     pod = os.environ.get(POD, "")
     os.pwrite(descriptor, f"{time.monotonic():020.3f} {pod:{_WIDTH}.{_WIDTH}}\n".encode(), 0)

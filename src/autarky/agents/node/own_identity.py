@@ -1,7 +1,7 @@
-"""Whom the node agent acts as: its kubelet, by the kubelet's own files.
+"""The node agent's identity: that of its kubelet, from the kubelet's own files.
 
-Contract: what is damaged is passed over. An agent that no file makes anybody asks the API all the same, which answers
-that it may not: then it acts as without one, which is much better for its node than no agent at all.
+Contract: damaged files are skipped. Without any identity the agent still runs: the API refuses its requests, and it
+acts as without an API, which is much better for its node than no agent at all.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Identity = tuple[bytes, bytes]
 
 
 def of_kubelet(rotated: Path, kubeconfig: Path, tell: Callable[[str, str], None]) -> Identity | None:
-    """Its rotated certificate where there is one, else that of its first kubeconfig, which is ours. (The one that a
-    joining kubelet writes is YAML, for which the agent has no library, and says nothing more.)"""
+    """Its rotated certificate where there is one, else that of its first kubeconfig, which autarky wrote. (The one that
+    a joining kubelet writes is YAML, for which the agent has no library, and contains nothing more.)"""
     for path, read in ((rotated, _rotated), (kubeconfig, _first)):
         try:
             found = read(path)
@@ -29,7 +29,7 @@ def of_kubelet(rotated: Path, kubeconfig: Path, tell: Callable[[str, str], None]
                 load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), *found)
                 return found
         except (AutarkyError, *NOT_UNDERSTOOD) as error:
-            tell(f"identity in {path.name}", f"{path} cannot be used, so this agent does not act by it: {error}")
+            tell(f"identity in {path.name}", f"{path} cannot be used, so this agent does not use its identity: {error}")
     return None
 
 

@@ -68,14 +68,14 @@ IDLE_SECONDS = 10.0
 
 
 class Background(Protocol):
-    """What goes on beside controllers and is none."""
+    """A background task that is not a controller."""
 
     async def run(self) -> None: ...
 
 
 def run(node: str, hold: Hold) -> bool:
-    """Act until told to end (False) or until this process should be executed anew (True): a hosted agent
-    waits for the lock, or the kubelet's certificate was renewed."""
+    """Act until told to exit (False) or until this process should be re-executed (True): a hosted agent waits for the
+    lock, or the kubelet's certificate was renewed."""
     return asyncio.run(_run(node, hold))
 
 
@@ -94,35 +94,35 @@ async def _run(node: str, hold: Hold) -> bool:
     credentials = _credentials_stamp()
     acting = asyncio.create_task(_act(node, slot, hold, say, hand_over, stop_paths))
     waiting = asyncio.create_task(ended.wait())
-    anew = asyncio.create_task(_changed(credentials))
+    restart = asyncio.create_task(_changed(credentials))
     beating = asyncio.create_task(_beat(hold, say))
-    done, pending = await asyncio.wait({acting, waiting, anew}, return_when=asyncio.FIRST_COMPLETED)
+    done, pending = await asyncio.wait({acting, waiting, restart}, return_when=asyncio.FIRST_COMPLETED)
     for task in pending:
         task.cancel()
     await asyncio.gather(*pending, return_exceptions=True)
-    beating.cancel()  # until now: what cannot be cancelled would be seen
+    beating.cancel()  # only now: a task that cannot be cancelled must stop the heartbeat
     if acting in done and acting.exception() is not None:
         await acting
-    say("this agent ends" if waiting in done else "this agent starts anew")
+    say("this agent exits" if waiting in done else "this agent re-executes itself")
     return waiting not in done
 
 
 async def _beat(hold: Hold, say: Say) -> None:
-    """As long as this loop turns and no round hangs for good."""
+    """Write heartbeats as long as this loop runs and no reconcile hangs."""
     told = _log(say)
     hold.began()
     while True:
         if hung := bounds.hangs():
-            told.tell("watchdog", f"{hung}: this agent gives no beat any more")
+            told.tell("watchdog", f"{hung}: this agent stops its heartbeat")
         else:
             hold.alive()
         await asyncio.sleep(lock.BEAT_SECONDS)
 
 
 def _problem(hold: Hold) -> str | None:
-    """For the kubelet, which asks in a thread that may live on when all else hangs."""
+    """For the kubelet's probes, answered in a thread that may still run when everything else hangs."""
     silent = hold.silent()
-    return None if silent < lock.hang_seconds() else f"this agent has given no beat for {silent:.0f} s"
+    return None if silent < lock.hang_seconds() else f"this agent has had no heartbeat for {silent:.0f} s"
 
 
 def _log(say: Say) -> DecisionLog:
@@ -132,7 +132,7 @@ def _log(say: Say) -> DecisionLog:
 async def _beside(
     controllers: Sequence[Controller], background: Sequence[Background], log: DecisionLog, until: Awaitable[None]
 ) -> None:
-    """All of them at once, until that has ended: the failures of one end no other."""
+    """Run all of them concurrently until `until` is done: the failure of one does not stop the others."""
     clock = SystemClock()
     async with asyncio.TaskGroup() as group:
         keep = [Shield(type(one).__name__, clock, log.tell).keep(one.run) for one in background]
@@ -151,7 +151,7 @@ async def _act(node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver, 
 
 
 async def _act_on_worker(node: str, hold: Hold, say: Say) -> None:
-    """Until this node is a control node. A worker has no slots of its own, but a load balancer."""
+    """Until this node is a control node. A worker has no slots, but a load balancer."""
     log = _log(say)
     clock, kube, cri = SystemClock(), _client(log), CriClient()
     changed = asyncio.Event()
@@ -193,7 +193,7 @@ def _control_node_role(
 async def _act_on_control_node(
     node: str, slot: str, hold: Hold, say: Say, hand_over: HandOver, stop_paths: StopPaths
 ) -> None:
-    """Until somebody else is to act, or this node is a control node no more."""
+    """Until another agent should act, or this node is no longer a control node."""
     clock, log = SystemClock(), _log(say)
     kube = _client(log)
     changed, node_changed = asyncio.Event(), asyncio.Event()
@@ -207,7 +207,7 @@ async def _act_on_control_node(
     api = ApiView(kube, clock, node, heard, log.tell)
     own_ports = OwnPorts(client_context(CA.read_bytes(), None, None))
     keeping, plan = _leaf_keeping(node, kube, log, api)
-    # Before anything here uses one of them; nothing about them keeps this agent from acting.
+    # Before anything here uses a certificate; a failure does not keep this agent from acting.
     await Shield(type(keeping).__name__, clock, log.tell).attempt(keeping.reconcile)
     kept, cri = ImageKeeper(), CriClient()
     images = ImageKeeping(kept, clock, log.tell)
@@ -283,8 +283,8 @@ def _client(log: DecisionLog, servers: Sequence[str] = (LOCAL_SERVER,), *, check
 
 
 def _controller_clients(log: DecisionLog) -> dict[str, KubeClient]:
-    """As the components of level 3, by the credentials in their standbys. What users put there need not be of use
-    here: then nobody frees that component's lease, and it runs out by itself."""
+    """Clients with the identities of level 3, from the credentials in their standbys. What users set there may be
+    unusable here: then nobody releases that component's lease, and it expires by itself."""
     clients = {}
     for name in LED_BY_LEASE:
         for path in sorted(Path(places.STANDBY, name, "current", "files").rglob("kubeconfig"))[:1]:
@@ -300,5 +300,5 @@ def _credentials_stamp() -> tuple[float, ...]:
 
 
 async def _changed(stamp: tuple[float, ...]) -> None:
-    while _credentials_stamp() == stamp:  # noqa: ASYNC110 # files tell nobody
+    while _credentials_stamp() == stamp:  # noqa: ASYNC110 # nothing reports changes of files
         await asyncio.sleep(IDLE_SECONDS)

@@ -1,1 +1,1 @@
-"""The operator: what needs the API and the whole cluster in view, done by one leader at a time."""
+"""The operator: what needs the API and a view of the complete cluster, done by one leader at a time."""

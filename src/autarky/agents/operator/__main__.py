@@ -1,6 +1,6 @@
 """`python3 -m autarky.agents.operator`: the entry point of the operator's image.
 
---kubeconfig (or KUBECONFIG): who to act as; without it, the pod's service account.
+--kubeconfig (or KUBECONFIG): the credentials to use; default: the pod's service account.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main() -> int:
         "--kubeconfig", type=Path, default=Path(given) if given else None, help="default: the service account"
     )
     parser.add_argument("--port", type=int, default=ports.OPERATOR, help="health and metrics, on loopback")
-    # Of templates of earlier releases, for as long as one is in place: the operator signs nothing any more.
+    # Ignored: templates of earlier releases, which may still be in place, set them. The operator no longer signs.
     for former in ("--authorities", "--leaf-days"):
         parser.add_argument(former, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -1,7 +1,7 @@
 """The leader's loop: whenever something has changed, every controller reconciles, in order. Nothing is polled.
 
-Contract: a controller that fails is told, and tried again soon; the others go on. That holds for failures that nobody
-has foreseen as well: what one controller makes of an odd object must not end the one that takes a bad rollout back.
+Contract: a failure of a controller is logged, and it is retried soon; the others continue. That holds for unexpected
+errors as well: a malformed object that breaks one controller must not stop the one that rolls back a bad rollout.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from autarky.model import patience
 from autarky.ports import Clock
 
 GATHER_SECONDS = 0.1
-"""Changes come in swarms; one round for all of them."""
+"""Changes come in bursts: one pass handles all of them."""
 AGAIN_SECONDS = 2.0
-"""At most, until what has failed is tried again: others wait for what a rollout makes of a failure."""
+"""Most seconds until a failed controller is retried: rollouts wait for it."""
 HUNG_SECONDS = patience.LONGEST_ROUND
-"""A round that takes so long hangs: each request gives up after 30 s."""
+"""A pass that takes so long hangs: each request gives up after 30 s."""
 BEAT_SECONDS = patience.BEAT
 STILL_SECONDS = patience.HANG
-"""An event loop that has not turned for so long is blocked, whether in a round or not."""
+"""An event loop that has not run for so long is blocked, whether in a pass or not."""
 
 
 @dataclass(slots=True)
 class Loop:
-    """`changed` is set by whoever sees a change."""
+    """`changed` is set whenever something that a controller observes changes."""
 
     clock: Clock
     say: Say
@@ -42,7 +42,7 @@ class Loop:
     _turned: float | None = None
 
     def runs(self, controllers: Sequence[ClusterController]) -> None:
-        """These, in that order, from now on."""
+        """Reconcile these from now on, in that order."""
         self._reconcilers = [Reconciler(one, self.clock, _teller(one), AGAIN_SECONDS) for one in controllers]
 
     async def run(self) -> NoReturn:
@@ -61,13 +61,13 @@ class Loop:
         """What is wrong with the loop, if anything. Safe to call from another thread."""
         began, turned = self._round_began, self._turned
         if turned is not None and (still := self.clock.monotonic() - turned) >= STILL_SECONDS:
-            return f"the loop has stood still for {still:.0f} s"
+            return f"the event loop has been blocked for {still:.0f} s"
         if began is None or (busy := self.clock.monotonic() - began) < HUNG_SECONDS:
             return None
-        return f"one round has taken {busy:.0f} s"
+        return f"one pass over all controllers has taken {busy:.0f} s"
 
     async def _round(self) -> float:
-        """All controllers once; seconds until the next round if nothing changes."""
+        """One pass: every controller once. Returns the seconds until the next one if nothing changes."""
         self._round_began = self.clock.monotonic()
         try:
             rests = [await one.attempt() for one in self._reconcilers]
@@ -81,5 +81,5 @@ class Loop:
 
 
 def _teller(controller: ClusterController) -> Tell:
-    """What becomes of a controller is said in its own log."""
+    """Failures of a controller go into its own decision log."""
     return lambda _subject, sentence: controller.tell(sentence)

@@ -1,4 +1,4 @@
-"""The composition root of the operator: its identity, its clients, its tasks, its end."""
+"""The composition root of the operator: its identity, its clients, its tasks, its shutdown."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from autarky.render.values import SYSTEM
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 WRITE_IS_FRESH = 5.0
-"""Seconds: two renewals of the lease may fail before etcd counts as down. A renewal is a write that went through."""
+"""Seconds: two renewals of the lease may fail before etcd counts as down. A renewal is a successful write."""
 
 LEADS = Gauge("autarky_operator_leads", "Whether this operator holds the lease")
-ROLLBACKS = Counter("autarky_operator_rollbacks_total", "Rollouts that were taken back", ["component"])
+ROLLBACKS = Counter("autarky_operator_rollbacks_total", "Rollouts that were rolled back", ["component"])
 CERTIFICATES = Counter(
     "autarky_operator_certificate_decisions_total", "Kubelets' certificate requests that were decided", ["verdict"]
 )
@@ -53,7 +53,7 @@ AGES = Gauge("autarky_operator_source_age_seconds", "Seconds since a live copy w
 
 
 def run(kubeconfig: Path | None, port: int) -> int:
-    """Act until told to end. The exit status: 0 when it was told to."""
+    """Act until told to exit. Returns the exit status: 0 when it was told to."""
     return asyncio.run(_run(kubeconfig, port))
 
 
@@ -74,17 +74,17 @@ async def _run(kubeconfig: Path | None, port: int) -> int:
     finally:
         answering.cancel()
         await kube.close()
-    say("this operator ends")
+    say("this operator exits")
     return 0
 
 
 def _answering(port: int, clock: Clock, loop: Loop, say: Say) -> health.Answering:
-    """What the kubelet asks: it ends an operator whose loop hangs."""
+    """For the kubelet's probes, by which it restarts an operator whose loop hangs."""
     return health.Answering(port, clock, loop.hangs, tell=lambda _, sentence: say(sentence))
 
 
 async def _until(ended: asyncio.Event, operator: Operator) -> None:
-    """Run it until it fails, which it does not, or is told to end; it ends in order."""
+    """Run it until it is told to exit, and shut down cleanly. An error of it, which is not expected, is raised."""
     acting = asyncio.create_task(operator.run(), name="operator")
     waiting = asyncio.create_task(ended.wait(), name="signals")
     await asyncio.wait({acting, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -99,8 +99,8 @@ async def _until(ended: asyncio.Event, operator: Operator) -> None:
 
 
 def client(kubeconfig: Path | None) -> KubeClient:
-    """By a kubeconfig, or by the service account of the pod through the node's own load balancer: that works
-    without a service network, which may be what is broken."""
+    """With a kubeconfig, or with the pod's service account through the node-local load balancer: that works without a
+    service network, which may be what is broken."""
     if kubeconfig is not None:
         return KubeClient.from_kubeconfig(kubeconfig)
     token = ACCOUNT / "token"
@@ -112,7 +112,7 @@ def client(kubeconfig: Path | None) -> KubeClient:
 
 
 class Operator:
-    """All parts of one operator. Watching goes on while another one leads, so that a new leader sees at once."""
+    """All parts of one operator. It also watches while another one leads, so that a new leader is up to date."""
 
     def __init__(self, kube: KubeClient, clock: Clock, say: Say, identity: str) -> None:
         self.loop = Loop(clock, say)

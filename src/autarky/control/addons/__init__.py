@@ -1,4 +1,4 @@
-"""The add-ons: what runs on every cluster besides its control plane. kube-proxy is one by its form (level 3)."""
+"""The add-ons: what runs on every cluster besides its control plane. kube-proxy is treated as one (level 3)."""
 
 from autarky.control.addons import coredns, flannel, kube_proxy
 from autarky.control.addons.addon import AddOn
@@ -10,7 +10,7 @@ ADD_ONS: tuple[AddOn, ...] = (kube_proxy.ADD_ON, flannel.ADD_ON, coredns.ADD_ON)
 
 
 def add_ons_of(cluster: Cluster) -> tuple[AddOn, ...]:
-    """Those that the cluster has."""
+    """The add-ons that the cluster has."""
     return tuple(one for one in ADD_ONS if one.cni in (None, cluster.network.cni))
 
 

@@ -1,4 +1,4 @@
-"""What an add-on is to the rest: everything that rendering, preflight, policies and `down` have to know of one.
+"""The interface of an add-on: everything that rendering, preflight, policies and `down` have to know of one.
 
 A new add-on is a module or a folder here, and a line in `ADD_ONS`.
 """
@@ -24,10 +24,10 @@ NODE_NAME = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.
 class AddOn:
     """name: of its part, whose field manager is `autarky-NAME`. component: its name in the table of components.
 
-    cni: what the cluster file calls it where it is the pods' network, of which a cluster has one at most.
-    On every host: its ports, the kernel modules that it needs, and what `down` takes away (tables of nftables, paths).
-    policies: what holds others to what is theirs, because of it. node_annotations: prefix of annotations by which it is
-    ordered → those of them that are no orders but reports.
+    cni: its name in the cluster file if it is a pod network, of which a cluster has at most one.
+    On every host: its ports, the kernel modules that it needs, and what `down` removes (nftables tables, paths).
+    policies: admission policies that it needs. node_annotations: prefix of the Node annotations that configure it →
+    those of them that it only reports with.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Cluster DNS: CoreDNS, known to everybody as kube-dns."""
+"""Cluster DNS: CoreDNS, under the conventional name kube-dns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autarky.render import pods
 from autarky.render.values import CONTROL_PLANE_REQUESTED, SYSTEM, Inputs, Object, immutable_config_map, metadata
 
 DNS = COMPONENTS[COREDNS].label_value
-"""What everybody knows cluster DNS by, whoever answers: its Service and the label of its pods."""
+"""The conventional name of cluster DNS: of its Service, and the label of its pods."""
 DNS_REPLICAS = 2
 
 
@@ -59,7 +59,7 @@ def objects(inputs: Inputs) -> list[Object]:
         bind("autarky:coredns", "autarky:coredns", COREDNS),
         config,
         deployment,
-        # With one node there is nowhere to go: a budget would hold up its drain for ever.
+        # With one node the pods have nowhere to go: a budget would block its drain forever.
         pods.disruption_budget(COREDNS, labels, unavailable=1 if _dns_nodes(inputs.cluster) > 1 else DNS_REPLICAS),
         _dns_service(inputs.cluster, labels),
     ]
@@ -109,8 +109,8 @@ def _coredns_pod(inputs: Inputs, config_map: str) -> Object:
 
 
 def _dns_spread(cluster: Cluster) -> Object:
-    """Over as many nodes as there will be, from the first pod on: while the others have not joined yet the second one
-    waits for them. Left to itself it would go to the first node, and nothing would ever move it."""
+    """Over as many nodes as there will be, from the first pod on: until other nodes have joined, the second pod waits.
+    Otherwise it would be scheduled to the first node, and nothing would ever move it."""
     return {
         "topologyKey": "kubernetes.io/hostname",
         "maxSkew": 1,
@@ -123,7 +123,7 @@ def _dns_spread(cluster: Cluster) -> Object:
 
 
 def _dns_nodes(cluster: Cluster) -> int:
-    """How many nodes of the file it may run on: at least one, says the check of the file."""
+    """How many nodes of the file it may run on: at least one, which the validation of the file ensures."""
     return max(1, sum(not any(taint.repels_dns for taint in node.taints) for node in cluster.nodes))
 
 

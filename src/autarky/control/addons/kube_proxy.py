@@ -1,5 +1,5 @@
-"""kube-proxy (nftables). On the host network, it reaches the API through the node's own load balancer: what makes
-Services work must not need one."""
+"""kube-proxy (nftables). On the host network, it reaches the API through the node-local load balancer: Services need
+kube-proxy, so it must not need one."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _proxy_files(inputs: Inputs) -> dict[str, str]:
         "clientConnection": {"kubeconfig": "/etc/kube-proxy/kubeconfig"},
         "healthzBindAddress": f"127.0.0.1:{ports.PROXY_HEALTH}",
         "metricsBindAddress": f"127.0.0.1:{ports.PROXY_METRICS}",
-        # 0: leave the kernel's table as it is; raising it needs a writable /proc/sys of the real machine.
+        # 0: leave the size of the kernel's table; raising it needs a writable /proc/sys of the real machine.
         "conntrack": {"maxPerCore": 0},
         **extra,
     }

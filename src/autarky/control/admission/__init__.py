@@ -1,1 +1,1 @@
-"""Who becomes a node: certificate requests judged by the join inventory; and who may be taken out."""
+"""Who becomes a node: certificate requests are judged by the join inventory; and which node may be removed."""

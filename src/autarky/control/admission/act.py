@@ -1,8 +1,8 @@
 """Judging the certificate requests of kubelets against the join inventory.
 
-Contract: a request that cannot be read, or could be read in two ways, is denied; one that cannot be judged yet is left
-alone; somebody else who judges the same one meanwhile is no error. Judged by `decide.approval`; this fetches what it
-needs and writes the verdict.
+Contract: a request that cannot be parsed, or is ambiguous, is denied; one that cannot be judged yet is left alone; it
+is no error when somebody else judges it meanwhile. `decide.approval` judges; this module fetches what it needs and
+writes the verdict.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CREDENTIAL_ID, _SHA256 = "authentication.kubernetes.io/credential-id", "X509SHA
 
 
 def is_unjudged(csr: Object) -> bool:
-    """Whether nobody has judged it, and it is of a kubelet."""
+    """Whether nobody has judged it, and it is a kubelet's."""
     return not csr.get("status", {}).get("conditions") and csr["spec"]["signerName"] in SIGNERS
 
 
@@ -36,7 +36,7 @@ def requester(csr: Object) -> str:
 
 
 def node_of(csr: Object) -> str | None:
-    """The node in whose name it asks; None where it cannot be read."""
+    """The node that it is for; None where it cannot be parsed."""
     try:
         return asked(csr).common_name.removeprefix("system:node:")
     except UserError:
@@ -44,12 +44,12 @@ def node_of(csr: Object) -> str | None:
 
 
 def asked(csr: Object) -> Asked:
-    """UserError where it cannot be read, or could be read in two ways."""
+    """UserError where it cannot be parsed, or is ambiguous."""
     return read_request(base64.b64decode(csr["spec"]["request"]))
 
 
 def pending(requests: Iterable[Object]) -> list[tuple[str, Object]]:
-    """(node, request) of those of kubelets that nobody has judged and that can be read."""
+    """(node, request) of kubelets' requests that nobody has judged and that can be parsed."""
     named = [(node_of(csr), csr) for csr in requests if is_unjudged(csr)]
     return [(node, csr) for node, csr in named if node is not None]
 
@@ -57,7 +57,7 @@ def pending(requests: Iterable[Object]) -> list[tuple[str, Object]]:
 async def judge(
     kube: Kube, csr: Object, inventory: Mapping[str, frozenset[str]], renewals: Mapping[str, str]
 ) -> approval.Decision:
-    """Decide on a pending request, and write what was decided, if it was."""
+    """Judge a pending request, and write the verdict if there is one."""
     try:
         wanted = asked(csr)
     except UserError as error:
@@ -70,8 +70,8 @@ async def judge(
 
 
 def inventory_of(config_map: Object | None) -> dict[str, frozenset[str]]:
-    """Node → addresses; empty without the ConfigMap, so that everybody waits. So does a node whose entry cannot be
-    understood: it is as if it were not there, and the others are not held up by it."""
+    """Node → addresses; empty without the ConfigMap, so that every request waits. An entry that cannot be parsed counts
+    as absent: its node waits, and the others are not affected."""
     data = (config_map or {}).get("data") or {}
     read = {node: _addresses(entry) for node, entry in data.items()}
     return {node: addresses for node, addresses in read.items() if addresses is not None}
@@ -91,7 +91,7 @@ async def read_inventory(kube: Kube) -> dict[str, frozenset[str]]:
 
 
 def renewals_of(config_map: Object | None) -> dict[str, str]:
-    """Node → the fingerprint of the lasting credential that is good; see `approval.judge`."""
+    """Node → the fingerprint of its valid renewal credential; see `approval.judge`."""
     return {str(node): str(known) for node, known in ((config_map or {}).get("data") or {}).items()}
 
 
@@ -100,7 +100,7 @@ async def read_renewals(kube: Kube) -> dict[str, str]:
 
 
 async def request_of(kube: Kube, csr: Object, wanted: Asked) -> approval.Request:
-    """What a request asks for, and who asks."""
+    """What the request asks for, and who asks."""
     spec = csr["spec"]
     token_node = await _token_node(kube, spec["username"])
     return approval.Request(
@@ -120,7 +120,7 @@ async def request_of(kube: Kube, csr: Object, wanted: Asked) -> approval.Request
 
 
 def _credential(spec: Object) -> str | None:
-    """As the API server writes it into the request: who asks cannot."""
+    """As the API server writes it into the request; the requester cannot."""
     found = (spec.get("extra") or {}).get(_CREDENTIAL_ID) or []
     told = [one.removeprefix(_SHA256).lower() for one in found if one.startswith(_SHA256)]
     return told[0] if len(told) == 1 else None
@@ -137,7 +137,7 @@ async def _token_node(kube: Kube, user: str) -> str | None:
 
 
 async def write_verdict(kube: Kube, csr: Object, decision: approval.Decision) -> None:
-    """Approve or deny it; nothing, where somebody else was first."""
+    """Approve or deny it; do nothing where somebody else was first."""
     kind = "Approved" if decision.verdict is approval.Verdict.APPROVE else "Denied"
     condition = {
         "type": kind,
@@ -149,4 +149,4 @@ async def write_verdict(kube: Kube, csr: Object, decision: approval.Decision) ->
     try:
         await kube.replace({**csr, "status": {"conditions": [condition]}}, subresource="approval")
     except Conflict:
-        return  # somebody else judged it meanwhile; the next round sees that
+        return  # somebody else judged it meanwhile; the next reconcile sees that

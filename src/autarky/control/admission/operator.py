@@ -1,8 +1,8 @@
 """The controller that judges kubelets' certificate requests by the join inventory.
 
-Contract: a round judges at most MOST requests, of each requester one before a second of any (control/common/turns.py):
-who asks for thousands in its own name holds up no other node, and no other controller. One that is to wait is not
-looked at again before AGAIN_SECONDS have passed or what it is judged by has changed.
+Contract: a reconcile judges at most MOST requests, one of each requester before a second of any
+(control/common/turns.py): a requester with thousands delays no other node, and no other controller. A request that has
+to wait is not judged again until AGAIN_SECONDS have passed or the data that decides on it has changed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from autarky.control.common.turns import in_turn
 from autarky.ports import Clock, Kube, Object
 
 MOST = 20
-"""In one round: some 20 ms each."""
+"""In one reconcile: about 20 ms each."""
 MORE_SECONDS = 0.2
-"""Until the next round while there are more."""
+"""Until the next reconcile while there are more."""
 AGAIN_SECONDS = 30.0
 
 
@@ -30,10 +30,10 @@ class Certificates(ClusterController):
     kube: Kube
     clock: Clock
     counted: Callable[[str], None]
-    """Hears of each verdict that was written: "approve" or "deny"."""
+    """Called with each verdict that was written: "approve" or "deny"."""
     name: ClassVar[str] = "certificates"
     _waiting: dict[str, float] = field(default_factory=dict, init=False)
-    """Request → when it is looked at again."""
+    """Request → when it is judged again."""
     _judged_by: object = field(default=None, init=False)
 
     async def reconcile(self) -> float | None:

@@ -1,1 +1,1 @@
-"""The two agents themselves: their pods, their rights, and the standby of the node agent."""
+"""The two agents themselves: their pods, their rights, and the standby node agent."""

@@ -1,7 +1,7 @@
-"""Keeps the parked agent of a control node a copy of the hosted one: observe, decide (`decide`), act.
+"""Keeps the standby agent of a control node a copy of the hosted one: observe, decide (`decide`), act.
 
-Contract: only the hosted agent does it, so that none ends itself. What is copied is the current revision of the
-agent's own standby, which `checkpointer` makes like that of every component; a manifest appears in one rename.
+Contract: only the hosted agent does it, so that no agent stops itself. What is copied is the current revision of the
+agent's own standby, which `checkpointer` makes as it does for every component; a manifest appears in one rename.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from autarky.store import NOT_UNDERSTOOD, write_private
 
 POLL_SECONDS = 2.0
 REST_SECONDS = 30.0
-"""Between two looks while nothing is undecided."""
+"""Between two observations while everything is settled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A parked agent's manifest: its pod's uid, and its revision ("" for one of the cluster file)."""
+    """A standby agent's manifest: its pod's uid, and its revision ("" for one rendered by `up`)."""
 
     uid: str
     revision: str
@@ -39,9 +39,9 @@ class Manifest:
 
 @dataclass(slots=True)
 class StandbyAgent(Controller):
-    """`tell(subject, sentence)` says a thing once."""
+    """`tell(subject, sentence)` logs a change once."""
 
-    name: ClassVar[str] = "parked agent"
+    name: ClassVar[str] = "standby agent"
 
     cri: Cri
     clock: Clock
@@ -51,7 +51,7 @@ class StandbyAgent(Controller):
     _rests_until: float = 0.0
 
     async def reconcile(self) -> float:
-        """One look, unless nothing is undecided and nothing has changed on the disk."""
+        """Skipped while everything is settled and nothing has changed on the disk."""
         current, manifests = current_revision(), manifests_in_place()
         if (current, manifests) == self._last and self.clock.monotonic() < self._rests_until:
             return POLL_SECONDS
@@ -59,7 +59,7 @@ class StandbyAgent(Controller):
         decision = standby_agent.decide(await self._seen(current, manifests), self._memory, self.clock.monotonic())
         self._memory = decision.memory
         self._rests_until = self.clock.monotonic() + REST_SECONDS if decision.settled else 0.0
-        self.tell("the parked agent", decision.sentence)
+        self.tell("the standby agent", decision.sentence)
         self._act(decision)
         return POLL_SECONDS
 
@@ -82,7 +82,7 @@ class StandbyAgent(Controller):
             for name in sorted(decision.remove):
                 Path(places.MANIFESTS, name).unlink(missing_ok=True)
         except (OSError, ValueError) as error:
-            self.tell("the parked agent not changed", f"the parked agent could not be changed: {error}")
+            self.tell("the standby agent not changed", f"the standby agent could not be changed: {error}")
 
 
 def current_revision() -> str | None:
@@ -104,7 +104,7 @@ def manifests_in_place() -> Mapping[str, Manifest] | None:
 
 
 def put_in_place() -> None:
-    """A new activation of the current revision, with a name and a uid that were never used."""
+    """A new activation of the current revision, with a new name and uid."""
     uid = str(uuid.uuid4())
     activation = uid.partition("-")[0]
     pod = Path(places.STANDBY, NODE_AGENT, "current", "pod.json").read_text()

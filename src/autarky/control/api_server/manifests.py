@@ -1,6 +1,6 @@
 """Level 2, kube-apiserver, in both slots: DaemonSet on port 7443, standby static pod on 7444.
 
-Both run the same command with the same identities; only the port, the place of the files and the time
+Both run the same command with the same identities; only the port, the location of the files and the time
 to drain differ. No port is declared: a declared host port would make scheduler and kubelet refuse the
 other slot. Probes leave etcd out (rule 9): a lost quorum must not get API servers killed or replaced.
 """
@@ -26,11 +26,11 @@ from autarky.render.values import (
 )
 
 LEAVES = leaves.directory_of(API_SERVER)
-"""In the pod as on the host: the leaf certificates that the node's agent keeps, read again when they change."""
+"""In the pod and on the host: the leaf certificates that the node's agent renews. The server rereads them."""
 SECRETS = "/etc/kubernetes/secrets"
 CONFIG = "/etc/kubernetes/config"
 BEFORE_STOP = "/before-stop/"
-"""Of the node agent, and what follows is in the template only: it answers when the standby serves. Where nobody
+"""A path of the node agent, which answers when the standby serves; only the template has the rest of it. Where nobody
 answers, the kubelet goes on."""
 READY_PATH = "/readyz?exclude=etcd&exclude=etcd-readiness"
 LIVE_PATH = "/livez?exclude=etcd&exclude=etcd-readiness"
@@ -46,8 +46,8 @@ _AUTHENTICATION = {
 
 
 def secret_files(inputs: Inputs) -> dict[str, str]:
-    """The files of its Secret (and of its standby's directory): CAs and keys that stay. Its leaf certificates are each
-    node's own, in files that its agent keeps; that for an etcd of somebody else is yours to renew."""
+    """The files of its Secret (and of its standby's directory): CAs and keys that do not change. Its leaf certificates
+    differ by node, in files that the node's agent renews; the user renews the one for an external etcd."""
     credentials = inputs.credentials
     files = credentials.pick(ca_crt="ca.crt", sa_pub="sa.pub", sa_key="sa.key")
     if inputs.cluster.external_etcd is not None:
@@ -63,13 +63,13 @@ def config_files() -> dict[str, str]:
 
 
 def arguments(inputs: Inputs, *, port: int, drain: int, secrets: str, config: str) -> list[str]:
-    """The command line, but for the node's own address, which the pod fills in as $(HOST_IP)."""
+    """The command line; $(HOST_IP) stands for the node's address, which the pod fills in."""
     own = own_arguments(inputs, port=port, drain=drain, secrets=secrets, config=config)
     return flags(own, inputs.cluster.extra_args.get(API_SERVER, {}))
 
 
 def own_arguments(inputs: Inputs, *, port: int, drain: int, secrets: str, config: str) -> dict[str, str]:
-    """What we set, the user's extra arguments aside."""
+    """What autarky sets, without the user's extra arguments."""
     cluster = inputs.cluster
     etcd_client = f"{LEAVES if cluster.external_etcd is None else secrets}/etcd-client"
     return {
@@ -105,8 +105,8 @@ def own_arguments(inputs: Inputs, *, port: int, drain: int, secrets: str, config
         **cluster.default_arguments(API_SERVER),
         # Two servers on one node would fight over one address; `up` (later the operator) writes the slice.
         "endpoint-reconciler-type": "none",
-        # Without --shutdown-send-retry-after: its 429 makes every client of client-go that meets it wait for
-        # five seconds, renewals of leases among them. A GOAWAY sends them on at once.
+        # Without --shutdown-send-retry-after: its 429 makes every client-go client wait for five seconds,
+        # for renewals of leases too. A GOAWAY makes them reconnect at once.
         "shutdown-delay-duration": f"{drain}s",
         "shutdown-watch-termination-grace-period": "2s",
     }
@@ -136,8 +136,8 @@ def _container(inputs: Inputs, *, port: int, drain: int, secrets: str, config: s
 
 
 def before_stop_path(inputs: Inputs) -> str:
-    """Every pod may have the kubelet ask 127.0.0.1 for a path, by a probe: so it is one that nobody guesses. It is made
-    of a key that stays, since another path is another template, and a rollout."""
+    """Any pod can make the kubelet request a path of 127.0.0.1, by a probe: so this one cannot be guessed. It is
+    derived from a key that does not change, since a new path changes the template and causes a rollout."""
     secret = hmac.digest(inputs.credentials["sa.key"], BEFORE_STOP.encode(), "sha256").hex()
     return f"{BEFORE_STOP}{secret[:32]}"
 

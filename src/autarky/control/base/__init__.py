@@ -1,1 +1,1 @@
-"""What the controllers of both agents share: shielding, what was decided and told, live copies of the API."""
+"""What the controllers of both agents share: retries, the decision log, events, health, live copies of API objects."""

@@ -1,7 +1,7 @@
-"""How long one look of an agent may take: one that hangs is broken off, and one that cannot be broken off shows, so
-that the agent gives no beat any more (`agents.node.lock`) and is ended.
+"""How long one reconcile may take: one that hangs is cancelled; while one cannot be cancelled, the agent stops its
+heartbeat (`agents.node.lock`) and is killed.
 
-Contract: what is bounded raises Overdue; `hangs` may be called from another thread.
+Contract: `bounded` raises Overdue after LONGEST_SECONDS; `hangs` may be called from another thread.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TypeVar
 from autarky.model import patience
 
 LONGEST_SECONDS = patience.LONGEST_ROUND
-"""Each request and each command gives up within 30 s, and a look makes a few of them."""
+"""Each request and each command gives up within 30 s, and a reconcile makes a few of them."""
 GRACE_SECONDS = 30.0
-"""For what is broken off to end."""
+"""How long a cancelled reconcile may take to stop."""
 _running: dict[object, tuple[str, float]] = {}
 
 _T = TypeVar("_T")
@@ -27,7 +27,7 @@ class Overdue(Exception):
 
 
 async def bounded(name: str, run: Callable[[], Awaitable[_T]]) -> _T:
-    """Overdue when it has not ended after LONGEST_SECONDS."""
+    """Run it. Raises Overdue when it has not finished after LONGEST_SECONDS."""
     token = object()
     _running[token] = (name, time.monotonic())
     try:
@@ -36,15 +36,15 @@ async def bounded(name: str, run: Callable[[], Awaitable[_T]]) -> _T:
     except TimeoutError as error:
         if not bound.expired():
             raise
-        raise Overdue(f"a round of {name} was broken off after {LONGEST_SECONDS:.0f} s") from error
+        raise Overdue(f"a reconcile of {name} was cancelled after {LONGEST_SECONDS:.0f} s") from error
     finally:
         del _running[token]
 
 
 def hangs() -> str | None:
-    """What should have ended long ago, in a sentence."""
+    """Which reconcile should have stopped long ago, as a sentence; None when there is none."""
     now = time.monotonic()
     for name, began in list(_running.values()):
         if now - began > LONGEST_SECONDS + GRACE_SECONDS:
-            return f"a round of {name} has taken {now - began:.0f} s and cannot be broken off"
+            return f"a reconcile of {name} has taken {now - began:.0f} s and cannot be cancelled"
     return None

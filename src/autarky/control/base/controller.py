@@ -1,9 +1,9 @@
-"""A controller keeps one thing of a cluster as it is wanted; both agents run theirs in the same way (`reconciler`).
+"""A controller keeps one part of a cluster in its desired state; both agents run theirs through `reconciler`.
 
-Contract: level-triggered. Every `reconcile` looks at everything anew, decides by a pure function, acts, and says one
-sentence for each decision. It may be cut at any await, and is called again whenever something has changed, or when the
-seconds are over that it has asked for. What it raises is told, and it is tried again after a pause; no other controller
-hears of it.
+Contract: level-triggered. Every `reconcile` observes everything again, decides by a pure function, acts, and logs one
+sentence for each decision. It may be cancelled at any await. It is called again when something has changed, or after
+the seconds that it returned. Whatever it raises is logged, and it is retried after a pause; other controllers are not
+affected.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 class Controller(ABC):
-    """gather: seconds to wait once something has changed: changes come in swarms."""
+    """gather: seconds to wait after a change, because changes come in bursts."""
 
     __slots__ = ()
     name: ClassVar[str]
@@ -32,22 +32,22 @@ class Controller(ABC):
 
     @abstractmethod
     async def reconcile(self) -> float | None:
-        """Look, decide, act; the seconds after which it wants to look again though nothing changes, or None."""
+        """Observe, decide, act. Returns the seconds until the next one if nothing changes; None: only on a change."""
 
     @property
     def wakes(self) -> asyncio.Event | None:
-        """Its event `changed`, set by whoever sees a change of what it looks at; None where nothing tells of any."""
+        """Its event `changed`, set when something that it observes changes; None where nothing reports changes."""
         found: asyncio.Event | None = getattr(self, "changed", None)
         return found
 
     def sources(self) -> Sequence[Reflector]:
-        """Live copies of its own, to be followed beside it. There may be more of them later."""
+        """Its own live copies, to be run beside it. There may be more of them later."""
         return ()
 
 
 @dataclass(slots=True)
 class ClusterController(Controller):
-    """One of the operator's. They have their live copies in common, and are all called when one of these changes."""
+    """A controller of the operator. They share their live copies, and all reconcile when one of these changes."""
 
     say: Say
     _log: DecisionLog = field(init=False, repr=False)
@@ -56,8 +56,8 @@ class ClusterController(Controller):
         self._log = DecisionLog(self.say, key="subject")
 
     async def each(self, subjects: Iterable[T], act: Callable[[T], Awaitable[R]]) -> list[R]:
-        """Do it for each of them, whatever becomes of the others; then the first failure is raised, if there was one.
-        What one odd object makes of its own turn must not end that of the next one."""
+        """Act on each of them even if others fail; then raise the first failure, if any. One malformed object must not
+        keep the others from being handled."""
         done: list[R] = []
         failures: list[Exception] = []
         for subject in subjects:
@@ -70,13 +70,13 @@ class ClusterController(Controller):
         return done
 
     def forget(self, subjects: Iterable[str]) -> None:
-        """What was said of them: they are gone, and others will come. What was said of the controller itself stays."""
+        """Forget what was logged about these subjects, which are gone. What was logged about the controller stays."""
         self._log.forget(one for one in subjects if one)
 
     def remember_only(self, subjects: Collection[str]) -> None:
-        """The others are gone."""
+        """Forget all other subjects: they are gone."""
         self.forget(self._log.subjects - set(subjects))
 
     def tell(self, sentence: str, subject: str = "", **values: object) -> None:
-        """Say it, unless it was said of the subject last."""
+        """Log the sentence, unless it is the last one logged about the subject."""
         self._log.tell(subject, sentence, **values)

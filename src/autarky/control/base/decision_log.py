@@ -1,4 +1,4 @@
-"""The log of decisions: each is said once, until it is another."""
+"""The decision log: a decision is logged when it differs from the last one about its subject."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def _uncounted(_subject: str) -> None:
 
 @dataclass(slots=True)
 class DecisionLog:
-    """Remembers what it said last about each subject. key: what a line calls the subject. counted: hears of whatever
-    is said."""
+    """Remembers the last sentence about each subject. key: the log field that holds the subject. counted: called with
+    the subject of every logged line."""
 
     say: Say
     key: str = "component"
@@ -24,7 +24,7 @@ class DecisionLog:
     _said: dict[str, str] = field(default_factory=dict)
 
     def tell(self, subject: str, sentence: str, **values: object) -> None:
-        """Say it when it has changed; counting seconds are no change. subject: "" for whoever says it."""
+        """Log the sentence if it has changed, digits aside. subject: "" for the logging component itself."""
         kind = "".join(letter for letter in sentence if not letter.isdigit())
         if self._said.get(subject) != kind:
             self._said[subject] = kind
@@ -36,6 +36,6 @@ class DecisionLog:
         return set(self._said)
 
     def forget(self, subjects: Iterable[str]) -> None:
-        """They are gone: the next of that name is another one."""
+        """They are gone; a later subject of the same name is a different one."""
         for subject in subjects:
             self._said.pop(subject, None)

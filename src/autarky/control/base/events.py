@@ -1,4 +1,4 @@
-"""Events: how operator and node agents explain on an object what they have done, and why."""
+"""Events: how the operator and the node agents explain, on an object, what they have done and why."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ LONGEST_MESSAGE = 1024
 async def report(
     kube: Kube, obj: Object, reason: str, message: str, *, by: str, token: str, now: float, warning: bool = True
 ) -> None:
-    """An event on the object; about one without a namespace it is kept in `default`.
+    """Create an event on the object; for a cluster-scoped object, in the namespace `default`.
 
-    by: the component that tells it. `token` tells one occasion from another: an event of the same occasion that is
-    there already stays, so that a repeated round writes no second one. `now`: Unix time in seconds.
+    by: the reporting component. `token` identifies the occasion: if its event exists already, that one stays, so that
+    a repeated reconcile creates no second one. `now`: Unix time in seconds.
     """
     meta = obj["metadata"]
     namespace = {"namespace": meta["namespace"]} if "namespace" in meta else {}

@@ -1,11 +1,11 @@
-"""Health and metrics of an agent, as plain HTTP on loopback: /healthz, hooks, and the metrics on any other path.
+"""Health and metrics of an agent, as plain HTTP on loopback: /healthz, hooks, and metrics on any other path.
 
-Two of one agent may share the port (SO_REUSEPORT, same user): in a rollout the new one starts beside the old.
-Whoever answers then has the lock or the lease and acts, or waits for it.
+Two processes of one agent may share the port (SO_REUSEPORT, same user): in a rollout the new one starts beside the
+old. Either may answer: the one that holds the lock or lease and acts, or the one that waits for it.
 
-Danger: any user of the host may connect here, and take the port while no agent has it. Neither may keep the agent, of
-which this is a part, from its work: there are few connections at a time, each request has its time, and a port that is
-taken is tried again beside the work.
+Danger: any user of the host may connect here, or take the port while no agent has it. Neither may keep the agent from
+its work: the number of connections and the time of each request are limited, and a port in use is retried in the
+background.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ from prometheus_client import make_wsgi_app
 from autarky.ports import Clock
 
 SILENCE_SECONDS = 10.0
-"""A connection over which nobody has asked for something by then is closed."""
+"""A connection without a complete request by then is closed."""
 MOST_CONNECTIONS = 64
-"""At the same time. When there is one more, the one goes that has been asking for longest: a probe asks at once."""
+"""At the same time. One more closes the connection that has been sending its request for longest: a probe sends its
+request at once."""
 RETRY_SECONDS = 5.0
 PORT_TAKEN = "PortTaken"
 """The reason of an event."""
 Problem = Callable[[], str | None]
 Hook = Callable[[], None]
 HookOf = Callable[[str], Hook | None]
-"""Path → what must return before a request of it is answered; None where the path is no hook."""
+"""Path → what must return before a request for it is answered; None where the path is not a hook."""
 
 
 def _well() -> str | None:
@@ -53,12 +54,11 @@ def _to_nobody(_subject: str, _sentence: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """A task. `problem` says in a sentence what is wrong, or None. It and hooks are called in other threads.
+    """Run it as a task. `problem` says what is wrong in a sentence, or None. It and hooks are called in other threads.
 
-    `tell(subject, sentence)` and `happened(reason, sentence)` hear of a port that somebody else has.
+    `tell(subject, sentence)` and `happened(reason, sentence)` are called when another process has the port.
 
-    Danger: any pod may have its kubelet ask here, by a probe. A hook that does something has a path that nobody else
-    knows.
+    Danger: any pod may make its kubelet send requests here, by a probe. A hook with an effect needs a secret path.
     """
 
     port: int
@@ -69,10 +69,10 @@ class Answering:
     happened: Callable[[str, str], None] = _to_nobody
 
     async def run(self) -> None:
-        """Until it listens. From then on a thread answers, until the process ends."""
+        """Return when it listens. From then on a thread answers until the process exits."""
         told = ""
         while (trouble := self._begin()) is not None:
-            sentence = f"127.0.0.1:{self.port} cannot be had, and is tried again: {trouble}"
+            sentence = f"127.0.0.1:{self.port} is not available, trying again: {trouble}"
             if not told:
                 self.happened(PORT_TAKEN, sentence)
             if sentence != told:
@@ -80,10 +80,10 @@ class Answering:
             told = sentence
             await self.clock.sleep(RETRY_SECONDS)
         if told:
-            self.tell("health port", f"127.0.0.1:{self.port} is this agent's now")
+            self.tell("health port", f"this agent listens on 127.0.0.1:{self.port} now")
 
     def _begin(self) -> str | None:
-        """None, or why not."""
+        """Start to listen. Returns None, or why that is not possible."""
         try:
             server = make_server("127.0.0.1", self.port, self._answer(), _Server, handler_class=_Quiet)
         except OSError as error:
@@ -112,7 +112,7 @@ class Answering:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A thread for each connection: of those that are open, some are still asking."""
+    """One thread per connection. Some of the open ones are still sending their request (`_asking`)."""
 
     daemon_threads = True
     request_queue_size = 2 * MOST_CONNECTIONS
@@ -121,7 +121,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._asking: dict[socket.socket, float] = {}
-        """Connection → until when; the oldest first."""
+        """Connection → its deadline (monotonic seconds); the oldest first."""
         super().__init__(*arguments)
 
     def server_bind(self) -> None:
@@ -150,12 +150,12 @@ class _Server(ThreadingMixIn, WSGIServer):
             self._cut(one)
 
     def has_asked(self, request: socket.socket) -> bool:
-        """From now on it is not cut; False when it has been."""
+        """Its request is complete, so it is not closed any more; False when it has been closed already."""
         with self._lock:
             return self._asking.pop(request, None) is not None
 
     def _cut(self, request: socket.socket) -> None:
-        """Its thread, which waits for more, hears of the end and closes it."""
+        """Its thread, which waits for data, sees the end of the connection and closes it."""
         with self._lock:
             self._asking.pop(request, None)
         with suppress(OSError):
@@ -168,7 +168,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Of those who go away before they have their answer there is nothing to say."""
+        """A client that disconnects before its answer is not worth a log line."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -178,10 +178,10 @@ class _Quiet(WSGIRequestHandler):
     timeout = SILENCE_SECONDS
 
     def get_environ(self) -> WSGIEnvironment:
-        """The request is here as a whole, or was cut in the middle of its headers."""
+        """Called when the request is complete, or the connection was closed in the middle of its headers."""
         if not self.server.has_asked(self.connection):
             raise ConnectionAbortedError
         return super().get_environ()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 # the name is the library's
-        """A probe a second is not worth a line each."""
+        """Probes come every second: not logged."""

@@ -20,7 +20,7 @@ CHECKPOINT_AGE = Gauge(
     "autarky_agent_checkpoint_age_seconds", "Since when the standby's revision is the current one", ["component"]
 )
 RELOADS = Counter("autarky_agent_load_balancer_reloads_total", "Times the load balancer was asked to reload")
-RENEWALS = Counter("autarky_agent_certificate_renewals_total", "Certificates that were issued anew", ["certificate"])
+RENEWALS = Counter("autarky_agent_certificate_renewals_total", "Certificates that were renewed", ["certificate"])
 CERTIFICATE_END = Gauge(
     "autarky_agent_certificate_expiry_seconds", "Seconds until a certificate of this node ends", ["certificate"]
 )
@@ -28,7 +28,7 @@ API = Gauge("autarky_agent_api_reachable", "Whether the agent's watches of the A
 
 
 def observe(components: Iterable[str], api_reachable: Callable[[], bool]) -> None:
-    """From now on the gauges say what is, whenever somebody asks."""
+    """From now on the gauges show current values at every scrape."""
     API.set_function(lambda: float(api_reachable()))
     for component in components:
         DECISIONS.labels(component)
@@ -39,7 +39,7 @@ def observe(components: Iterable[str], api_reachable: Callable[[], bool]) -> Non
 
 
 def certificates(ends: Mapping[str, datetime]) -> None:
-    """From now on the gauge says how long these are good for, whenever somebody asks."""
+    """From now on the gauge shows how long these are valid for, at every scrape."""
     CERTIFICATE_END.clear()
     for name, end in ends.items():
         CERTIFICATE_END.labels(name).set_function(partial(_left, end.timestamp()))

@@ -1,8 +1,7 @@
-"""What the API says of this node: its pods, the two leases of level 3, the wanted level. Live copies.
+"""Live copies of what the API says of this node: its pods, the two leases of level 3, the wanted level.
 
-Contract: watches only what the node's identity may see (design §10). An outage leaves the copies as they
-were; `leases_readable` tells whether what they show is now. A copy that fails in a way that nobody has foreseen ends no
-other.
+Contract: watches only what the node's identity may read. In an outage the copies stay as they were; `leases_readable`
+says whether they are current. An unexpected failure of one copy affects no other.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from autarky.render.values import SYSTEM
 
 LEASE = ("coordination.k8s.io/v1", "Lease")
 MOST_PODS = 200
-"""Of how many it is remembered how they were first seen: more than run in kube-system of one node."""
+"""For how many pods their first version is remembered: more than run in kube-system on one node."""
 
 
 class ApiView:
-    """Run it as a task; read it at any time. control_node: whether all of it is watched, or the Node only."""
+    """Run it as a task; read it at any time. control_node: watch everything; else the Node only."""
 
     def __init__(
         self,
@@ -73,7 +72,7 @@ class ApiView:
 
     @property
     def reachable(self) -> bool:
-        """Whether the last thing heard of the API was no failure."""
+        """Whether the last request to the API succeeded."""
         return self._pods.synced and self._pods.error is None
 
     @property
@@ -85,15 +84,14 @@ class ApiView:
 
     @property
     def lowest_hosted_level(self) -> int | None:
-        """Of the ControlPlane object; None when it is absent, was never seen or cannot be understood: that changes
-        nothing."""
+        """Of the ControlPlane object; None when that is absent, was never seen or is invalid: then nothing changes."""
         for obj in self._plane.items.values():
             if obj["metadata"]["name"] == CONTROL_PLANE:
                 return int(obj["spec"]["selfHosted"][0])
         return None
 
     def told_of(self, component: str) -> Told:
-        """What the operator says of a component of level 3; nothing while that may be old."""
+        """What the operator reports of a component of level 3; empty while that may be outdated."""
         current = self._plane.synced and self._plane.error is None
         return read(self._plane.items.get((None, CONTROL_PLANE)), component) if current else Told()
 
@@ -108,11 +106,11 @@ class ApiView:
         return self._pod(component, "standby")
 
     def hosted_pods(self, component: str) -> list[Object]:
-        """All of them: while one ends, its successor may be there."""
+        """All of them: while one terminates, its successor may exist already."""
         return self._pods_of(component, "hosted")
 
     def version_unstarted(self, pod: Object) -> int | None:
-        """The first version of the pod that was seen, if the kubelet had not heard of it by then."""
+        """The first version of the pod that was seen, if the kubelet did not know the pod yet by then."""
         return self._unstarted.get(pod["metadata"]["uid"])
 
     def _first_seen(self, pod: Object) -> None:
@@ -135,7 +133,7 @@ class ApiView:
 
     @property
     def pods_readable(self) -> bool:
-        """Whether what `hosted_pod` shows is now."""
+        """Whether what `hosted_pod` shows is current."""
         return self._pods.synced and self._pods.error is None
 
     # --- leases ---

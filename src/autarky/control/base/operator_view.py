@@ -1,9 +1,9 @@
-"""What the API says, as live copies: every source of the operator, each with its own age. Nothing is polled.
+"""Live copies of API objects: every source of the operator, each with its own age. Nothing is polled.
 
-Contract: reading is free; objects are shared and must not be changed. `changed` is called after each change but those
-of leases, which are renewed every 0.8 s and matter only while something else is looked at anyway. Of what kubelets make
-as many and as long as they like, only what is read is kept (`control.common.slim`). A source that fails in a way that
-nobody has foreseen ends no other: it is told, tried again, and not current meanwhile.
+Contract: reading is free; objects are shared and must not be changed. `changed` is called after each change except of
+leases, which are renewed every 0.8 s and are only read together with something else. Of objects that kubelets create,
+in any number and size, only what is used is kept (`control.common.slim`). An unexpected failure of one source affects
+no other: it is logged and retried, and the source is not current meanwhile.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KUBERNETES_SLICE = "kubernetes"
 """The EndpointSlice of default/kubernetes."""
 ADMISSION = "admissionregistration.k8s.io/v1"
 STALE_SECONDS = 120.0
-"""A reflector hears from its watch once in 80 s when all is well."""
+"""A healthy reflector hears from its watch at least once in 80 s."""
 
 
 class View:
@@ -104,40 +104,40 @@ class View:
 
     @property
     def good_renewals(self) -> dict[str, str]:
-        """Node → the fingerprint of the lasting credential that is good."""
+        """Node → the fingerprint of its valid renewal credential."""
         return renewals_of(self.renewals.items.get((SYSTEM, RENEWALS)))
 
     @property
     def control_plane(self) -> Object | None:
-        """None also where it cannot be understood: `odd_plane` says why."""
+        """None also where it is invalid: `odd_plane` says why."""
         return None if self.odd_plane is not None else self.plane_as_it_lies
 
     @property
     def odd_plane(self) -> str | None:
-        """What of the ControlPlane's spec cannot be understood, as a clause."""
+        """What is invalid in the ControlPlane's spec, as a clause."""
         plane = self.plane_as_it_lies
         return None if plane is None else understood.control_plane(plane)
 
     @property
     def plane_as_it_lies(self) -> Object | None:
-        """Whatever its spec says; its status can be read."""
+        """The object even if its spec is invalid; its status can be read."""
         plane = self.planes.items.get((None, CONTROL_PLANE))
         return None if plane is None else understood.without_odd_status(plane)
 
     @property
     def odd_etcd_members(self) -> dict[str, str]:
-        """Name → what of that EtcdMember cannot be understood, as a clause."""
+        """Name → what is invalid in that EtcdMember, as a clause."""
         odd = self.etcd_members.refused.values()
         return {obj["metadata"]["name"]: clause for obj in odd if (clause := understood.etcd_member(obj)) is not None}
 
 
 def current(sources: Iterable[Reflector]) -> bool:
-    """Whether all of them show what is now, as far as one can know."""
+    """Whether all of them are current, as far as can be known."""
     return all(source.synced and source.error is None and source.age < STALE_SECONDS for source in sources)
 
 
 def node_is_ready(node: Object) -> bool | None:
-    """As the kubelet said last; None when nobody knows: it has fallen silent, or has never said anything."""
+    """As its kubelet last reported; None when unknown: the kubelet stopped reporting, or never did."""
     for condition in node.get("status", {}).get("conditions", []):
         if condition["type"] == "Ready":
             return {"True": True, "False": False}.get(condition["status"])

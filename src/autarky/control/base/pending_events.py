@@ -1,8 +1,8 @@
-"""Events that wait for the API, in a file of this boot: what an agent has done and could not tell yet when another
-took its place, the other tells.
+"""Pending events: they wait for the API, in a file that a reboot clears. If another agent takes over before they are
+reported, that one reports them.
 
-Contract: written whole before `append` and `drop` return. At most one process has it, as it has the node's
-lock. A disk that takes nothing down costs the file only: then whoever has appended must tell it.
+Contract: the file is complete before `append` and `drop` return. Only the process that holds the node's lock uses it.
+When the disk cannot be written, only the file is missing: then the process that appended an event must report it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from autarky import places
 from autarky.store import NOT_UNDERSTOOD, write_private
 
 MOST_EVENTS = 30
-"""When a long outage ends, the latest of what was done is told."""
+"""After a long outage the latest ones are reported."""
 FILE = Path(places.RUN, "untold-events.json")
 
 
@@ -33,7 +33,7 @@ class Happened:
 
 @dataclass(slots=True)
 class PendingEvents:
-    """`tell(subject, sentence)` hears of a file that cannot be written."""
+    """`tell(subject, sentence)` is called when the file cannot be written."""
 
     tell: Callable[[str, str], None]
     file: Path = FILE
@@ -51,7 +51,7 @@ class PendingEvents:
         self._write()
 
     def drop(self, one: Happened) -> None:
-        """It is told. It may have been crowded out meanwhile."""
+        """It is reported. Newer ones may have displaced it meanwhile."""
         if self.first is one:
             self._events.popleft()
             self._write()
@@ -60,11 +60,11 @@ class PendingEvents:
         try:
             write_private(self.file, json.dumps([asdict(one) for one in self._events]).encode())
         except OSError as error:
-            self.tell("untold events", f"what waits to be told cannot be written down: {error}")
+            self.tell("pending events", f"events that wait for the API cannot be written to disk: {error}")
 
 
 def _read(file: Path) -> list[Happened]:
-    """A file that is of no use is none."""
+    """Empty when the file is absent or unusable."""
     try:
         return [_happened(**one) for one in json.loads(file.read_text())]
     except NOT_UNDERSTOOD:
@@ -73,6 +73,6 @@ def _read(file: Path) -> list[Happened]:
 
 def _happened(reason: object, message: object, when: object) -> Happened:
     if not isinstance(reason, str) or not isinstance(message, str) or not isinstance(when, int | float):
-        raise TypeError("that is no event")
-    datetime.fromtimestamp(when, UTC)  # it may be no time
+        raise TypeError("not an event")
+    datetime.fromtimestamp(when, UTC)  # raises where it is not a time
     return Happened(reason, message, when)

@@ -1,7 +1,7 @@
-"""Runs one controller: shielded from what it raises, with growing pauses, measured.
+"""Runs one controller: catches what it raises, retries with growing pauses, measures.
 
-Contract: nothing that a controller raises comes out of here but a cancellation. What nobody has foreseen is told with
-its place, and tried again.
+Contract: of what a controller raises only a cancellation leaves this module. An unexpected error is logged with its
+place in the code, and the controller is retried.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from autarky.control.base.waiting import changed_within
 from autarky.kube import Reflector
 from autarky.ports import Clock
 
-RECONCILED = Histogram("autarky_reconcile_seconds", "How long each controller took to look and act", ["controller"])
-FAILURES = Counter("autarky_reconcile_failures_total", "Times that ended with an error", ["controller"])
+RECONCILED = Histogram("autarky_reconcile_seconds", "How long each reconcile of a controller took", ["controller"])
+FAILURES = Counter("autarky_reconcile_failures_total", "Reconciles that failed", ["controller"])
 
 LONGEST_QUIET = 60.0
-"""Seconds after which what nobody tells of changes, and asks for no other look, is looked at again."""
+"""Seconds until the next reconcile of a controller that gets no changes reported and asks for no other time."""
 
 
 def _never() -> bool:
@@ -32,7 +32,7 @@ def _never() -> bool:
 
 @dataclass(slots=True)
 class Reconciler:
-    """`tell(subject, sentence)` says a thing once. longest_pause: seconds that it waits at most after failures."""
+    """`tell(subject, sentence)` logs a change once. longest_pause: most seconds to wait after a failure."""
 
     controller: Controller
     clock: Clock
@@ -46,12 +46,12 @@ class Reconciler:
         self._shield = Shield(self.controller.name, self.clock, self.tell, self.longest_pause)
 
     async def attempt(self) -> float | None:
-        """Reconcile, unless that has failed a moment ago; the seconds after which to attempt it again though nothing
-        changes, None where only a change matters."""
+        """Reconcile, unless it is still waiting after a failure. Returns the seconds until the next attempt if nothing
+        changes; None: only on a change."""
         return self._again if await self._shield.attempt(self._reconcile) else self._shield.rests
 
     async def run(self, ends: Callable[[], bool] = _never) -> None:
-        """Attempt after attempt, each within its bound, with its sources followed beside it, until it is to end."""
+        """Attempt after attempt, each within its time limit, with its sources run beside it, until `ends()`."""
         async with asyncio.TaskGroup() as group:
             following: list[asyncio.Task[None]] = []
             while not ends():

@@ -1,4 +1,4 @@
-"""Rest until something has changed, but not for longer than so many seconds."""
+"""Wait until something has changed, or so many seconds have passed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 async def changed_within(event: asyncio.Event, seconds: float | None) -> bool:
-    """Whether the event was set before the seconds had passed (None: however many); it is left as it is."""
+    """Whether the event was set within the seconds (None: no limit). Does not clear the event."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

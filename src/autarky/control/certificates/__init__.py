@@ -1,1 +1,1 @@
-"""Leaf certificates: what there is to issue, and who renews it."""
+"""Leaf certificates: which are issued, and who renews them."""

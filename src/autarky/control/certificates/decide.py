@@ -1,7 +1,7 @@
-"""What nodes tell of the certificates on their disks, and what follows from it. Pure.
+"""What nodes report about the certificates on their disks, and what follows from it. Pure.
 
-A control node's agent renews what it keeps at two thirds of its life; kubelets renew their own. So a certificate that
-is near its end is one that could not be renewed, and that is what is told: which, until when, and why.
+A control node's agent renews its certificates at two thirds of their life; kubelets renew their own. So a certificate
+near its expiry is one that could not be renewed, and that is reported: which, when it expires, and why.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from itertools import islice
 from typing import Any
 
 ANNOTATION = "autarky.dev/certificates"
-"""On a Node, by its own agent: the ends of its certificates, and why one is not renewed."""
+"""On a Node, by its own agent: when its certificates expire, and why one is not renewed."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9./_-]{0,63}")
 _MOST, _LEAVES = 300, 40
-"""Letters of a reason, and how many certificates: a node tells them, and may make them up."""
+"""Most characters of a reason, and most certificates: a node reports them, and may make them up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """ends: certificate → when it ends. trouble: certificate → why it is not renewed, a clause."""
+    """ends: certificate → when it expires. trouble: certificate → why it is not renewed, a clause."""
 
     ends: Mapping[str, datetime] = field(default_factory=dict)
     trouble: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def first(self) -> tuple[str, datetime] | None:
-        """The one that ends first."""
+        """The one that expires first."""
         return min(self.ends.items(), key=lambda one: (one[1], one[0]), default=None)
 
 
@@ -42,7 +42,7 @@ def text(told: Told) -> str:
 
 
 def read(metadata: Mapping[str, Any]) -> Told | None:
-    """What a Node's annotation tells; None where it tells nothing that can be understood. It is the node's own word."""
+    """What a Node's annotation reports; None where it cannot be parsed. The node writes it itself: not trusted."""
     said = (metadata.get("annotations") or {}).get(ANNOTATION) or ""
     try:
         found = json.loads(said)
@@ -53,17 +53,17 @@ def read(metadata: Mapping[str, Any]) -> Told | None:
 
 
 def _named(told: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-    """Only what has the name of a certificate."""
+    """Only entries whose key can be a certificate's name."""
     return ((name, value) for name, value in islice(told.items(), _LEAVES) if _NAME.fullmatch(name))
 
 
 def _plain(text: str) -> str:
-    """It goes on to terminals and to conditions."""
+    """It is shown on terminals and in conditions."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def wrong(nodes: Mapping[str, Told], now: datetime) -> list[str]:
-    """A sentence for each certificate that has ended, or that is not renewed though it should be."""
+    """A sentence for each certificate that has expired, or that should have been renewed and was not."""
     return [sentence for node, told in sorted(nodes.items()) for sentence in _wrong(node, told, now)]
 
 
@@ -72,12 +72,12 @@ def _wrong(node: str, told: Told, now: datetime) -> Iterable[str]:
     for name in sorted({*ended, *told.trouble}):
         why = f": {told.trouble[name]}" if name in told.trouble else ""
         end = told.ends.get(name)
-        until = "" if end is None else f" has ended at {stamp(end)}" if end <= now else f" ends at {stamp(end)}"
-        yield f"{name} on {node}{until or ' is not there'}{why}"
+        until = "" if end is None else f" expired at {stamp(end)}" if end <= now else f" expires at {stamp(end)}"
+        yield f"{name} on {node}{until or ' does not exist'}{why}"
 
 
 def earliest(nodes: Mapping[str, Told]) -> tuple[str, str, datetime] | None:
-    """(node, certificate, end) of the one that ends first of all."""
+    """(node, certificate, end) of the one that expires first."""
     found: Sequence[tuple[datetime, str, str]] = [
         (first[1], node, first[0]) for node, told in nodes.items() if (first := told.first) is not None
     ]

@@ -1,19 +1,19 @@
-"""Keeps a control node's leaf certificates: each is renewed at two thirds of its life, with the CA keys on the disk.
+"""Renews a control node's leaf certificates: each at two thirds of its life, with the CA keys on the disk.
 
-It needs no API: what the certificates must name it has from a ConfigMap (`manifests.leaves`), and from its own disk
-while there is no API. Both slots of the control plane read the same files, and read them again when they change, so
-nothing is restarted. A cluster that was off for longer than its leaves live finds them renewed before its etcd needs
-them.
+It needs no API: the names that the certificates must have come from a ConfigMap (`manifests.leaves`), and from the
+node's own disk while there is no API. Both slots of the control plane read the same files, and read them again when
+they change, so nothing is restarted. A cluster that was off for longer than its leaves live has them renewed before its
+etcd needs them.
 
-Contract: only what is due is issued anew, and what was issued is verified before it takes the place of the one before
-(`pki.kept`). What cannot be told changes nothing: no plan, no CA key, a disk that cannot be read. A leaf that is
-damaged is issued anew. Whatever happens at one holds up no other, and is told. The wall clock says only whether a
-certificate is valid. A leaf is valid from the beginning of its CA, so one that was issued by a clock that went ahead is
-good when it has come back.
+Contract: only what is due is issued again, and a new certificate is verified before it replaces the old one
+(`pki.kept`). What is unknown changes nothing: no plan, no CA key, an unreadable disk. A damaged leaf is issued
+again. A failure with one holds up no other, and is reported. The wall clock only decides whether a certificate is
+valid. A leaf is valid from the start of its CA, so one that was issued while the clock was ahead stays valid when the
+clock is corrected.
 
-On every node the ends of all its certificates are told, the kubelet's included: on its Node, and as a metric. A kubelet
-renews its own; only one on a control node whose certificate has ended, or was lost with the power, gets another one
-here, since its requests would be judged by an operator that does not run before it does.
+Every node reports when all its certificates expire, the kubelet's included: on its Node, and as a metric. A kubelet
+renews its own; only on a control node, one that has expired or was lost in a power cut is replaced here, since the
+operator that would approve the kubelet's request does not run before the kubelet does.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from autarky.render.node import CURRENT, GIVEN, KUBELET_KUBECONFIG, SERVING
 from autarky.store import write_private
 
 REST_SECONDS, LOOK_SECONDS = 60.0, 10.0
-"""Between two looks: of leaves that live for days, and of such as live for minutes or could not be issued."""
+"""Between two looks: at leaves that live for days, and at those that live for minutes or could not be issued."""
 SHORT_LIFE = 86400
 KUBELET_CLIENT, KUBELET_SERVER = "kubelet-client", "kubelet-server"
 _NOT_THERE = (FileNotFoundError, NotADirectoryError)
@@ -52,11 +52,11 @@ _NOT_THERE = (FileNotFoundError, NotADirectoryError)
 @dataclass(slots=True)
 class LeafKeeping(Controller):
     """told_plan: the live ConfigMap, None where it is not known; own_node: the live Node; keeps:
-    whether this node keeps leaves, as a control node does; root: where the host's files are (for tests)."""
+    whether this node has leaves to renew, as a control node does; root: where the host's files are (for tests)."""
 
     name: ClassVar[str] = "leaf certificates"
     gather: ClassVar[float] = 1.0
-    """What changes all the time is looked at once a second."""
+    """However often things change, there is at most one look per second."""
 
     node: str
     kube: Kube
@@ -72,18 +72,18 @@ class LeafKeeping(Controller):
     _ends: dict[str, datetime] = field(default_factory=dict)
 
     async def reconcile(self) -> float:
-        """Look, and tell what was seen; for how long to rest."""
+        """Look, and report what was seen; returns for how long to rest."""
         pause = self.look()
         await self._announce()
         return pause
 
     @property
     def trouble(self) -> Mapping[str, str]:
-        """Certificate → why it could not be issued in the last round."""
+        """Certificate → why it could not be issued in the last reconcile."""
         return self._trouble
 
     def look(self) -> float:
-        """One look at everything, and what follows from it; for how long to rest."""
+        """Look at everything once, and act; returns for how long to rest."""
         self._trouble.clear()
         self._ends = {}
         pause = REST_SECONDS
@@ -105,7 +105,7 @@ class LeafKeeping(Controller):
             self._fails("plan", error)
             return LOOK_SECONDS
         if plan is None:
-            self._trouble["plan"] = "which certificates this node should have is not known yet"
+            self._trouble["plan"] = "it is not known yet which certificates this node should have"
             self.tell("certificates", self._trouble["plan"])
             return LOOK_SECONDS
         for leaf in wanted:
@@ -113,7 +113,7 @@ class LeafKeeping(Controller):
         return LOOK_SECONDS if plan.life < SHORT_LIFE else REST_SECONDS
 
     def _plan(self) -> leaves.Plan | None:
-        """As the API tells it, which is written down for times without one; else as it was known last."""
+        """From the API, and saved for times without one; else as last saved."""
         path, live = self._at(places.LEAVES_PLAN), self.told_plan()
         try:
             kept = leaves.read(path.read_text(errors="replace"))
@@ -122,7 +122,7 @@ class LeafKeeping(Controller):
         except AutarkyError:
             if live is None:
                 raise
-            kept = None  # what the API tells takes its place
+            kept = None  # the API's plan replaces it
         if live is None:
             return kept if kept is not None and kept.address else None
         address = internal_address(self.own_node()) or (kept.address if kept is not None else "")
@@ -131,7 +131,7 @@ class LeafKeeping(Controller):
         except AutarkyError as error:
             if kept is None or not kept.address:
                 raise
-            self._fails("plan", error)  # somebody's edit: what is on the disk is as good as it was
+            self._fails("plan", error)  # somebody's edit: the plan on the disk is still good
             return kept
         if not address:
             return None
@@ -150,7 +150,7 @@ class LeafKeeping(Controller):
                 self._trouble[name] = f"the key of the CA {leaf.spec.ca} is not on this node"
             elif (why := why_anew(wanted, authority, now)) is not None:
                 put_in_place(wanted, authority, now)
-                self.tell(f"certificate {name}", f"{name} is issued anew: {why}")
+                self.tell(f"certificate {name}", f"{name} is issued again: {why}")
                 metrics.RENEWALS.labels(name).inc()
         except Exception as error:  # see the contract
             self._fails(name, error)
@@ -166,35 +166,35 @@ class LeafKeeping(Controller):
         return CURRENT if (self._at(KUBELET_PKI) / CURRENT).exists() else ""
 
     def _look_after_kubelet(self) -> None:
-        """Only what has ended, or is none: it renews by itself what has not. Wherever the CA's key is, which a node has
-        some time before it is a control node and after: its kubelet asks nobody else. A kubelet does not sync what it
-        writes, so a power cut leaves an empty file, or none.
+        """Only a certificate that has expired or is damaged: the kubelet renews others itself. On every node that has
+        the CA's key, also shortly before it becomes a control node and after it stops being one. A kubelet does not
+        sync what it writes, so a power cut leaves an empty file, or none.
 
-        The host starts it anew when GIVEN is there. A mark that names what is yet to be told of comes before the
-        certificate, so that an agent that ends between the two is followed by one that tells. Where the kubelet has got
-        another one meanwhile there is nothing to tell. A mark of an earlier release names none: it is told, since one
-        restart too many hurts no pod."""
+        The host restarts the kubelet when GIVEN exists. A pending mark with the certificate's file name is written
+        before the certificate, so that the next agent completes what a killed one started. If the kubelet has got
+        another certificate meanwhile, the mark is deleted. A mark of an earlier release has no name: it counts, since
+        an unneeded restart hurts no pod."""
         try:
             now, given = self._now(), self._at(GIVEN)
-            untold = given.with_name(f".{given.name}")
+            pending = given.with_name(f".{given.name}")
             if (end := self._kubelet_end()) is None or end <= now:
-                self._give_kubelet(now, end, untold)
+                self._give_kubelet(now, end, pending)
                 end = self._kubelet_end()
-            if untold.exists() and end is not None and now < end:
-                self._tell_the_host(untold, given)
+            if pending.exists() and end is not None and now < end:
+                self._tell_the_host(pending, given)
         except Exception as error:  # see the contract
             self._fails(KUBELET_CLIENT, error)
 
-    def _tell_the_host(self, untold: Path, given: Path) -> None:
-        current, named = self._at(KUBELET_PKI) / CURRENT, untold.read_bytes()
+    def _tell_the_host(self, pending: Path, given: Path) -> None:
+        current, named = self._at(KUBELET_PKI) / CURRENT, pending.read_bytes()
         if not named or (current.is_symlink() and current.readlink().name.encode() == named):
-            untold.replace(given)
+            pending.replace(given)
         else:
-            untold.unlink()
+            pending.unlink()
 
     def _kubelet_end(self) -> datetime | None:
-        """Of its rotated certificate; else of the first one, which is in its kubeconfig. None where neither is one.
-        OSError: that of a disk that cannot be read, which says nothing."""
+        """Of its rotated certificate; else of the first one, in its kubeconfig. None where neither is usable.
+        OSError: the disk cannot be read, which proves nothing."""
         rotated = self._at(KUBELET_PKI) / CURRENT
         if rotated.exists():
             return end_of_pem(rotated.read_bytes())
@@ -203,18 +203,18 @@ class LeafKeeping(Controller):
         except UserError as error:
             if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, _NOT_THERE):
                 raise error.__cause__ from error
-            return None  # it is not there, is empty, or names what is not there
+            return None  # it does not exist, is empty, or names a file that does not exist
         return None if pem is None else end_of_pem(pem)
 
-    def _give_kubelet(self, now: datetime, end: datetime | None, untold: Path) -> None:
-        """As the kubelet writes it: a file with the time in its name, and a link that is switched in one rename."""
+    def _give_kubelet(self, now: datetime, end: datetime | None, pending: Path) -> None:
+        """As the kubelet does it: a file with the time in its name, and a link that is switched in one rename."""
         authority = read_authority(self._at(places.PKI), "ca", now)
         if authority is None:
             return
         name = f"kubelet-client-{now:%Y-%m-%d-%H-%M-%S}.pem"
-        write_private(untold, name.encode())
-        why = "cannot be read" if end is None else f"ended at {end}"
-        self.tell("kubelet's certificate", f"that of the kubelet {why}: it gets another one")
+        write_private(pending, name.encode())
+        why = "cannot be read" if end is None else f"expired at {end}"
+        self.tell("kubelet's certificate", f"the kubelet's certificate {why}: it gets a new one")
         spec = CertSpec(KUBELET_CLIENT, "ca", f"system:node:{self.node}", ("system:nodes",))
         pair = issue_leaf(spec, authority, "EC", now, timedelta(seconds=max(self._life(), 600)))
         directory = self._at(KUBELET_PKI)
@@ -228,10 +228,10 @@ class LeafKeeping(Controller):
         try:
             plan = self._plan()
         except (AutarkyError, OSError):
-            plan = None  # it is told of with the leaves
+            plan = None  # reported with the leaves
         return 86400 if plan is None else plan.life
 
-    # --- telling ---------------------------------------------------------------------------------------------
+    # --- reporting -------------------------------------------------------------------------------------------
 
     def _see(self, name: str, path: Path | None) -> None:
         if path is not None and (end := end_of(path)) is not None:
@@ -251,7 +251,7 @@ class LeafKeeping(Controller):
             patch = {"metadata": {"annotations": {certificates.ANNOTATION: wanted}}}
             await self.kube.patch("v1", "Node", self.node, patch)
         except AutarkyError as error:
-            self.tell("telling certificates", f"how long certificates are good for could not be told: {error}")
+            self.tell("telling certificates", f"cannot report on the Node when certificates expire: {error}")
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self.clock.time(), UTC)

@@ -1,13 +1,12 @@
-"""The controller that tells which names the API servers' certificates must have: those of all control nodes.
+"""The controller that publishes which names the API servers' certificates must have: those of all control nodes.
 
 One set of names covers them all, since any load balancer leads to any API server. Each control node's agent signs its
-own certificate (`node`) and issues it anew when the names change, which the API server takes up
-without a restart. So the names of a node are told as soon as it is labelled, before anybody reaches an API server
-there.
+own certificate (`node`) and issues it again when the names change, which the API server picks up without a restart. So
+a node's names are published as soon as it is labelled, before anybody reaches an API server there.
 
-Contract: an address counts when the join inventory has it for that node. What the cluster file names is told by `up`,
-in another field of the same ConfigMap. The names of a node that is a control node no more stay until the next change:
-without revocation, taking them out would take nothing from anybody.
+Contract: an address counts if the join inventory has it for that node. `up` publishes the names from the cluster file,
+in another field of the same ConfigMap. The names of a former control node stay until the next change: without
+revocation, removing them would have no effect.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Serving(ClusterController):
             return
         live = self.view.leaves.items.get((SYSTEM, leaves.CONFIG_MAP))
         if live is None:
-            return  # a cluster of an earlier release, until its first `up`
+            return  # a cluster created by an earlier release, until its first `up`
         try:
             told = frozenset(leaves.told(live).names)
         except UserError as error:
@@ -46,7 +45,7 @@ class Serving(ClusterController):
         if wanted <= told:
             return
         await self.kube.apply(leaves.with_control_nodes(wanted), manager=MANAGER)
-        self.tell(f"the API servers' certificates are to name {', '.join(sorted(wanted))} as well")
+        self.tell(f"the API servers' certificates will include {', '.join(sorted(wanted))} as well")
 
     def _wanted(self) -> Iterable[str]:
         inventory = self.view.known_addresses

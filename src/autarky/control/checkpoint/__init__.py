@@ -1,1 +1,1 @@
-"""The standby as a copy of what runs well: which pod becomes its next revision, and how."""
+"""The standby as a copy of a healthy hosted pod: which pod becomes its next revision, and how."""

@@ -1,10 +1,12 @@
-"""The controller that lets control nodes read what their standbys of level 3 are made of, where no hosted pod shows it.
+"""Lets control nodes without a hosted pod read what their standbys of level 3 are made of.
 
-The Node authorizer shows a kubelet only the Secrets of its own pods. So the operator names, in one Role, exactly the
-Secrets and ConfigMaps of the last good revisions, and binds it to exactly the control nodes, as its record has them.
+The Node authorizer lets a kubelet read only the Secrets of its own pods. So the operator keeps a Role that names
+exactly the Secrets and ConfigMaps of the last good revisions, and binds it to exactly the control nodes of its record.
 
-Contract: nothing is written while what is seen may be old or a last good revision was not read; it is written when it
-changes, and once in each term. Danger: these Secrets are the keys of the control plane. A worker is never bound.
+Contract: nothing is written while the observed state may be outdated or a last good revision was not read. The Role is
+written when it changes, and once in each term.
+
+Danger: these Secrets are the keys of the control plane. A worker is never bound.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class StandbyRights(ClusterController):
     _given: bytes = field(default=b"", init=False)
 
     def begin_term(self) -> None:
-        """Another leader may have given others meanwhile."""
+        """Another leader may have granted other rights meanwhile."""
         self._given = b""
 
     async def reconcile(self) -> None:
@@ -54,7 +56,7 @@ class StandbyRights(ClusterController):
             self._given = wanted
 
     def _last_good(self) -> list[Object] | None:
-        """The templates of level 3, of those that have one; None while one was not read."""
+        """The last good templates of level 3, of the components that have one; None while one was not read."""
         hosted = [one for one in TWO_SLOTS if one.leads_by_lease and workload(self.view, one) is not None]
         if any(one.name not in self.rollouts.kept for one in hosted):
             return None
@@ -62,7 +64,7 @@ class StandbyRights(ClusterController):
         return [template for template in kept if template is not None]
 
     def _control_nodes(self) -> list[str]:
-        """Those that are recorded as such and have the label that only the operator gives."""
+        """The nodes that are recorded as control nodes and have the label that only the operator sets."""
         recorded = node_record.records(self.view.control_nodes)
         live = [node["metadata"] for node in self.view.nodes.items.values()]
         return [

@@ -1,1 +1,1 @@
-"""The cluster file against the cluster that is there."""
+"""The cluster file compared with the existing cluster."""

@@ -1,1 +1,1 @@
-"""Pure parts that several subjects decide by."""
+"""Pure functions that the decisions of several subjects use."""

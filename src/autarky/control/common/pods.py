@@ -11,19 +11,19 @@ from autarky.model.components import HOSTED, SLOT_LABEL
 Object = dict[str, Any]
 MIRROR = "kubernetes.io/config.mirror"
 _MOST_PRESSING, _LONGEST = 3, 200
-"""Conditions of a node that are told, and letters of each: a kubelet writes as many and as long ones as it likes."""
+"""How many conditions of a node are reported, and characters of each: a kubelet may write any number and length."""
 
 
 def is_mirror(pod: Object) -> bool:
-    """Whether a kubelet made it, of a static pod: then all that it says (labels, images, readiness) is the word of that
-    node, which may be a worker's. (Such a pod has its own Node for its only owner: the API admits no other.)"""
+    """Whether a kubelet created it for a static pod: then everything in it (labels, images, readiness) is only that
+    node's claim, and the node may be a worker. (Its only owner is its own Node: the API admits no other.)"""
     meta = pod["metadata"]
     owners = {owner.get("kind") for owner in meta.get("ownerReferences") or ()}
     return MIRROR in (meta.get("annotations") or {}) or "Node" in owners
 
 
 def is_what_it_says(pod: Object, control_nodes: Collection[str]) -> bool:
-    """Whether the slot that the pod's labels name is its own: hosted is what a controller made, and a standby is a
+    """Whether the pod really has the slot that its labels name: hosted pods come from a controller, and a standby is a
     static pod of a control node."""
     if not is_mirror(pod):
         return True
@@ -32,7 +32,7 @@ def is_what_it_says(pod: Object, control_nodes: Collection[str]) -> bool:
 
 
 NO_NETWORK = "NetworkPluginNotReady"
-"""What a kubelet says in the message of its node's condition while containerd has no CNI configuration."""
+"""In the message of the node's Ready condition while containerd has no CNI configuration."""
 
 
 def lacks_network(node: Object) -> bool:
@@ -50,13 +50,13 @@ def is_ready(obj: Object) -> bool:
 
 
 def internal_address(node: Object | None) -> str | None:
-    """The node's own, as its kubelet says, which is no more than that. None while it says none."""
+    """The InternalIP that its kubelet claims; None while there is none."""
     addresses = ((node or {}).get("status") or {}).get("addresses") or ()
     return next((str(one["address"]) for one in addresses if one["type"] == "InternalIP"), None)
 
 
 def pressure(node: Object) -> str:
-    """What its kubelet runs out of, in its own words; empty when of nothing.
+    """What the node runs out of, in its kubelet's words; empty when of nothing.
 
     Such a node is Ready and yet takes no new pods (the taint `node.kubernetes.io/…-pressure`).
     """
@@ -74,8 +74,8 @@ def pod_health(pod: Object, *, runs: bool | None = True) -> Health:
     """As its kubelet saw it on its own port.
 
     runs: whether what the status says to run is what the container runtime of its node runs; None when that could not
-    be asked. Until the kubelet has looked at a pod anew the API shows what it saw before the power went: a Ready pod
-    of which nothing runs. No clock tells that: one that was set, back or forth, makes old of new.
+    be asked. After a power cut the API shows the state from before it, a Ready pod of which nothing runs, until the
+    kubelet has updated it. Timestamps cannot show that, since a clock may have been set back or forth.
     """
     if "deletionTimestamp" in pod["metadata"]:
         return Health.TERMINATING
@@ -85,7 +85,7 @@ def pod_health(pod: Object, *, runs: bool | None = True) -> Health:
 
 
 def said_to_run(pod: Object) -> frozenset[str]:
-    """The ids of its containers that run, as the API shows it, as the container runtime calls them."""
+    """The container runtime's ids of its containers that run according to the API."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     running = [one.get("containerID") or "" for one in statuses if (one.get("state") or {}).get("running") is not None]
     return frozenset(found.rpartition("//")[2] for found in running if found)

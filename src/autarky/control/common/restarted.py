@@ -1,4 +1,4 @@
-"""What is known of a process that was started anew with other settings. Pure."""
+"""What is known of a process that was restarted with other settings. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """well; failed; or neither, while it is waited for `missing`."""
+    """well; failed; or neither, while waiting for `missing`."""
 
     well: bool
     failed: bool

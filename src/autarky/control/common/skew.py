@@ -1,9 +1,9 @@
-"""Rule 4: how far the versions of control plane components may be apart, at every moment. Pure.
+"""Rule 4: the version skew that is allowed between control plane components, at every moment. Pure.
 
 The rules are those of the Kubernetes version skew policy: API servers are within one minor of each other;
 controller-manager and scheduler are never newer than any API server, and at most one minor older; kube-proxy is never
-newer either, and at most three minors older. Whichever of the two moves is judged beside the other: what stays where it
-is and was healthy is never taken back for what moves. (Not kube-proxy, for which no API server goes back.)
+newer either, and at most three minors older. The component whose version changes is judged against the ones that stay:
+a healthy component that does not change is never rolled back for it. (No API server is held back for kube-proxy.)
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from autarky.model.components import KUBE_PROXY
 from autarky.model.versions import Version
 
 MINORS_BEHIND = {KUBE_PROXY: 3}
-"""How many minors a component may be older than an API server, where that is not one."""
+"""How many minors a component may be older than an API server, where that is not 1."""
 NO_IMAGES: Mapping[str, str] = MappingProxyType({})
 
 
 def image_version(image: str) -> Version | None:
-    """The version in an image's tag; None where the tag is none (a digest, «latest»): then nothing is known."""
+    """The version in an image's tag; None where the tag is not a version (a digest, `latest`): then it is unknown."""
     tag = image.partition("@")[0].rpartition("/")[2].rpartition(":")[2]
     try:
         return Version.parse(tag)
@@ -36,10 +36,10 @@ def breaks_skew(
     is_api_server: bool,
     level_3: Mapping[str, str] = NO_IMAGES,
 ) -> str:
-    """How the image would break the rules beside the API servers that run (their images), an API server's also
-    beside level 3 (component → image); empty if it does not.
+    """How the image would break the rules, given the images of the running API servers and, for an API server, those
+    of level 3 (component → image); empty if it does not.
 
-    What carries no version is passed over: unknown is not wrong.
+    Images without a version are skipped: unknown is not wrong.
     """
     wanted = image_version(image)
     if wanted is None:
@@ -71,7 +71,7 @@ def _beside_api_servers(wanted: Version, api_servers: Sequence[Version]) -> str:
 
 
 def _beside_level_3(wanted: Version, images: Mapping[str, str]) -> str:
-    """The rules of level 3 from the other side: who moves down begins with level 3, who moves up ends with it."""
+    """The rules of level 3 from the other side: downgrades start with level 3, upgrades end with it."""
     versions = {name: version for name in sorted(images) if (version := image_version(images[name])) is not None}
     newer = {name: version for name, version in versions.items() if _minor(version) > _minor(wanted)}
     if newer:

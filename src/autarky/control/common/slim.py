@@ -1,12 +1,12 @@
-"""What of an object is kept by who keeps copies of all of them: pods that kubelets made, and certificate requests.
+"""What live copies keep of objects that kubelets create: mirror pods and certificate requests.
 
-Contract: pure; objects as on the wire, and not changed. What is kept has a size that the object's author has no say in,
-and is all that anybody reads of it who has the copy. Other pods are kept whole: controllers make them of templates.
+Contract: pure; objects as on the wire, and not changed. The object's author cannot influence the size of what is kept,
+and that is all that readers of the copy use. Other pods are kept complete: controllers create them from templates.
 
-Why: a kubelet makes as many of these as it likes, each of up to 1.5 MB, and Python takes 20 times as much: 200 of one
-worker's were more than a control node's memory.
+Why: a kubelet can create any number of these, each of up to 1.5 MB, and Python takes 20 times as much: 200 from one
+worker exceed a control node's memory.
 
-Danger: what was cut must not be written back but by a subresource that takes no more of it than what is kept (the
+Danger: a reduced copy must not be written back, except through a subresource that uses only what is kept (the
 `approval` of requests).
 """
 
@@ -20,21 +20,21 @@ from autarky.model.components import NAME_LABEL, SLOT_LABEL
 
 Object = dict[str, Any]
 LABELS = (NAME_LABEL, SLOT_LABEL)
-"""Those of static pods that somebody reads."""
+"""The labels of static pods that are used."""
 MOST_CONTAINERS = 10
 """A static pod of ours has one."""
 MOST_LETTERS = 512
-"""Of an image's name: a registry takes no tag longer than 128."""
+"""Of an image's name: a registry accepts no tag longer than 128."""
 MOST_OF_A_REQUEST = 64 * 1024
-"""Letters of a request, which has some thousand. Of one that is longer nothing is left, so that it cannot be read and
-is denied: a part of it could say something else than the whole."""
+"""Characters of a request; usual ones have about a thousand. A longer one is dropped, so that it cannot be parsed and
+is denied: a part of it could mean something else."""
 _OF_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
 _OF_REQUESTS = ("signerName", "username", "groups", "extra", "usages")
-"""Whoever asks has no say in how long these are: the API server writes who it is, and knows some twenty usages."""
+"""The requester cannot make these long: the API server sets the identity, and knows some twenty usages."""
 
 
 def slim_pod(pod: Object) -> Object:
-    """One that a kubelet made without all that nobody reads."""
+    """A mirror pod without what nobody reads; other pods as they are."""
     if not is_mirror(pod):
         return pod
     meta, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
@@ -64,7 +64,7 @@ def slim_pod(pod: Object) -> Object:
 
 
 def slim_request(csr: Object) -> Object:
-    """A certificate request with all by which it is judged; and whether it has been."""
+    """A certificate request with everything that decides about it, and whether it has been decided."""
     spec, status = csr["spec"], csr.get("status") or {}
     request = str(spec.get("request", ""))
     return {
@@ -78,7 +78,7 @@ def slim_request(csr: Object) -> Object:
 
 
 def bare(obj: Object) -> Object:
-    """Which one it is, and whether it goes."""
+    """Its identity, and whether it is being deleted."""
     return {**_kind(obj), "metadata": _of(obj["metadata"], _OF_METADATA)}
 
 

@@ -1,7 +1,7 @@
-"""Whose requests are looked at next, where somebody asks more than anybody can answer. Pure.
+"""Fair queueing: whose requests are handled next when there are more than can be answered. Pure.
 
-Contract: `in_turn` takes at most so many, and of each requester one before it takes a second of any: who floods waits
-for itself, and holds up nobody else.
+Contract: `in_turn` takes at most so many, and one of each requester before a second of any: whoever floods delays
+nobody else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def in_turn(asked: Iterable[T], requester: Callable[[T], str], most: int) -> list[T]:
-    """In the order in which they come, as far as the turns allow."""
+    """In the order in which they came, as far as the turns allow."""
     by_requester: dict[str, list[T]] = {}
     for one in asked:
         by_requester.setdefault(requester(one), []).append(one)

@@ -1,10 +1,10 @@
-"""Whether an object of ours can be understood as it lies in the API. Pure.
+"""Whether an object of ours in the API is valid. Pure.
 
-The API server checks what it takes (`render/crds.py`, `control/etcd/manifests/members.py`); what it took before the
-definition said so, or while there was another one, lies there all the same. An object with a value that means nothing
-counts as absent, and from what is absent nothing follows (rule 10): a guess might take a level or a member away.
+The API server validates writes (`render/crds.py`, `control/etcd/manifests/members.py`), but an object may have been
+stored before the definition had a rule, or under another definition. An invalid object counts as absent, and nothing
+follows from absence (rule 10): a guess might take a level or a member away.
 
-Contract: for any JSON whatever each function returns, and never raises.
+Contract: each function returns for any JSON, and never raises.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TEXTS = ("memberID", "lostMemberID", "vacatedMemberID")
 
 
 def control_plane(obj: Object) -> str | None:
-    """What of a ControlPlane cannot be understood, as a clause; None when all can."""
+    """What is invalid in a ControlPlane, as a clause; None when it is valid."""
     spec = obj.get("spec")
     if not isinstance(spec, dict):
         return "it has no spec"
@@ -44,14 +44,14 @@ def control_plane(obj: Object) -> str | None:
 
 
 def etcd_member(obj: Object) -> str | None:
-    """The same of an EtcdMember."""
+    """The same for an EtcdMember."""
     spec, status = obj.get("spec"), obj.get("status") or {}
     if not isinstance(spec, dict) or not _is_address(spec.get("address")):
-        return "spec.address is no address"
+        return "spec.address is not an IPv4 address"
     if spec.get("state", "Member") not in ("Member", "Removed"):
         return f"spec.state is {_shown(spec.get('state'))}"
     if not isinstance(status, dict):
-        return "its status is no object"
+        return "its status is not an object"
     odd = [key for key in _TEXTS if not _matches(MEMBER_ID, status.get(key) or "")]
     odd += [key for key in ("phase", "message", "vacating") if not isinstance(status.get(key, ""), str)]
     return f"status.{odd[0]} is {_shown(status.get(odd[0]))}" if odd else None
@@ -66,7 +66,7 @@ def is_etcd_member(obj: Object) -> bool:
 
 
 def without_odd_status(obj: Object) -> Object:
-    """A ControlPlane whose status can be read; one that cannot is written anew."""
+    """The ControlPlane with a status that can be read: an invalid one is emptied, and the operator writes a new one."""
     status = obj.get("status")
     conditions = status.get("conditions", []) if isinstance(status, dict) else None
     if isinstance(conditions, list) and all(_is_condition(one) for one in conditions):
@@ -98,7 +98,7 @@ def _is_rollback(value: object) -> bool:
 
 
 def _is_edition(value: object) -> bool:
-    """One that is not known here is that of a newer release."""
+    """An edition unknown here belongs to a newer release."""
     return type(value) is int and value >= FIRST
 
 

@@ -1,6 +1,6 @@
-"""Control nodes that a label makes: the operator's record of them, and what their agents may do meanwhile.
+"""Control nodes made by a label: the operator's record of them, and what their agents may do meanwhile.
 
-The operator holds every right that it gives here (RBAC lets nobody give more), and takes it back by deleting it.
+The operator has every permission that it grants here (RBAC requires that), and revokes one by deleting its objects.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from autarky.render.values import SYSTEM, Object, metadata
 RECORD = "autarky-control-nodes"
 """The ConfigMap with the operator's record: node → JSON {"uid": of its Node}."""
 STANDBYS = "autarky:standbys"
-"""The role, and its binding, that let the agents of control nodes read what their standbys of level 3 are made of."""
+"""The role, and its binding, that let the agents of control nodes read the sources of their level 3 standbys."""
 AUTHORITIES = "autarky-authorities"
 """The Secret with the CAs and the service account keys."""
 _RBAC = "rbac.authorization.k8s.io"
 
 
 def authority_key(name: str) -> str:
-    """In that Secret, of a file below /etc/kubernetes/pki: "etcd/ca.key" is etcd-ca.key."""
+    """The key in that Secret of a file below /etc/kubernetes/pki: "etcd/ca.key" is etcd-ca.key."""
     return name.replace("/", "-")
 
 
@@ -31,7 +31,7 @@ def leases_name(node: str) -> str:
 
 
 def joining_name(node: str) -> str:
-    """The role, and its binding, that let an agent read what it makes its node a control node of."""
+    """The role, and its binding, that let an agent read what it needs to make its node a control node."""
     return f"autarky:joining:{node}"
 
 
@@ -40,7 +40,7 @@ def leases_binding(node: str) -> Object:
 
 
 def joining_rights(node: str, secrets: Iterable[str], config_maps: Iterable[str]) -> list[Object]:
-    """The templates of the hosted control plane, the very Secrets and ConfigMaps that they name, and the CAs."""
+    """The templates of the hosted control plane, only the Secrets and ConfigMaps that they name, and the CAs."""
     rules = [
         _readable("apps", "daemonsets", [API_SERVER, NODE_AGENT]),
         _readable("apps", "deployments", [CONTROLLER_MANAGER, SCHEDULER]),
@@ -53,8 +53,8 @@ def joining_rights(node: str, secrets: Iterable[str], config_maps: Iterable[str]
 
 
 def standby_rights(nodes: Iterable[str], secrets: Iterable[str], config_maps: Iterable[str]) -> list[Object]:
-    """What the agents of control nodes need to follow the last good revisions of level 3: the Deployments, and the very
-    Secrets and ConfigMaps that those revisions name. For no other node."""
+    """What the agents of control nodes need to follow the last good revisions of level 3: the Deployments, and only the
+    Secrets and ConfigMaps that those revisions name. Not for any other node."""
     rules = [
         _readable("apps", "deployments", [CONTROLLER_MANAGER, SCHEDULER]),
         *(_readable("", "secrets", names) for names in [sorted(set(secrets))] if names),

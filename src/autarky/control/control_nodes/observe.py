@@ -1,7 +1,7 @@
-"""Asking the API servers of control nodes whether they serve: each node's own, not whoever a load balancer finds.
+"""Asking the API servers of control nodes whether they serve: each node's own, not any that a load balancer finds.
 
-Contract: both slots are asked on the node's address, with etcd left out (rule 9): one that is ready is enough. It is
-done while a control node is about to go and at no other time; `look` forgets the nodes that it was not asked for.
+Contract: both slots are asked on the node's address, without etcd (rule 9): one that is ready is enough. This happens
+only while a control node is about to leave; `look` forgets the nodes that it was not called with.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SeenToServe:
     _sights: dict[str, Sight] = field(default_factory=dict)
 
     async def look(self, nodes: Sequence[str]) -> dict[str, str | None]:
-        """Node → None where it serves, else what stands against it."""
+        """Node → None if it serves, else why it does not."""
         found = await asyncio.gather(*(self.ask(name) for name in nodes))
         now = self.clock.monotonic()
         self._sights = {

@@ -1,1 +1,1 @@
-"""Who owns a field: what was applied last, what is wanted, what is live."""
+"""Who owns a field: the values that were applied last, that are wanted now, and that are live."""

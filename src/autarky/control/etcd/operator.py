@@ -1,9 +1,9 @@
-"""The controller that says which nodes have a member of etcd, and guards the quorum against drains.
+"""The controller that decides which nodes have an etcd member, and protects the quorum against drains.
 
-Contract: it writes EtcdMembers and nothing of etcd itself; the node agents do the rest. `decide.wanted` says
-what is written: what a user sets in `spec.state` stands until the operator's own idea of that node changes, and
-nothing follows from an object that is absent (rule 10). Which nodes leave is decided by `ControlNodes`, which has its
-round before this. Where level 1 is not hosted it leaves everything alone.
+Contract: it writes EtcdMembers and never changes etcd itself; the node agents do the rest. `decide.wanted` says
+what is written: what a user sets in `spec.state` stands until the operator's own intent for that node changes, and an
+absent object has no effect (rule 10). `ControlNodes`, which reconciles before this, decides which nodes leave. Where
+level 1 is not hosted, nothing is changed.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from autarky.render.crds import API_VERSION
 from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED, SYSTEM, content_hash
 
 GUARDED = "autarky.dev/guard"
-"""Annotation of the guard's Deployment: the hash of what was applied, so that it is applied when that changes."""
+"""Annotation of the guard's Deployment: the hash of what was applied. A different hash means: apply again."""
 
 
 @dataclass(slots=True)
 class EtcdMembers(ClusterController):
-    """steps: node → what was decided for it in this round of the operator; empty where nothing was."""
+    """steps: node → what was decided for it in this reconcile of the operator; empty where nothing was."""
 
     view: View
     kube: Kube
     steps: Callable[[], Mapping[str, Step]]
     name: ClassVar[str] = "etcd members"
     seen: Settled | Unseen | None = field(default=Unseen("it has not been looked at yet"), init=False)
-    """As of the last round, for the status; None where EtcdMembers do not describe etcd."""
+    """As of the last reconcile, for the status; None where EtcdMembers do not describe etcd."""
     _bound: tuple[str, ...] | None = field(default=None, init=False)
 
     async def reconcile(self) -> None:
@@ -65,16 +65,16 @@ class EtcdMembers(ClusterController):
         created = [obj for write in found.writes if (obj := await self._write(write)) is not None]
         for name in found.forget:
             await self.kube.delete(API_VERSION, KIND, name)
-            self.tell("its member has left and its node is no control node: the EtcdMember goes", name)
+            self.tell("its member has left and its node is not a control node: the EtcdMember is deleted", name)
         await self._guard([*objects, *created])
 
     def _is_hosted(self, plane: Object) -> bool:
-        """A level that is refused moves nothing: then it is as it was before."""
+        """A refused level changes nothing: whether etcd is hosted stays as it was."""
         level = plane["spec"]["selfHosted"]
         return bool(self.view.etcd_members.items) if level == LEVEL_NOT_BUILT else int(level[0]) <= Level.ETCD
 
     async def _bind(self, nodes: set[str]) -> None:
-        """Applied once in a process's life, and when the nodes change: nobody else writes these bindings."""
+        """Applied once per process, and when the nodes change: nobody else writes these bindings."""
         wanted = tuple(sorted(nodes))
         if wanted == self._bound:
             return
@@ -83,18 +83,18 @@ class EtcdMembers(ClusterController):
         self._bound = wanted
 
     async def _write(self, write: Write) -> Object | None:
-        """The object, where it was not there before."""
+        """The object, if it was created."""
         if write.create:
             inventory = self.view.known_addresses
             if write.address not in inventory.get(write.name, frozenset()):
-                self.tell(f"no member of etcd: the join inventory does not have {write.address} for it", write.name)
+                self.tell(f"no etcd member: the join inventory does not list {write.address} for this node", write.name)
                 return None
             member = etcd_members.member(write.name, write.address, present=write.idea)
             try:
                 await self.kube.create(member)
             except Conflict:
                 self.tell(
-                    "an EtcdMember of this name is there that cannot be understood: correct or delete it", write.name
+                    "an EtcdMember of this name already exists and is malformed: correct or delete it", write.name
                 )
                 return None
             self.tell(_IDEAS[write.idea], write.name)
@@ -109,10 +109,10 @@ class EtcdMembers(ClusterController):
     # --- the quorum guard ---
 
     async def _guard(self, objects: list[Object]) -> None:
-        """Beside every member that votes. A member that is not well keeps its guard, which then is not Ready.
+        """One beside every voting member. An unhealthy member keeps its guard, which then is not Ready.
 
-        Objects that were deleted take no guard away: etcd has the members that it had. While one of those that were
-        written anew says nothing yet, what is there stays."""
+        Deleting EtcdMembers removes no guard: etcd still has its members. While one that was written again has no
+        status yet, the guards stay as they are."""
         if not current([self.view.deployments, self.view.pods, self.view.etcd_guards]) or not objects:
             return
         voting = sorted(obj["metadata"]["name"] for obj in objects if _guarded(obj))
@@ -124,7 +124,7 @@ class EtcdMembers(ClusterController):
                 await self._unguard()
             return
         taints, budget = self._taints(voting), etcd_members.guard_budget(etcd_wanted.guard_budget(len(voting)))
-        # As it is rendered, image aside: a later release may render it in another way.
+        # As rendered, except for the image: a later release may render it differently.
         mark = content_hash([etcd_members.guard("", voting, taints), budget])
         there = (SYSTEM, GUARD) in self.view.etcd_guards.items
         if live is None or not there or (live["metadata"].get("annotations") or {}).get(GUARDED) != mark:
@@ -133,7 +133,7 @@ class EtcdMembers(ClusterController):
     async def _put_guard(self, voting: list[str], taints: list[str], budget: Object, mark: str) -> None:
         template = await self.kube.get("v1", "ConfigMap", etcd.TEMPLATE, SYSTEM)
         if template is None:
-            self.tell(f"no quorum guard: ConfigMap {SYSTEM}/{etcd.TEMPLATE} is not there: run `autarky up`", "guard")
+            self.tell(f"no quorum guard: ConfigMap {SYSTEM}/{etcd.TEMPLATE} does not exist: run `autarky up`", "guard")
             return
         deployment = etcd_members.guard(template["data"][etcd.GUARD_IMAGE_KEY], voting, taints)
         deployment["metadata"]["annotations"] = {GUARDED: mark}
@@ -142,17 +142,17 @@ class EtcdMembers(ClusterController):
         self.tell(f"the quorum of {', '.join(voting)} is guarded against drains", "guard")
 
     async def _unguard(self) -> None:
-        """A single member has no quorum to guard: whoever drains its node knows that it is the only one."""
+        """A single member has no quorum to protect: whoever drains its node knows that it is the only one."""
         await self.kube.delete("apps/v1", "Deployment", GUARD, SYSTEM)
         await self.kube.delete("policy/v1", "PodDisruptionBudget", GUARD, SYSTEM)
-        self.tell("there is no quorum to guard any more", "guard")
+        self.tell("the quorum guard is deleted: fewer than two members vote", "guard")
 
     def _taints(self, names: list[str]) -> list[str]:
         nodes = (self.view.nodes.items.get((None, name)) or {} for name in names)
         return sorted({taint["key"] for node in nodes for taint in node.get("spec", {}).get("taints") or ()})
 
 
-_IDEAS = {True: "it is to have a member of etcd", False: "it is to give up its member of etcd"}
+_IDEAS = {True: "it should have an etcd member", False: "its etcd member should leave"}
 
 
 def _control_nodes(view: View, steps: Mapping[str, Step]) -> list[ControlNode]:
@@ -167,7 +167,7 @@ def _control_nodes(view: View, steps: Mapping[str, Step]) -> list[ControlNode]:
 
 
 def _in_force(plane: Object) -> InForce | None:
-    """The list that was followed last, as the status has it."""
+    """The list that was in force last, according to the status."""
     said = (plane.get("status") or {}).get("etcd")
     if not isinstance(said, Mapping):
         return None
@@ -189,19 +189,19 @@ def _wanted(obj: Object) -> bool:
 
 
 def _guarded(obj: Object) -> bool:
-    """It votes, as far as its status says, and is not about to leave."""
+    """It votes, according to its status, and is not about to leave."""
     return _wanted(obj) and (obj.get("status") or {}).get("phase") == Phase.MEMBER.value
 
 
 def _has_said(obj: Object) -> bool:
-    """Whether its node's agents have looked at it, if it is to be a member."""
+    """Whether its node's agents have reported on it, if it should be a member."""
     return not _wanted(obj) or "phase" in (obj.get("status") or {})
 
 
 def _settled(objects: list[Object], found: etcd_wanted.Wanted, odd: Mapping[str, str]) -> Settled:
     wanted = [obj["metadata"]["name"] for obj in objects if _wanted(obj)]
     moving = [
-        f"{name} is left alone: {clause}; `kubectl edit etcdmember {name}` mends it"
+        f"{name} is ignored: {clause}; correct it with `kubectl edit etcdmember {name}`"
         for name, clause in sorted(odd.items())
     ]
     for obj in sorted(objects, key=lambda one: str(one["metadata"]["name"])):

@@ -1,1 +1,1 @@
-"""Policies that hold nodes, tenants and strangers to what is theirs."""
+"""Admission policies that restrict nodes, tenants and others to what is theirs."""

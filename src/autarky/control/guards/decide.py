@@ -1,14 +1,14 @@
-"""Which workloads get no new pods: a policy about tenants (`manifests/tenants`) refuses what is in their templates.
+"""Which workloads get no new pods, since a policy for tenants (`manifests/tenants`) refuses what is in their templates.
 
-The policies are asked of pods, and a workload's pods are made by a controller, which is no administrator: the API
-takes a Deployment or a DaemonSet, whoever writes it, and refuses its pods once the old ones end, maybe weeks later.
+The policies apply to pods, and a workload's pods are created by a controller, which is no administrator: the API
+accepts a Deployment or a DaemonSet from anybody, and refuses its pods once the old ones terminate, maybe weeks later.
 
-Contract: pure; objects as on the wire. What a template says is judged as the policies judge pods, and an exception that
-an administrator has made on a binding is heeded: its actions and selectors. An absent binding counts as rendered: the
-operator, or the next `up`, makes it so.
+Contract: pure; objects as on the wire. Templates are judged as the policies judge pods, and exceptions that an
+administrator has made on a binding count: its actions and selectors. An absent binding counts as rendered: the
+operator, or the next `up`, creates it.
 
-Not seen: what an admission webhook makes of a pod, other rules of a binding (`excludeResourceRules`), and what was
-edited in a policy itself.
+Not considered: changes of a pod by an admission webhook, other rules of a binding (`excludeResourceRules`), and edits
+of a policy itself.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ Labels = Mapping[str, str]
 
 PRIORITIES, ANTI_AFFINITY, HOST_PORTS = "autarky-priorities", "autarky-anti-affinity", "autarky-host-ports"
 POLICIES = (PRIORITIES, ANTI_AFFINITY, HOST_PORTS)
-"""Those that refuse what is in templates, in the order in which they are told."""
+"""Those that refuse what is in templates, in the order in which they are reported."""
 MOST_IMPORTANT = 1_000_000_000
-"""The highest priority of a class that somebody makes. Above it are Kubernetes' own two, which our pods have."""
+"""The highest priority of a user-defined class. Above it are Kubernetes' own two, which our pods have."""
 NOT_ASKED = "kube-system"
-"""The namespace that the policies are not about but HOST_PORTS, which is about all."""
+"""The namespace that is exempt from the policies, except for HOST_PORTS, which applies to all."""
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
-"""The API server gives it to every namespace, and nobody can take it away."""
+"""The API server sets it on every namespace, and nobody can remove it."""
 EXCEPTED_BY_NAMESPACE = frozenset({PRIORITIES, ANTI_AFFINITY})
-"""Of which an exception is a way out that may be told. Not of HOST_PORTS: the namespace, which may be a tenant's who
-asked for it by a workload, would have the API's port on every node, and etcd's and the kubelet's."""
+"""Policies for which a message may suggest to except the namespace. Not HOST_PORTS: the namespace, which may belong to
+a tenant who provoked the message, would get the API's port on every node, and etcd's and the kubelet's."""
 _EXCEPT = "or except the namespace (docs/security.md)"
 INSTEAD = {
     PRIORITIES: f"choose another priority class in the template, move it to {NOT_ASKED}, {_EXCEPT}",
     ANTI_AFFINITY: f"leave out namespaces and namespaceSelector in the template, move it to {NOT_ASKED}, {_EXCEPT}",
     HOST_PORTS: (
-        "choose another hostPort in the template, or a Service of type NodePort; if you do not know the workload, look"
-        " whose it is"
+        "choose another hostPort in the template, or a Service of type NodePort; if you do not know the workload, find"
+        " out whose it is"
     ),
 }
-"""All ways out of each."""
+"""What to do instead, for each policy."""
 MOST_OTHERS = 3
-"""Names or ports in a reason: a template has as many as its object may be long."""
+"""Names or ports in a reason: in a template their number is limited only by the object's size."""
 MOST_OF_A_NAMESPACE, MOST_NAMESPACES = 3, 20
 """What `told_beforehand` names of each policy."""
 KINDS = {
@@ -59,12 +59,12 @@ KINDS = {
     "CronJob": "batch/v1",
     "Job": "batch/v1",
 }
-"""What is looked at: kind → apiVersion."""
+"""The kinds that are judged: kind → apiVersion."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The policy, and the workload: why is what the policy does not let through in its template."""
+    """The policy, and the workload. why: what the policy refuses in its template."""
 
     policy: str
     namespace: str
@@ -74,7 +74,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Rules:
-    """What the API has, as it lists it, of what decides besides templates."""
+    """The objects besides templates that decide, as the API lists them."""
 
     classes: Collection[Object]
     namespaces: Collection[Object]
@@ -90,7 +90,7 @@ class Rules:
 
 
 def refused(workloads: Iterable[Object], rules: Rules) -> list[Refused]:
-    """In order. One that another one of KINDS has made is told as that one."""
+    """In order. A workload that belongs to another one of KINDS is reported as that one."""
     found = []
     for workload in workloads:
         namespace, template = workload["metadata"]["namespace"], _template(workload)
@@ -121,7 +121,7 @@ def _is_made_by_another(workload: Object) -> bool:
 
 
 def _is_over(workload: Object) -> bool:
-    """A Job that has ended, and a ReplicaSet of none: an old revision of somebody's. Neither makes pods any more."""
+    """A finished Job, or a ReplicaSet scaled to zero (an old revision): neither creates pods any more."""
     if workload["kind"] == "ReplicaSet":
         return bool(workload["spec"].get("replicas") == 0)
     conditions = (workload.get("status") or {}).get("conditions") or ()
@@ -133,7 +133,7 @@ def _is_over(workload: Object) -> bool:
 
 
 def _reasons(pod: Object, namespace: str, classes: Mapping[str, Object]) -> Iterator[tuple[str, str]]:
-    """(policy, what it does not let through in a pod's spec in this namespace)."""
+    """(policy, what it refuses in a pod's spec in this namespace)."""
     if why := _takes_ports(pod):
         yield HOST_PORTS, why
     if namespace == NOT_ASKED:
@@ -145,7 +145,7 @@ def _reasons(pod: Object, namespace: str, classes: Mapping[str, Object]) -> Iter
 
 
 def _too_important(pod: Object, classes: Mapping[str, Object]) -> str:
-    """By its class: what a template says of `priority` itself, the API server does not go by."""
+    """By its class: the API server ignores the template's own `priority`."""
     named = pod.get("priorityClassName")
     found = classes.get(named) if named else _default(classes.values())
     if found is None or found["value"] <= MOST_IMPORTANT:
@@ -155,7 +155,7 @@ def _too_important(pod: Object, classes: Mapping[str, Object]) -> str:
 
 
 def _default(classes: Iterable[Object]) -> Object | None:
-    """Of several, the API server takes the lowest."""
+    """If there are several, the API server takes the lowest."""
     return min((one for one in classes if one.get("globalDefault")), key=lambda one: int(one["value"]), default=None)
 
 
@@ -171,7 +171,7 @@ def _reaches_others(pod: Object, namespace: str) -> str:
 
 
 def _takes_ports(pod: Object) -> str:
-    """A pod in its node's network has what it listens on as hostPort, which leads nothing to it."""
+    """A pod in its node's network declares its own ports as hostPorts: nothing is forwarded to it."""
     if pod.get("hostNetwork"):
         return ""
     containers = [*(pod.get("containers") or ()), *(pod.get("initContainers") or ())]
@@ -185,7 +185,7 @@ def _first(most: int, names: list[str], between: str = ", ") -> str:
     return between.join(names[:most]) + more
 
 
-# --- what is told of policies that come -----------------------------------------------------------------
+# --- warnings about new policies ------------------------------------------------------------------------
 
 
 def told_beforehand(found: Iterable[Refused], new: Collection[str]) -> list[str]:
@@ -196,14 +196,14 @@ def told_beforehand(found: Iterable[Refused], new: Collection[str]) -> list[str]
 
 
 def _beforehand(policy: str, found: list[Refused]) -> str:
-    """By namespace, so that whoever makes many workloads hides no other's."""
+    """By namespace, so that many workloads in one do not hide those in others."""
     places = []
     for namespace, group in groupby(found, key=lambda one: one.namespace):
         workloads = _first(MOST_OF_A_NAMESPACE, [f"{one.workload} has {one.why}" for one in group], "; ")
         places.append(f"[namespace {namespace}] {workloads}")
     return (
-        f"the policy {policy} is new to this cluster, and refuses new pods of workloads that are there; those that run"
-        f" stay until they end: {_first(MOST_NAMESPACES, places, ', ')}. Before they end, {INSTEAD[policy]}"
+        f"the policy {policy} is new to this cluster, and refuses new pods of workloads that are there; running pods"
+        f" stay until they terminate: {_first(MOST_NAMESPACES, places, ', ')}. Before they do, {INSTEAD[policy]}"
     )
 
 
@@ -211,7 +211,7 @@ def _beforehand(policy: str, found: list[Refused]) -> str:
 
 
 def _is_denied(policy: str, bindings: Iterable[Object], namespace: Labels, pod: Labels) -> bool:
-    """By whichever binding of the policy: a second one denies what the first one excepts."""
+    """By any binding of the policy: a second one denies what the first one excepts."""
     bound = {_name(one): one["spec"] for one in bindings if one["spec"].get("policyName") == policy}
     bound.setdefault(policy, {"validationActions": ["Deny"]})
     return any(

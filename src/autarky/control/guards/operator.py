@@ -1,9 +1,9 @@
-"""The controller that puts back the policies that hold nodes to reports and tenants to what is theirs, when somebody
+"""The controller that restores the policies that restrict nodes to reports and tenants to what is theirs, when somebody
 has deleted them.
 
-Contract: what is absent is made anew, as this release renders it; what is there is left as it is, whatever it says: an
-edit is somebody's will (a binding with `validationActions: [Audit]` is the way to switch one off), and `up` writes
-what a release changes. A policy comes before its binding: whoever makes a binding is asked what its policy reads.
+Contract: an absent policy or binding is created again, as this release renders it; an existing one is left as it is: an
+edit is intended (a binding with `validationActions: [Audit]` is the way to switch a policy off), and `up` writes what a
+release changes. A policy comes before its binding: the API server authorizes a binding by its policy's parameter.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Guards(ClusterController):
         try:
             await self.kube.create(with_rendered_hash(obj))
         except Conflict:
-            return  # somebody else was first; the next round sees that
-        self.tell("it was deleted, and is put back: what nodes and tenants may write depends on it", _subject(obj))
+            return  # somebody else was first; the next reconcile sees that
+        self.tell("it was deleted and is restored: it limits what nodes and tenants may write", _subject(obj))
 
 
 def _subject(obj: Object) -> str:

@@ -1,1 +1,1 @@
-"""Hosts: what would stop a cluster on them, whose they are, whether a restarted kubelet is well."""
+"""Hosts: what would keep a cluster from coming up, whom they belong to, whether a restarted kubelet is healthy."""

@@ -1,6 +1,6 @@
 """Level 3, kube-controller-manager and kube-scheduler, in both slots: Deployments and standby static pods.
 
-A rollout must never need what it replaces (design §10). On one node the new pod therefore starts beside
+A rollout must never need what it replaces. On one node the new pod therefore starts beside
 the old one: both share the port (--permit-port-sharing), and pods of *different* templates may share the
 node while two of the same template may not (`matchLabelKeys`). The lease decides which of them acts.
 """
@@ -18,7 +18,7 @@ from autarky.render.kubeconfig import file_kubeconfig
 from autarky.render.values import CONTROL_PLANE_ACTIVE, Inputs, Object, flags, immutable_secret, with_given
 
 MOST_REPLICAS = 3
-"""One on each control node, so that none has to live on its standby; more than three add nothing."""
+"""One on each control node, so that none depends on its standby; more than three add nothing."""
 FILES = "/etc/kubernetes/secrets"
 LEASE = {
     "leader-elect": "true",
@@ -49,7 +49,7 @@ def _controller_manager_files(inputs: Inputs) -> dict[str, str]:
 
 
 def _kubeconfig(inputs: Inputs, component: str) -> str:
-    """Its certificate is the node's own, in files that the node's agent keeps."""
+    """Its certificate differs by node, in files that the node's agent renews."""
     certificate = f"{leaves.directory_of(component)}/client"
     return file_kubeconfig(inputs, f"system:{component}", f"{certificate}.crt", f"{certificate}.key").decode()
 
@@ -101,7 +101,7 @@ def _scheduler_arguments(inputs: Inputs) -> dict[str, str]:
 CONTROLLERS = {
     CONTROLLER_MANAGER: Controller(
         CONTROLLER_MANAGER,
-        "200m",  # as with kubeadm: of all that starts after a power cut, most waits for it
+        "200m",  # as with kubeadm: most of what starts after a power cut waits for it
         "128Mi",
         "/healthz",  # it serves no other
         "/healthz",
@@ -173,7 +173,7 @@ def hosted(inputs: Inputs, name: str) -> list[Object]:
 
 
 def one_per_node(labels: dict[str, str]) -> Object:
-    """Two pods of one template never share a node; the next template's pod may stand beside the old."""
+    """Two pods of one template never share a node; a pod of the next template may run beside the old one."""
     return {
         "requiredDuringSchedulingIgnoredDuringExecution": [
             {

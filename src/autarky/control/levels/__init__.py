@@ -1,1 +1,1 @@
-"""The ControlPlane's spec carried out: levels that move between slots, arguments that change."""
+"""Applies the ControlPlane's spec: levels move between slots, arguments change."""

@@ -1,15 +1,15 @@
-"""Taking a hosted workload away, and bringing it back: what `up` does and what the operator does, once.
+"""Retiring a hosted workload, and bringing it back: used by `up` and by the operator.
 
-A change of `selfHosted` moves a level between its slots. The workload that goes is kept whole in a ConfigMap
-`autarky-retired-COMPONENT`, with its disruption budget and whatever users have edited, so that it can come back
-with no file and no keys at hand: what it names (Secrets, ConfigMaps) stays where it is.
+A change of `selfHosted` moves a level between its slots. A retired workload is kept completely in a ConfigMap
+`autarky-retired-COMPONENT`, with its disruption budget and all edits by users, so that it can come back without a
+cluster file or keys: the Secrets and ConfigMaps that it references stay where they are.
 
-Contract: each function may be cut anywhere and called again. Nothing here decides: `decide.moves` does. The
-ConfigMap is there only between going and coming back, so that a workload that somebody deletes is not brought
-back against their will.
+Contract: each function may be interrupted anywhere and called again. Nothing here decides: `decide.moves` does. The
+ConfigMap exists only between retirement and return, so that a workload that somebody deletes is not brought back
+against their will.
 
-Danger: what is in that ConfigMap is created with the operator's rights. So it counts only with autarky's label, which
-strangers cannot give, and of what is in it only the workload and the budget of that very component.
+Danger: objects in that ConfigMap are created with the operator's rights. So it counts only with autarky's label, which
+others cannot set, and only the workload and the budget of that very component are taken from it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CONTROLLERS_OWN = ("deprecated.daemonset.template.generation", "deployment.kube
 
 
 async def retire(kube: Kube, component: str) -> None:
-    """Keep the workload, then delete it and its budget."""
+    """Save the workload, then delete it and its budget."""
     workload = await kube.get(APPS, COMPONENTS[component].kind, component, SYSTEM)
     budget = await kube.get(*BUDGET, component, SYSTEM)
     if workload is not None:
@@ -43,12 +43,12 @@ async def retire(kube: Kube, component: str) -> None:
 
 
 async def bring_back(kube: Kube, component: str) -> bool:
-    """Create what was retired, as it was; False when nothing was."""
+    """Create what was retired, unchanged; False when nothing was."""
     objects = await _kept(kube, component)
     for obj in objects:
         try:
             await kube.create(obj)
-        except Conflict:  # it is there already
+        except Conflict:  # it exists already
             continue
     if objects:
         await kube.delete("v1", "ConfigMap", retired_name(component), SYSTEM)
@@ -64,7 +64,7 @@ async def retired_workload(kube: Kube, wanted: Object) -> Object | None:
 
 
 async def forget_retired(kube: Kube, workload: Object) -> None:
-    """The workload is there again: what was kept of it is old."""
+    """The workload exists again: the saved copy is stale."""
     component = workload["metadata"]["name"]
     if component in WITH_STANDBY:
         await kube.delete("v1", "ConfigMap", retired_name(component), SYSTEM)

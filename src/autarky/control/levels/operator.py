@@ -1,12 +1,11 @@
-"""The controller that carries out the ControlPlane's spec: levels that move, arguments that change; a version that may
-not.
+"""The controller that applies the ControlPlane's spec: it moves levels and changes arguments; it refuses a new version.
 
-Contract: a value reaches a workload when it has changed since it was applied last, and touches nothing else there:
-edits of others stand. Levels move as `up` moves them: `decide.moves` decides, `act` acts; the standbys
-are the node agents' matter. What is not carried out, and why, is in `unapplied`, for the status.
+Contract: a value is applied to a workload when it has changed since it was applied last, and nothing else is touched
+there: edits by others stand. Levels move as `up` moves them: `decide.moves` decides, `act` acts; the node agents handle
+the standbys. What is not applied, and why, is in `unapplied`, for the status.
 
-Danger: taking a workload away is the one destructive act. It needs two witnesses for each standby (its node's agent
-and its pod), and the spec is read anew right before it.
+Danger: retiring a workload is the one destructive act. It needs two witnesses for each standby (its node's agent and
+its pod), and the spec is read again right before.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ from autarky.render.crds import API_VERSION, CONTROL_PLANE
 from autarky.render.values import CONTROL_PLANE_ACTIVE
 
 LOOK_SECONDS = 1.0
-"""Between two looks while a level moves."""
+"""Between two reconciles while a level moves."""
 LEVEL_NOT_BUILT = "0-4"
-"""A `selfHosted` that the CRD admits and nobody carries out yet."""
+"""A `selfHosted` that the CRD admits and that is not implemented yet."""
 
 
 @dataclass(slots=True)
@@ -50,7 +49,7 @@ class Spec(ClusterController):
     _memory: dict[str, levels.Memory] = field(default_factory=dict, init=False)
 
     def begin_term(self) -> None:
-        """What was seen in an earlier term is old."""
+        """Observations of an earlier term are stale."""
         self._memory.clear()
 
     async def reconcile(self) -> float | None:
@@ -73,7 +72,7 @@ class Spec(ClusterController):
         self.unapplied[subject] = Unapplied(reason, sentence, refused)
         self.tell(sentence, subject)
 
-    # --- what is not carried out -----------------------------------------------------------------------
+    # --- what is not applied ---------------------------------------------------------------------------
 
     def _judge_version(self, plane: Object) -> None:
         record = applied.record_of(plane)
@@ -84,7 +83,7 @@ class Spec(ClusterController):
         self._note("version", "UpgradeNotSupported", sentence, refused=True)
 
     def _refuses_level(self, plane: Object) -> bool:
-        """In the words of the cluster file's refusal. No level moves then: a move that was on its way stops."""
+        """With the same message as for the cluster file. No level moves then: a move that has started stops."""
         if plane["spec"]["selfHosted"] != LEVEL_NOT_BUILT:
             return False
         self._memory.clear()
@@ -93,7 +92,7 @@ class Spec(ClusterController):
         return True
 
     def _judge_other_arguments(self, plane: Object) -> None:
-        """Of what runs on hosts and not from these workloads."""
+        """Arguments of what runs on hosts and not from these workloads."""
         record = (applied.record_of(plane) or {}).get("spec", {}).get("componentArguments") or {}
         wanted = plane["spec"].get("componentArguments") or {}
         for name in sorted((record.keys() | wanted.keys()) - set(WITH_STANDBY)):
@@ -102,7 +101,7 @@ class Spec(ClusterController):
                 self._note(f"{name} arguments", "SetInTheFile", sentence, refused=True)
 
     def _judge_defaults(self, plane: Object) -> None:
-        """They are filled in where the file is read."""
+        """Defaults are filled in when the file is read."""
         record, asked = applied.record_of(plane), edition_in(plane)
         if record is not None and edition_in(record) != asked:
             sentence = (
@@ -113,7 +112,7 @@ class Spec(ClusterController):
     # --- levels ----------------------------------------------------------------------------------------
 
     async def _move_levels(self, plane: Object) -> bool:
-        """All are watched at once; they go one after the other, in the order of `up`. Whether all is done."""
+        """All are watched at the same time; they move one by one, in the order of `up`. Whether all is done."""
         lowest = int(plane["spec"]["selfHosted"][0])
         decisions = [(component, self._decide(component, lowest)) for component in TWO_SLOTS]
         for component, decision in decisions:
@@ -159,7 +158,7 @@ class Spec(ClusterController):
         return all(any(is_ready(pod) for pod in pods_of(self.view, one, "hosted")) for one in hosted)
 
     def _standby_serves(self, component: Component, node: Object, lowest: int) -> bool | None:
-        """By the word of the node's agent, and by the pod that its kubelet holds for Ready."""
+        """As the node's agent reports, and by a pod that its kubelet considers Ready."""
         name = node["metadata"]["name"]
         pods = [pod for pod in pods_of(self.view, component, "standby") if pod["spec"].get("nodeName") == name]
         if not any(is_ready(pod) and "deletionTimestamp" not in pod["metadata"] for pod in pods):
@@ -167,21 +166,21 @@ class Spec(ClusterController):
         return is_ready(node) and standby_serves(node, component.name, lowest)
 
     async def _retire(self, component: Component, plane: Object) -> None:
-        """The copies may be old by a moment: whoever asks for the level again at this very time is heard."""
+        """The watched objects may be slightly stale: a request for the level that comes at this moment counts."""
         now = await self.kube.get(API_VERSION, plane["kind"], CONTROL_PLANE)
         if now is None or now["spec"]["selfHosted"] != plane["spec"]["selfHosted"]:
             return
         await hosting.retire(self.kube, component.name)
-        self.tell("its standby serves on every control node: the hosted workload goes", f"{component.name} level")
-        self._note(component.name, "LevelMoves", f"{component.name}: its hosted pods are ending")
+        self.tell("its standby serves on every control node: the hosted workload is retired", f"{component.name} level")
+        self._note(component.name, "LevelMoves", f"{component.name}: its hosted pods are terminating")
 
     async def _bring_back(self, component: Component) -> bool:
         """Whether there was something to bring back."""
         if await hosting.bring_back(self.kube, component.name):
-            self.tell("its level is hosted again: the workload is back as it was", f"{component.name} level")
+            self.tell("its level is hosted again: the workload is back, unchanged", f"{component.name} level")
             self._note(component.name, "LevelMoves", f"{component.name}: its hosted pods are starting")
             return True
-        sentence = f"{component.name} is to be hosted and its workload is not there: `autarky up` applies it"
+        sentence = f"{component.name} should be hosted, but its workload is missing: run `autarky up` to apply it"
         self._note(component.name, "WorkloadMissing", sentence)
         return False
 
@@ -198,17 +197,17 @@ class Spec(ClusterController):
             return
         if names := arguments.refused(wanted):
             flags = ", ".join(f"--{name}" for name in names)
-            self._note(subject, "ArgumentRefused", f"{flags} of {component.name} may not be given", refused=True)
+            self._note(subject, "ArgumentRefused", f"{flags} of {component.name} may not be set", refused=True)
             return
         if (found := arguments.give(live, component.name, wanted)) is None:
-            sentence = f"the command line of {component.name} cannot be read flag by flag: give it --name=value words"
+            sentence = f"the command line of {component.name} cannot be parsed: write each flag as --name=value"
             self._note(subject, "CommandNotUnderstood", sentence, refused=True)
             return
         await self.kube.replace(found)
         self.tell(f"arguments applied: {', '.join(changes)}", subject)
 
     def _judge_rolled_back(self, component: Component, live: Object, wanted: Mapping[str, str]) -> None:
-        """A rollback takes the template back and not the record of what was given, or it would be given for ever."""
+        """A rollback restores the template but not the record of the arguments, or they would be applied forever."""
         kept = self.rollouts.kept.get(component.name)
         failure = kept.record.failure(kept.record.current) if kept is not None else None
         if failure is not None and (gone := _not_there(live, component.name, wanted)):
@@ -217,12 +216,12 @@ class Spec(ClusterController):
 
 
 def not_understood(clause: str) -> str:
-    """What is said of a ControlPlane whose spec is odd."""
-    return f"nothing of the ControlPlane is carried out: {clause}; `kubectl edit controlplane` mends it"
+    """The message about a ControlPlane whose spec is invalid."""
+    return f"nothing of the ControlPlane is applied: {clause}; fix it with `kubectl edit controlplane`"
 
 
 def _not_there(live: Object, container: str, wanted: Mapping[str, str]) -> list[str]:
-    """The flags of the spec that the command line has not, as far as it can be read."""
+    """The flags of the spec that the command line lacks, as far as it can be parsed."""
     for found in live["spec"]["template"]["spec"].get("containers") or []:
         flags = split_flags(found.get("command") or []) if found["name"] == container else None
         if flags is not None:

@@ -1,7 +1,7 @@
 """The controller that keeps the EndpointSlice of default/kubernetes: the API servers do not write it themselves.
 
-Contract: an address is what the join inventory has for the node. A node's own word only chooses among several. What
-the inventory does not know (it is absent, or lacks the node) stays as it was.
+Contract: a node's address comes from the join inventory; the address that the node reports only selects among several.
+Where the inventory is absent or lacks the node, the address in the slice stays.
 """
 
 from __future__ import annotations
@@ -55,8 +55,7 @@ class Endpoints(ClusterController):
 
 
 def agreed_address(node: Object, inventory: Mapping[str, frozenset[str]]) -> str | None:
-    """The address that the join inventory has for the node: the one that the node says, where it has several. None
-    where it has none."""
+    """The node's address in the join inventory: of several, the one that the node reports. None where there is none."""
     known, said = inventory.get(node["metadata"]["name"], frozenset()), internal_address(node)
     return said if said in known else min(known, default=None)
 

@@ -1,1 +1,1 @@
-"""Rollouts of hosted components: judged, taken back, carried on past nodes that are away."""
+"""Rollouts of hosted components: judge them, roll them back, continue them past nodes that are away."""

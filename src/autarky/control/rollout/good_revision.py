@@ -1,7 +1,7 @@
-"""What a revision of a hosted workload is called between the operator, which judges it, and the node agents.
+"""Names of the revisions of a hosted workload, as the operator, which judges them, and the node agents use them.
 
-Contract: pure; the same template and the same content give the same names in both. Danger: a name is a hash of what
-may be secret; it is as long as those by which immutable Secrets are called, and like those anybody may see it.
+Contract: pure; the same template and the same content give the same names in both. Danger: a name is a hash of
+content that may be secret; it is as long as the hash in the name of an immutable Secret, and as public.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _CONTENT = ("data", "binaryData")
 
 
 def revision_of(template: Object) -> str:
-    """Our own name for a template, whatever the controllers call it."""
+    """Our own name for a template, independent of the name that the controllers give it."""
     return content_hash(template, TEMPLATE_LENGTH)
 
 
 def content_of(template: Object, objects: Iterable[Object]) -> str:
-    """The same for the Secrets and ConfigMaps that a standby of the template needs: what of them a pod gets to see.
+    """The same for the content of the Secrets and ConfigMaps that a standby of the template needs.
 
-    objects: those, and maybe others. What the template may go without does not count: the operator keeps none of it.
+    objects: those, and maybe others. Optional references do not count: the operator keeps none of them.
     """
     needed = {(one.kind, one.name) for one in references(template) if not one.optional}
     seen = [

@@ -1,1 +1,1 @@
-"""The two slots of a component on a control node: the hosted one, its standby, and who runs when."""
+"""The two slots of a component on a control node, hosted and standby, and which of them runs when."""

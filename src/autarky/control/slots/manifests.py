@@ -10,13 +10,13 @@ On the host:
     /etc/kubernetes/manifests/standby-COMPONENT-ACTIVATION.json   while it is active
 
 A revision is named by its content and never changed; it counts only once `current` points to it, which
-happens after everything in it was synced: complete or absent. A file that is not whole all the same (empty or
-torn, by a hand or a damaged disk) counts as absent: then `previous` is activated. The script needs no API, no
-container and nothing but a POSIX shell with coreutils (and bash to try a port), and may fail without harm: the
-kubelet's unit runs it, before the kubelet for the API server. The rest can do nothing without an API, and when there
-is one the kubelet starts the hosted ones: their standbys come only where those have had their time and do not answer.
-What starts at the same time only makes each other late. For the same reason it looks once a second and no more: each
-look starts a process.
+happens after everything in it was synced: complete or absent. A file that is incomplete all the same (empty or
+truncated, by hand or by a damaged disk) counts as absent: then `previous` is activated. The script needs no API and no
+container, only a POSIX shell with coreutils (and bash to try a port), and may fail without harm: the kubelet's unit
+runs it, for the API server before the kubelet starts. The other components can do nothing without an API, and once
+there is one the kubelet starts their hosted pods: their standbys are activated only where those do not answer in time,
+since components that start at the same time delay each other. For the same reason it checks no more than once a second:
+each check starts a process.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from autarky.render.values import Inputs, Object, content_hash, pretty_json
 SCRIPT_PATH = f"{places.BIN}/standby"
 BOOT_FILE = f"{places.RUN}/boot"
 """Boot id and start of this boot (seconds since the epoch, before any control plane process), on a tmpfs. The time is
-for people: clocks are set."""
+for people only: clocks get changed."""
 REST_SECONDS = 60
-"""Hosted pods of level 3 answer 10 to 30 s after the kubelet has started, and the agent that reads a stale lease does
-not wait for the script."""
+"""Hosted pods of level 3 answer 10 to 30 s after the kubelet has started. The agent, which sees a stale lease, does not
+wait for the script."""
 LOCK_SECONDS = 20
-"""For how long the script waits for its lock: each writer is done within a second, on a slow disk within some."""
+"""How long the script waits for its lock: each writer needs a second at most, a few on a slow disk."""
 NO_LOCK = 75
-"""The script's exit status when it did nothing, since it did not get its lock (EX_TEMPFAIL: try again)."""
+"""The script's exit status when it did nothing because it did not get its lock (EX_TEMPFAIL: try again)."""
 ACTIVATION_NAME = "[0-9a-f]" * 8
-"""The pattern of what an activation is called: the beginning of its uid."""
+"""The pattern of an activation's name: the start of its uid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Revision:
 
 
 def revision(inputs: Inputs, component: str) -> Revision:
-    """The standby of a component as the cluster file wants it."""
+    """The standby of a component as the cluster file describes it."""
     contents = _files(inputs, component)
     name = content_hash([_spec(inputs, component, "@DIRECTORY@"), contents])
     directory = f"{places.STANDBY}/{component}/{name}"
@@ -87,7 +87,7 @@ def _files(inputs: Inputs, component: str) -> dict[str, str]:
 
 
 def script() -> File:
-    """The script. It asks the hosted slot's own port, never the shared one, which a neighbour may answer."""
+    """The script. It checks the hosted slot's own port, never the shared one, where another node may answer."""
     return File(SCRIPT_PATH, _PROGRAM.encode(), 0o755)
 
 
@@ -116,30 +116,30 @@ _PROGRAM = program(
 
 
 def is_complete(content: bytes) -> bool:
-    """Whether that is a pod as autarky writes it, from its first line to its last: what the script takes for one."""
+    """Whether this is a complete pod as autarky writes it: the same test as the script's."""
     return content.startswith(b"{") and content.endswith(b"}\n") and b'"kind": "Pod"' in content
 
 
 def parse_list(text: str) -> dict[str, tuple[str | None, tuple[str, ...]]]:
-    """`standby list` as component → (current revision or None, activations). Unreachable where it is none: what it
-    does not say must not pass for a standby that is not there."""
+    """`standby list` as component → (current revision or None, activations). Unreachable where it is malformed: what
+    it does not say must not be taken for an absent standby."""
     result: dict[str, tuple[str | None, tuple[str, ...]]] = {}
     for line in text.splitlines():
         words = line.split()
         if len(words) < 2:
-            raise Unreachable(f"its list of standbys cannot be read: {line[:40]!a}")
+            raise Unreachable(f"the host's list of standbys cannot be parsed: {line[:40]!a}")
         component, current, *activations = words
         result[component] = (None if current == "-" else current, tuple(activations))
     return result
 
 
 def parse_boot(text: str) -> str:
-    """The boot's id, of what BOOT_FILE says. ValueError."""
+    """The boot's id, from the content of BOOT_FILE. ValueError."""
     boot_id, _ = text.split()  # the time beside it is for people
     return boot_id
 
 
 def pod_of(revision_: Revision) -> Object:
-    """The pod of a revision, for showing it."""
+    """The pod of a revision, for display."""
     pod: Object = json.loads(revision_.files[-1].content)
     return pod

@@ -1,27 +1,27 @@
 #!/bin/sh
-# Standby static pods of the control plane: put in place, taken away, listed. Written by autarky.
+# Activates, withdraws and lists the standby static pods of the control plane. Written by autarky.
 #   standby boot                 before the kubelet starts: activate the API server, unless it answers on its own port
 #   standby boot-rest            the others that have a standby, unless the hosted ones answer within @REST_SECONDS@ s
 #   standby switch COMPONENT REVISION   make a complete revision the current one
 #   standby activate COMPONENT   a new activation of the current revision, unless one is in place
-#                                (of the previous one when the current one is not whole)
-#   standby renew COMPONENT      a new activation in place of those that are there, if any is
-#   standby withdraw COMPONENT   remove the manifests of all its activations (the kubelet ends the pods)
-#   standby restore-etcd         put etcd's former static pod back, where a change of it was cut and none is there
-#   standby outdated             the components of which another revision is in place than the current one
-#   standby list                 COMPONENT REVISION ACTIVATIONS, a line each
+#                                (of the previous one when the current one is incomplete)
+#   standby renew COMPONENT      a new activation in place of the existing ones, if there is any
+#   standby withdraw COMPONENT   remove the manifests of all its activations (the kubelet stops the pods)
+#   standby restore-etcd         put etcd's former static pod back, where a change was interrupted and left none
+#   standby outdated             the components with another revision in place than the current one
+#   standby list                 COMPONENT REVISION ACTIVATIONS, one line each
 set -u
 run="@RUN@"
 standby="@STANDBY@"
 manifests="@MANIFESTS@"
 etcd_member="@ETCD_MEMBER@"   # its data
-etcd_former="@ETCD_FORMER@"   # its static pod from before a change of it
+etcd_former="@ETCD_FORMER@"   # its static pod as it was before a change
 components="@COMPONENTS@"
 api=@API@
 led_by_lease="@LED_BY_LEASE@"
 hosted_ports="@HOSTED_PORTS@" # COMPONENT=PORT
-api_port=@API_PORT@ # of its standby
-spare_port=@SPARE_PORT@ # of its next standby, while the last one drains
+api_port=@API_PORT@ # of the API server's standby
+spare_port=@SPARE_PORT@ # of its next standby, while the previous one drains
 revision_key="@REVISION_KEY@"
 activation_name="@ACTIVATION_NAME@" # a pattern
 activation_mark="@ACTIVATION_MARK@"
@@ -36,10 +36,10 @@ hosted_port() {
 
 answers() { bash -c "exec 3<>/dev/tcp/127.0.0.1/$1" 2>/dev/null; }
 
-# shellcheck disable=SC2010 # a glob cannot tell the pattern from what else begins so; these are names of ours
+# shellcheck disable=SC2010 # a glob cannot tell the pattern from other names with this prefix; all names are ours
 manifests_of() { ls "$manifests" 2>/dev/null | grep "^standby-$1-$activation_name\.json\$"; }
 
-# Whether the file is a pod as autarky writes it, from its first line to its last.
+# Whether the file is a complete pod as autarky writes it.
 whole() {
 	[ -f "$1" ] && [ "$(head -c 1 "$1" | tr -d '\0')" = "{" ] && [ "$(tail -c 2 "$1" | tr -d '\0')" = "}" ] &&
 		grep -q '"kind": "Pod"' "$1"
@@ -47,17 +47,17 @@ whole() {
 
 active() { for file in $(manifests_of "$1"); do whole "$manifests/$file" && echo "$file"; done; }
 
-# The pod of the current revision; of the one before it when the current one is not whole.
+# The pod of the current revision; of the previous one when the current one is incomplete.
 newest_whole() {
 	for link in current previous; do
 		if whole "$standby/$1/$link/pod.json"; then echo "$standby/$1/$link/pod.json"; return 0; fi
-		[ ! -L "$standby/$1/$link" ] || echo "the $link revision of $1 is not whole" >&2
+		[ ! -L "$standby/$1/$link" ] || echo "the $link revision of $1 is incomplete" >&2
 	done
 	echo "no complete standby of $1" >&2
 	return 1
 }
 
-# Whether what is in place is of the current revision. Where that is not whole, what is in place is as good as it gets.
+# Whether what is in place is of the current revision. Where that is incomplete, there is nothing better.
 up_to_date() {
 	whole "$standby/$1/current/pod.json" || return 0
 	revision=$(readlink "$standby/$1/current")
@@ -66,7 +66,7 @@ up_to_date() {
 	done
 }
 
-# The API server's last activation may drain for a while on its port: the next one takes the spare port.
+# The API server's previous activation may still drain on its port: then the next one takes the spare port.
 onto_spare_port() {
 	[ "$1" = "$api" ] && answers "$api_port" || return 0
 	echo "s/--secure-port=$api_port/--secure-port=$spare_port/; s/\"port\": $api_port/\"port\": $spare_port/"
@@ -74,11 +74,11 @@ onto_spare_port() {
 
 activate() {
 	[ -z "$(active "$1")" ] || return 0
-	mkdir -p "$manifests" && withdraw "$1" # what is there is not whole
+	mkdir -p "$manifests" && withdraw "$1" # what is there is incomplete
 	put_in_place "$1"
 }
 
-# What a kubelet rejected it never tries again. Nothing in place: it was withdrawn meanwhile, and stays so.
+# A kubelet never retries a pod that it has rejected. Nothing in place: it was withdrawn meanwhile, and stays withdrawn.
 renew() {
 	old=$(manifests_of "$1")
 	[ -n "$old" ] || return 0
@@ -92,14 +92,14 @@ put_in_place() {
 	uid=$(cat /proc/sys/kernel/random/uuid) || return 1
 	activation=${uid%%-*}
 	mkdir -p "$manifests"
-	rm -f "$manifests/.standby-$1-"* # of an activation that was killed
+	rm -f "$manifests/.standby-$1-"* # left by an activation that was interrupted
 	temporary=$manifests/.standby-$1-$activation
 	marks="s/$activation_mark/$activation/g; s/$uid_mark/$uid/g"
 	( umask 077; sed "$marks; $(onto_spare_port "$1")" "$pod" >"$temporary" ) || return 1
 	sync "$temporary" && mv "$temporary" "$manifests/standby-$1-$activation.json" && sync "$manifests"
 }
 
-# Not `ln -f`: where the link is there already it makes another under a name of its own, which a power cut would leave.
+# Not `ln -f`: where the link exists, ln first makes another under a random name, which a power cut would leave behind.
 point() {
 	rm -f "$standby/$1/.next" && ln -s "$3" "$standby/$1/.next" || return 1
 	mv -T "$standby/$1/.next" "$standby/$1/$2" && sync "$standby/$1"
@@ -131,27 +131,27 @@ list() {
 	done
 }
 
-# One writer at a time: the node agent, up, and the kubelet's start may meet. Who may open the file may hold the lock,
-# to read is enough: so nobody but root may.
+# One writer at a time: the node agent, `up` and the kubelet's start may coincide. Whoever can open the file, even for
+# reading, can hold the lock: so only root can.
 lock() {
 	( umask 077; mkdir -p "$run" && chmod 700 "$run" && : >>"$run/standby.lock" && chmod 600 "$run/standby.lock" ) ||
 		return 1
 	exec 9>>"$run/standby.lock" && flock -w "$lock_seconds" 9
 }
 
-# What is done without the lock may undo what another does at the same time.
+# A change made without the lock might undo another one made at the same time.
 need_lock() {
-	lock || { echo "standby: nothing was done: $run/standby.lock is held or cannot be made" >&2; exit "$no_lock"; }
+	lock || { echo "standby: nothing was done: $run/standby.lock is held by another process or cannot be created" >&2; exit "$no_lock"; }
 }
 
-# Written before any control plane process of this boot runs: who held a lease in another boot is dead.
+# Written before any control plane process of this boot runs: whoever held a lease in an earlier boot is dead.
 note_boot() {
 	[ ! -f "$run/boot" ] || return 0
 	( umask 077; mkdir -p "$run" ) && echo "$(cat /proc/sys/kernel/random/boot_id) $(date +%s.%N)" >"$run/.boot" &&
 		mv "$run/.boot" "$run/boot"
 }
 
-# `up` was cut off between taking one away and putting the other there. A member whose data has gone has left.
+# `up` was interrupted between removing one and writing the other. A member without data has left the cluster.
 restore_etcd() {
 	[ -d "$etcd_member/wal" ] && whole "$etcd_former" || return 0
 	for file in "$manifests"/etcd-*; do [ ! -e "$file" ] || return 0; done
@@ -172,7 +172,7 @@ boot_rest() {
 	for component in $waiting; do activate_silent "$component"; done
 }
 
-# The components whose standby could be activated and is not: none on a worker, or where level 3 lives in that slot.
+# The components with a standby that is not active: none on a worker, or where level 3 is not hosted.
 resting() {
 	for component in $led_by_lease; do
 		[ ! -L "$standby/$component/current" ] || [ -n "$(active "$component")" ] || echo "$component"
@@ -187,7 +187,7 @@ activate_silent() { answers "$(hosted_port "$1")" || activate "$1"; }
 
 case "${1-}" in
 list | outdated) "$1" ;;
-boot) lock || echo "going on without the lock: the kubelet waits" >&2; boot ;;
+boot) lock || echo "going on without the lock: the kubelet is waiting" >&2; boot ;;
 boot-rest) boot_rest ;;
 restore-etcd) need_lock; restore_etcd ;;
 activate | renew | withdraw) need_lock; "$1" "$2" ;;

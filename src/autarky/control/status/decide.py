@@ -1,8 +1,8 @@
-"""The status of the ControlPlane object, from what was seen: layers, slots per node, conditions. Pure.
+"""The status of the ControlPlane object, from what was observed: layers, slots per node, conditions. Pure.
 
-Contract: the same sight gives the same status, so that nothing is written while nothing changes; the times of
-transition come from the status before. What could not be seen (`Unseen`) keeps nothing else from being told: its
-conditions are Unknown, and fields that others act by stay as they were.
+Contract: the same observations give the same status, so that nothing is written while nothing changes; transition
+times come from the previous status. What could not be observed (`Unseen`) does not keep anything else from being
+reported: its conditions are Unknown, and fields that others act on stay as they were.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_SENTENCES = 10
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """What is known of something at which nobody could look: why, a clause."""
+    """Something that could not be observed. why: a clause."""
 
     why: str
 
@@ -38,8 +38,8 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class NodeSlots:
-    """What a control node's agent says of its slots, as it says it: `level`, the lowest hosted one that it follows
-    (None: it says nothing), and its slots by component."""
+    """What a control node's agent reports, unchanged: `level`, the lowest hosted one that it follows (None: it reports
+    none), and its slots by component."""
 
     node: str
     ready: bool | None
@@ -49,7 +49,7 @@ class NodeSlots:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """A rollout that is not as it should be. rolled_back: it went back, and nothing healthy came after it."""
+    """A rollout with a problem. rolled_back: it was rolled back, and no later revision has been healthy."""
 
     component: str
     sentence: str
@@ -58,7 +58,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Unapplied:
-    """Something in the spec that has not reached the workloads. refused: and will not, as it stands."""
+    """Something in the spec that has not been applied to the workloads. refused: and will not be unless changed."""
 
     reason: str
     sentence: str
@@ -67,8 +67,8 @@ class Unapplied:
 
 @dataclass(frozen=True, slots=True)
 class EtcdMembers:
-    """The EtcdMembers there are. moving: a sentence for each that is not as it is to be; even: a warning, or None.
-    refused: why the list in the spec is not followed; in_force: what is, None while that is not known."""
+    """The EtcdMembers there are. moving: a sentence for each that is not in its requested state; even: a warning, or
+    None. refused: why the list in the spec is not followed; in_force: the list that is, None while unknown."""
 
     count: int
     moving: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class EtcdMembers:
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """What nodes tell of theirs. first: the one that ends first, a clause; wrong: a sentence for each that has ended,
+    """What nodes report of theirs. first: the first to expire, a clause; wrong: a sentence for each that has expired,
     or is not renewed."""
 
     first: str
@@ -88,7 +88,7 @@ class Certificates:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """true: None where nobody could look."""
+    """true: None where it could not be observed."""
 
     type: str
     true: bool | None
@@ -113,11 +113,11 @@ def status(
     before: Mapping[str, Any],
     now: str,
 ) -> Object:
-    """The whole status. `on_trial`: the components whose revision is not known to be healthy yet; `drift`: a sentence
-    for each edit by others; `etcd`: None where its members are not described by EtcdMembers; `labels`: a sentence for
-    each node that is not yet what its labels say; `expiry`: None where no node tells anything; `controllers`: what the
-    node agents are told of level 3 (`level_3_told`); `old_defaults`: a sentence on the new defaults that the cluster
-    has not; `generation`: of the spec that was looked at; `now`: RFC 3339."""
+    """The complete status. `on_trial`: the components whose revision is not known to be healthy yet; `drift`: a
+    sentence for each edit by others; `etcd`: None where its members are not described by EtcdMembers; `labels`: a
+    sentence for each node that is not yet what its labels say; `expiry`: None where no node reports any;
+    `controllers`: what is reported of level 3 to the node agents; `old_defaults`: a sentence on the new defaults that
+    the cluster lacks; `generation`: of the observed spec; `now`: RFC 3339."""
     found = [
         *_told(("Ready",), lambda *seen: [_ready(*seen)], layers, nodes),
         _settled(on_trial),
@@ -141,15 +141,15 @@ def status(
 
 
 def not_understood(sentence: str, *, generation: int, before: Mapping[str, Any], now: str) -> Object:
-    """Of a spec of which nothing can be carried out: what was said before stands, since decisions are read from it,
-    but for whether the spec is applied."""
+    """The status for a spec of which nothing can be applied: as before, since others act on it, except for the
+    condition SpecApplied."""
     found = _stamped(Condition("SpecApplied", False, "NotUnderstood", sentence), generation, before, now)
     others = [one for one in before.get("conditions") or [] if one["type"] != found["type"]]
     return {**before, "observedGeneration": generation, "conditions": [*others, found]}
 
 
 def _told(types: Sequence[str], tell: Callable[..., Sequence[Condition]], *seen: object) -> Sequence[Condition]:
-    """What is told of what was seen; of None nothing."""
+    """The conditions for what was observed; none for None."""
     unseen = next((one for one in seen if isinstance(one, Unseen)), None)
     if unseen is not None:
         return [Condition(name, None, NOT_SEEN, unseen.why) for name in types]
@@ -162,7 +162,7 @@ def _refused(etcd: EtcdMembers | Unseen | None) -> list[Unapplied]:
 
 
 def _in_force(etcd: EtcdMembers | Unseen | None, before: Mapping[str, Any]) -> Object:
-    """The operator itself remembers by it which list it followed."""
+    """The operator reads from it which list it followed last."""
     if isinstance(etcd, Unseen):
         return {"etcd": before["etcd"]} if "etcd" in before else {}
     return {"etcd": etcd.in_force} if etcd is not None and etcd.in_force is not None else {}
@@ -190,13 +190,13 @@ def _ready(layers: Sequence[Layer], nodes: Sequence[NodeSlots]) -> Condition:
     ]
     if wrong:
         return Condition("Ready", False, "NotReady", "; ".join(sorted(wrong)))
-    return Condition("Ready", True, "AllReady", "every layer is ready on every node that has it")
+    return Condition("Ready", True, "AllReady", "every component is ready on every node where it runs")
 
 
 def _settled(on_trial: Sequence[str]) -> Condition:
     if on_trial:
         what = ", ".join(sorted(on_trial))
-        told = f"{what}: a new revision is on trial; until it has proved healthy the one before is kept to go back to"
+        told = f"{what}: a new revision is on trial; until it has proved healthy, the last good one is kept"
         return Condition("RolloutsSettled", False, "OnTrial", told)
     return Condition("RolloutsSettled", True, "Judged", "no revision of the control plane is on trial")
 
@@ -210,7 +210,7 @@ def _current(nodes: Sequence[NodeSlots]) -> Condition:
     ]
     if refused:
         return Condition("StandbysCurrent", False, "CheckpointRefused", _bounded(sorted(refused)))
-    told = "every standby is, or is about to become, a copy of what runs beside it, or of what is good elsewhere"
+    told = "every standby is, or is about to become, a copy of the hosted pod on its node, or of a good one elsewhere"
     return Condition("StandbysCurrent", True, "Current", told)
 
 
@@ -218,7 +218,7 @@ def _rolled_back(rollouts: Sequence[Rollout]) -> Condition:
     back = [f"{rollout.component}: {rollout.sentence}" for rollout in rollouts if rollout.rolled_back]
     if back:
         return Condition("RolledBack", True, "RevisionFailed", "; ".join(sorted(back)))
-    return Condition("RolledBack", False, NOTHING, "no rollout has gone back since the last healthy one")
+    return Condition("RolledBack", False, NOTHING, "no rollout was rolled back since the last healthy one")
 
 
 def _failed(rollouts: Sequence[Rollout]) -> Condition:
@@ -231,12 +231,12 @@ def _failed(rollouts: Sequence[Rollout]) -> Condition:
 def _drifted(drift: Sequence[str]) -> Condition:
     if drift:
         return Condition("Drifted", True, "EditedByOthers", _bounded(sorted(drift)))
-    return Condition("Drifted", False, NOTHING, "every field is as it was applied last")
+    return Condition("Drifted", False, NOTHING, "every field has the value that was applied last")
 
 
 def _applied(spec: Sequence[Unapplied]) -> Condition:
     if not spec:
-        return Condition("SpecApplied", True, "Applied", "what the spec says has reached the workloads")
+        return Condition("SpecApplied", True, "Applied", "the spec is applied to the workloads")
     reason = next((one.reason for one in spec if one.refused), spec[0].reason)
     return Condition("SpecApplied", False, reason, _bounded([one.sentence for one in spec]))
 
@@ -244,7 +244,7 @@ def _applied(spec: Sequence[Unapplied]) -> Condition:
 def _members(etcd: EtcdMembers) -> Condition:
     if etcd.moving:
         return Condition("EtcdMembersSettled", False, "Moving", _bounded(etcd.moving))
-    return Condition("EtcdMembersSettled", True, "AsWanted", f"etcd has the members that are wanted ({etcd.count})")
+    return Condition("EtcdMembersSettled", True, "AsWanted", f"etcd has the requested members ({etcd.count})")
 
 
 def _even(etcd: EtcdMembers) -> Condition:
@@ -257,7 +257,7 @@ def _certificates(expiry: Certificates) -> Condition:
     if expiry.wrong:
         return Condition("CertificatesCurrent", False, "NotRenewed", _bounded(expiry.wrong))
     return Condition(
-        "CertificatesCurrent", True, "Renewed", f"all renew themselves; the first to end is {expiry.first}"
+        "CertificatesCurrent", True, "Renewed", f"all are renewed automatically; the first to expire is {expiry.first}"
     )
 
 
@@ -270,11 +270,11 @@ def _defaults(old: str) -> Condition:
 def _as_labelled(labels: Sequence[str]) -> Condition:
     if labels:
         return Condition("NodesAsLabelled", False, "Changing", _bounded(sorted(labels)))
-    return Condition("NodesAsLabelled", True, "Settled", "exactly those nodes are control nodes that are labelled so")
+    return Condition("NodesAsLabelled", True, "Settled", "the control nodes are exactly the nodes that request it")
 
 
 def _bounded(sentences: Sequence[str]) -> str:
-    """Messages of conditions are for reading: the first ones, and how many more there are."""
+    """The first sentences and the number of the others: messages of conditions are for people."""
     shown = "; ".join(sentences[:MOST_SENTENCES])
     more = len(sentences) - MOST_SENTENCES
     return f"{shown}; and {more} more" if more > 0 else shown

@@ -88,14 +88,14 @@ class PlaneStatus(ClusterController):
 
 @dataclass(slots=True)
 class _Looks:
-    """Each at one thing: what fails keeps the others from nothing. The node agents act by what is told here."""
+    """Observations: the failure of one does not stop the others, since the node agents act on what is reported here."""
 
     _failures: list[Exception] = field(default_factory=list)
 
     def at(self, look: Callable[[], T]) -> T | plane_status.Unseen:
         try:
             return look()
-        except Exception as error:  # nobody has foreseen it: it is told, and raised when all the rest is written
+        except Exception as error:  # unexpected: reported, and raised after all the rest is written
             self._failures.append(error)
             return plane_status.Unseen(unforeseen(error))
 
@@ -116,12 +116,12 @@ def _layers(view: View) -> Iterator[plane_status.Layer]:
 
 
 def _shown(versions: Iterable[str]) -> tuple[str, ...]:
-    """Kubelets say them: what one makes up must not make the status too large to be written."""
+    """Kubelets report them: invented ones must not make the status too large to be written."""
     return tuple(one[:MOST_LETTERS] for one in islice(versions, MOST_VERSIONS))
 
 
 def _by_slot(view: View) -> dict[tuple[str, str], list[Object]]:
-    """(component, slot) → pods that are to run; those that end or have ended are passed over."""
+    """(component, slot) → pods that should run; terminating and finished ones are left out."""
     found: dict[tuple[str, str], list[Object]] = defaultdict(list)
     where = control_nodes(view)
     for pod in view.pods.items.values():
@@ -147,7 +147,7 @@ def _node_slots(view: View) -> list[plane_status.NodeSlots]:
 
 
 def told_of_level_3(view: View, rollouts: Rollouts) -> dict[str, level_3_told.Told]:
-    """What the node agents are told of each component of level 3 that is hosted."""
+    """What is reported to the node agents of each hosted component of level 3."""
     ready = {
         node["metadata"]["name"]
         for node in view.nodes.items.values()
@@ -175,7 +175,7 @@ def _certificates(view: View, now: datetime) -> plane_status.Certificates | None
 
 
 def _old_defaults(plane: Object) -> str:
-    """By the edition that was applied last, whatever an edit asks for since; "" where the cluster has the newest."""
+    """By the edition that was applied last, whatever a later edit asks for; "" where the cluster has the newest."""
     number = int(edition_in(applied.record_of(plane) or plane))
     lacking = defaults.missed(number)
     return defaults.sentence(number, lacking) if lacking else ""
@@ -193,8 +193,8 @@ def _drift(view: View) -> list[str]:
 
 
 def _failures(rollouts: Rollouts) -> list[plane_status.Rollout]:
-    """Rollouts that went back and were not followed by a healthy one, those that went back to what is not whole, those
-    that are healthy and cannot be kept to go back to, and those that failed and stay."""
+    """Rollouts that were rolled back and not followed by a healthy one; those rolled back to a revision whose objects
+    are not intact; healthy ones that cannot be kept as the last good revision; and failed ones that stay."""
     failures = []
     workloads = {component.name: component.for_kubectl for component in JUDGED}
     for component, kept in rollouts.kept.items():

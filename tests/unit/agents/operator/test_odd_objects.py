@@ -1,4 +1,4 @@
-"""An object of ours with a value that means nothing: the operator goes on, whole, and says on the ControlPlane what."""
+"""An object of ours with an invalid value: every controller continues, and the ControlPlane reports what is invalid."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def world() -> World:
 
 @asynccontextmanager
 async def the_operator(world: World) -> AsyncIterator[None]:
-    """The whole of it; no round of any duty may fail."""
+    """All of it; no controller may fail."""
     acting = asyncio.create_task(Operator(world.kube, LoopClock(), world.say, "me").run())  # type: ignore[arg-type]
     await asyncio.sleep(5)
     try:
@@ -54,7 +54,7 @@ async def the_operator(world: World) -> AsyncIterator[None]:
         assert not acting.done()
         acting.cancel()
         await asyncio.gather(acting, return_exceptions=True)
-    assert [sentence for sentence, _ in world.said if "it failed and is tried again" in sentence] == []
+    assert [sentence for sentence, _ in world.said if "failed, retrying in" in sentence] == []
 
 
 async def condition(world: World, kind: str) -> Object:
@@ -117,10 +117,10 @@ async def test_a_status_that_means_nothing_is_written_anew(world: World) -> None
 @pytest.mark.parametrize(
     ("odd", "named"),
     [
-        ({"spec": {"nodeName": "n2", "address": "banana"}}, "spec.address is no address"),
+        ({"spec": {"nodeName": "n2", "address": "banana"}}, "spec.address is not an IPv4 address"),
         ({"spec": {"nodeName": "n2", "address": "192.0.2.12", "state": "banana"}}, "spec.state is 'banana'"),
         ({"status": {"memberID": "banana"}}, "status.memberID is 'banana'"),
-        ({"spec": None}, "spec.address is no address"),
+        ({"spec": None}, "spec.address is not an IPv4 address"),
     ],
 )
 async def test_an_odd_member_of_etcd_ends_no_round_and_the_condition_names_it_and_the_field(
@@ -131,11 +131,11 @@ async def test_an_odd_member_of_etcd_ends_no_round_and_the_condition_names_it_an
     async with the_operator(world):
         found = await condition(world, "EtcdMembersSettled")
         assert found["status"] == "False"
-        assert f"n2 is left alone: {named}; `kubectl edit etcdmember n2` mends it" in found["message"]
+        assert f"n2 is ignored: {named}; correct it with `kubectl edit etcdmember n2`" in found["message"]
         there = {obj["metadata"]["name"] for obj in await world.kube.list(API_VERSION, KIND)}
         assert there == {"n1", "n2", "n3"}, "the others are seen to"
         world.kube.put(member)
-        assert "n2 is left alone" not in (await condition(world, "EtcdMembersSettled"))["message"]
+        assert "n2 is ignored" not in (await condition(world, "EtcdMembersSettled"))["message"]
 
 
 @pytest.mark.parametrize(("age", "up"), [(WRITE_IS_FRESH - 1, True), (WRITE_IS_FRESH + 1, False)])

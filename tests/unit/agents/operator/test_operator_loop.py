@@ -1,4 +1,4 @@
-"""A duty that fails, foreseen or not, is told and has another round; the others go on. A loop that hangs is ended."""
+"""Any failure of a controller is logged and it is retried; the others continue. A loop that hangs is reported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Fails(ClusterController):
 
     async def reconcile(self) -> float | None:
         self.rounds += 1
-        raise self.error.with_traceback(None)  # as if made anew
+        raise self.error.with_traceback(None)  # as if newly made
 
 
 class Works(ClusterController):
@@ -44,11 +44,11 @@ class Works(ClusterController):
     [
         (
             ApiError(500, "InternalError", "etcdserver: no leader"),
-            "it failed and is tried again in 1 s: 500 InternalError: ",
+            "failed, retrying in 1 s: 500 InternalError: ",
         ),
         (
             ValueError("no certificate"),
-            "a fault of autarky's: ValueError: no certificate (test_operator_loop.py:",
+            "a bug in autarky: ValueError: no certificate (test_operator_loop.py:",
         ),
     ],
 )
@@ -65,7 +65,7 @@ async def test_the_others_go_on(error: Exception, told: str):
     running = asyncio.create_task(loop.run())
     await asyncio.sleep(5)
     assert not running.done()
-    assert fails.rounds >= 3, "it has another round soon"
+    assert fails.rounds >= 3, "it is retried soon"
     assert works.rounds >= 3
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -85,13 +85,13 @@ async def test_the_kubelet_is_told_of_a_loop_that_stands_still():
     clock = HandClock()
     loop = Loop(clock, print)
     asked = wiring._answering(0, clock, loop, print)
-    assert asked.problem() is None, "it has not begun"
+    assert asked.problem() is None, "it has not started"
     beating = asyncio.create_task(loop.beat())
     await asyncio.sleep(0)
     clock.now += STILL_SECONDS - 1
     assert asked.problem() is None
     clock.now += 1
-    assert asked.problem() == "the loop has stood still for 60 s"
+    assert asked.problem() == "the event loop has been blocked for 60 s"
     beating.cancel()
 
 
@@ -105,5 +105,5 @@ async def test_the_kubelet_is_told_of_a_round_that_does_not_end():
     clock.now += HUNG_SECONDS - 1
     assert asked.problem() is None
     clock.now += 1
-    assert asked.problem() == "one round has taken 180 s"
+    assert asked.problem() == "one pass over all controllers has taken 180 s"
     acting.cancel()

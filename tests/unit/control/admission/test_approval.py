@@ -84,7 +84,7 @@ def test_a_token_that_is_not_ours_is_good_for_no_node():
 def test_a_token_for_a_node_that_has_joined_makes_no_second_one_of_it():
     """Whoever may make tokens would be any node otherwise."""
     assert judge(joining("n1", joined=True), INVENTORY) == Decision(
-        Verdict.DENY, "node n1 has joined already, and a token makes no second one of it"
+        Verdict.DENY, "node n1 has joined already, and a token is valid for one join only"
     )
 
 
@@ -267,7 +267,7 @@ groups = st.frozensets(st.sampled_from([AS_A_NODE, RENEWERS, "system:bootstrappe
 
 @st.composite
 def requests(draw: st.DrawFn) -> Request:
-    """One that is right, but for what is odd about it: nothing, one thing or several."""
+    """A valid one with any number of invalid fields."""
     node = draw(names)
     signer = draw(st.sampled_from([CLIENT_SIGNER, SERVING_SIGNER]))
     client = signer == CLIENT_SIGNER

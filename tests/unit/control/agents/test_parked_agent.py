@@ -1,4 +1,4 @@
-"""The parked agent's manifests on a node with a runtime in memory."""
+"""The standby agent's manifests on a node with a runtime in memory."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_a_copy_that_does_not_run_goes_again(disk: Disk) -> None:
     assert disk.in_place() == ["node-agent-standby-old.json"]
 
 
-def test_a_parked_agent_has_its_slot_and_no_readiness_and_all_else_of_the_hosted_one() -> None:
+def test_a_standby_agent_has_its_slot_and_no_readiness_and_all_else_of_the_hosted_one() -> None:
     edited = {"name": "EDITED", "value": "yes"}
     hosted = {"name": "AUTARKY_SLOT", "value": "hosted"}
     container = {"name": AGENT, "image": "mine:2", "env": [hosted, edited], "readinessProbe": {}}

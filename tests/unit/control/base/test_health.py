@@ -60,17 +60,17 @@ async def test_a_port_that_somebody_else_has_is_told_and_the_work_goes_on_until_
         serving = asyncio.create_task(answering(port, said).run())
         await asyncio.sleep(0.5)
         assert not serving.done()
-        why = "cannot be had, and is tried again: Address already in use"
+        why = "is not available, trying again: Address already in use"
         assert said == ["PortTaken", f"127.0.0.1:{port} {why}"]
     async with asyncio.timeout(PATIENCE):
         await serving
-    assert said[-1] == f"127.0.0.1:{port} is this agent's now"
+    assert said[-1] == f"this agent listens on 127.0.0.1:{port} now"
     assert await probe(port) == 200
 
 
 @pytest.fixture
 def slow(port: int) -> Iterator[list[socket.socket]]:
-    """Connections that have begun to ask, and never end."""
+    """Connections that have started a request, and never complete it."""
     with ExitStack() as stack:
         yield _Slow(port, stack)
 
@@ -145,7 +145,7 @@ async def test_whoever_has_asked_is_not_the_one_who_goes(port: int, said: list[s
 
 
 async def test_what_is_wrong_is_said(port: int) -> None:
-    await Answering(port, SystemClock(), lambda: "this agent has given no beat for 90 s").run()
+    await Answering(port, SystemClock(), lambda: "this agent has had no heartbeat for 90 s").run()
     assert await probe(port) == 503
 
 

@@ -103,8 +103,8 @@ async def test_what_fails_is_told_with_its_name_and_tried_again_after_growing_pa
     sample = Sample([ValueError("odd"), ValueError("odd"), 60.0])
     said = await running(sample, 30.0)
     assert sample.at[:3] == [0.0, 1.0, 3.0]
-    assert "sample failed: it failed and is tried again in 1 s: a fault of autarky's: ValueError: odd" in said[0]
-    assert said[-1] == "sample failed: it goes on"
+    assert "sample failed: failed, retrying in 1 s: a bug in autarky: ValueError: odd" in said[0]
+    assert said[-1] == "sample failed: recovered"
 
 
 async def test_a_change_does_not_make_a_failure_be_tried_again_at_once() -> None:
@@ -121,7 +121,7 @@ async def test_what_hangs_is_broken_off_and_tried_again(monkeypatch: pytest.Monk
     hangs = HangsOnce()
     said = await running(hangs, 20.0)
     assert hangs.begun > 5
-    assert "a round of hangs once was broken off after 5 s" in said[0]
+    assert "a reconcile of hangs once was cancelled after 5 s" in said[0]
 
 
 async def test_what_nothing_tells_of_changes_is_looked_at_now_and_then() -> None:

@@ -1,4 +1,4 @@
-"""A duty that fails in a way that nobody has foreseen ends no other, and one that hangs is broken off."""
+"""An unexpected failure of one controller does not stop the others, and a reconcile that hangs is cancelled."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ async def test_a_failure_is_told_with_its_place_and_the_pause_grows() -> None:
     assert not await shield.attempt(run), "it is not tried again at once"
     assert len(told) == 1
     assert "ValueError: banana (test_shields.py:" in told[0][1]
-    assert "tried again in 1 s" in told[0][1]
+    assert "retrying in 1 s" in told[0][1]
     await clock.sleep(1)
     await shield.attempt(run)
-    assert "tried again in 2 s" in told[1][1]
+    assert "retrying in 2 s" in told[1][1]
 
 
 async def test_a_cancellation_passes() -> None:
@@ -79,7 +79,7 @@ async def stubborn(until: asyncio.Event) -> None:
 
 async def test_a_round_that_hangs_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "LONGEST_SECONDS", 0.05)
-    with pytest.raises(Overdue, match="a round of Hangs was broken off"):
+    with pytest.raises(Overdue, match="a reconcile of Hangs was cancelled"):
         await bounded("Hangs", asyncio.Event().wait)
     assert bounds.hangs() is None
 
@@ -90,7 +90,7 @@ async def test_a_round_that_cannot_be_broken_off_is_seen(monkeypatch: pytest.Mon
     until = asyncio.Event()
     task = asyncio.create_task(bounded("Hangs", lambda: stubborn(until)))
     await asyncio.sleep(0.2)
-    assert "a round of Hangs has taken" in (bounds.hangs() or "")
+    assert "a reconcile of Hangs has taken" in (bounds.hangs() or "")
     until.set()
     await task
     assert bounds.hangs() is None
@@ -123,5 +123,5 @@ async def test_an_operator_whose_loop_is_blocked_between_two_rounds_is_not_well(
     await asyncio.sleep(0)
     assert loop.hangs() is None
     clock.now += STILL_SECONDS
-    assert "has stood still" in (loop.hangs() or "")
+    assert "has been blocked" in (loop.hangs() or "")
     beating.cancel()

@@ -18,7 +18,7 @@ def specs_of(**cluster) -> dict[str, CertSpec]:
 
 
 def all_specs(cluster) -> list[CertSpec]:
-    """What the cluster's directory keeps, and what hosts begin with."""
+    """What the cluster's directory keeps, and what hosts start with."""
     first = [spec for spec, _ in leaves.first_specs(cluster, cluster.control_nodes)]
     return [*certificate_specs(cluster), *first]
 

@@ -1,4 +1,4 @@
-"""What nodes tell of their certificates: read back as it was told, and sentences for what is wrong."""
+"""What nodes report about their certificates: read back as written, and sentences for what is wrong."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def test_what_has_ended_or_is_not_renewed_is_told_with_its_reason() -> None:
         "n2": Told({"apiserver": later}, {"scheduler": "disk full"}),
     }
     assert wrong(told, NOW) == [
-        "apiserver on n1 has ended at 2027-03-01T12:00:00Z",
-        "etcd/peer on n1 ends at 2027-03-01T13:00:00Z: its CA has no key here",
-        "scheduler on n2 is not there: disk full",
+        "apiserver on n1 expired at 2027-03-01T12:00:00Z",
+        "etcd/peer on n1 expires at 2027-03-01T13:00:00Z: its CA has no key here",
+        "scheduler on n2 does not exist: disk full",
     ]
     assert wrong({"n2": Told({"apiserver": later})}, NOW) == []
 

@@ -150,7 +150,7 @@ def test_each_is_renewed_at_two_thirds_of_its_life_and_none_before(scene: Scene)
 
 
 def test_what_client_go_reads_every_five_minutes_is_valid_for_more_than_that_whenever_it_looks(scene: Scene) -> None:
-    """Never may one be in place that ends before client-go has looked again."""
+    """No certificate may be in place that expires before client-go has looked again."""
     slow = [path for path, end in ends(scene.all).items() if end == NOW + timedelta(seconds=LONGEST)]
     assert sorted(Path(path).name for path in slow) == ["client.crt", "client.crt", "kubelet-client.crt"]
     for _ in range(400):
@@ -268,7 +268,7 @@ def certificate(pem: bytes) -> x509.Certificate:
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\x00", b"-----BEGIN CERTIFICATE-----\n"])
-def test_a_torn_file_is_issued_anew(scene: Scene, garbage: bytes) -> None:
+def test_a_torn_file_is_issued_again(scene: Scene, garbage: bytes) -> None:
     path = "var/lib/autarky/leaves/kube-scheduler/client.crt"
     scene.write(path, garbage)
     scene.keeping.look()
@@ -277,10 +277,10 @@ def test_a_torn_file_is_issued_anew(scene: Scene, garbage: bytes) -> None:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=40), st.integers(0, 60))
-def test_any_bytes_in_any_file_end_no_loop_and_what_is_kept_is_whole_again(
+def test_any_bytes_in_any_file_end_no_loop_and_what_is_kept_is_intact_again(
     scene: Scene, content: bytes, number: int
 ) -> None:
-    """A CA and the plan are only told of: nothing here can mend them."""
+    """A CA and the plan are only reported: nothing here can repair them."""
     kept = [path for path in sorted(scene.root.rglob("*")) if path.is_file() and "ca." not in path.name]
     path = kept[number % len(kept)]
     before = path.read_bytes()
@@ -317,7 +317,7 @@ def test_a_flipped_bit_that_no_reader_foresees_costs_one_renewal_and_no_other_le
 def test_any_flipped_bit_in_any_file_ends_no_loop_and_holds_up_no_other_leaf(
     scene: Scene, number: int, place: int, bit: int
 ) -> None:
-    """One of a CA or of the kubelet is told of; what is kept is whole again."""
+    """One of a CA or of the kubelet is reported; what is kept is intact again."""
     scene.write(CURRENT, (scene.root / "var/lib/autarky/nllb/etcd-client.pem").read_bytes())
     others = ("leaves.json", Path(GIVEN).name)
     files = [path for path in sorted(scene.root.rglob("*")) if path.is_file() and path.name not in others]
@@ -335,7 +335,7 @@ def test_any_flipped_bit_in_any_file_ends_no_loop_and_holds_up_no_other_leaf(
     assert all(scene.all[each] != before[each] for each in before)
 
 
-def test_what_nobody_has_foreseen_at_one_leaf_is_told_and_holds_up_no_other(
+def test_an_unexpected_error_at_one_leaf_is_reported_and_holds_up_no_other(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, judge = scene.all, why_anew
@@ -356,7 +356,7 @@ def test_what_nobody_has_foreseen_at_one_leaf_is_told_and_holds_up_no_other(
 
 @pytest.mark.parametrize("life", [10**15, 10**10, 10**40])
 async def test_a_life_that_no_certificate_has_is_told_and_ends_no_agent(scene: Scene, life: int) -> None:
-    """It may be on the disk already: then there is nothing to renew by until the API tells another one."""
+    """It may be on the disk already: then there is nothing to renew by until the API has another one."""
     plan = json.loads((scene.root / places.LEAVES_PLAN.lstrip("/")).read_text()) | {"lifeSeconds": life}
     scene.live = {"data": {leaves.PLAN_KEY: json.dumps(plan)}}
     scene.round_after(LIFE)
@@ -414,7 +414,7 @@ def test_a_kubelet_whose_certificate_has_ended_gets_another_one_and_no_other(sce
     key = (scene.root / "var/lib/autarky/leaves/kube-apiserver/kubelet-client.key").read_bytes()
     scene.write(CURRENT, one + key)
     scene.round_after(LONGEST - 60)
-    assert (scene.root / CURRENT).read_bytes() == one + key, "it has not ended: its own matter"
+    assert (scene.root / CURRENT).read_bytes() == one + key, "it has not expired: the kubelet renews it"
     scene.round_after(120)
     given_ = certificate((scene.root / CURRENT).read_bytes())
     assert given_.subject.rfc4514_string() == "CN=system:node:n1,O=system:nodes"
@@ -440,25 +440,25 @@ def ended(scene: Scene) -> None:
     scene.clock.now += timedelta(seconds=LONGEST + 60)
 
 
-def test_the_host_is_told_to_start_the_kubelet_anew_once_with_each_that_was_given(scene: Scene) -> None:
+def test_the_host_is_told_to_restart_the_kubelet_once_with_each_that_was_given(scene: Scene) -> None:
     mark = scene.root / GIVEN.lstrip("/")
     assert not mark.exists()
     ended(scene)
     scene.round_after(0)
     assert mark.exists()
-    assert "that of the kubelet ended at " in "".join(scene.said)
+    assert "the kubelet's certificate expired at " in "".join(scene.said)
     mark.unlink()  # as the host does
     scene.round_after(60)
     assert not mark.exists()
     scene.round_after(3600)
-    assert mark.exists(), "a kubelet that has not renewed what it was given has ended once more"
+    assert mark.exists(), "a kubelet that has not renewed what it was given has expired once more"
 
 
 @pytest.mark.parametrize("step", range(5))
 def test_whenever_the_agent_ends_the_host_is_told_and_never_before_there_is_a_certificate(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    """Between any two writes: the mark of what is untold, the certificate, its link, the mark."""
+    """Between any two writes: the pending mark, the certificate, its link, the mark."""
     mark = scene.root / GIVEN.lstrip("/")
     ended(scene)
     left = [step]
@@ -489,10 +489,10 @@ def test_whenever_the_agent_ends_the_host_is_told_and_never_before_there_is_a_ce
     assert certificate((scene.root / CURRENT).read_bytes()).not_valid_after_utc > scene.clock.now
 
 
-def test_a_kubelet_that_got_a_certificate_of_its_own_meanwhile_is_not_started_anew(
+def test_a_kubelet_that_got_a_certificate_of_its_own_meanwhile_is_not_restarted(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The operator has approved its request, after an agent had begun to give it one and ended."""
+    """The operator has approved its request, after an agent had started to give it one and exited."""
     ended(scene)
 
     def breaks(*_: object) -> None:
@@ -519,23 +519,23 @@ def test_what_an_agent_of_an_earlier_release_has_given_and_not_told_is_told(scen
     scene.round_after(0)
     mark = scene.root / GIVEN.lstrip("/")
     mark.unlink()
-    untold = mark.with_name(f".{mark.name}")
-    untold.write_bytes(b"")
+    pending = mark.with_name(f".{mark.name}")
+    pending.write_bytes(b"")
     scene.begin()
     scene.round_after(0)
     assert mark.exists()
-    assert not untold.exists()
+    assert not pending.exists()
 
 
 def test_a_certificate_that_is_no_link_is_none_that_was_given(scene: Scene) -> None:
     """Somebody has put it there in place of what an agent had given the kubelet."""
     scene.write(CURRENT, (scene.root / "var/lib/autarky/nllb/etcd-client.pem").read_bytes())
     mark = scene.root / GIVEN.lstrip("/")
-    untold = mark.with_name(f".{mark.name}")
-    untold.write_bytes(b"kubelet-client-2027-03-01-12-00-00.pem")
+    pending = mark.with_name(f".{mark.name}")
+    pending.write_bytes(b"kubelet-client-2027-03-01-12-00-00.pem")
     scene.round_after(0)
     assert not scene.keeping.trouble
-    assert not untold.exists()
+    assert not pending.exists()
     assert not mark.exists()
 
 

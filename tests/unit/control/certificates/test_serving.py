@@ -1,4 +1,4 @@
-"""The operator tells which names the API servers' certificates must have; each node's agent signs its own."""
+"""The operator publishes which names the API servers' certificates must have; each node's agent signs its own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Scene:
         self.kube.put({"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": {"addresses": addresses}})
 
     async def reconcile(self) -> frozenset[str]:
-        """The names that agents are told afterwards."""
+        """The names that agents read afterwards."""
         for _ in range(60):
             await asyncio.sleep(0)
         await self.serving.reconcile()
@@ -77,7 +77,7 @@ async def test_a_plan_that_cannot_be_understood_is_told_and_left_alone(scene: Sc
     for _ in range(60):
         await asyncio.sleep(0)
     await scene.serving.reconcile()
-    assert "cannot be understood" in scene.said[-1]
+    assert "is malformed" in scene.said[-1]
 
 
 async def test_a_cluster_of_an_earlier_release_has_no_plan_and_gets_none_from_the_operator(scene: Scene):

@@ -43,7 +43,7 @@ def look(memory: Memory = PROVEN, *, at: float = NOW, **changes: Any) -> Decisio
 def test_a_pod_that_was_healthy_for_a_minute_becomes_the_checkpoint():
     decision = look()
     assert decision.actions == TAKEN
-    assert decision.sentence == "the hosted pod is healthy for 61 s, so it becomes the checkpoint b"
+    assert decision.sentence == "the hosted pod has been healthy for 61 s, so it becomes the checkpoint b"
 
 
 def test_the_minute_is_counted_from_the_first_healthy_look():
@@ -75,7 +75,7 @@ def test_a_current_revision_of_which_a_file_is_missing_is_written_again():
     assert look(Memory(), disk=disk).actions == (), "and only once it is proven"
 
 
-# --- what starts the clock anew --------------------------------------------------------------------
+# --- what restarts the clock -----------------------------------------------------------------------
 
 BREAKS = {
     "not ready": {"hosted": Health.NOT_READY},
@@ -174,7 +174,7 @@ def test_a_level_that_is_not_hosted_any_more_keeps_its_standby():
 def test_what_cannot_be_static_is_said_and_changes_nothing():
     decision = look(candidate=None, refusal="refused by the rule «x»")
     assert decision.actions == ()
-    assert decision.sentence == "refused by the rule «x»; the checkpoint made before stays"
+    assert decision.sentence == "refused by the rule «x»; the existing checkpoint stays"
     assert decision.memory.refused == "refused by the rule «x»"
     assert decision.memory.healthy > 0
 

@@ -162,7 +162,7 @@ def test_rule_7_a_secret_in_the_environment_would_show_in_the_mirror_pod_and_is_
     with pytest.raises(Refused, match="mount the Secret s as a volume") as refusal:
         environment(**container, secrets={"s": secret(k="hidden")})
     assert "hidden" not in str(refusal.value)
-    assert refusal.value.rule == "secrets are only where root alone can read them"
+    assert refusal.value.rule == "only root can read secrets"
 
 
 @pytest.mark.parametrize("path", ["status.hostIP", "spec.nodeName", "metadata.name", "metadata.uid"])

@@ -1,4 +1,4 @@
-"""A whole hosted pod as a checkpoint: the same effect as the rendered standby, and a name from content alone."""
+"""A complete hosted pod as a checkpoint: the same effect as the rendered standby, and a name from content alone."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ def test_what_a_static_pod_cannot_be_is_refused_by_field_rule_and_remedy(field):
     text = str(refusal.value)
     assert f": {field}: " in text
     assert refusal.value.rule in text
-    assert "the checkpoint made before stays" in text
+    assert "the existing checkpoint stays" in text
     assert text.partition("to go on: ")[2]
 
 

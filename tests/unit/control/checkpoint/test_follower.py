@@ -163,7 +163,7 @@ async def test_content_that_has_changed_since_is_not_followed(scene: Scene) -> N
     scene.kube.put({**SECRET, "data": {"kubeconfig": "b3RoZXI="}})
     await scene.passes(FOLLOW_SECONDS + 100)
     assert scene.current == "first"
-    assert "not what they were" in scene.said[-1]
+    assert "have changed since it led" in scene.said[-1]
 
 
 async def test_without_the_operators_leave_it_waits(scene: Scene) -> None:
@@ -171,7 +171,7 @@ async def test_without_the_operators_leave_it_waits(scene: Scene) -> None:
     scene.kube.forbidden = True
     await scene.passes(FOLLOW_SECONDS)
     assert scene.current == "first"
-    assert "leave to read it is not there yet" in scene.said[-1]
+    assert "not granted the right to read it yet" in scene.said[-1]
     scene.kube.forbidden = False
     await scene.passes(RETRY_SECONDS)
     assert '"one"' in scene.pod
@@ -265,7 +265,7 @@ async def test_that_a_good_revision_can_be_no_standby_is_told_until_it_can_be_on
     await scene.passes(10)
     assert "would show the Secret" in scene.follower.refused
     await scene.passes(50, Health.UNKNOWN)
-    assert "would show the Secret" in scene.follower.refused, "an outage of the API mends nothing"
+    assert "would show the Secret" in scene.follower.refused, "an outage of the API changes nothing"
     await scene.was_seen_to_lead(scene.deploys("two"))
     await scene.passes(FOLLOW_SECONDS)
     assert scene.follower.refused == ""
@@ -279,7 +279,7 @@ async def test_content_that_has_changed_is_told_and_what_is_on_trial_is_not(scen
     scene.deploys("one")
     scene.kube.put({**SECRET, "data": {"kubeconfig": "b3RoZXI="}})
     await scene.passes(RETRY_SECONDS)
-    assert "not what they were" in scene.follower.refused
+    assert "have changed since it led" in scene.follower.refused
 
 
 @pytest.mark.parametrize(("wanted", "hosted"), [(Slot.HOSTED, Health.READY), (Slot.STANDBY, Health.ABSENT)])
@@ -288,6 +288,6 @@ async def test_where_nothing_is_followed_nothing_is_refused(scene: Scene, wanted
     await scene.was_seen_to_lead(scene.deploys("one"))
     scene.kube.forbidden = True
     await scene.passes(FOLLOW_SECONDS)
-    assert "leave to read it" in scene.follower.refused
+    assert "right to read it" in scene.follower.refused
     await scene.follower.reconcile(wanted, hosted)
     assert scene.follower.refused == ""

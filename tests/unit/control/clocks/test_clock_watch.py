@@ -1,4 +1,4 @@
-"""A control node's agent against the clocks of others: what it tells on its Node. Clocks come through their port."""
+"""A control node's agent against the clocks of others: what it reports on its Node. Clocks come through their port."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Scene:
         self.elsewhere.outage = "connection refused"
 
     def _through(self, servers: Sequence[str], *, check_dates: bool) -> OtherServer:
-        assert not check_dates, "the verdict is told by a clock that takes every certificate for expired"
+        assert not check_dates, "the verdict is reported by a node whose clock takes every certificate for expired"
         assert all(server.startswith("https://127.0.0.1:") for server in servers)
         return self.elsewhere
 
@@ -110,7 +110,7 @@ async def test_silence_changes_nothing(scene: Scene, monkeypatch: pytest.MonkeyP
     scene.clock.now = NOW + 93
     await scene.look(HANG)
     assert scene.withdrawn is None
-    assert scene.said == ["no other control node tells its time"]
+    assert scene.said == ["no other control node reports its time"]
 
 
 async def test_an_api_that_does_not_take_the_verdict_is_told(scene: Scene) -> None:
@@ -140,4 +140,4 @@ async def test_a_peer_that_another_ca_vouches_for_is_not_believed(scene: Scene, 
     scene.clock.now = NOW + 93
     await scene.look(telling(NOW), issued_years_ago=years, ca=certificates(29).ca)
     assert scene.withdrawn is None
-    assert scene.said == ["no other control node tells its time"]
+    assert scene.said == ["no other control node reports its time"]

@@ -12,7 +12,7 @@ NAMES = st.sampled_from(["n2", "n3", "n4", "n5"])
 
 
 @given(st.dictionaries(NAMES, st.floats(-1e6, AHEAD_SECONDS)))
-def test_a_clock_that_is_ahead_of_nobody_by_the_limit_is_not_withdrawn_anew(found):
+def test_a_clock_that_is_ahead_of_nobody_by_the_limit_is_not_newly_withdrawn(found):
     assert not judge(found, withdrawn=False).withdrawn
 
 

@@ -45,7 +45,7 @@ def test_after_a_boot_with_an_earlier_clock_the_sandboxes_of_the_boot_before_hid
     assert named(sandboxes, containers) == (["etcd-1"], [])
 
 
-def test_a_container_that_was_started_anew_after_the_clock_was_set_back_is_hidden_by_the_dead_one():
+def test_a_container_that_was_restarted_after_the_clock_was_set_back_is_hidden_by_the_dead_one():
     sandboxes = [sandbox("etcd", 0, 50, ready=True)]
     containers = [
         container("etcd", "etcd", 1, 40, "running", "etcd-0"),
@@ -93,7 +93,7 @@ def test_what_never_ran_and_what_nobody_knows_of_has_its_name_but_is_not_dead(st
     ("state", "gone"), [("running", []), ("unknown", []), ("created", ["etcd-0"]), ("exited", ["etcd-0"])]
 )
 def test_a_sandbox_in_which_something_may_run_does_not_go_with_it(state, gone):
-    """A runtime that could not look at the sandbox when it started calls it not ready."""
+    """A runtime that could not inspect the sandbox when it started reports it as not ready."""
     assert named(dead_sandboxes(12, 10), [container("etcd", "etcd", 0, 12, state, "etcd-0")]) == (gone, [])
 
 
@@ -107,7 +107,7 @@ def test_what_goes_with_its_sandbox_is_not_removed_by_itself_and_hides_nothing()
 
 
 def test_sandboxes_that_no_kubelet_made_are_not_runs_of_one_pod():
-    """Nobody's pod has no uid: two of them have nothing to do with each other."""
+    """Pods without a uid are unrelated: two of them have nothing to do with each other."""
     assert named([sandbox("", 0, 200, ready=False), sandbox("", 1, 100, ready=True)], []) == ([], [])
 
 

@@ -120,8 +120,8 @@ async def test_what_cannot_be_removed_keeps_nothing_else_and_each_is_told_once(
     assert await there(cri) == [("a", 1), ("a", 2), ("also-a", 1), ("also-a", 2), ("b", 2), ("c", 0)]
     assert dead.id not in {one.id for one in await cri.containers()}
     told = [
-        f"cannot remove run 1 of the sandbox of kube-system/a, {WHAT}; it is tried again: {error}",
-        f"cannot remove run 1 of the sandbox of kube-system/also-a, {WHAT}; it is tried again: {error}",
+        f"cannot remove run 1 of the sandbox of kube-system/a, {WHAT}; trying again: {error}",
+        f"cannot remove run 1 of the sandbox of kube-system/also-a, {WHAT}; trying again: {error}",
         f"removed run 0 of etcd of kube-system/c, {WHAT}",
         f"removed run 1 of the sandbox of kube-system/b, {WHAT}",
     ]
@@ -161,7 +161,7 @@ async def test_the_control_planes_come_first(cri: FakeCri, time: Time, said: lis
 
 
 async def test_what_ended_a_round_comes_last_in_the_next_one(cri: FakeCri, time: Time, said: list[str]) -> None:
-    """As one for which the round was broken off: it takes no other one's turn again."""
+    """As one whose reconcile was cancelled: it takes no other one's turn again."""
     cri.irremovable[hidden(cri, time, "a")] = ZeroDivisionError("nobody has foreseen that")
     hidden(cri, time, "users", "default")
     duty = unhiding(cri, said)

@@ -1,4 +1,4 @@
-"""A cluster is told which new defaults it has not; and of none that its file decides."""
+"""The new defaults that a cluster lacks are reported; none that its file sets."""
 
 from __future__ import annotations
 

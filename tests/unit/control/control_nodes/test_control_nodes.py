@@ -1,4 +1,4 @@
-"""Which nodes become control nodes and which cease to be ones, case by case."""
+"""Which nodes become control nodes and which stop being ones, case by case."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ def test_a_control_node_as_up_made_it_is_recorded_and_left_alone():
     assert of(control()).step is Step.NOTHING
 
 
-def test_a_worker_without_the_wish_is_left_alone():
+def test_a_worker_without_the_requested_label_is_left_alone():
     assert of(worker(), control()).step is Step.NOTHING
 
 
-def test_the_wish_lets_the_agent_read_and_its_word_sets_the_fact():
+def test_the_requested_label_lets_the_agent_read_and_its_report_sets_the_active_label():
     asks = worker(requested=True)
     assert of(asks, control()).step is Step.GRANT
     joining = replace(asks, recorded=Record(asks.uid, State.JOINING), told=f"{JOINING}the image x is not on the node")
-    assert of(joining, control()) == Decision(Step.GRANT, "its agent says: the image x is not on the node")
+    assert of(joining, control()) == Decision(Step.GRANT, "its agent reports: the image x is not on the node")
     assert of(replace(joining, told=TOLD), control()).step is Step.MARK
 
 
@@ -79,13 +79,13 @@ def test_what_is_not_hosted_cannot_be_copied():
 
 
 def test_a_control_node_that_has_lost_its_parts_may_read_again():
-    assert of(control(told=f"{JOINING}it is tried again")).step is Step.GRANT
+    assert of(control(told=f"{JOINING}failed, and tried again")).step is Step.GRANT
 
 
 # --- ceasing -----------------------------------------------------------------------------------------
 
 
-def test_without_the_wish_its_member_goes_first_and_then_the_fact():
+def test_without_the_requested_label_its_member_goes_first_and_then_the_active_label():
     leaves = control("n2", requested=False, member=Member.THERE)
     assert of(leaves, control()).step is Step.REMOVE_MEMBER
     assert of(replace(leaves, member=Member.UNKNOWN), control()).step is Step.WAIT
@@ -120,7 +120,7 @@ def test_nobody_leaves_while_no_other_is_known_to_be_ready(ready: bool | None):
 
 
 def test_nobody_leaves_while_no_other_was_seen_to_serve_and_what_was_seen_is_said():
-    """Ready is not serving: a Node stays Ready through its neighbours' API servers."""
+    """Ready is not serving: a Node stays Ready through other nodes' API servers."""
     leaves = control("n2", requested=False, member=Member.THERE)
     found = of(leaves, control(obstacle="port 7443: connection refused"), control("n3", ready=None))
     assert found.step is Step.WAIT
@@ -160,31 +160,31 @@ def test_one_whose_agent_has_said_nothing_is_not_relied_on():
     assert of(control("n2", requested=False), control(told=None)).step is Step.REFUSE
 
 
-def test_a_fact_that_nobody_recorded_is_left_alone():
+def test_an_active_label_that_nobody_recorded_is_left_alone():
     assert of(control("n2", requested=False, recorded=None), control()).step is Step.NOTHING
 
 
-def test_a_wish_that_is_withdrawn_on_the_way_takes_everything_away_again():
-    joining = worker(recorded=Record("uid-n2", State.JOINING), told=f"{JOINING}it waits for the operator's leave")
+def test_a_request_that_is_withdrawn_on_the_way_takes_everything_away_again():
+    joining = worker(recorded=Record("uid-n2", State.JOINING), told=f"{JOINING}waiting for the operator")
     assert of(joining, control()).step is Step.DISMISS
     assert of(replace(joining, told=None), control()).step is Step.DISMISS
     assert of(joining, control(told=None)).step is Step.DISMISS
 
 
-def test_a_wish_that_comes_back_on_the_way_out_is_heard():
+def test_a_request_that_comes_back_on_the_way_out_is_heard():
     assert (
         of(worker(requested=True, recorded=Record("uid-n2", State.DISMISSED), told=LEAVE), control()).step is Step.GRANT
     )
 
 
-# --- Nodes that are deleted and made anew ------------------------------------------------------------
+# --- Nodes that are deleted and created again ---------------------------------------------------------
 
 
-def test_a_node_that_was_deleted_and_made_anew_gets_its_labels_back():
-    anew = worker(uid="another", recorded=Record("uid-n2"))
-    assert of(anew, control()).step is Step.RESTORE
-    assert of(replace(anew, requested=True, told=TOLD), control()).step is Step.MARK
-    dismissed = replace(anew, recorded=Record("uid-n2", State.DISMISSED))
+def test_a_node_that_was_deleted_and_created_again_gets_its_labels_back():
+    created = worker(uid="another", recorded=Record("uid-n2"))
+    assert of(created, control()).step is Step.RESTORE
+    assert of(replace(created, requested=True, told=TOLD), control()).step is Step.MARK
+    dismissed = replace(created, recorded=Record("uid-n2", State.DISMISSED))
     assert of(dismissed, control()).step is Step.DISMISS
 
 
@@ -213,13 +213,13 @@ def test_a_node_that_has_everything_is_told_of_once():
     assert own_step(OwnNode(requested=True, active=True, told=TOLD, ready=TOLD)) is OwnStep.NOTHING
 
 
-def test_a_wish_makes_a_node_ready_and_without_one_nothing_happens():
+def test_a_request_makes_a_node_ready_and_without_one_nothing_happens():
     assert own_step(OwnNode(requested=True, active=False, told=None, ready=None)) is OwnStep.BECOME
     assert own_step(OwnNode(requested=False, active=False, told=None, ready=None)) is OwnStep.NOTHING
     assert own_step(OwnNode(requested=False, active=True, told=TOLD, ready=None)) is OwnStep.NOTHING
 
 
 def test_what_a_node_says_is_read_from_its_metadata():
-    assert labels_and_told({}, "wish", "fact") == (False, False, None)
-    meta = {"labels": {"wish": "", "fact": ""}, "annotations": {"autarky.dev/control-node": LEAVE}}
-    assert labels_and_told(meta, "wish", "fact") == (True, True, LEAVE)
+    assert labels_and_told({}, "requested", "active") == (False, False, None)
+    meta = {"labels": {"requested": "", "active": ""}, "annotations": {"autarky.dev/control-node": LEAVE}}
+    assert labels_and_told(meta, "requested", "active") == (True, True, LEAVE)

@@ -69,12 +69,12 @@ class World:
         return {name for name, one in self.machines.items() if one.node.active}
 
     def staying(self) -> set[str]:
-        """Those of them that are to remain."""
+        """Those of them that should remain."""
         return {name for name in self.serving() if self.machines[name].node.requested}
 
 
 class Labels(RuleBasedStateMachine):
-    """A user, an operator that may be cut after any write, agents that may be cut after any step."""
+    """A user, an operator that may be killed after any write, agents that may be killed after any step."""
 
     ways: ClassVar[Counter[str]] = Counter()
     """What was reached, in all examples together: a rule that never had a chance to be broken is not shown to hold."""
@@ -110,7 +110,7 @@ class Labels(RuleBasedStateMachine):
 
     @rule(name=ONE, serves=st.booleans())
     def serve(self, name: str, serves: bool) -> None:
-        """Its API servers answer, or do so no more; its Node stays Ready."""
+        """Its API servers answer, or no longer do; its Node stays Ready."""
         self.world.machines[name].serves = serves
 
     @rule(leaving=SOME, silent=SOME, rounds=st.integers(2, 6))
@@ -153,7 +153,7 @@ class Labels(RuleBasedStateMachine):
 
     @rule(rounds=st.integers(1, 4))
     def go_on(self, rounds: int) -> None:
-        """The operator and all agents, uncut."""
+        """The operator and all agents, without interruption."""
         for _ in range(rounds):
             self.operate()
             for name in NAMES:

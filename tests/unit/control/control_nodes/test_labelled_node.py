@@ -91,7 +91,7 @@ class AsKubelet:
 
 
 class LongRounds(LoopClock):
-    """Of an operator whose rounds are six seconds apart."""
+    """Of an operator that reconciles every six seconds."""
 
     ahead = 0.0
 
@@ -396,7 +396,7 @@ async def test_a_node_that_lies_about_its_address_gets_nothing(scene: Scene):
 async def test_a_node_that_nobody_has_labelled_may_read_no_key(scene: Scene):
     parts_ = ControlParts(NODE, AsKubelet(scene.kube), scene.cri)  # type: ignore[arg-type]
     await scene.rounds(3)
-    with pytest.raises(control_parts.NotYet, match="leave"):
+    with pytest.raises(control_parts.NotYet, match="grant access"):
         await parts_.authorities()
     assert not control_parts.PKI.exists()
 
@@ -491,10 +491,10 @@ async def test_a_ca_key_that_can_sign_nothing_goes_all_the_same(scene: Scene):
     await scene.cease()
     assert not list(control_parts.PKI.rglob("*.key"))
     assert not control_parts.WAY_BACK.exists()
-    assert any("nothing to come back with" in sentence for sentence in scene.said)
+    assert any("no credential to rejoin with" in sentence for sentence in scene.said)
 
 
-async def test_a_founder_that_ceases_is_a_founder_no_more(scene: Scene):
+async def test_an_initial_member_that_becomes_a_worker_is_no_initial_member_any_more(scene: Scene):
     role_on_disk.MARKER.write_bytes(node_marker("c", NODE, ("n1", NODE), version="v1.36.4").content)
     await scene.become()
     assert "n1" in role_on_disk.MARKER.read_text()
@@ -568,7 +568,7 @@ async def test_a_label_that_comes_back_on_the_way_out_keeps_what_is_there(scene:
     assert await scene.has_fact()
 
 
-async def test_a_node_object_that_is_deleted_and_made_anew_is_a_control_node_again(scene: Scene):
+async def test_a_node_object_that_is_deleted_and_created_again_is_a_control_node_again(scene: Scene):
     await scene.become()
     await scene.kube.delete("v1", "Node", NODE)
     await scene.rounds(2)

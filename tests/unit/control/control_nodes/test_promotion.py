@@ -1,4 +1,4 @@
-"""What a labelled node still lacks, named in the order in which it comes."""
+"""What a labelled node still lacks, in the order of the steps."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_a_single_answer_is_not_a_while_however_long_ago() -> None:
     assert obstacle(after((0, None), (30, None)), 30) is not None
 
 
-def test_a_look_that_failed_begins_it_anew_and_is_what_is_said() -> None:
+def test_a_look_that_failed_starts_it_again_and_is_what_is_said() -> None:
     sight = after((0, None), (9, None), (10, "connection refused"))
     assert obstacle(sight, 10) == "connection refused"
     assert obstacle(observed(sight, None, 12), 12) is not None

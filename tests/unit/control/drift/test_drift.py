@@ -95,7 +95,7 @@ def test_fields_that_were_never_ours_are_not_looked_at():
     assert compare(pod(), pod(), live).differences == ()
 
 
-# --- what is wanted anew -----------------------------------------------------------------------------
+# --- a changed wanted value --------------------------------------------------------------------------
 
 
 def test_what_is_wanted_anew_is_applied_over_an_edit_and_other_edits_stand():

@@ -1,4 +1,4 @@
-"""One node's own member of etcd: started anew, ended, or found without its data."""
+"""One node's own etcd member: started, stopped, or found without its data."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_data_is_not_held_for_gone_while_a_process_runs_or_nobody_knows() -> Non
         assert decide(replace(lost, running=running), first.memory, 1e6).action is Action.NOTHING
 
 
-def test_a_disk_that_comes_late_begins_the_wait_anew() -> None:
+def test_a_disk_that_is_mounted_late_starts_the_wait_again() -> None:
     lost = replace(HEALTHY, data=Data(), manifests=(), running=False, pod=False)
     memory = decide(lost, Memory(), 0.0).memory
     memory = decide(HEALTHY, memory, LOST_SECONDS - 1).memory

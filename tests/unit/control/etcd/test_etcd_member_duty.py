@@ -1,4 +1,4 @@
-"""The operator says which nodes have a member of etcd, and guards the quorum."""
+"""The operator says which nodes have an etcd member, and guards the quorum."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def world() -> World:
 
 @asynccontextmanager
 async def duty_of(world: World, steps: dict[str, Step] | None = None) -> AsyncIterator[EtcdMembers]:
-    """steps: what is decided for the nodes meanwhile, as the duty of control nodes says it."""
+    """steps: what is decided for the nodes meanwhile, as the controller of control nodes decides it."""
     view = View(world.kube, LoopClock(), lambda: None, print)
     watching = asyncio.create_task(view.run())
     await asyncio.sleep(1)
@@ -79,7 +79,7 @@ async def says(world: World, name: str, phase: str) -> None:
 
 
 async def all_vote(world: World, duty: EtcdMembers, names: Iterable[str]) -> None:
-    """Their members have joined, and the duty has seen it."""
+    """Their members have joined, and the controller has seen it."""
     await rounds(duty)
     for name in names:
         await says(world, name, "Member")
@@ -87,7 +87,7 @@ async def all_vote(world: World, duty: EtcdMembers, names: Iterable[str]) -> Non
 
 
 async def guard(world: World) -> tuple[Any, Any]:
-    """(the nodes that it is for, how many may be away), or (None, None)."""
+    """(the nodes that it is for, how many may be unavailable), or (None, None)."""
     live = await world.kube.get("apps/v1", "Deployment", GUARD, SYSTEM)
     budget = await world.kube.get("policy/v1", "PodDisruptionBudget", GUARD, SYSTEM)
     if live is None or budget is None:
@@ -210,7 +210,7 @@ async def test_of_two_that_a_list_does_not_name_the_second_is_asked_when_the_fir
     assert await states(world) == {"n1": "Removed", "n2": "Removed", "n3": "Member"}
 
 
-async def test_rule_10_all_etcdmembers_that_are_deleted_are_written_anew_though_the_labels_are_gone_too(
+async def test_rule_10_all_etcdmembers_that_are_deleted_are_created_again_though_the_labels_are_gone_too(
     world: World,
 ) -> None:
     names = ("n1", "n2", "n3")
@@ -227,7 +227,7 @@ async def test_rule_10_all_etcdmembers_that_are_deleted_are_written_anew_though_
     assert await states(world) == dict.fromkeys(names, "Member")
 
 
-async def test_rule_10_a_deleted_etcdmember_is_written_anew(world: World) -> None:
+async def test_rule_10_a_deleted_etcdmember_is_created_again(world: World) -> None:
     control(world, "n1")
     async with duty_of(world) as duty:
         await rounds(duty)
@@ -266,7 +266,7 @@ async def test_members_that_vote_are_guarded_with_the_taints_of_their_nodes(worl
         assert await guard(world) == (None, None)
 
 
-async def test_a_guard_whose_budget_was_deleted_is_whole_again(world: World) -> None:
+async def test_a_guard_whose_budget_was_deleted_is_complete_again(world: World) -> None:
     for name in ("n1", "n2", "n3"):
         control(world, name)
     async with duty_of(world) as duty:
@@ -321,7 +321,7 @@ async def test_rule_10_a_guard_stays_where_nobody_is_seen_to_have_a_member(world
         assert await guard(world) == (["n1", "n2", "n3"], 1)
 
 
-async def test_a_guard_of_an_earlier_release_is_rendered_anew(world: World) -> None:
+async def test_a_guard_of_an_earlier_release_is_rendered_again(world: World) -> None:
     """Whatever it was rendered from: the marks of earlier releases were of that only."""
     for name in ("n1", "n2", "n3"):
         control(world, name)
@@ -342,7 +342,7 @@ async def test_a_guard_of_an_earlier_release_is_rendered_anew(world: World) -> N
         assert (after["spec"], after["metadata"]["annotations"]) == (before["spec"], before["metadata"]["annotations"])
 
 
-async def test_a_budget_that_another_release_renders_in_another_way_is_rendered_anew(
+async def test_a_budget_that_another_release_renders_in_another_way_is_rendered_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the same number in it, and beside a Deployment that is the same."""

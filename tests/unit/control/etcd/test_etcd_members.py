@@ -53,7 +53,7 @@ WISHES = [spec(1), spec(2), spec(3)]
 # --- rule 2: unknown is not down -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("missing", ["own", "leader", "members", "wishes"])
+@pytest.mark.parametrize("missing", ["own", "leader", "members", "desired"])
 def test_rule_2_what_is_not_seen_now_changes_nothing(missing: str) -> None:
     sight = seen(THREE, [spec(1), spec(2), leaving(3), spec(4)])
     decision = decide(replace(sight, **{missing: None}), Memory(), 100.0)
@@ -91,7 +91,7 @@ def test_rule_3_joins_queue_in_the_order_in_which_they_were_asked_for() -> None:
     late, early = spec(2, asked="2026-02"), spec(3, asked="2026-01")
     decision = decide(seen([voter(1)], [spec(1), late, early]), Memory(), 0.0)
     assert decision.action == Action(Verb.ADD, "n3", "10.0.0.3")
-    assert decision.told["n2"] == MemberStatus(Phase.PENDING, None, "it waits for its turn: one joins at a time")
+    assert decision.told["n2"] == MemberStatus(Phase.PENDING, None, "waiting: one member joins at a time")
 
 
 def test_rule_3_nobody_joins_while_another_is_a_learner() -> None:
@@ -154,7 +154,7 @@ def test_rule_3_those_who_use_a_member_are_moved_before_it_leaves() -> None:
     assert decide(of_another, first.memory, 2.0).action is None
 
 
-def test_a_node_that_never_says_that_it_is_vacated_does_not_hold_its_member() -> None:
+def test_a_node_that_never_reports_that_it_is_disconnected_does_not_hold_its_member() -> None:
     told = seen(THREE, [spec(1), spec(2), leaving(3)])
     first = decide(told, Memory(), 0.0)
     assert first.action is None
@@ -258,12 +258,12 @@ def test_rule_10_a_learner_that_is_to_go_leaves_though_members_are_silent() -> N
 # --- data that is gone -----------------------------------------------------------------------------
 
 
-def test_a_member_whose_data_is_gone_is_removed_and_joins_anew() -> None:
+def test_a_member_whose_data_is_gone_is_removed_and_joins_again() -> None:
     gone = [voter(1), voter(2), voter(3, serves=False)]
     decision = decide(seen(gone, [spec(1), spec(2), spec(3, lost=True)]), Memory(), 0.0)
     assert decision.action == Action(Verb.REMOVE, "n3", "10.0.0.3", 3)
-    anew = decide(seen(gone[:2], [spec(1), spec(2), spec(3, lost=True)]), decision.memory, 1.0)
-    assert anew.action == Action(Verb.ADD, "n3", "10.0.0.3")
+    again = decide(seen(gone[:2], [spec(1), spec(2), spec(3, lost=True)]), decision.memory, 1.0)
+    assert again.action == Action(Verb.ADD, "n3", "10.0.0.3")
 
 
 def test_rule_2_a_member_that_serves_has_its_data_whatever_was_claimed() -> None:
@@ -287,7 +287,7 @@ def test_a_claim_about_an_earlier_member_means_nothing_for_a_new_one() -> None:
 # --- whether anything is left to do ----------------------------------------------------------------
 
 
-def test_it_is_settled_when_members_are_as_wished() -> None:
+def test_it_is_settled_when_members_are_as_requested() -> None:
     assert settled(THREE, WISHES)
     assert settled(THREE, [])
     assert not settled(THREE, [*WISHES, spec(4)])

@@ -1,4 +1,4 @@
-"""etcd's membership on a simulated cluster: nodes come, go, crash, lose their disks, and every sight may be old.
+"""etcd's membership on a simulated cluster: nodes come, go, crash, lose disks, and any observation may be stale.
 
 The simulated etcd obeys whatever it is told: it is the decisions that must keep the quorum. Only what no real etcd
 would do is left out: it changes nothing without a quorum, and promotes no learner that is not in sync.
@@ -188,7 +188,7 @@ class Membership(RuleBasedStateMachine):
 
     @rule(down=st.sets(st.sampled_from(NODES), max_size=2), leaving=st.sampled_from(NODES))
     def some_are_down_while_another_is_to_go(self, down: set[str], leaving: str) -> None:
-        """For longer than those who use it have to go over to others; and then they are back."""
+        """For longer than its clients need to move to others; and then they are back."""
         for node in down:
             self.power_cut(node)
         self.requested(leaving, present=False)
@@ -212,7 +212,7 @@ class Membership(RuleBasedStateMachine):
     @precondition(lambda self: self.old is not None)
     @rule(node=st.sampled_from(NODES))
     def round_on_an_old_sight(self, node: str) -> None:
-        """The agent looks again before it acts, so an old sight decides and a new one forbids."""
+        """The agent looks again before it acts, so a stale observation decides and a new one forbids."""
         assert self.old is not None
         decision = decide(self.old, etcd_members.Memory(), self.now)
         new = self.seen_by(node)
@@ -287,7 +287,7 @@ class Membership(RuleBasedStateMachine):
             case etcd_local.Action.STOP:
                 host.manifest = None
             case etcd_local.Action.MOVE_ASIDE:
-                assert host.manifest is None, "rule 1: its process has ended"
+                assert host.manifest is None, "rule 1: its process has exited"
                 assert host.disk not in self.members, "rule 3: the data of a member is never moved"
                 host.disk = None
             case etcd_local.Action.START:
@@ -302,7 +302,7 @@ class Membership(RuleBasedStateMachine):
         self.elect()
 
     def run_kubelet(self, node: str) -> None:
-        """etcd begins in an empty directory, and not at all without one. It ends itself when it was removed."""
+        """etcd starts in an empty directory, and not at all without one. It exits when it was removed."""
         host = self.hosts[node]
         if not host.up or host.manifest is None or host.disk is None:
             return
@@ -352,7 +352,7 @@ def _list(seen: Seen) -> list[tuple[int, bool, bool | None]]:
     return [(member.id, member.learner, member.serves) for member in seen.members or ()]
 
 
-def test_etcds_membership_keeps_its_quorum_and_comes_to_what_is_wished(seed: str) -> None:
+def test_etcds_membership_keeps_its_quorum_and_becomes_what_is_requested(seed: str) -> None:
     """What fails is shown as it was found: to make it smaller takes longer than a test may."""
     phases = (HypothesisPhase.explicit, HypothesisPhase.reuse, HypothesisPhase.generate)
     usual = settings(max_examples=90, stateful_step_count=30, deadline=None, phases=phases)

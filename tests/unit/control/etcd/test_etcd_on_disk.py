@@ -40,7 +40,7 @@ def test_a_started_member_is_seen_with_the_id_that_it_was_written_for(disk: Path
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_manifest_that_is_not_whole_was_written_for_nobody(disk: Path) -> None:
+def test_a_damaged_manifest_was_written_for_nobody(disk: Path) -> None:
     (disk / "manifests/etcd-12345678.json").write_text('{"metadata": {')
     assert etcd_on_disk.manifests() == (Manifest(None),)
 

@@ -67,7 +67,7 @@ def test_a_template_that_somebody_broke_is_told_of(data: dict[str, str]) -> None
 
 
 def test_rule_3_a_member_needs_a_file_that_goes_with_its_data() -> None:
-    """So that it never begins anew, under its old id, where its data is gone: not even when only its container is
-    restarted, when no volume is looked at again."""
+    """So that it never starts from scratch under its old id where its data is gone: not even when only its container
+    is restarted, when no volume is looked at again."""
     (container,) = etcd.template(with_nodes(1))["containers"]
     assert f"--peer-trusted-ca-file={etcd.MEMBER_DIRECTORY}/peer-ca.crt" in container["command"]

@@ -47,7 +47,7 @@ def asking(*webs: Web) -> EtcdQuorum:
 
 
 def put_standby(disk: Path, cluster: Cluster) -> Path:
-    """As it lies on a control node; its files' directory."""
+    """As on a control node; returns the directory of the files."""
     found = standby.revision(inputs_of(cluster), "kube-apiserver")
     for file in found.files:
         write_private(Path(file.path), file.content)
@@ -88,7 +88,7 @@ async def test_where_nobody_knows_how_to_ask_etcd_is_taken_for_up_and_that_is_to
     said = []
     quorum = EtcdQuorum(lambda _, sentence: said.append(sentence))
     assert await quorum.is_up()
-    assert said == ["this node has no credentials for etcd: it is taken for up"]
+    assert said == ["this node has no credentials for etcd: etcd is assumed to be up"]
 
 
 async def test_the_quorum_is_asked_over_one_connection(disk: Path) -> None:

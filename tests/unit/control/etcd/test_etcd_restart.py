@@ -1,4 +1,4 @@
-"""etcd's members are restarted one at a time: none that the quorum needs, the leader last, judged by their own word."""
+"""etcd's members are restarted one at a time: none that the quorum needs, the leader last, judged by their reports."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from fakes.web import HANG, Web, certificates
 async def test_a_change_of_membership_is_waited_for_longer_than_a_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A change waits for a majority of the disks; a look that takes so long is of no use."""
+    """A change waits for a majority of the disks; a look that takes so long is unusable."""
     found = certificates()
     for name, content in (
         ("ca.crt", found.ca),

@@ -88,7 +88,7 @@ def test_the_list_before_stays_in_force_while_a_new_one_is_refused() -> None:
     result = wanted([*THREE_NODES, node(4)], [member(1), member(2)], ["n1", "worker-1"], before)
     assert result.writes == ()
     assert result.in_force == before
-    assert "the list before is followed: n1, n2" in result.refused
+    assert "the previous list stays in force: n1, n2" in result.refused
 
 
 def test_where_no_list_was_followed_before_a_refused_one_leaves_the_members_as_they_are() -> None:
@@ -133,7 +133,7 @@ def test_a_label_that_is_gone_from_a_node_that_is_not_to_leave_removes_nothing()
 
 
 @pytest.mark.parametrize("step", [Step.REFUSE, Step.RESTORE])
-def test_a_node_that_is_refused_to_leave_stays_and_its_deleted_etcdmember_is_written_anew(step: Step) -> None:
+def test_a_node_that_is_refused_to_leave_stays_and_its_deleted_etcdmember_is_created_again(step: Step) -> None:
     assert standing(step, requested=False) is Standing.STAYS
     assert created(found([node(1, standing(step, requested=False))], [])) == ["n1"]
 
@@ -144,7 +144,7 @@ def test_only_the_decision_to_remove_its_member_makes_a_node_leave() -> None:
     assert {standing(step, requested=True) for step in (None, *Step)} == {Standing.STAYS}
 
 
-def test_a_removal_goes_on_while_it_is_not_decided_anew() -> None:
+def test_a_removal_goes_on_while_it_is_not_decided_again() -> None:
     on_its_way = [member(1), member(2, present=False, idea=False)]
     assert found([node(1), node(2, Standing.HELD)], on_its_way).writes == ()
 

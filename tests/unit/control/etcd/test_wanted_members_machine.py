@@ -1,4 +1,4 @@
-"""Mistakes on all labels, lists and EtcdMembers at once, with an operator that may be cut after any write.
+"""Mistakes on all labels, lists and EtcdMembers at once, with an operator that may be killed after any write.
 
 Both decisions run as in the operator: which nodes leave, and which members follow. etcd confirms one removal at a
 time, or none for long; it takes away whoever it is told to, the last one as well.
@@ -27,7 +27,7 @@ TOLD = f"{READY}1"
 
 @dataclass(frozen=True)
 class While:
-    """on: the machines that members can start on. confirmed: whether etcd takes away whom it is told to."""
+    """on: the machines that members can start on. confirmed: whether etcd removes whom it is told to."""
 
     rounds: int
     on: set[str]
@@ -224,7 +224,7 @@ class WantedMembers(RuleBasedStateMachine):
         assert not hasattr(self, "etcd") or self.etcd.voters - self.etcd.asked, self.etcd
 
     def teardown(self) -> None:
-        """Left alone, with all well and the list mended, the members are those of the control nodes."""
+        """Undisturbed, with all healthy and the list corrected, the members are those of the control nodes."""
         if not hasattr(self, "nodes") or sys.exc_info()[0] is not None:
             return
         self.names, self.silent = None, set()

@@ -1,4 +1,4 @@
-"""What policies about tenants refuse of pods is told of the workloads that would have them."""
+"""Workloads whose pods the policies for tenants would refuse are reported."""
 
 from __future__ import annotations
 

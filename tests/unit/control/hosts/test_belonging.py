@@ -60,7 +60,7 @@ def test_a_marker_of_an_older_release_is_taken_over_when_the_ca_on_the_disk_agre
 def test_a_marker_of_an_older_release_without_a_ca_on_the_disk_is_taken_over_when_the_api_knows_the_node():
     older = Said("demo", None, None)
     assert judged(older, Ours("demo", "a" * 64), known_to_api=True) is None
-    assert "look whose it is" in judged(older, Ours("demo", "a" * 64)).go_on
+    assert "find out whose it is" in judged(older, Ours("demo", "a" * 64)).go_on
 
 
 @given(st.binary(max_size=30))
@@ -77,7 +77,7 @@ def test_a_marker_that_is_nested_without_end_says_nothing(marker):
 
 @pytest.mark.parametrize("name", ["x\n  - nothing goes", "x; reboot", "", "A", "x" * 64, "-x"])
 def test_what_is_no_name_of_a_cluster_is_not_told_as_one(name):
-    """It stands in a command that people are told to type."""
+    """It appears in a command that people are asked to type."""
     assert Said.of(json.dumps({"cluster": name, "ca": "b" * 64}).encode(), None) == Said(None, "b" * 64, None)
 
 

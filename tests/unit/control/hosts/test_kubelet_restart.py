@@ -1,4 +1,4 @@
-"""Whether a kubelet that was started anew is well."""
+"""Whether a restarted kubelet is healthy."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def test_one_that_runs_is_healthy_and_was_heard_of_is_well():
 @pytest.mark.parametrize(
     ("changes", "missing"),
     [
-        ({"active": False}, "it does not run"),
-        ({"healthy": False}, "it does not say that it is healthy"),
-        ({"heartbeat": False}, "the API has no heartbeat of it"),
+        ({"active": False}, "it is not running"),
+        ({"healthy": False}, "it does not report that it is healthy"),
+        ({"heartbeat": False}, "the API has no heartbeat from it"),
         ({"ready": False}, "its Node is not Ready"),
     ],
 )

@@ -298,7 +298,7 @@ def n4_says(address, *, also=None, controls=3):
 def test_the_address_of_a_node_that_is_off_is_not_another_ones(controls):
     [finding] = n4_says("192.0.2.12", controls=controls)
     assert (finding.host, finding.severity) == ("n4", "error")
-    assert finding.what == "it has the address that is known of n2: 192.0.2.12"
+    assert finding.what == "its address 192.0.2.12 is also recorded for n2"
     assert "n2" in finding.remedy
     assert n4_says("192.0.2.44") == []
 
@@ -306,7 +306,7 @@ def test_the_address_of_a_node_that_is_off_is_not_another_ones(controls):
 def test_the_address_of_a_node_that_is_not_in_the_file_is_not_another_ones():
     [finding] = n4_says("192.0.2.90", also={"n9": "192.0.2.90", "n8": None})
     assert (finding.host, finding.severity) == ("n4", "error")
-    assert finding.what == "it has the address that is known of n9: 192.0.2.90"
+    assert finding.what == "its address 192.0.2.90 is also recorded for n9"
     assert n4_says("192.0.2.91", also={"n9": "192.0.2.90"}) == []
 
 

@@ -65,7 +65,7 @@ def follow(seen: Seen, memory: LeaseMemory, begin: float, end: float):
 
 
 def test_a_pod_that_was_ready_and_did_not_lead_is_not_waited_for():
-    """A scheduler newer than its API servers is Ready for good."""
+    """A scheduler newer than its API servers stays Ready permanently."""
     actions, memory = follow(THERE, after(60, SEEN).memory, FAILED_AT, FAILED_AT + TRUSTED_AGAIN_SECONDS - 1)
     assert actions == []
     assert "did not lead" in decide(Slot.HOSTED, THERE, memory, FAILED_AT + 1).decision.sentence

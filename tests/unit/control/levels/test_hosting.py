@@ -1,4 +1,4 @@
-"""A hosted workload that goes comes back as it was, wherever one is killed between."""
+"""A retired workload comes back unchanged, wherever the operation was interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator carries out the ControlPlane's spec: levels, arguments; and says what it does not."""
+"""The operator applies the ControlPlane's spec: levels, arguments; and reports what it does not apply."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ async def test_a_workload_that_somebody_deleted_is_left_to_them_and_told(scene):
     await scene.rounds(2)
     assert await scene.workload() is None
     assert scene.unapplied() == [
-        "kube-apiserver is to be hosted and its workload is not there: `autarky up` applies it"
+        "kube-apiserver should be hosted, but its workload is missing: run `autarky up` to apply it"
     ]
 
 
@@ -269,7 +269,7 @@ async def test_an_argument_that_was_rolled_back_is_not_told_as_applied(scene):
             {"version": "v1.99.0"},
             "version v1.99.0 is not applied: upgrades are not built yet; set spec.version to v1.36.4 again",
         ),
-        ({"componentArguments": {API: {"secure-port": "1"}}}, "--secure-port of kube-apiserver may not be given"),
+        ({"componentArguments": {API: {"secure-port": "1"}}}, "--secure-port of kube-apiserver may not be set"),
         (
             {"componentArguments": {"kubelet": {"v": "4"}}},
             "the arguments of kubelet come from the cluster file: set them there and run `autarky up`",

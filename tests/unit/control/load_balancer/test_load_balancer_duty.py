@@ -1,4 +1,4 @@
-"""The agent's duty for the load balancer: on a disk, with an API in memory, a HAProxy that says what it runs."""
+"""The agent's load balancer controller: on a disk, with an API in memory and a HAProxy that says what it runs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Scene:
         Path(load_balancer.MEMBERS).write_text(json.dumps(members))
 
     async def slice(self, *endpoints: Endpoint) -> None:
-        """As the duty's live copy has it from now on."""
+        """As the controller's live copy has it from now on."""
         await self.kube.apply(kubernetes_slice(endpoints), manager="operator")
         running = asyncio.create_task(self.duty._slice.run())
         async with asyncio.timeout(5):

@@ -1,4 +1,4 @@
-"""What the operator keeps for good of each component."""
+"""What the operator stores of each component."""
 
 from __future__ import annotations
 

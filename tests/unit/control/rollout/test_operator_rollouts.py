@@ -37,7 +37,7 @@ CRASHED = {
         }
     ]
 }
-BLAME = "container kube-scheduler waits: CrashLoopBackOff, it ended last with exit code 1 (Error)"
+BLAME = "container kube-scheduler is waiting: CrashLoopBackOff, it last exited with code 1 (Error)"
 
 
 def goes_bad(world: World) -> Object:
@@ -120,7 +120,7 @@ async def test_a_revision_whose_secret_is_gone_is_not_kept_as_good(world):
             world.lease(SCHEDULER, "n1_uuid", second)
             await rounds(duty, 1)
     assert await world.kube.get("v1", "Secret", secret_name(SCHEDULER), SYSTEM) is None
-    assert any("which its next start would need" in sentence for sentence, _ in world.said)
+    assert any("is missing, and its next start needs it" in sentence for sentence, _ in world.said)
 
 
 async def test_the_limit_and_the_switch_are_those_of_the_control_plane_object(world):
@@ -180,7 +180,7 @@ async def test_a_bad_daemon_set_goes_back_when_no_node_gets_it_to_run(world, com
     left = await world.kube.get("v1", "Pod", failed["metadata"]["name"], SYSTEM)
     assert left["metadata"]["deletionGracePeriodSeconds"] == 0, "nothing of it ever ran"
     assert await world.image("DaemonSet", component) == f"registry.example/{component}:v1.36.4"
-    assert f"container {component} waits: ImagePullBackOff (not found)" in (await world.explanations())[0]
+    assert f"container {component} is waiting: ImagePullBackOff (not found)" in (await world.explanations())[0]
 
 
 @pytest.mark.parametrize(("ill", "goes_back"), [("w1", False), ("n1", True)])
@@ -283,7 +283,7 @@ async def test_a_kubelet_that_does_not_come_to_an_end_with_a_log_holds_up_no_rol
 
 @dataclass(slots=True)
 class CutAt:
-    """A way to the API that breaks before or after its Nth write, for good."""
+    """A connection to the API that breaks permanently before or after its Nth write."""
 
     api: FakeKube
     writes_left: int

@@ -1,6 +1,6 @@
-"""Whether a rollout goes back: cases with names, and a simulated workload on which everything goes wrong.
+"""Whether a rollout is rolled back: cases with names, and a simulated workload on which everything goes wrong.
 
-Tests whose names begin with a rule stand for that safety rule (docs, «Safety rules»).
+Tests whose names begin with a rule stand for that safety rule (docs/concepts.md, "Safety rules").
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ GOOD = Record("good")
 
 @dataclass
 class Watch:
-    """Decides round after round, one second apart, and keeps what must be kept."""
+    """Decides again and again, one second apart, and keeps what must be kept."""
 
     record: Record = GOOD
     policy: Policy = POLICY
@@ -148,7 +148,7 @@ def test_one_that_has_served_does_not_go_back_for_a_blip_at_the_limit():
     watch.for_seconds(api(n1=False), 50)
     watch.for_seconds(api(n1=True), 45)
     assert watch.for_seconds(api(n1=False), int(BLIP_SECONDS) - 1) == {Verdict.WAIT}
-    assert watch.until(api(n1=True), Verdict.KEEP_AS_GOOD) >= PROVEN_SECONDS - 1, "it begins anew"
+    assert watch.until(api(n1=True), Verdict.KEEP_AS_GOOD) >= PROVEN_SECONDS - 1, "it starts from zero"
 
 
 def test_one_that_has_served_and_then_stays_away_goes_back():
@@ -174,7 +174,7 @@ def test_nothing_goes_back_without_a_revision_that_was_healthy():
     watch = Watch(record=Record())
     watch.until(api(n1=False), Verdict.FAILED)
     assert watch.for_seconds(api(n1=False), 300) == {Verdict.FAILED}
-    assert "no revision is known" in watch.decisions[-1].sentence
+    assert "there is no last good revision" in watch.decisions[-1].sentence
     assert watch.until(api(n1=True), Verdict.KEEP_AS_GOOD) <= SETTLE_SECONDS + 1
 
 
@@ -248,7 +248,7 @@ def test_the_same_again_goes_back_at_once_then_later_each_time():
         watch.look(api("good", n1=True))
         delays.append(watch.until(api(n1=False), Verdict.ROLL_BACK))
     assert delays == [0, 10, 20, 40, 80, 160, LONGEST_DELAY, LONGEST_DELAY]
-    assert "applied again although it went back before" in watch.decisions[-1].sentence
+    assert "applied again although it was rolled back before" in watch.decisions[-1].sentence
 
 
 def test_another_edit_is_given_its_chance_and_a_healthy_one_ends_the_matter():
@@ -274,7 +274,7 @@ def pulling(revision: str = "new") -> Observed:
 def test_what_never_ran_is_tried_again_when_its_image_is_there():
     watch = Watch()
     for _ in range(3):
-        assert watch.until(pulling(), Verdict.ROLL_BACK) >= 89, "it is given its whole time"
+        assert watch.until(pulling(), Verdict.ROLL_BACK) >= 89, "it gets its full time"
         watch.look(api("good", n1=True))
     assert watch.record.failure("new").count == 3
     assert watch.for_seconds(pulling(), 20) == {Verdict.WAIT}

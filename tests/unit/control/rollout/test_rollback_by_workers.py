@@ -1,4 +1,4 @@
-"""What a worker says of its pod takes back no revision that is well elsewhere, and what many say does."""
+"""What one worker reports of its pod rolls back no revision that is healthy elsewhere; what several report does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_worker_alone_takes_nothing_back_and_the_revision_is_kept_as_good():
     assert watch.until(seen, Verdict.KEEP_AS_GOOD) in (89, 90, 91)
     assert Verdict.ROLL_BACK not in {decision.verdict for decision in watch.decisions}
     assert watch.decisions[-1].sentence == (
-        "revision new is healthy (but on w1, which says so alone): it is the one to go back to"
+        "revision new is healthy (except on w1, a single worker): it is now the last good one"
     )
     assert watch.for_seconds(seen, 200) == {Verdict.HEALTHY}
 
@@ -34,8 +34,8 @@ def test_while_the_others_have_not_told_it_waits_and_says_for_whom():
     watch = Watch()
     assert watch.for_seconds(proxies(w1=False), 300) == {Verdict.WAIT}
     assert watch.decisions[-1].sentence == (
-        "pod pod-w1 on w1 was not healthy within 90 s: exit code 1; w1 alone takes nothing back:"
-        " the other nodes are to tell"
+        "pod pod-w1 on w1 was not healthy within 90 s: exit code 1; a single worker causes no rollback:"
+        " the other nodes decide"
     )
     assert not watch.decisions[-1].settled
 

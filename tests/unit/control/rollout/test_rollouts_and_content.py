@@ -1,4 +1,4 @@
-"""What the last good revision needs, and what the user is told when it is not what it was."""
+"""The objects that the last good revision needs, and what the user is told when they have changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.looptime
 
 NAME = SECRET["metadata"]["name"]
 OTHER = {**SECRET, "data": {"kubeconfig": "R0FSQkFHRQ=="}}
-DIFFERS = f"Secret {NAME} has other content than in the last good revision: put it back"
+DIFFERS = f"the content of Secret {NAME} differs from that of the last good revision: restore it"
 
 
 @asynccontextmanager
@@ -85,7 +85,7 @@ async def test_another_operator_goes_on_telling_it(world):
         assert await failed(status) == ("True", f"kube-scheduler: {DIFFERS}")
         await world.kube.delete("v1", "Secret", NAME, SYSTEM)
         await rounds(duty, int(CONTENT_SECONDS) + 1)
-        assert await failed(status) == ("True", f"kube-scheduler: Secret {NAME} is gone: put it back")
+        assert await failed(status) == ("True", f"kube-scheduler: Secret {NAME} is missing: restore it")
 
 
 async def test_a_revision_that_is_healthy_ends_it(world):
@@ -108,7 +108,7 @@ async def test_what_was_restored_is_as_it_was(world):
     async with status_of(world) as (duty, status):
         await rounds(duty, 95)
         assert (await failed(status))[0] == "False"
-    assert "put it back" not in (await world.explanations())[0]
+    assert "restore it" not in (await world.explanations())[0]
 
 
 class Counting:

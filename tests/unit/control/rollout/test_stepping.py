@@ -74,7 +74,7 @@ def test_nothing_is_done_where_the_controller_counts_other_nodes(figures):
 
 def test_nothing_is_to_be_done_without_a_rollout_or_without_a_node_that_is_off():
     assert decide(seen(place("n1", NEW), place("n2", NEW), GONE)) == Step(
-        "every node that is there has the wanted revision"
+        "every node that is not away has the wanted revision"
     )
     assert not decide(seen(place("n1", NEW), place("n2", OLD))).open
 
@@ -86,7 +86,7 @@ def test_a_node_is_away_when_it_has_not_been_ready_for_a_minute_on_end():
     assert not is_away(since.get("n3"), 159.0)
     assert is_away(since.get("n3"), 160.0)
     back = not_ready_since(since, {"n1": True, "n3": True}, 161.0)
-    assert not_ready_since(back, {"n1": True, "n3": False}, 162.0) == {"n3": 162.0}, "it begins anew"
+    assert not_ready_since(back, {"n1": True, "n3": False}, 162.0) == {"n3": 162.0}, "it starts from zero"
     assert not_ready_since(since, {"n1": True}, 163.0) == {}, "a Node that was deleted is forgotten"
 
 
@@ -238,7 +238,7 @@ class World:
         self.taken.discard(node)
 
     def boot(self, node: str) -> None:
-        """Its pods start anew, and need their while."""
+        """Its pods start again, which takes a while."""
         machine = self.nodes[node]
         machine.powered = True
         for pod in machine.pods:
@@ -249,7 +249,7 @@ class World:
         for node, machine in self.nodes.items():
             left = [pod for pod in machine.pods if not pod.ending]
             if not machine.pods:
-                machine.pods.append(self.new_pod())  # what it makes is seen in its next round
+                machine.pods.append(self.new_pod())  # what it creates is seen in its next reconcile
                 counted += 1
             elif not left:
                 counted += 1
@@ -357,7 +357,7 @@ def test_a_limit_that_was_raised_and_not_lowered_in_time_lets_the_controller_tak
 
 
 class NeverTwoLivingOnesAtOnce(RuleBasedStateMachine):
-    """Any order of power cuts, returns, edits, and rounds of controller, kubelets and operator, from a cluster on with
+    """Any order of power cuts, returns, edits, and steps of controller, kubelets and operator, from a cluster on with
     one node off for long. Between the operator's look and its deletion everything may happen that takes no time; a pod
     that starts takes some."""
 

@@ -1,4 +1,4 @@
-"""What went back and is applied again: when it never ran, and when the user asks for it. One odd object of many."""
+"""What was rolled back and is applied again: when it never ran, and when the user asks for it. One invalid object."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_the_annotation_of_the_condition_gives_what_was_condemned_its_whol
     async with world.operator() as duty:
         await taken_back(world, duty, 95)
         [failure] = _failures(duty)
-        assert "applied again within the hour it goes back at once" in failure.sentence
+        assert "applied again within the hour, it goes back at once" in failure.sentence
         assert f"`kubectl -n kube-system annotate deploy/kube-scheduler {TRY_AGAIN}=now`" in failure.sentence
         world.deployment(SCHEDULER, BAD)
         await taken_back(world, duty, 2)
@@ -156,9 +156,9 @@ async def test_what_is_too_large_to_be_kept_is_refused_with_a_condition_and_a_re
     else:
         assert secret is None
         expected = (
-            "healthy, but it cannot be kept as the last good revision: with the Secrets and ConfigMaps that it names it"
-            " comes to 1054 KiB, and a Secret holds 1008: Secret large has 1053 KiB, Secret"
-            f" {SECRET['metadata']['name']} has 0 KiB; name what is large as optional (optional: true), or mount it"
-            " from the host"
+            "healthy, but it cannot be kept as the last good revision: with the Secrets and ConfigMaps that it"
+            " references it has 1054 KiB, and a Secret holds at most 1008 KiB: Secret large has 1053 KiB, Secret"
+            f" {SECRET['metadata']['name']} has 0 KiB; mark large ones as optional (optional: true), or mount their"
+            " content from the host"
         )
         assert told == [expected]

@@ -1,4 +1,4 @@
-"""What is told of a failed pod, where its node's kubelet says more than anybody can hear."""
+"""What is reported of a failed pod whose node's kubelet writes more events than anybody can read."""
 
 from __future__ import annotations
 

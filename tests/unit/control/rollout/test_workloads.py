@@ -1,4 +1,4 @@
-"""Who leads, and what is judged, as the operator reads it from the live copies."""
+"""Who leads, and what is judged, as the operator reads it from the watched objects."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ async def scene(tmp_path):
     Counting.patches = 0
     kube, told = Counting(), list[tuple[str, ...]]()
     kube.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1", "resourceVersion": "1"}})
-    announcer = announcer_of(kube, told, tmp_path / "untold.json")
+    announcer = announcer_of(kube, told, tmp_path / "pending.json")
     running = asyncio.create_task(Reconciler(announcer, announcer.clock, print).run())
     yield announcer, kube, told
     running.cancel()
@@ -164,11 +164,11 @@ async def test_what_one_agent_could_not_tell_the_next_one_tells_once(scene, tmp_
     first.happened("StandbyActivated", "kube-apiserver: it is absent")
     await asyncio.sleep(1)
     kube.set_outage(None)
-    following = announcer_of(kube, told, tmp_path / "untold.json")
+    following = announcer_of(kube, told, tmp_path / "pending.json")
     await tell_for_a_while(following)
     messages = ["kube-apiserver: it is absent", "kube-scheduler: it died"]
     assert sorted(message for *_, message in await events_of(kube)) == messages
-    third = announcer_of(kube, told, tmp_path / "untold.json")
+    third = announcer_of(kube, told, tmp_path / "pending.json")
     assert third.pending.first is None
 
 
@@ -182,7 +182,7 @@ async def tell_for_a_while(announcer: Announcer) -> None:
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", '[{"reason": "x"}]', '{"a": 1}', "null"])
 def test_a_file_of_no_use_is_none(tmp_path, content):
-    file = tmp_path / "untold.json"
+    file = tmp_path / "pending.json"
     file.write_text(content)
     assert PendingEvents(lambda *_: None, file).first is None
 
@@ -190,8 +190,8 @@ def test_a_file_of_no_use_is_none(tmp_path, content):
 def test_a_disk_that_takes_nothing_down_loses_the_file_only(tmp_path):
     told = []
     (tmp_path / "file").write_text("")
-    untold = PendingEvents(lambda *words: told.append(words), tmp_path / "file" / "untold.json")
+    pending = PendingEvents(lambda *words: told.append(words), tmp_path / "file" / "pending.json")
     one = Happened("StandbyActivated", "kube-apiserver: it is absent", 1.0)
-    untold.append(one)
-    assert untold.first is one
+    pending.append(one)
+    assert pending.first is one
     assert told

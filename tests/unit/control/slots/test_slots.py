@@ -24,7 +24,7 @@ NOW = 1000.0
 LOOKS = st.sampled_from([0.2, 0.4, 0.6, 1.0])
 """Seconds between two looks."""
 TAKES_OVER, LEFT_TO_ANOTHER = "the standby takes over", "another node serves, so no standby comes"
-GOES, FOR_GOOD = "the standby goes", "the standby comes for good"
+GOES, PERMANENTLY = "the standby goes", "the standby comes permanently"
 
 
 class Node(RuleBasedStateMachine):
@@ -156,7 +156,7 @@ class Node(RuleBasedStateMachine):
 
     def a_standby_that_is_wanted_for_good_never_goes(self, decision: Decision) -> None:
         assert Action.WITHDRAW_STANDBY not in decision.actions
-        self.ways[FOR_GOOD] += Action.ACTIVATE_STANDBY in decision.actions
+        self.ways[PERMANENTLY] += Action.ACTIVATE_STANDBY in decision.actions
 
     def what_another_node_serves_gets_no_standby(self, decision: Decision) -> None:
         assert decision.actions == ()
@@ -204,7 +204,7 @@ class Node(RuleBasedStateMachine):
 
 def test_the_rules_hold_whatever_order_failures_and_crashes_come_in(seed: str) -> None:
     usual = settings(max_examples=200, stateful_step_count=40, deadline=None)
-    run_until_all_ways_are_gone(Node, Node.ways, (TAKES_OVER, LEFT_TO_ANOTHER, GOES, FOR_GOOD), usual, seed)
+    run_until_all_ways_are_gone(Node, Node.ways, (TAKES_OVER, LEFT_TO_ANOTHER, GOES, PERMANENTLY), usual, seed)
 
 
 def all_views() -> list[Seen]:

@@ -123,7 +123,7 @@ def ready(place: Place) -> Place:
     return place
 
 
-def test_an_activation_puts_one_whole_pod_in_place(ready):
+def test_an_activation_puts_one_complete_pod_in_place(ready):
     ready.ok("activate", API)
     [pod] = ready.active()
     expected = standby.pod_of(revision())
@@ -187,7 +187,7 @@ def test_what_is_not_in_place_is_not_outdated_nor_is_what_could_not_be_replaced(
     ready.ok("activate", API)
     newer = switch_to_newer(ready)
     ready.write(replace(newer, files=(File(newer.files[-1].path, b"{"),)))
-    assert ready.ok("outdated") == "", "the current one is not whole: nothing better is there"
+    assert ready.ok("outdated") == "", "the current one is incomplete: there is nothing better"
     ready.ok("withdraw", API)
     assert ready.ok("outdated") == ""
 
@@ -322,7 +322,7 @@ def test_instead_of_a_torn_revision_the_previous_one_is_activated(ready, verb, h
     ready.ok("switch", API, new.name)
     tear(ready.root / "standby" / API / new.name / "pod.json", how)
     said = ready.run(verb, *([API] if verb == "activate" else [])).stderr
-    assert f"the current revision of {API} is not whole" in said
+    assert f"the current revision of {API} is incomplete" in said
     [pod] = [pod for pod in ready.active() if pod["metadata"]["labels"]["k8s-app"] == API]
     assert pod["metadata"]["annotations"] == {"autarky.dev/revision": revision().name}
 
@@ -358,7 +358,7 @@ def test_a_torn_revision_becomes_neither_the_current_nor_the_previous_one(ready,
 
 @pytest.mark.parametrize("how", TORN[:-1])
 @pytest.mark.parametrize("verb", ["boot", "activate"])
-def test_a_torn_manifest_is_no_activation_and_a_whole_one_takes_its_place(ready, verb, how):
+def test_a_torn_manifest_is_no_activation_and_a_complete_one_takes_its_place(ready, verb, how):
     ready.ok("activate", API)
     [manifest] = ready.manifests.iterdir()
     tear(manifest, how)
@@ -394,7 +394,7 @@ def test_a_switch_that_is_cut_leaves_the_old_revision_and_the_next_one_heals_it(
 
 
 @pytest.mark.parametrize("broken", ["cat", "mkdir", "sed", "mv"])
-def test_an_activation_that_is_cut_is_absent_and_the_next_one_is_whole(ready, broken):
+def test_an_activation_that_is_cut_is_absent_and_the_next_one_is_complete(ready, broken):
     assert ready.run("activate", API, broken=broken).returncode != 0
     assert ready.active() == []
     assert standby.parse_list(ready.ok("list"))[API] == (revision().name, ())
@@ -472,7 +472,7 @@ def cut(ready):
 
 
 @pytest.mark.parametrize("verb", ["restore-etcd", "boot"])
-def test_a_static_pod_of_etcd_that_was_taken_away_comes_back_whole(cut, verb):
+def test_a_static_pod_of_etcd_that_was_taken_away_comes_back_complete(cut, verb):
     place, path, content = cut
     place.ok(verb)
     assert path.read_bytes() == content
@@ -482,7 +482,7 @@ def test_a_static_pod_of_etcd_that_was_taken_away_comes_back_whole(cut, verb):
 
 
 @pytest.mark.parametrize(
-    "why", ["another is there", "its data has gone", "nothing is kept", "what is kept is not whole"]
+    "why", ["another is there", "its data has gone", "nothing is kept", "what is kept is incomplete"]
 )
 def test_it_does_not_come_back_where_a_member_runs_or_has_left(cut, why):
     place, path, content = cut

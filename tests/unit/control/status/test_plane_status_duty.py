@@ -1,4 +1,4 @@
-"""The ControlPlane's status: whatever cannot be told, everything else is, and what others act by above all."""
+"""The ControlPlane's status: what cannot be observed keeps nothing else from being reported."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_the_condition_of_certificates_says_what_the_nodes_tell(good: Worl
         good.kube.put({**live, "metadata": {**live["metadata"], "annotations": {certificates.ANNOTATION: told}}})
         await asyncio.sleep(1)
         await duty.reconcile()
-        expected = ("False", f"apiserver on n1 ends at {SOON}: disk full")
+        expected = ("False", f"apiserver on n1 expires at {SOON}: disk full")
         assert conditions(await status(good))["CertificatesCurrent"] == expected
 
 

@@ -1,4 +1,4 @@
-"""The pod network, as an add-on. All that names flannel is in this folder, and its line in the table of components."""
+"""The pod network, as an add-on. Everything about flannel is in this folder and its line in the table of components."""
 
 from autarky.control.addons.addon import AddOn
 from autarky.control.addons.flannel import manifests, policies

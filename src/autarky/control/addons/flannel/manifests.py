@@ -1,4 +1,4 @@
-"""The pod network: flannel with vxlan. On the host network, it reaches the API through the node's own load balancer."""
+"""The pod network: flannel with vxlan. On the host network, it reaches the API through the node-local load balancer."""
 
 from __future__ import annotations
 

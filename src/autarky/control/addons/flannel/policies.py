@@ -1,10 +1,10 @@
-"""What flannel's account may write, and what nodes may say to flannel: ValidatingAdmissionPolicies (docs/security.md).
+"""What flannel's account may write, and what nodes may report to it: ValidatingAdmissionPolicies (docs/security.md).
 
-    autarky-flannel-report  its account changes its own node's Node only, and of that only what flannel reports
+    autarky-flannel-report  its account changes only its own Node, and of that only what flannel reports
     autarky-node-addresses  its public address is one that the join inventory has for the node
     autarky-node-tunnels    its tunnel has no other node's hardware address
 
-The last two are let through when they cannot be judged; an absent or empty inventory refuses nothing.
+The last two fail open (failurePolicy Ignore); an absent or empty inventory refuses nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REPORT = "autarky-flannel-report"
 ADDRESSES = "autarky-node-addresses"
 TUNNELS = "autarky-node-tunnels"
 ORDERS = "flannel.alpha.coreos.com/"
-"""Prefix of the annotations by which it is ordered."""
+"""Prefix of the annotations that configure it."""
 USER = f"system:serviceaccount:{SYSTEM}:{FLANNEL}"
 PUBLIC_IP = "flannel.alpha.coreos.com/public-ip"
 TUNNEL = "flannel.alpha.coreos.com/backend-data"
@@ -35,9 +35,9 @@ REPORTS = (
     "flannel.alpha.coreos.com/backend-type",
     "flannel.alpha.coreos.com/kube-subnet-manager",
 )
-"""All that flannel writes of an IPv4 network. What it reads besides (overwrites, an address to keep) orders it."""
+"""All that flannel writes for an IPv4 network. The other annotations that it reads (overwrites) configure it."""
 _NODE_NAME = "authentication.kubernetes.io/node-name"
-"""What the API server says of a token that is bound to a pod: the node of that pod."""
+"""What the API server adds to the user of a token that is bound to a pod: the node of that pod."""
 _STATUS = (
     *("addresses", "allocatable", "capacity", "config", "daemonEndpoints", "declaredFeatures", "features", "images"),
     *("nodeInfo", "phase", "runtimeHandlers", "volumesAttached", "volumesInUse"),
@@ -83,7 +83,7 @@ def _nothing_else_of_status() -> str:
 
 
 def _node_addresses() -> list[Object]:
-    """What a worker says here is where the others send its pods' traffic."""
+    """What a worker reports here is where other nodes send the traffic for its pods."""
     said = f"{of('object', 'annotations')}[?'{PUBLIC_IP}'].orValue('')"
     known = "params.?data.orValue({})"
     fits = f"{known}[?object.metadata.name].orValue('').contains('\"' + {said} + '\"') && {said}.matches('^[0-9.]+$')"
@@ -103,7 +103,7 @@ def _node_addresses() -> list[Object]:
 
 
 def _node_tunnels() -> list[Object]:
-    """Forwarding goes by hardware address: two nodes with the same one, and the last gets the traffic of both."""
+    """Forwarding goes by hardware address: of two nodes with the same one, the last gets the traffic of both."""
     said, theirs = (
         f"{whose}[?'{TUNNEL}'].orValue('')" for whose in (of("object", "annotations"), of("params", "annotations"))
     )

@@ -1,10 +1,10 @@
-"""Whether a node may be taken out of the cluster.
+"""Whether a node may be removed from the cluster.
 
-Contract: pure. `refuse` says which safety rule forbids it, what was seen and what goes on; None where nothing does.
-What is not known to be well counts as down: a removal can wait, a lost quorum cannot be taken back.
+Contract: pure. `refuse` says which safety rule forbids it, what was seen and how to continue; None where none does.
+What is not known to be healthy counts as down: a removal can wait, a lost quorum cannot be undone.
 
-Invariant: after a removal that was not refused a control node is left, which was seen to serve, and of etcd's members
-those that were healthy still are a majority.
+Invariant: after a removal that was not refused, a control node that was seen to serve is left, and those of etcd's
+remaining members that were healthy are a majority.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ UNKNOWN_IS_NOT_DOWN = "unknown is not down"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """node: whose removal is asked for. control_nodes: all that are control nodes or will be. members: etcd's voting
-    members, and whether each was seen to be healthy. answers: whether its machine was heard of just now; dead: whether
-    the user says that the machine is gone; renewed: whether somebody renews its lease meanwhile; worker: whether it is
-    no control node, was none and becomes none."""
+    """node: the one to be removed. control_nodes: all that are control nodes or will be. members: etcd's voting
+    members, and whether each was seen to be healthy. answers: whether its machine has just answered; dead: whether the
+    user says that the machine is gone; renewed: whether its lease is being renewed; worker: whether it is no control
+    node, was none and becomes none."""
 
     node: str
     control_nodes: frozenset[str]
@@ -47,8 +47,8 @@ def refuse(seen: Seen) -> Refusal | None:
 
 
 def refuse_unserved(node: str, others: Mapping[str, str | None]) -> Refusal | None:
-    """others: the control nodes that stay, and what stands against it that each serves; None where it was seen to, by
-    its own API servers, for a while and lately (`seen_to_serve`)."""
+    """others: the control nodes that stay → why each is not considered to serve; None where it was seen to, by its own
+    API servers, recently and for a while (`seen_to_serve`)."""
     if None in others.values():
         return None
     seen = "; ".join(f"{name}: {obstacle}" for name, obstacle in sorted(others.items()))
@@ -58,30 +58,30 @@ def refuse_unserved(node: str, others: Mapping[str, str | None]) -> Refusal | No
 
 def _life(seen: Seen) -> Refusal | None:
     if seen.dead and (seen.answers or (seen.renewed and not _holds_nothing_up(seen))):
-        what = f"node {seen.node} was said to be gone, and something answers in its name"
+        what = f"node {seen.node} was declared dead, but something answers in its name"
         return Refusal(UNKNOWN_IS_NOT_DOWN, what, f"autarky node remove {seen.node}, or power that machine off first")
     if not seen.dead and not seen.answers:
         what = f"the host of node {seen.node} does not answer"
-        go_on = f"power it on; or, if it is gone for good: autarky node remove {seen.node} --dead"
+        go_on = f"power it on; or, if it is gone permanently: autarky node remove {seen.node} --dead"
         return Refusal(UNKNOWN_IS_NOT_DOWN, what, go_on)
     return None
 
 
 def _holds_nothing_up(seen: Seen) -> bool:
-    """A worker has no vote. Whoever has its certificate renews its lease from anywhere, and would keep it in the
-    cluster for as long as that is taken for a sign of life."""
+    """A worker has no vote. Anybody with its certificate can renew its lease from anywhere, and would keep it in the
+    cluster as long as that counted as a sign of life."""
     return seen.worker and seen.node not in seen.control_nodes and seen.node not in seen.members
 
 
 def _last(seen: Seen) -> Refusal | None:
     if seen.control_nodes == {seen.node}:
         what = f"node {seen.node} is the only control node"
-        return Refusal(LAST_CONTROL_NODE, what, "add another control node first; or all of it: autarky down")
+        return Refusal(LAST_CONTROL_NODE, what, "add another control node first; or remove the cluster: autarky down")
     return None
 
 
 def _quorum(seen: Seen) -> Refusal | None:
-    """The removal has to be agreed to by the members as they are, and those that are left must be able to go on."""
+    """The present members have to agree to the removal, and the remaining ones need a quorum."""
     if seen.node not in seen.members:
         return None
     left = {name: well for name, well in seen.members.items() if name != seen.node}
@@ -97,5 +97,5 @@ def _quorum(seen: Seen) -> Refusal | None:
 
 
 def majority(members: int) -> int:
-    """How many of so many members must agree."""
+    """How many of that many members must agree."""
     return members // 2 + 1

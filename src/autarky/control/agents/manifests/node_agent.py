@@ -1,10 +1,10 @@
 """The node agent: DaemonSet on every node, static pod on control nodes, and what its identity may do.
 
 It acts as its node's kubelet: a shared ServiceAccount would give every worker the rights that control nodes
-need, and a static pod cannot have one. What it needs beyond a kubelet's rights is bound by name: to all
-nodes to read the ControlPlane and where default/kubernetes leads to, to control nodes to read the two leases of
-level 3; the operator does the same for control nodes that a label makes (`control_nodes`). (To free the lease of a
-holder that died with the power it acts as that component: NodeRestriction lets no kubelet change them.)
+need, and a static pod cannot have one. What it needs beyond a kubelet's rights is bound by name: all nodes may read
+the ControlPlane and the endpoints of default/kubernetes, control nodes the two leases of level 3; the operator binds
+the latter for nodes that become control nodes by a label (`control_nodes`). (To release the lease of a holder that died
+in a power cut it acts as that component: NodeRestriction lets no kubelet change leases.)
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from autarky.render.crds import GROUP
 from autarky.render.values import SYSTEM, Inputs, Object, metadata
 
 STANDBY_POD = f"{NODE_AGENT}-standby"
-"""The static pod's name begins with it, and so does its manifest's."""
+"""Prefix of the static pod's name, and of its manifest's."""
 IMAGE = "agent"
 SLOT = "AUTARKY_SLOT"
-"""The variable that tells an agent which slot it runs in: "hosted" or "standby"."""
+"""Environment variable: the slot that the agent runs in, "hosted" or "standby"."""
 POD_UID = "POD_UID"
-"""The variable that tells an agent the uid of its pod, by which whoever waits for the lock has a hung holder ended."""
+"""Environment variable: the uid of the agent's pod. Whoever waits for the lock uses it to kill a holder that hangs."""
 KUBELET_PKI = "/var/lib/kubelet/pki"
 CONTAINERD_RUN = "/run/containerd"
 LEASES = "autarky:node-agent-leases"
@@ -48,7 +48,7 @@ def objects(inputs: Inputs) -> list[Object]:
 
 
 def static_pod(inputs: Inputs, node: Node) -> Object:
-    """The agent that needs no API: parked until nobody else acts."""
+    """The standby agent, which needs no API: it waits until no other agent acts."""
     spec = standby_agent({"spec": _spec(inputs, "standby")})["spec"]
     pod = pods.generation(STANDBY_POD, node, spec)
     pod["metadata"]["labels"] |= {NAME_LABEL: NODE_AGENT, SLOT_LABEL: STANDBY}
@@ -56,7 +56,7 @@ def static_pod(inputs: Inputs, node: Node) -> Object:
 
 
 def standby_agent(pod: Object) -> Object:
-    """A hosted agent's pod as it would be parked. It has no readiness: a parked agent is as it should be."""
+    """A hosted agent's pod as a standby agent. It has no readiness probe: waiting for the lock is its normal state."""
     spec = pod["spec"]
     containers = [_parked(c) if c["name"] == NODE_AGENT else c for c in spec["containers"]]
     return {**pod, "spec": {**spec, "terminationGracePeriodSeconds": 5, "containers": containers}}
@@ -80,33 +80,33 @@ def _spec(inputs: Inputs, slot: str) -> Object:
             {"name": "PYTHONUNBUFFERED", "value": "1"},
         ],
         resources=pods.requests("20m", "64Mi"),
-        # Answered by whichever agent of the node acts, so that these tell of the node and not of the container. Whoever
-        # waits for the lock has a holder that hangs ended much sooner; this is for where nobody waits. Then the kubelet
-        # ends all agents of the node: the one that hangs is among them.
+        # Whichever agent of the node acts answers these, so they judge the node and not the container. An agent that
+        # waits for the lock kills a holder that hangs much sooner; this is for when none waits. Then the kubelet
+        # restarts all agents of the node, the one that hangs among them.
         livenessProbe=pods.http_probe("/healthz", ports.NODE_AGENT, period=10, failures=9),
-        # Until it listens a slow machine may need minutes.
+        # A slow machine may need minutes until the agent listens.
         startupProbe=pods.http_probe("/healthz", ports.NODE_AGENT, period=2, failures=150),
         readinessProbe=pods.http_probe("/healthz", ports.NODE_AGENT, period=2, failures=5),
         volumeMounts=[
             pods.mount("state", places.HOST_ROOT, read_only=False),
             pods.mount("kubernetes", places.KUBERNETES),
             pods.mount("manifests", places.MANIFESTS, read_only=False),
-            # A node that a label makes a control node gets its etcd certificates by its agent, and one that ceases to
-            # be one loses its keys by it.
+            # When a label makes a node a control node, its agent writes the etcd certificates here; when the node stops
+            # being one, its agent deletes the keys.
             pods.mount("pki", places.PKI, read_only=False),
-            # A control node's kubelet whose certificate has expired gets another one by its agent.
+            # The agent issues a new certificate for a control node's kubelet whose own has expired.
             pods.mount("kubelet-pki", KUBELET_PKI, read_only=False),
             pods.mount("run", places.RUN, read_only=False),
             pods.mount("containerd", CONTAINERD_RUN, read_only=False),
-            # A disk of etcd's own may come when this container runs already: without it, its member would seem lost.
+            # etcd's disk may be mounted after this container has started: unseen, its member would seem lost.
             pods.mount("etcd", places.ETCD_DATA, read_only=False, follows_host=True),
         ],
-        # root without capabilities: it writes root's files on the host, and needs no more.
+        # root without capabilities: it writes files of root on the host, and needs no more.
         securityContext=pods.restricted_container(user=0),
     )
     return {
         "terminationGracePeriodSeconds": 10,
-        # The group of the hosted components, for which it keeps certificates: who is in a group may give it files.
+        # The group of the hosted components, whose certificates it writes: only a member may chgrp files to a group.
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}, "supplementalGroups": [pods.NONROOT]},
         "containers": [container],
         "volumes": [
@@ -140,7 +140,7 @@ def _rights(cluster: Cluster) -> list[Object]:
         "resourceNames": [NAME],
         "verbs": ["get", "list", "watch"],
     }
-    # What the certificates that it keeps must name.
+    # What the certificates that it issues must contain.
     plan = {
         "apiGroups": [""],
         "resources": ["configmaps"],

@@ -1,7 +1,7 @@
 """The operator: account, rights, Deployment, disruption budget.
 
-It rolls out as level 3 does (see `controllers`): the new pod starts beside the old one, the lease decides who
-acts, and both share the port. It needs the host's network, since it must work with no service network.
+It rolls out as level 3 does (see `leadership`): the new pod starts beside the old one, the lease decides which one
+acts, and both share the port. It is on the host network, since it must work without a service network.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def objects(inputs: Inputs) -> list[Object]:
 
 def _authorities(inputs: Inputs) -> Object:
     """The keys that every control node has on its disk. Nothing mounts them: a node that a label makes a control node
-    reads them once, by a right of its own, for as long as it becomes one."""
+    reads them once, by a right that it has only during that change."""
     files = node.recovery_files(inputs)
     data = {authority_key(name): base64.b64encode(content).decode() for name, content in files.items()}
     meta = metadata(AUTHORITIES, SYSTEM, {NAME_LABEL: OPERATOR})
@@ -101,30 +101,30 @@ def _rights() -> list[Object]:
 
 def _in_the_cluster() -> list[Object]:
     return [
-        # Which control nodes there are, their addresses, readiness, and what their agents say of their slots.
+        # Which control nodes there are, their addresses, readiness, and what their agents report of their slots.
         _rule("", ["nodes"], WATCH),
-        # The label that makes a control node one, once it has everything, and that takes it away.
+        # Sets and removes the active label of control nodes.
         _rule("", ["nodes"], ["patch"]),
-        # What the control plane should be; writing says how it is.
+        # The desired control plane; in the status, its actual state.
         _rule(GROUP, ["controlplanes"], WATCH),
         _rule(GROUP, ["controlplanes/status"], ["update"], [CONTROL_PLANE]),
-        # Which nodes have a member of etcd; the node agents say how they are, and are bound to what they need for it.
+        # Which nodes have a member of etcd; node agents report on them, and get the rights that they need for it.
         _rule(GROUP, [PLURAL], [*WATCH, "create", "patch", "delete"]),
         _rule(_RBAC, ["clusterrolebindings", "rolebindings"], ["create"]),
         _rule(_RBAC, ["clusterrolebindings", "rolebindings"], ["get", "patch"], [AGENTS_ROLE]),
         _rule(_RBAC, ["clusterroles", "roles"], ["bind"], [AGENTS_ROLE]),
-        # Judging kubelets' certificate requests: seeing them, writing the verdict, for these two signers only.
+        # Approves or denies kubelets' certificate requests, for these two signers only.
         _rule("certificates.k8s.io", ["certificatesigningrequests"], WATCH),
         _rule("certificates.k8s.io", ["certificatesigningrequests/approval"], ["update"]),
         _rule("certificates.k8s.io", ["signers"], ["approve"], [CLIENT_SIGNER, SERVING_SIGNER]),
-        # The policies that hold nodes to reports: put back when they are deleted.
+        # The policies that restrict what nodes may write: created again when they are deleted.
         _rule(
             "admissionregistration.k8s.io",
             ["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
             [*WATCH, "create"],
         ),
-        # Making one with a parameter takes the right to read every object that may be one, and the API server asks for
-        # it by the name "*", which no object can have: this reads nothing, and is no right to all ConfigMaps.
+        # Creating one with a parameter requires the right to read every object that may be a parameter. The API server
+        # checks that by the name "*", which no object can have: this grants no access to any ConfigMap.
         _rule("", ["configmaps"], ["get"], ["*"]),
     ]
 
@@ -139,49 +139,49 @@ def _in_the_system_namespace() -> list[Object]:
         _rule("coordination.k8s.io", ["leases"], ["get", "update"], [OPERATOR]),
         # Who leads level 3.
         _rule("coordination.k8s.io", ["leases"], WATCH, [CONTROLLER_MANAGER, SCHEDULER]),
-        # What runs, why it does not, and its last words for the event.
+        # What runs, why it does not, and the end of its log for the event.
         _rule("", ["pods"], WATCH),
         _rule("", ["pods/log"], ["get"]),
         _rule("", ["events"], ["list", "create"]),
-        # Ending a failed API server that never served: the good one waits for it. Going on with a rollout that stands
-        # still for a node that is off.
+        # Deletes a failed API server that never served, since the good one waits for it; continues a rollout that is
+        # stuck on a node that is off.
         _rule("", ["pods"], ["delete"]),
-        # The workloads and their revisions; rolling back replaces the template of these, and so does a change of the
-        # arguments of all but kube-proxy.
+        # The workloads and their revisions. A rollback replaces their template, and so does a change of arguments
+        # (except for kube-proxy).
         _rule("apps", ["daemonsets", "deployments", "replicasets", "controllerrevisions"], WATCH),
         _rule("apps", ["daemonsets"], ["update"], [API_SERVER, KUBE_PROXY]),
         _rule("apps", ["deployments"], ["update"], [CONTROLLER_MANAGER, SCHEDULER]),
-        # A level that moves takes its workload away, or brings it back as it was (`create` knows no names).
+        # Moving a level deletes its workload, or creates it again as it was (`create` cannot be limited to names).
         _rule("apps", ["daemonsets"], ["get", "delete"], [API_SERVER]),
         _rule("apps", ["deployments"], ["get", "delete"], [CONTROLLER_MANAGER, SCHEDULER]),
         _rule("apps", ["daemonsets", "deployments"], ["create"]),
         _rule("policy", ["poddisruptionbudgets"], ["get", "delete"], [CONTROLLER_MANAGER, SCHEDULER, API_SERVER]),
         _rule("policy", ["poddisruptionbudgets"], ["create"]),
-        # The quorum guard: an idle pod beside each member of etcd, and how many may be away.
+        # The quorum guard: an idle pod beside each member of etcd, and a budget for how many may be away.
         _rule("apps", ["deployments"], ["patch", "delete"], [GUARD]),
         _rule("policy", ["poddisruptionbudgets"], [*WATCH, "patch", "delete"], [GUARD]),
         _rule("", ["configmaps"], ["update", "delete"], retired),
-        # Which nodes may join, and which credentials they may come back with. (A list by name is of one object.)
+        # Which nodes may join, and which renewal credentials are valid. (A list by name returns one object.)
         _rule("", ["configmaps"], ["list", "watch"], [INVENTORY, RENEWALS]),
-        # Which nodes are control nodes, in case their Nodes are deleted; what their agents may read meanwhile.
-        # (Nobody can give rights here that they have not themselves.)
+        # Which nodes are control nodes, in case their Node objects are deleted; what their agents may read meanwhile.
+        # (RBAC lets nobody grant rights that they do not have themselves.)
         _rule("", ["configmaps"], ["list", "watch", "update", "delete"], [RECORD]),
         _rule(_RBAC, ["roles", "rolebindings"], ["get", "create", "patch", "delete"]),
-        # What the certificates of the API servers must name (`create` knows no names, and is below).
+        # What the certificates of the API servers must contain (`create` cannot be limited to names, and is below).
         _rule("", ["configmaps"], ["list", "watch", "patch"], [CONFIG_MAP]),
-        # Copies of what the last good templates name, whose names are hashes of their content; and the node
-        # that a join token is for. Never listed. Created again where one is missing.
+        # Copies of what the last good templates refer to, named by hashes of their content; and the node that a join
+        # token is for. Never listed. Created again where one is missing.
         _rule("", ["secrets", "configmaps"], ["get", "create"]),
         _rule("", ["secrets"], ["update", "delete"], kept),
     ]
 
 
 def _in_the_default_namespace() -> list[Object]:
-    # default/kubernetes, which the API servers do not write. Applying needs `create` where it is absent.
+    # default/kubernetes, which the API servers do not write. Apply needs `create` where it is absent.
     return [
         _rule("discovery.k8s.io", ["endpointslices"], [*WATCH, "patch"], ["kubernetes"]),
         _rule("discovery.k8s.io", ["endpointslices"], ["create"]),
-        # Events about Nodes, which have no namespace, are kept in this one.
+        # Events about Nodes, which are cluster-scoped, are in this namespace.
         _rule("", ["events"], ["create"]),
     ]
 

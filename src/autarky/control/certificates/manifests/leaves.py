@@ -1,14 +1,14 @@
-"""The leaf certificates that node agents keep: what each is, where its files lie, and what it takes to issue them all.
+"""The leaf certificates that node agents renew: what each is, where its files are, and what is needed to issue them.
 
-A control node signs its own leaves with the CA keys on its disk. So they are renewed with no API and by nobody's hand;
-both slots read the same files, and all of Kubernetes and etcd read a file that has changed without a restart.
+A control node signs its own leaves with the CA keys on its disk. So they are renewed without the API and without an
+administrator; both slots read the same files, and Kubernetes and etcd reload a changed file without a restart.
 
     /var/lib/autarky/leaves/COMPONENT/…     of the API server, the controller-manager and the scheduler
     /etc/kubernetes/pki/etcd/…              of the node's member of etcd
     /var/lib/autarky/nllb/etcd-client.pem   of the load balancer, for etcd's health
 
-The parent directory is root's alone. What is in it belongs to root as well, and to the group that the hosted pods run
-as: a hostPath has no fsGroup. A directory is mounted, not a file, so that a rename is seen.
+The parent directory is accessible to root only. What is in it belongs to root as well, and to the group that the hosted
+pods run as: a hostPath has no fsGroup. A directory is mounted, not a file, so that pods see a rename.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from autarky.render.values import SYSTEM, Object, metadata
 
 GROUP = pods.NONROOT
 VOLUME = "leaves"
-"""What pods call the directory with those of their component."""
+"""The volume with the leaves of a pod's component."""
 CONFIG_MAP = "autarky-leaves"
 PLAN_KEY = "plan"
 NAMES_KEY = "control-nodes"
-"""In the ConfigMap: what the cluster file says, and the names and addresses of the control nodes there are."""
+"""In the ConfigMap: what the cluster file says, and the names and addresses of the existing control nodes."""
 LEAST_OF_CLIENT_GO = 18 * 60
-"""client-go looks every 5 minutes whether a certificate in a file has changed (and at each new connection), and servers
-look at each request whether it has expired: of a life shorter than three times that, the last third is too short."""
+"""client-go checks every 5 minutes whether a certificate file has changed (and at each new connection), and servers
+check at each request whether it has expired: if it lives less than three times that, its last third is too short."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """life: seconds. names: host names and addresses that the API servers are reached at. etcd: whether it is ours.
-    address: the node's own, on its disk; empty in what all nodes are told."""
+    address: the node's own, on its disk; empty in the ConfigMap for all nodes."""
 
     life: int
     algorithm: Literal["EC", "RSA"]
@@ -67,8 +67,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """certificate, key: paths; the same one for a file that holds both. shared: the components' group reads them.
-    least: seconds that it lives at least."""
+    """certificate, key: paths; the same for a file with both. shared: the components' group reads them.
+    least: its shortest life in seconds."""
 
     spec: CertSpec
     certificate: str
@@ -80,7 +80,7 @@ class Leaf:
         return max(plan.life, self.least)
 
     def name_on(self, node: str) -> str:
-        """Without that of the node, which goes without saying there."""
+        """Without the node's name, which is known there."""
         return self.spec.name.removesuffix(f"-{node}")
 
 
@@ -89,7 +89,7 @@ def directory_of(component: str) -> str:
 
 
 DIRECTORIES: Mapping[str, int] = {places.LEAVES: 0o700, **{directory_of(one): 0o750 for one in WITH_STANDBY}}
-"""With their modes: the group may enter those of the components."""
+"""With their modes: the group may enter the directories of the components."""
 
 
 def plan_of(cluster: Cluster) -> Plan:
@@ -99,7 +99,7 @@ def plan_of(cluster: Cluster) -> Plan:
 
 
 def leaves_of(node: str, plan: Plan) -> list[Leaf]:
-    """All of one control node. Its own names are always among those of its API server."""
+    """All leaves of one control node. Its own names are always among those of its API server."""
     address = plan.address
     found = [
         _of_component(API_SERVER, "apiserver", serving_certificate(node, plan.with_names([node, address]).names)),
@@ -143,8 +143,8 @@ def _of_etcd(node: str, address: str) -> list[Leaf]:
 
 
 def first_specs(cluster: Cluster, nodes: Iterable[Node]) -> list[tuple[CertSpec, int]]:
-    """What hosts begin with, and for how many seconds: of kubelets, and all leaves of these nodes. Agents and kubelets
-    renew it from then on."""
+    """What hosts start with, and for how many seconds: certificates of kubelets, and all leaves of these nodes. Agents
+    and kubelets renew them from then on."""
     plan = plan_of(cluster)
     kept = [leaf for node in nodes for leaf in leaves_of(node.name, plan.at(node.known_address()))]
     return [
@@ -153,16 +153,16 @@ def first_specs(cluster: Cluster, nodes: Iterable[Node]) -> list[tuple[CertSpec,
     ]
 
 
-# --- what agents are told -------------------------------------------------------------------------------
+# --- the plan for the agents ----------------------------------------------------------------------------
 
 
 def config_map(cluster: Cluster) -> Object:
-    """What of the plan the cluster file says. The operator adds the control nodes that a label makes."""
+    """The part of the plan from the cluster file. The operator adds the control nodes made by a label."""
     return _object({PLAN_KEY: written(plan_of(cluster))})
 
 
 def with_control_nodes(names: Iterable[str]) -> Object:
-    """The operator's part of it, for server-side apply."""
+    """The operator's part, for server-side apply."""
     return _object({NAMES_KEY: json.dumps(sorted(names))})
 
 
@@ -171,7 +171,7 @@ def _object(data: dict[str, str]) -> Object:
 
 
 def told(obj: Object) -> Plan:
-    """The plan that a live ConfigMap tells. UserError where it cannot be understood."""
+    """The plan in a live ConfigMap. UserError where it cannot be parsed."""
     data = obj.get("data") or {}
     try:
         more = json.loads(data.get(NAMES_KEY) or "[]")
@@ -195,12 +195,12 @@ def written(plan: Plan) -> str:
 
 
 def read(text: str) -> Plan:
-    """What `written` wrote. UserError where it cannot be understood: nothing is issued by half a plan."""
+    """What `written` wrote. UserError where it cannot be parsed: nothing is issued from an incomplete plan."""
     try:
         return _plan(json.loads(text))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
-            f"the plan of the leaf certificates cannot be understood: {error!r}",
+            f"the plan of the leaf certificates is malformed: {error!r}",
             where=f"ConfigMap {SYSTEM}/{CONFIG_MAP}, or {places.LEAVES_PLAN}",
             fix="delete the ConfigMap and run `autarky up`",
         ) from error
@@ -219,7 +219,7 @@ def _plan(document: Mapping[str, object]) -> Plan:
 
 
 def is_name(value: object) -> bool:
-    """Whether a certificate can hold it: an address or a DNS name in its ASCII form."""
+    """Whether a certificate can have it as a name: an address or a DNS name in its ASCII form."""
     if not isinstance(value, str) or not 0 < len(value) <= 253 or not value.isascii():
         return False
     try:

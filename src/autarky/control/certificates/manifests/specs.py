@@ -10,16 +10,16 @@ from autarky.model.cluster import Cluster
 from autarky.model.files import CertSpec
 
 CLUSTER_ADMINS = "autarky:cluster-admins"
-"""The group of the user's kubeconfig, bound to cluster-admin by RBAC, so that it can be withdrawn;
-`super-admin` (system:masters, which RBAC cannot withdraw) stays on the machine that ran `up`."""
+"""The group of the user's kubeconfig, bound to cluster-admin by RBAC, so that it can be revoked;
+`super-admin` (system:masters, which RBAC cannot revoke) stays on the machine that ran `up`."""
 ADMINISTRATORS = ("admin", "super-admin")
-"""Certificates of people: each state directory has its own, and no machine of the cluster has any."""
+"""Certificates of people: each state directory has its own, and no machine of the cluster has one."""
 KUBELET_CLIENT = "autarky:kube-apiserver-kubelet-client"
 
 
 def certificate_specs(cluster: Cluster) -> list[CertSpec]:
-    """The leafs that are kept in the cluster's directory, for nodes whose addresses are known by now: administrators',
-    and those of an etcd that runs on a test host of its own, where no agent runs."""
+    """The leaves in the cluster's directory, for nodes whose addresses are known by now: those of administrators, and
+    those of an etcd on a test host of its own, where no agent runs."""
     return [
         *(administrator(name) for name in ADMINISTRATORS),
         *_external_etcd_specs(cluster),
@@ -27,14 +27,14 @@ def certificate_specs(cluster: Cluster) -> list[CertSpec]:
 
 
 def authorities(cluster: Cluster) -> tuple[str, ...]:
-    """The CAs that the cluster needs: an etcd that somebody else runs has one of its own."""
+    """The CAs that the cluster needs: an external etcd has its own."""
     ours = cluster.external_etcd is None or cluster.etcd_host is not None
     return ("ca", "front-proxy-ca", "etcd/ca") if ours else ("ca", "front-proxy-ca")
 
 
 def kubelet_specs(cluster: Cluster) -> list[CertSpec]:
-    """What kubelets begin with: a founder's first certificate, which it renews by itself, and what each can come back
-    with when its certificate has expired."""
+    """What kubelets start with: the first certificate of an initial member, which its kubelet renews, and for each node
+    a certificate to rejoin with when its own has expired."""
     first = [
         CertSpec(f"kubelet-{node.name}", "ca", f"system:node:{node.name}", ("system:nodes",))
         for node in cluster.initial_members
@@ -54,7 +54,7 @@ def administrator(name: str) -> CertSpec:
 
 
 def certificates_of(node: str) -> list[str]:
-    """The names that leafs of one control node's own have, or had, in the cluster's directory."""
+    """The names that one control node's leaves have, or had, in the cluster's directory."""
     return [f"kubelet-{node}", f"etcd/server-{node}", f"etcd/peer-{node}"]
 
 
@@ -89,8 +89,8 @@ def _external_etcd_specs(cluster: Cluster) -> list[CertSpec]:
 
 
 def etcd_certificate(role: str, node: str, address: str) -> CertSpec:
-    """Of the role "server", "peer" or "client" on a control node. That of a server is for clients too: etcd's own
-    JSON gateway dials the member with it."""
+    """For the role "server", "peer" or "client" on a control node. A server's is valid for clients too: etcd's own
+    JSON gateway connects to the member with it."""
     name, common_name = f"etcd/{role}-{node}", f"etcd-{role}-{node}"
     if role == "client":
         return CertSpec(name, "etcd/ca", common_name)

@@ -1,8 +1,8 @@
-"""What the objects of the API say about a hosted pod's run and about the age of its content.
+"""What API objects show about a hosted pod's run and about the age of its content.
 
-Contract: pure; objects as on the wire. What cannot be told is None, never a guess. What came first is told by
-`metadata.resourceVersion`, which is etcd's count of writes for all objects of one etcd: clocks of API servers and
-nodes are stepped, and stamps are whole seconds.
+Contract: pure; objects as on the wire. What cannot be determined is None, never a guess. Order is judged by
+`metadata.resourceVersion`, which counts the writes of one etcd across all objects: clocks of API servers and nodes get
+changed, and timestamps have a resolution of one second.
 
 Danger: API servers that keep some kinds in another etcd (`--etcd-servers-overrides`) have another count for these.
 """
@@ -18,7 +18,7 @@ Object = dict[str, Any]
 
 
 def instance_of(pod: Object, version: int | None) -> Instance | None:
-    """The run of a pod's containers, sidecars included; None while not all of them run. version: that of
+    """The current run of a pod's containers, sidecars included; None while not all of them run. version: from
     `version_unstarted`."""
     status = pod.get("status") or {}
     long_lived = list(_long_lived(pod["spec"]))
@@ -36,7 +36,7 @@ def instance_of(pod: Object, version: int | None) -> Instance | None:
 
 
 def version_unstarted(pod: Object) -> int | None:
-    """The pod's version, where its kubelet has not said that it heard of it; None of one that it has."""
+    """The pod's version, if its kubelet has not yet acknowledged the pod; None if it has."""
     return None if (pod.get("status") or {}).get("startTime") else version_of(pod)
 
 
@@ -48,7 +48,7 @@ def _long_lived(spec: Object) -> Iterator[str]:
 
 
 def source_of(obj: Object, *, by_content: bool) -> Source:
-    """A Secret or ConfigMap and the version of its last change. Every writer counts, whatever it wrote."""
+    """A Secret or ConfigMap and the version of its last change. Every write counts, whatever it changed."""
     return Source(f"the {obj['kind']} {obj['metadata']['name']}", version_of(obj), by_content)
 
 

@@ -2,14 +2,14 @@
 
     refusal      the rules that a refusal names
     references   which Secrets and ConfigMaps a pod uses, and their content
-    volumes      volumes become root-only files on the node's disk
+    volumes      volumes become files on the node's disk that only root can read
     containers   command lines, environment, probes and mounts
-    defaults     what the API server fills in is taken away again, so that a name follows from content
-    revision     the whole pod: the one function to call
+    defaults     removes what the API server fills in, so that the name follows from the content
+    revision     the complete pod: the one function to call
 
 Contract: pure, standard library only (the node agent imports it). The content comes from the live pod and
-not from a template or the cluster file, so that it follows what users edit. Decided elsewhere: when a
-checkpoint is taken and which revisions are kept (`decide.revisions`).
+not from a template or the cluster file, so that it follows users' edits. `decide.revisions` decides when a
+checkpoint is made and which revisions are kept.
 """
 
 from autarky.control.checkpoint.manifests.references import Reference, references

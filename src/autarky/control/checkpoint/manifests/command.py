@@ -1,9 +1,9 @@
 """The command line of a component, moved from its hosted slot to its standby.
 
-Contract: what the user changed stays; only what makes the two slots stand side by side is set. Flags are
+Contract: the user's changes stay; only what lets the two slots run side by side is set. Flags are
 found in `--name=value` and in `--name value`, with "_" for "-" as the components themselves allow. Those
 that are set are written `--name=value`: the script that activates a standby looks for that spelling when
-it has to move the API server on to its spare port.
+it has to move the API server to its spare port.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autarky.render.values import Object
 
 _PORT = "secure-port"
 _SHARING = "permit-port-sharing"
-"""Only the two hosted revisions of a rollout share a port; a standby has its own, for a while two of them."""
+"""Only the two hosted revisions of a rollout share a port; a standby has its own, and a spare one."""
 _DRAIN = {API_SERVER: ("shutdown-delay-duration", f"{patience.STANDBY_DRAIN}s")}
 
 
@@ -36,7 +36,7 @@ class Move:
 
 
 def move_of(component: str) -> Move | None:
-    """None for a component without a fixed port: its command line is taken as it is."""
+    """None for a component without a fixed port: its command line is not changed."""
     if component not in WITH_STANDBY:
         return None
     one = COMPONENTS[component]
@@ -44,7 +44,7 @@ def move_of(component: str) -> Move | None:
 
 
 def moved_command(container: Object, move: Move, where: str) -> Object:
-    """`command` and `args` of the component's own container; nothing else of it."""
+    """The new `command` and `args` of the component's own container, nothing else."""
     command, arguments = list(container.get("command") or ()), list(container.get("args") or ())
     _refuse_hidden_flags(command, move.component, where)
     for name, value in _settings(move).items():
@@ -59,19 +59,19 @@ def _settings(move: Move) -> Mapping[str, str]:
 
 
 def _refuse_hidden_flags(command: Sequence[str], component: str, where: str) -> None:
-    """A shell line, say: its flags cannot be told apart, so the standby would collide with the hosted slot."""
+    """A shell line, for example: its flags cannot be parsed, so the standby would collide with the hosted slot."""
     if command and all(PurePosixPath(word).name != component for word in command):
         fix = f"start {component} itself, with one flag in each element of `command` or `args`"
         raise refused(Rule.OWN_PORT, f"{where}.command", f"it starts something other than {component}", fix)
 
 
 def _name(word: str) -> str | None:
-    """The flag's name in its usual spelling, or None when the word is no flag."""
+    """The flag's name in its usual spelling, or None when the word is not a flag."""
     return word[2:].partition("=")[0].replace("_", "-") if word.startswith("--") else None
 
 
 def _with_flag(command: list[str], arguments: list[str], name: str, value: str) -> tuple[list[str], list[str]]:
-    """Every mention of the flag replaced; added at the end where there is none."""
+    """Replaces the flag wherever it occurs; adds it at the end where it does not."""
     mentioned = any(_name(word) == name for word in (*command, *arguments))
     command, arguments = _replaced(command, name, lambda _: value), _replaced(arguments, name, lambda _: value)
     if not mentioned:
@@ -80,7 +80,7 @@ def _with_flag(command: list[str], arguments: list[str], name: str, value: str) 
 
 
 def _replaced(words: Sequence[str], name: str, change: Callable[[str], str]) -> list[str]:
-    """The words with the flag's value changed, in one word; a value of its own follows its flag."""
+    """The words with the flag's value changed, always as one word `--name=value`."""
     result: list[str] = []
     value_is_next = False
     for word in words:
@@ -95,7 +95,7 @@ def _replaced(words: Sequence[str], name: str, change: Callable[[str], str]) -> 
 
 
 def _moved_words(words: list[str], move: Move) -> list[str]:
-    """Without port sharing; every other flag for a port that names the hosted one names the standby's."""
+    """Without port sharing; every other port flag with the hosted port gets the standby's."""
     words = [word for word in words if _name(word) != _SHARING]
     for name in {_name(word) or "" for word in words}:
         if name.endswith("port"):

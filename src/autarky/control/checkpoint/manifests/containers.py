@@ -1,12 +1,12 @@
 """Containers of a hosted pod as containers of a static pod.
 
 The user. A hosted pod runs as a user of its own, and fsGroup lets it read its Secret volumes. The standby
-runs as root, since its files are on the host and nobody else may read them (see `volumes`), and keeps all
-else that confines it: dropped capabilities, read-only root file system, seccomp. Two things follow:
-- root without capabilities cannot read what belongs to another user: a container that ran as such a user
-  and mounts storage of the host gets CAP_DAC_OVERRIDE back, which every ordinary container has;
-- what root creates on the host the hosted pod could not open afterwards (a hosted API server does not
-  start when it cannot append to its audit log): writable storage of the host is refused for such users.
+runs as root, since its files are on the host and nobody else may read them (see `volumes`), and keeps all other
+restrictions: dropped capabilities, read-only root file system, seccomp. Two things follow:
+- root without capabilities cannot read another user's files: a container that ran as such a user and mounts
+  storage of the host gets CAP_DAC_OVERRIDE back, which every ordinary container has;
+- the hosted pod could not open files that root creates on the host (a hosted API server does not start when
+  it cannot append to its audit log): writable storage of the host is refused for such users.
 
 The environment. ConfigMap values become literal. A Secret in the environment is refused: the kubelet
 publishes static pods as mirror pods, so the value would be readable in the API.
@@ -29,8 +29,8 @@ from autarky.render import pods
 from autarky.render.values import Object
 
 _ONLY_HOSTED = ("ports", "resources", "resizePolicy", "envFrom")
-"""Ports would make scheduler and kubelet refuse the other slot; requests, the standby at the worst moment (so
-the component itself gets a small share of its own)."""
+"""Declared ports would make scheduler and kubelet refuse the other slot. Resource requests might make the kubelet
+reject the standby just when it is needed, so the component itself gets a small share instead."""
 _IDENTITY = ("runAsUser", "runAsGroup", "runAsNonRoot")
 _FOREIGN_CAPABILITY = "DAC_OVERRIDE"
 
@@ -43,15 +43,15 @@ class Surroundings:
     contents: Contents
     move: Move | None
     dropped: frozenset[str]
-    """Volumes that the standby has not."""
+    """Volumes that the standby does not have."""
     read_only: frozenset[str]
-    """Volumes whose files lie in the revision."""
+    """Volumes whose files are part of the revision."""
     foreign: frozenset[str]
     """Volumes that hold storage of the host."""
 
 
 def standby_container(container: Object, around: Surroundings, where: str, *, is_component: bool) -> Object:
-    """One container; `is_component`: it is the component itself, not a sidecar or an init container."""
+    """One container. `is_component`: whether it is the component itself, not a sidecar or an init container."""
     result = {key: value for key, value in container.items() if key not in _ONLY_HOSTED}
     result["imagePullPolicy"] = "IfNotPresent"
     if is_component:
@@ -72,7 +72,7 @@ def standby_container(container: Object, around: Surroundings, where: str, *, is
 
 
 def _moved_handlers(container: Object, move: Move) -> Object:
-    """Probes and hooks that ask the component's port ask the standby's; names of ports become numbers."""
+    """Probes and hooks on the component's port get the standby's port; port names become numbers."""
     numbers = {port["name"]: port["containerPort"] for port in container.get("ports") or () if port.get("name")}
     probes = {name: _moved_handler(container[name], numbers, move) for name in PROBES if container.get(name)}
     result = {name: _with_own_drain(probe, move) for name, probe in probes.items()}
@@ -84,14 +84,14 @@ def _moved_handlers(container: Object, move: Move) -> Object:
 
 
 def _with_own_drain(probe: Object, move: Move) -> Object:
-    """The grace period of the API server's standby is its own (`revision`), whatever ends it."""
+    """The API server's standby has its own grace period (`revision`), whatever stops it."""
     if move.component != API_SERVER:
         return probe
     return {key: value for key, value in probe.items() if key != "terminationGracePeriodSeconds"}
 
 
 def _asks_the_agent(hook: Object) -> bool:
-    """Whether the standby should serve: that is no question for the standby itself."""
+    """Whether the hook asks the node agent if the standby serves: the standby itself must not ask."""
     return bool((hook.get("httpGet") or {}).get("port") == ports.NODE_AGENT)
 
 
@@ -124,7 +124,7 @@ def _environment(container: Object, around: Surroundings, where: str) -> list[Ob
 
 
 def _literal(name: str, value: str) -> Object:
-    """A value that came by reference is not expanded; one in the pod is, so every $ is doubled."""
+    """A referenced value is not expanded, but a literal one in a pod is, so every $ is doubled."""
     return {"name": name, "value": value.replace("$", "$$")}
 
 
@@ -157,12 +157,12 @@ def _variable(variable: Object, around: Surroundings, where: str) -> Iterator[Ob
     elif not source or source.keys() <= {"resourceFieldRef", "fileKeyRef"}:
         yield variable
     else:
-        fix = "give the variable a literal value, or one of a ConfigMap"
+        fix = "give the variable a literal value, or one from a ConfigMap"
         raise refused(Rule.SELF_CONTAINED, where, f"unknown source {', '.join(sorted(source))}", fix)
 
 
 def _refuse_secret(secret: Object, around: Surroundings, where: str) -> None:
-    """Unless there is nothing to disclose: an optional Secret that does not exist, or lacks the key."""
+    """Does not refuse where there is nothing to disclose: an optional Secret that does not exist or lacks the key."""
     optional = bool(secret.get("optional"))
     data = around.contents.data(Reference("Secret", secret["name"], optional), where)
     if data is None or (optional and "key" in secret and secret["key"] not in data):
@@ -192,7 +192,7 @@ def _security(container: Object, around: Surroundings, where: str) -> Object:
     for mount in foreign:
         if not mount.get("readOnly"):
             fix = "mount it with `readOnly: true`, or let the container run as root (`runAsUser: 0`)"
-            what = "a standby runs as root, and the hosted pod could not use what root leaves there"
+            what = "a standby runs as root, and the hosted pod could not use files that root creates there"
             raise refused(Rule.SAME_FILES, f"{where}.volumeMounts[{mount['name']}]", what, fix)
     capabilities = result.get("capabilities") or {}
     added = [name for name in capabilities.get("add") or () if name != _FOREIGN_CAPABILITY]
@@ -200,7 +200,7 @@ def _security(container: Object, around: Surroundings, where: str) -> Object:
 
 
 def _runs_as_root(container: Object, pod: Object) -> bool:
-    """As far as the pod says; where it says nothing, the image decides, and those of the components say root."""
+    """By what the pod says; where it says nothing, the image decides, and the components' images use root."""
     user = container.get("runAsUser", pod.get("runAsUser"))
     if user is not None:
         return bool(user == 0)

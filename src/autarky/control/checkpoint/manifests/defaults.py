@@ -1,7 +1,7 @@
-"""Takes away what the API server fills in, so that the same template always gives the same bytes.
+"""Removes what the API server fills in, so that the same template always gives the same bytes.
 
 Contract: `pruned` never changes what a pod means to a kubelet. A default that a future Kubernetes adds and
-that is not listed here makes one more revision when the cluster is upgraded to it, and nothing worse.
+that is not listed here causes one more revision when the cluster is upgraded to it, and nothing worse.
 Source: the defaulting of the core/v1 API, Kubernetes 1.36.
 """
 
@@ -27,7 +27,7 @@ PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 HOOKS = ("postStart", "preStop")
 
 _NOTHING_WHEN_EMPTY = frozenset({"securityContext", "capabilities", "resources", "lifecycle"})
-"""An empty object often means something, a volume's kind above all; of these it does not."""
+"""An empty object often has a meaning, such as a volume's kind; for these fields it has none."""
 
 
 def pruned(value: Any) -> Any:
@@ -45,7 +45,7 @@ def _means_nothing(key: str, item: Any) -> bool:
 
 
 def without_pod_defaults(spec: Object) -> Object:
-    """A pod spec of which containers and volumes are bare already."""
+    """A pod spec whose containers and volumes have been stripped already."""
     return _without(spec, _POD)
 
 
@@ -78,7 +78,7 @@ def without_volume_defaults(volume: Object) -> Object:
         ]
         bare["projected"] = {**bare["projected"], "sources": sources}
     if bare.get("image"):
-        # Like that of containers: a standby is there for when no registry can be reached.
+        # As for containers: a standby must start when no registry can be reached.
         bare["image"] = {**bare["image"], "pullPolicy": "IfNotPresent"}
     return bare
 

@@ -1,7 +1,8 @@
 """The Secrets and ConfigMaps that a pod takes content from, and that content.
 
-Contract: unknown is not absent. `Contents` is given every object that was read and None for every one that
-the API said does not exist; asking for one that was not read is refused, never taken for absent.
+Contract: unknown is not absent. `Contents` gets every object that was read, and None for every one that does not exist
+according to the API; one that was not read is refused, never taken for absent.
+
 Danger: holds private keys; has no repr.
 """
 
@@ -17,13 +18,13 @@ from autarky.control.checkpoint.manifests.refusal import Rule, refused
 from autarky.render.values import Object
 
 Kind = Literal["Secret", "ConfigMap"]
-TOKEN_DIRECTORY = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 – a place, and no secret
+TOKEN_DIRECTORY = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 – a path, not a secret
 """Where the ServiceAccount admission plugin mounts the volume that it injects."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reference:
-    """One object that a pod refers to. `optional`: every reference to it says so."""
+    """One object that a pod refers to. `optional`: whether every reference to it is."""
 
     kind: Kind
     name: str
@@ -32,13 +33,13 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What was read, by name; None where the API says that there is none."""
+    """What was read, by name; None where the object does not exist."""
 
     secrets: Mapping[str, Object | None] = field(repr=False)
     config_maps: Mapping[str, Object | None] = field(repr=False)
 
     def data(self, reference: Reference, where: str) -> dict[str, bytes] | None:
-        """Key → content; None for an optional object that does not exist. Refuses what is not known."""
+        """Key → content; None for an optional object that does not exist. Refuses an object that was not read."""
         objects = self.secrets if reference.kind == "Secret" else self.config_maps
         label = f"the {reference.kind} {reference.name}"
         if reference.name not in objects:
@@ -58,14 +59,14 @@ def _decoded(reference: Reference, found: Object, where: str) -> dict[str, bytes
     try:
         decoded = {key: base64.b64decode(value, validate=True) for key, value in binary.items()}
     except binascii.Error:
-        what = f"the {reference.kind} {reference.name} is not base64"
-        # The library's error is left out on purpose: its context is the content.
+        what = f"the {reference.kind} {reference.name} is not valid base64"
+        # The library's error is left out on purpose: its context holds the content.
         raise refused(Rule.COMPLETE, where, what, f"write the {reference.kind} again") from None
     return {**{key: value.encode() for key, value in text.items()}, **decoded}
 
 
 def references(pod: Object) -> tuple[Reference, ...]:
-    """All that has to be read before `revision_from_pod`, sorted, each once."""
+    """Everything that has to be read before `revision_from_pod`, sorted, each once."""
     found: dict[tuple[Kind, str], bool] = {}
     for kind, name, optional in _mentions(pod["spec"]):
         found[kind, name] = found.get((kind, name), True) and optional
@@ -80,7 +81,7 @@ def all_containers(spec: Object) -> Iterator[tuple[str, Object]]:
 
 
 def injected_token_volumes(spec: Object) -> frozenset[str]:
-    """Volumes that hold a service account's credentials: a static pod cannot have any, whatever it does."""
+    """Injected volumes with a service account's credentials, which a static pod cannot have."""
     mounted = {
         mount["name"]
         for _, container in all_containers(spec)

@@ -1,9 +1,11 @@
 """A live hosted pod as a revision of its component's standby.
 
 Contract: `revision_from_pod` is pure and refuses (`Refused`, with the field, the rule and the remedy) what
-a static pod cannot do; then there is no new checkpoint, and the old one stays. The name follows from the
+a static pod cannot do; then there is no new checkpoint, and the existing one stays. The name follows from the
 content alone: from everything the standby would run with, and from nothing that the API server, the
-scheduler or a re-created pod adds. Danger: the files hold private keys.
+scheduler or a re-created pod adds.
+
+Danger: the files hold private keys.
 """
 
 from __future__ import annotations
@@ -26,19 +28,19 @@ from autarky.render import pods
 from autarky.render.values import Object, canonical_json, content_hash, pretty_json
 
 _PREFIX = "checkpoint-"
-"""In a revision's name: made from a live pod, not from the cluster file, so `up` leaves it alone."""
+"""The prefix of a revision that was made from a live pod, not from the cluster file, so that `up` leaves it alone."""
 _PLACE = "@DIRECTORY@"
 
 _OF_THE_HOSTED_SLOT = frozenset(
     {
-        # Where it runs and whether there is room: decided already, by the file's being on this node.
+        # Where it runs and whether there is room: already decided, since the file is on this node.
         *("nodeName", "nodeSelector", "affinity", "topologySpreadConstraints", "tolerations", "schedulerName"),
         *("schedulingGates", "schedulingGroup", "workloadRef", "priority", "priorityClassName", "preemptionPolicy"),
         *("resources", "overhead"),
-        # What only the API can give or judge.
+        # What only the API can provide or evaluate.
         *("serviceAccount", "serviceAccountName", "automountServiceAccountToken", "imagePullSecrets"),
         *("enableServiceLinks", "readinessGates", "ephemeralContainers"),
-        # Translated, or the same for every standby.
+        # Translated, or the same in every standby.
         *("containers", "initContainers", "volumes", "securityContext", "hostNetwork"),
     }
 )
@@ -88,11 +90,13 @@ def _refuse_what_cannot_be_static(component: str, spec: Object) -> None:
         fix = "set `hostNetwork: true`"
         raise refused(Rule.SELF_CONTAINED, "spec.hostNetwork", "after a reboot there is no pod network yet", fix)
     if component not in [container["name"] for container in spec["containers"]]:
-        raise refused(Rule.OWN_PORT, "spec.containers", f"none is named {component}", f"name the container {component}")
+        raise refused(
+            Rule.OWN_PORT, "spec.containers", f"no container is named {component}", f"name the container {component}"
+        )
 
 
 def _refuse_placeholders(spec: Object) -> None:
-    """The activation replaces them wherever they stand."""
+    """An activation replaces them wherever they occur."""
     text = canonical_json(spec).decode()
     for placeholder in (pods.ACTIVATION, pods.ACTIVATION_UID):
         if placeholder in text:
@@ -133,7 +137,7 @@ def _containers(component: str, spec: Object, around: Surroundings) -> Object:
 
 
 def _drain(component: str, spec: Object) -> Object:
-    """The API server's standby goes when the hosted one answers: its drain is its own, not the hosted one's."""
+    """The API server's standby is withdrawn when the hosted one answers: it has its own drain, not the hosted one's."""
     if component == API_SERVER:
         return {"terminationGracePeriodSeconds": patience.STANDBY_DRAIN + patience.REQUESTS_END}
     kept = spec.get("terminationGracePeriodSeconds")
@@ -141,7 +145,7 @@ def _drain(component: str, spec: Object) -> Object:
 
 
 def _as_root(context: Object) -> Object:
-    """Said openly, because an image may name another user: see `containers`."""
+    """Set explicitly, because an image may name another user: see `containers`."""
     kept = {key: value for key, value in context.items() if key not in _POD_IDENTITY}
     return {**kept, "runAsUser": 0, "runAsGroup": 0}
 
@@ -151,10 +155,10 @@ def _sorted_files(volumes: list[Translated]) -> list[VolumeFile]:
 
 
 def _laid_out(component: str, name: str, spec: Object, files: list[VolumeFile]) -> Revision:
-    """In the layout of `control.slots.manifests`: pod.json last, since it says that all the rest is there."""
+    """In the layout of `control.slots.manifests`: pod.json last, since it says that everything else is there."""
     directory = f"{places.STANDBY}/{component}/{name}"
     placed = {**spec, "volumes": [_placed(volume, f"{directory}/files") for volume in spec.get("volumes") or ()]}
-    # One order of keys, so that a name stands for bytes.
+    # A fixed order of keys, so that one name always means the same bytes.
     pod = json.loads(canonical_json(pods.standby_pod(component, name, placed)))
     contents = [File(f"{directory}/files/{file.path}", file.content, file.mode) for file in files]
     return Revision(component, name, (*contents, File(f"{directory}/pod.json", pretty_json(pod), 0o600)))

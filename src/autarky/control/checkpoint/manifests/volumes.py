@@ -1,13 +1,13 @@
 """Volumes of a hosted pod as volumes of a static pod, and the files that they need on the node's disk.
 
-    Secret, ConfigMap      → files, and a hostPath to their directory; an emptyDir where there is no file
-    projected              → the same; tokens are left out, downward API items become files where they can
-    hostPath, emptyDir …   → as they are
+    Secret, ConfigMap      → files, and a hostPath of their directory; an emptyDir where there are no files
+    projected              → the same; tokens are left out, downward API items become files where possible
+    hostPath, emptyDir …   → unchanged
     anything of the API    → refused
 
-Root alone can read the files and their directories (0600 and 0700): a hostPath has no fsGroup, so a user
-other than root could read them only if others could as well. Standbys therefore run as root, which owns
-the files, and keep everything else that confines them: see `containers`.
+Only root can read the files and their directories (0600 and 0700): a hostPath has no fsGroup, so another user could
+read them only if everybody could. Standbys therefore run as root, which owns the files, and keep all other
+restrictions: see `containers`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from autarky.render import pods
 from autarky.render.values import Object
 
 FOREIGN_STORAGE: Final = frozenset({"hostPath", "nfs", "iscsi", "fc"})
-"""Storage with owners of its own, which the user of the hosted pod could write as that user."""
+"""Storage whose files have owners of their own; the hosted pod may write there as its own user."""
 KEPT: Final = FOREIGN_STORAGE | {"emptyDir", "downwardAPI", "image"}
 _OF_THE_PODS_IDENTITY = ("metadata.labels['", "metadata.annotations['")
 
 
 def is_foreign(volume: Object) -> bool:
-    """Whether it is storage with owners of its own. The node's leaf certificates are root's."""
+    """Whether it is storage whose files have owners of their own. The node's leaf certificates belong to root."""
     path = str((volume.get("hostPath") or {}).get("path", ""))
     return bool(FOREIGN_STORAGE & volume.keys()) and not path.startswith(f"{places.LEAVES}/")
 
@@ -46,7 +46,7 @@ class VolumeFile:
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """One volume as the standby has it. `read_only`: it is ours, and nobody may write to a revision."""
+    """One volume of the standby. `read_only`: its files are part of the revision, which must not be written."""
 
     volume: Object
     files: tuple[VolumeFile, ...] = ()
@@ -54,7 +54,7 @@ class Translated:
 
 
 def translated(volume: Object, pod: Object, contents: Contents, directory: str) -> Translated:
-    """`directory` is where the revision's files will lie. Refuses what a static pod cannot have."""
+    """`directory` is where the revision's files will be. Refuses what a static pod cannot have."""
     name = volume["name"]
     where = f"spec.volumes[{name}]"
     kind = _kind(volume, where)
@@ -75,7 +75,7 @@ def _kind(volume: Object, where: str) -> str:
         raise refused(Rule.SELF_CONTAINED, f"{where}.{kind}", "a static pod cannot have such a volume", fix)
     if "secretRef" in (volume.get(kind) or {}):
         fix = "use a volume that needs no Secret of its own"
-        raise refused(Rule.SELF_CONTAINED, f"{where}.{kind}.secretRef", "a static pod refers to no Secret", fix)
+        raise refused(Rule.SELF_CONTAINED, f"{where}.{kind}.secretRef", "a static pod cannot refer to a Secret", fix)
     return kind
 
 
@@ -106,12 +106,12 @@ def _files_of(kind: Kind, source: Object, contents: Contents, default_mode: int,
 
 
 def _mode(mode: int) -> int:
-    """Root alone; executable where anybody might have executed it."""
+    """For root only; executable where it was executable for anybody."""
     return 0o700 if mode & 0o111 else 0o600
 
 
 def _inside(path: str, where: str) -> str:
-    """The API server checks it too; a path that leaves the revision would be written as root."""
+    """The API server checks this too; but a path outside the revision would be written as root."""
     parts = PurePosixPath(path)
     if parts.is_absolute() or ".." in parts.parts or not parts.parts:
         raise refused(Rule.COMPLETE, f"{where}.items", "a path leaves its volume", "use a path without ..")
@@ -152,9 +152,9 @@ def _files_of_source(source: Object, pod: Object, contents: Contents, mode: int,
 
 
 def value_of_field(path: str, pod: Object) -> str | None:
-    """The value of a field that the standby has not: labels, annotations, namespace, service account.
+    """The value of a field that the standby lacks: labels, annotations, namespace, service account.
 
-    None for every other field: those the kubelet fills in as well for a static pod.
+    None for every other field: the kubelet fills those in for a static pod as well.
     """
     if path == "metadata.namespace":
         return str(pod["metadata"]["namespace"])

@@ -1,11 +1,11 @@
-"""Keeps each component's standby a copy of what runs: observe, decide (`decide.revisions`), act.
+"""Keeps each component's standby a copy of the hosted pod: observe, decide (`decide.revisions`), act.
 
 Contract: content is read from the API once per run of a pod's containers and once more right before it is
 written, never in between; everything else is read from the disk and from live copies. A failure of any kind
-leaves the checkpoint made before as it is.
+leaves the existing checkpoint as it is.
 
-Dangers: the files hold private keys, so a revision's directory is closed to others before anything is in it.
-Each action may be cut anywhere and done again: pod.json is written last and deleted first.
+Dangers: the files hold private keys, so a revision's directory is closed to others before anything is written to it.
+Each action may be interrupted anywhere and repeated: pod.json is written last and deleted first.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ class Checkpointer:
     report: Callable[[str, str], None]
     """(reason, message) of an event on the Node."""
     prepare: Callable[[Object], Object] = _as_it_is
-    """What the standby has otherwise than the hosted pod, as far as no rule of all components says so."""
+    """Changes the hosted pod for the standby, beyond the rules that all components share."""
     _memory: checkpoint.Memory = field(default_factory=checkpoint.Memory)
     _reading: Reading[Instance] | None = None
 
     @property
     def refused(self) -> str:
-        """Why what runs will not become the checkpoint, as it stands; "" where nothing is known against it."""
+        """Why the running pod cannot become the checkpoint as it is; "" where no reason is known."""
         return self._memory.refused
 
     async def reconcile(self, wanted: Slot, hosted: Health, *, etcd_up: bool) -> None:
-        """`hosted`: the hosted slot's health as of now, by its own port or its lease."""
+        """`hosted`: the hosted slot's current health, by its own port or its lease."""
         looked = self.clock.monotonic()
         pod = self.api.hosted_pod(self.component)
         instance = None if pod is None else instance_of(pod, self.api.version_unstarted(pod))
@@ -94,7 +94,7 @@ class Checkpointer:
             await self._carry_out(decision.actions, pod, instance)
 
     def _images_of(self, reading: Reading[Instance]) -> bool | None:
-        """They run, so they were here; whether they are, and will stay, is another matter."""
+        """They run, so they were on the node; this says whether they still are, and are kept."""
         return None if reading.revision is None else self.images.have(self.component, images(reading.revision))
 
     # --- content ---
@@ -116,7 +116,7 @@ class Checkpointer:
     # --- acting ---
 
     async def _carry_out(self, actions: tuple[checkpoint.Action, ...], pod: Object, instance: Instance) -> None:
-        """In order; what fails is decided anew in the next round."""
+        """In order; after a failure the next reconcile decides again."""
         try:
             for action in actions:
                 match action.verb:
@@ -134,7 +134,9 @@ class Checkpointer:
         self._reading = await self._read(pod, instance)
         revision = self._reading.revision
         if revision is None or revision.name != name:
-            raise UserError(f"the content of revision {name} has changed since it was read", fix="none is needed")
+            raise UserError(
+                f"the content of revision {name} has changed since it was read", fix="wait until it is read again"
+            )
         write_revision(revision)
 
 
@@ -160,13 +162,13 @@ def _link(path: Path) -> str | None:
 
 
 def is_complete(revision: Path) -> bool:
-    """A pod.json that is not whole does not count: it is written again, not trusted for good."""
+    """An incomplete pod.json does not count: the revision is written again."""
     pod = revision / "pod.json"
     return pod.exists() and standby.is_complete(pod.read_bytes())
 
 
 def _in_use(component: str, revisions: set[str]) -> frozenset[str]:
-    """A manifest that is not whole may be of any revision, and its pod may not have ended yet."""
+    """An incomplete manifest may be of any revision, and its pod may still run."""
     manifests = slots_on_disk.manifests_of(component)
     if not all(map(standby.is_complete, manifests)):
         return frozenset(revisions)
@@ -175,7 +177,7 @@ def _in_use(component: str, revisions: set[str]) -> frozenset[str]:
 
 
 def write_revision(revision: Revision) -> None:
-    """All files, each synced; pod.json, which says that all the rest is there, last."""
+    """All files, each synced; pod.json last, which says that everything else is there."""
     directory = Path(revision.directory)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for file in revision.files:
@@ -183,7 +185,7 @@ def write_revision(revision: Revision) -> None:
 
 
 def delete_revision(component: str, name: str) -> None:
-    """pod.json first: what is half deleted is incomplete."""
+    """pod.json first, so that a partly deleted revision is incomplete."""
     directory = Path(places.STANDBY, component, name)
     (directory / "pod.json").unlink(missing_ok=True)
     shutil.rmtree(directory)

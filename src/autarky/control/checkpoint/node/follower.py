@@ -1,9 +1,9 @@
 """Keeps the standby of a level 3 component current on a control node that has no hosted pod of it.
 
-Contract: what the operator has seen to lead (`control.leadership.decide.reported`) is taken, and only that: the live
-template counts when it is that very one, and its Secrets and ConfigMaps when their content is the same. They are read
-once per good revision, with rights that the operator gives by name to control nodes. A failure of any kind leaves the
-standby as it is. It decides by `decide.following`.
+Contract: the standby follows only what the operator has seen lead (`control.leadership.decide.reported`): the live
+template is used only when it is that very one, and its Secrets and ConfigMaps only when their content is the same. They
+are read once per good revision, with rights that the operator grants to control nodes by name. A failure of any kind
+leaves the standby as it is. `decide.following` decides.
 
 Danger: what is read holds private keys. A worker has none of these rights, and this runs on control nodes only.
 """
@@ -40,20 +40,20 @@ from autarky.ports import Clock
 from autarky.render.values import SYSTEM
 
 RETRY_SECONDS = 30.0
-"""Between two attempts to read the last good revision while it is not to be had."""
+"""Between two attempts to read the last good revision while it is not available."""
 
 
-class _NotToBeHad(Exception):  # no error: it is waited for
-    """The sentence says why, as a clause."""
+class _NotToBeHad(Exception):  # no error: the agent waits for it
+    """The last good revision is not available. The text says why, as a clause."""
 
 
-class _OnTrial(_NotToBeHad):  # no error: it is waited for
-    """It becomes good, or goes back, by itself."""
+class _OnTrial(_NotToBeHad):  # no error: the agent waits for it
+    """The current template becomes good, or is rolled back, without further action."""
 
 
 @dataclass(slots=True)
 class Follower:
-    """One component's standby on this node. tell(subject, sentence): says a thing once."""
+    """One component's standby on this node. tell(subject, sentence): logs a change once."""
 
     component: str
     kube: KubeClient
@@ -67,12 +67,12 @@ class Follower:
 
     @property
     def refused(self) -> str:
-        """Why the standby does not become what is good; "" where nothing is known against it, or the hosted pod of
-        this node is what it follows."""
+        """Why the standby cannot become the last good revision; "" where no reason is known, or where it follows the
+        hosted pod of this node."""
         return self._refused
 
     async def reconcile(self, wanted: Slot, hosted: Health) -> None:
-        """hosted: the component's pod on this node; UNKNOWN while the API or etcd is away."""
+        """hosted: the health of the component's pod on this node; UNKNOWN while the API or etcd is down."""
         now = self.clock.monotonic()
         self._memory = following.watched(wanted, hosted, self._memory, now)
         if wanted is Slot.STANDBY or hosted is Health.READY:
@@ -85,7 +85,7 @@ class Follower:
         await self._read_when_new(told)
         known = self._reading
         revision = None if known is None else known.revision
-        if known is not None and (revision is not None or known.refusal):  # else what was known stands
+        if known is not None and (revision is not None or known.refusal):  # else the last result stands
             self._refused = "" if known.ends else known.refusal
         seen = following.Seen(
             wanted,
@@ -117,7 +117,7 @@ class Follower:
         except ApiError as error:
             if error.status != 403:
                 return Reading(good, now, refusal=str(error), ends=True)
-            return Reading(good, now, refusal="the operator's leave to read it is not there yet")
+            return Reading(good, now, refusal="the operator has not granted the right to read it yet")
         except (AutarkyError, TimeoutError):
             return Reading(good, now)
         return reading(good, now, self.component, content, refused="no standby can be made of the last good revision")
@@ -125,19 +125,17 @@ class Follower:
     async def _content(self, told: Told) -> Content:
         live = await self.kube.get("apps/v1", COMPONENTS[self.component].kind, self.component, SYSTEM)
         if live is None or revision_of(live["spec"]["template"]) != told.last_good:
-            raise _OnTrial("what is wanted now is not known to be good yet")
+            raise _OnTrial("the current template is not known to be good yet")
         template = live["spec"]["template"]
         content = await content_of_pod(self.kube, pod_of_template(self.component, template))
         if content_of(template, content.objects) != told.content:
-            raise _NotToBeHad(
-                "the Secrets and ConfigMaps that it names are not what they were when it was seen to lead"
-            )
+            raise _NotToBeHad("the Secrets and ConfigMaps that the last good revision names have changed since it led")
         return content
 
     # --- acting ---
 
     async def _carry_out(self, actions: tuple[Action, ...], revision: Revision) -> None:
-        """In order; what fails is decided anew in the next round."""
+        """In order; after a failure the next reconcile decides again."""
         try:
             for action in actions:
                 match action.verb:

@@ -1,8 +1,8 @@
-"""Keeps on the node every image that a standby needs: no registry may be there when it is.
+"""Keeps every image that a standby needs on the node: there may be no registry when it is needed.
 
-Contract: a task of its own, because a runtime that hangs must not delay the agent's rounds. What the kept
-revisions, the active manifests and the parked agent name is kept, and what a checkpoint is about to need; all
-else is let go. `have` says what the last look found: None when that is not known, or too long ago.
+Contract: a task of its own, because a runtime that hangs must not delay the agent's other controllers. It keeps the
+images of the kept revisions, the active manifests and the standby agent, and those that a checkpoint is about to need;
+it releases all others. `have` returns what the last look found: None when that is unknown or too old.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from autarky.ports import Clock, KeptImages
 from autarky.store import NOT_UNDERSTOOD
 
 POLL_SECONDS = 2.0
-"""How soon a new wish is seen."""
+"""How soon a new request is handled."""
 LOOK_SECONDS = 30.0
-"""How soon an image that somebody removed is put back."""
+"""How soon a removed image is put back."""
 STALE_SECONDS = 3 * LOOK_SECONDS
 Tell = Callable[[str, str], None]
 
 
 @dataclass(slots=True)
 class ImageKeeping(Controller):
-    """`tell(subject, sentence)` says a thing once."""
+    """`tell(subject, sentence)` logs a change once."""
 
     name: ClassVar[str] = "image keeping"
 
@@ -46,8 +46,8 @@ class ImageKeeping(Controller):
     _looked: float | None = None
 
     def have(self, owner: str, images: Iterable[str]) -> bool | None:
-        """Whether the node has these images and they are kept. From now on, until the owner asks for others,
-        they are."""
+        """Whether the node has these images and they are kept. From this call on they are requested, until the
+        owner requests others."""
         requested = frozenset(images)
         self._requested[owner] = requested
         recent = self._looked is not None and self.clock.monotonic() - self._looked <= STALE_SECONDS
@@ -58,8 +58,8 @@ class ImageKeeping(Controller):
         return POLL_SECONDS
 
     async def look(self) -> None:
-        """Look when a wish is new, when something is missing, or when it is time. What is on the disk was a wish
-        before, but for what is there when an agent begins to act."""
+        """Look when a request is new, when an image is missing, or when it is time. Images of what is on the disk were
+        requested before, except those already there when the agent starts to act."""
         requested_now = frozenset[str]().union(*self._requested.values())
         if self._looked is not None and requested_now <= self._asked:
             rested = self.clock.monotonic() - self._looked
@@ -73,7 +73,7 @@ class ImageKeeping(Controller):
         try:
             self._found = await self.kept.keep(wanted)
         except AutarkyError as error:
-            self.tell("images", f"unknown: {error}")
+            self.tell("images", f"the images could not be listed or kept: {error}")
             return
         self._asked, self._looked = wanted, self.clock.monotonic()
         missing = sorted(needed - self._found)
@@ -81,7 +81,7 @@ class ImageKeeping(Controller):
 
 
 def images_on_disk() -> frozenset[str] | None:
-    """The images of all kept revisions, active manifests and parked agents; None when the disk cannot be read."""
+    """The images of all kept revisions, active manifests and standby agents; None when the disk cannot be read."""
     try:
         revisions = [path.read_bytes() for path in Path(places.STANDBY).glob("*/*/pod.json")]
         manifests = [pod for component in AGENT_OR_STANDBY for pod in slots_on_disk.manifests_of(component)]

@@ -1,7 +1,7 @@
-"""Reading what a standby is made of from the API, and remembering it: seldom, since it is much, and secret.
+"""Reads from the API what a standby is made of, and remembers it: rarely, since it is large and secret.
 
-Contract: what was read of a subject stands until there is another subject; what could not be read is read again after a
-pause. A refusal that follows from what was read stands as well: the same would be read again.
+Contract: what was read of a subject is valid until the subject changes; what could not be read is tried again after a
+pause. A refusal because of the content is valid as long: another read would give the same.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from autarky.ports import Kube, Object
 from autarky.render.values import SYSTEM, is_named_by_content
 
 READ_SECONDS = 5.0
-"""For all of it: the node's slots are not looked at meanwhile."""
+"""For all requests together: the node's slots are not observed meanwhile."""
 S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A pod, and the Secrets and ConfigMaps that it names; None for those that are not there."""
+    """A pod, and the Secrets and ConfigMaps that it names; None for those that do not exist."""
 
     pod: Object
     found: Mapping[Reference, Object | None]
@@ -35,7 +35,7 @@ class Content:
         return [obj for obj in self.found.values() if obj is not None]
 
     def revision(self, component: str) -> Revision:
-        """What its standby would be. Refused where there can be none."""
+        """The revision that its standby would have. Raises Refused where there can be none."""
         return revision_from_pod(component, self.pod, self._of("Secret"), self._of("ConfigMap"))
 
     def _of(self, kind: str) -> dict[str, Object | None]:
@@ -47,16 +47,16 @@ async def content_of_pod(kube: Kube, pod: Object) -> Content:
 
 
 def pod_of_template(component: str, template: Object) -> Object:
-    """As its workload would make it."""
+    """A pod as its workload would create it."""
     meta = {"name": component, "namespace": SYSTEM, **template["metadata"]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
 
 
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[S]):
-    """What was read of a subject: what it would become, or why nothing. tried: when (monotonic seconds). final: whether
-    the refusal stands as long as the subject; ends: whether it is one for a while only. sources: of which objects,
-    where they could be read."""
+    """What was read of a subject: the revision that it would become, or why there is none. tried: when (monotonic
+    seconds). final: whether the refusal is valid as long as the subject; ends: whether it is temporary. sources: the
+    objects that the content comes from, where they could be read."""
 
     subject: S
     tried: float
@@ -67,13 +67,13 @@ class Reading(Generic[S]):
     sources: tuple[Source, ...] | None = None
 
     def stands(self, subject: S, now: float, pause: float) -> bool:
-        """Whether nothing is to be read."""
+        """Whether nothing has to be read."""
         known = self.revision is not None or self.final
         return self.subject == subject and (known or now - self.tried < pause)
 
 
 def reading(subject: S, tried: float, component: str, content: Content, *, refused: str) -> Reading[S]:
-    """Of content that was read. refused: how a refusal is told."""
+    """The reading of content. refused: how the text of a refusal starts."""
     sources = tuple(source_of(obj, by_content=is_named_by_content(obj)) for obj in content.objects)
     try:
         return Reading(subject, tried, content.revision(component), sources=sources)

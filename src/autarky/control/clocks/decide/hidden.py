@@ -1,19 +1,19 @@
 """Which dead runs of a pod hide a later one from the kubelet, because the clock was set back between them.
 
-The kubelet takes the run of a container, and of a pod's sandbox, that was made last for the one that there is, by the
-wall clock's time of its making. Where the clock has gone back since (a machine whose own clock was ahead, or has no
-battery), that is a dead one: the kubelet wants to start the next one under a name that a later run has, and goes on so.
-Where the later one lives, nobody probes it, and its pod is never Ready (kubernetes/kubernetes issues 83050 and 134153);
-where it is dead, too, nothing runs until the clock has come to when the first one was made.
+The kubelet takes the latest run of a container, and of a pod's sandbox, as the current one, by its creation time on the
+wall clock. If the clock was set back since (a machine whose clock was ahead, or has no battery), that may be a dead
+run: the kubelet tries to start the next one under a name that a later run already has, and keeps failing. If the later
+run is alive, nobody probes it, and its pod is never Ready (kubernetes/kubernetes issues 83050 and 134153); if it is
+dead, too, nothing runs until the clock reaches the creation time of the first one.
 
-Contract: pure. The number of the attempt is believed, not the time: the kubelet counts it up within one pod. The run
-with the highest is the last one, in whatever state: each keeps its name from others. Named is what is dead, has a lower
-attempt than the last one of the same pod and name, and was made when that was made, or after it. With it gone, the
-kubelet takes the last one for what there is, or another one that lives; the number after the last one's is free.
+Contract: pure. The attempt number counts, not the time: the kubelet increments it within one pod. The run with the
+highest number is the last one, in whatever state: each run blocks its own name. Returned are runs that are dead, have a
+lower attempt than the last one of the same pod and name, and were created at the same time as that or later. Once they
+are removed, the kubelet takes the last run, or another live one, as current; the next attempt number is free.
 
-Invariants: nothing is named that lives, or of which nobody knows whether it does, nor a sandbox with such a container
-in it (rule 2: unknown is not down). With a clock that only goes on nothing is named. Of what is left nothing that is
-dead hides the last run. (A container that was created and never ran is not named either, and may hide the last one.)
+Invariants: nothing is returned that is alive, or may be, nor a sandbox with such a container in it (rule 2: unknown is
+not down). If the clock never went back, nothing is returned. After the removal no dead run hides the last one, except
+perhaps a container that was created and never ran, which is not returned either.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from autarky.model.runtime import Container, Sandbox
 
 @dataclass(frozen=True, slots=True)
 class Hiding:
-    """What is to be removed. A sandbox goes with its containers."""
+    """What must be removed. A sandbox is removed with its containers."""
 
     sandboxes: tuple[Sandbox, ...]
     containers: tuple[Container, ...]
@@ -44,10 +44,10 @@ R = TypeVar("R", bound=_Run)
 
 
 def hiding(sandboxes: Sequence[Sandbox], containers: Sequence[Container]) -> Hiding:
-    """What hides a later run, of all pods."""
-    # A runtime that could not look at a sandbox calls it not ready, too.
+    """What hides a later run, over all pods."""
+    # A runtime that could not inspect a sandbox reports it as not ready, too.
     may_live = {one.sandbox_id for one in containers if one.state in ("running", "unknown")}
-    # What has no pod's uid was made by no kubelet, and may be anybody's.
+    # What has no pod uid was not created by a kubelet, and may be anybody's.
     boxes = [one for one in sandboxes if one.uid]
     gone = _hides(boxes, lambda one: one.uid, lambda one: not one.ready and one.id not in may_live)
     going = {one.id for one in gone}
@@ -56,7 +56,7 @@ def hiding(sandboxes: Sequence[Sandbox], containers: Sequence[Container]) -> Hid
 
 
 def _hides(runs: Iterable[R], of: Callable[[R], Hashable], dead: Callable[[R], bool]) -> tuple[R, ...]:
-    """`of`: of what they are runs."""
+    """`of`: what a run is a run of."""
     in_turn = sorted(runs, key=lambda one: one.attempt)
     last = {of(one): one for one in in_turn}
     return tuple(one for one in in_turn if dead(one) and _comes_after(one, last[of(one)]))

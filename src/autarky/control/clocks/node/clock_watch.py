@@ -1,16 +1,16 @@
-"""Compares a control node's clock with those of the other control nodes, and withdraws its API servers where it is
+"""Compares a control node's clock with those of the other control nodes, and withdraws its API servers if it is
 far ahead: observe, decide (`decide.ahead`), act.
 
-The others' time is the Date of an answer of their API, asked through their load balancers, which prefer their own
-servers. The verdict is an annotation on the own Node; the operator takes it into the EndpointSlice of
+The others' time is the Date header of their API's answers, asked through their load balancers, which prefer their own
+servers. The verdict is an annotation on this node's Node; the operator puts it into the EndpointSlice of
 default/kubernetes, and all load balancers follow that.
 
-A clock may be so far off that it takes every certificate for expired, or for not good yet. So those of the others are
-verified but for their dates: by the cluster's CA, their names and their keys, so that no stranger is believed. Where
-the own API does not take the verdict, for the same reason, the others are asked to.
+A clock may be so far off that every certificate seems expired, or not valid yet. So the others' certificates are
+verified except for their dates: by the cluster's CA, their names and their keys, so that no stranger is believed. If
+this node's API rejects the verdict for the same reason, it is written through the others'.
 
 Contract: level-triggered; the annotation is written when it is not what it should be. An API that does not answer
-delays no decision of the agent.
+delays no other decision of the agent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from autarky.render.values import WITHDRAWN
 LOOK_SECONDS = 30.0
 ANSWER_SECONDS = patience.OTHER_CLOCK
 PATH = "/livez?exclude=etcd"
-"""Anybody may ask for it, and it answers while etcd is away."""
+"""Anybody may ask for it, and it answers while etcd is down."""
 
 
 class ClosableKube(Kube, Protocol):
@@ -42,15 +42,15 @@ class ClosableKube(Kube, Protocol):
 
 
 class Through(Protocol):
-    """A client that asks those servers."""
+    """Makes a client of those servers."""
 
     def __call__(self, servers: Sequence[str], *, check_dates: bool) -> ClosableKube: ...
 
 
 @dataclass(slots=True)
 class ClockWatch(Controller):
-    """endpoints: the control nodes as far as known; own_node: the live Node; ca: the cluster's, as PEM. UserError when
-    that is none."""
+    """endpoints: the control nodes as far as known; own_node: the live Node; ca: the cluster's, as PEM. UserError if it
+    is not one."""
 
     name: ClassVar[str] = "clock watch"
 
@@ -73,7 +73,7 @@ class ClockWatch(Controller):
         return LOOK_SECONDS
 
     async def look(self) -> None:
-        node = self.own_node()  # never seen by an agent that has begun with such a clock
+        node = self.own_node()  # an agent that started with such a clock never sees it
         said = None if node is None else (node["metadata"].get("annotations") or {}).get(WITHDRAWN)
         verdict = clocks.judge(await self._look(), withdrawn=bool(said))
         self.tell("clock", verdict.sentence)
@@ -87,10 +87,10 @@ class ClockWatch(Controller):
             await self.kube.patch("v1", "Node", self.node, patch)
         except AutarkyError as error:
             if (trouble := await self._write_elsewhere(patch)) is not None:
-                self.tell("withdrawing", f"the verdict on the clock could not be told: {error}; elsewhere: {trouble}")
+                self.tell("withdrawing", f"cannot write the verdict on the clock: {error}; elsewhere: {trouble}")
 
     async def _write_elsewhere(self, patch: Object) -> str | None:
-        """Through the other control nodes; what went wrong, if anything."""
+        """Through the other control nodes; returns what went wrong, if anything."""
         servers = [f"https://{other.address}:{self.port}" for other in self._others()]
         if not servers:
             return "no other control node is known"
@@ -113,7 +113,7 @@ class ClockWatch(Controller):
         return {other.node: ahead for other, ahead in zip(others, found, strict=True) if ahead is not None}
 
     async def _ahead_of(self, address: str) -> float | None:
-        """To the second: that is how HTTP tells the time."""
+        """To the second: HTTP dates are no more precise."""
         before = self.clock.time()
         theirs = await self._date(address)
         return None if theirs is None else (before + self.clock.time()) / 2 - theirs

@@ -1,8 +1,8 @@
 """Removes dead runs of pods that hide later ones from the kubelet, after the clock was set back (`decide.hidden`).
 
-Contract: a task of its own, since a runtime that hangs must not delay the agent's rounds, on workers too: every pod of
-the node is looked at. What the runtime does not say changes nothing (rule 2). Only what is dead is removed; with it
-goes what `kubectl logs --previous` would show. One that cannot be removed keeps no other one from it.
+Contract: a controller of its own, since a runtime that hangs must not delay the agent's others; on workers too, for
+every pod of the node. What the runtime does not say changes nothing (rule 2). Only what is dead is removed, and with it
+what `kubectl logs --previous` would show. A run that cannot be removed does not hold up the others.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class _Removal:
     id: str
     namespace: str
     run: str
-    """Which one of which pod, for who reads the log."""
+    """Which run of which pod, for the log."""
     make: Callable[[], Awaitable[None]]
 
 
 @dataclass(slots=True)
 class Unhiding(Controller):
-    """`tell(subject, sentence)` says a thing once."""
+    """`tell(subject, sentence)` logs a sentence once."""
 
     name: ClassVar[str] = "hidden pods"
 
@@ -47,7 +47,7 @@ class Unhiding(Controller):
         return LOOK_SECONDS
 
     async def look(self) -> None:
-        """One look at all that runs and ran, and what follows from it."""
+        """Look once at everything that runs and ran, and act."""
         try:
             found = hiding(await self.cri.pods(), await self.cri.containers())
         except (Unreachable, ApiError) as error:
@@ -57,8 +57,8 @@ class Unhiding(Controller):
             await self._remove(removal)
 
     def _in_turn(self, found: Hiding) -> Sequence[_Removal]:
-        """The control plane's first, but after all others what could not be removed before: a few that take a whole
-        call's time each take a whole round, and the others would never have their turn."""
+        """The control plane's first; last what could not be removed before: a few calls that time out take up a whole
+        reconcile, and the others would never have their turn."""
         removals = self._removals(found)
         self._stays &= {one.id for one in removals}
         return sorted(removals, key=lambda one: (one.id in self._stays, one.namespace != SYSTEM))
@@ -85,12 +85,12 @@ class Unhiding(Controller):
         return sandboxes + containers
 
     async def _remove(self, removal: _Removal) -> None:
-        self._stays.add(removal.id)  # before: the round may be broken off meanwhile
+        self._stays.add(removal.id)  # before: the reconcile may be cancelled meanwhile
         what = f"{removal.run}, which is dead and hides a later one: the clock was set back between them"
         try:
             await removal.make()
         except (Unreachable, ApiError) as error:
-            self.tell(f"hidden {removal.run}", f"cannot remove {what}; it is tried again: {error}")
+            self.tell(f"hidden {removal.run}", f"cannot remove {what}; trying again: {error}")
             return
         self._stays.discard(removal.id)
         self.tell(f"hidden {removal.run}", f"removed {what}")

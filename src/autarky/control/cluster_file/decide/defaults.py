@@ -1,7 +1,7 @@
-"""What a cluster of an older edition of defaults lacks, and how it is told. Pure.
+"""What a cluster with an older edition of defaults lacks, and the message about it. Pure.
 
-Contract: the cluster keeps what it has; telling changes nothing. Nothing is missed with the newest edition, nor with
-one that only a newer release knows.
+Contract: the cluster keeps what it has; the message changes nothing. Nothing is missed with the newest edition, nor
+with one that only a newer release knows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ VERSION = "kubernetesVersion"
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """A default that the newest edition has otherwise. what: a path in the file's spec, or a flag
+    """A default that differs in the newest edition. what: a path in the file's spec, or a flag
     ("kube-scheduler --profiling"); here, new: both values, as text."""
 
     what: str
@@ -32,7 +32,7 @@ class Missed:
 
 
 def missed(number: int) -> list[Missed]:
-    """What the newest edition has otherwise than that one, or has besides."""
+    """What the newest edition sets differently from that one, or in addition."""
     if not defaults.is_known(number):
         return []
     here, new = texts_of(defaults.edition(number)), texts_of(defaults.edition(defaults.newest()))
@@ -42,18 +42,18 @@ def missed(number: int) -> list[Missed]:
 
 
 def missed_by(file: Mapping[str, Any], number: int) -> list[Missed]:
-    """Those of them that would change the cluster of this file (with all defaults filled in, as it is kept): what has
-    another value there than the edition's is the user's own."""
+    """Those of them that would change the cluster of this file (with all defaults filled in, as it is kept): a value
+    there that differs from the edition's is the user's own."""
     return [one for one in missed(number) if _in_file(file, one.what, one.here) == one.here]
 
 
 def sentence(number: int, lacking: list[Missed]) -> str:
-    """For who looks after the cluster; `lacking` is not empty."""
+    """For the administrator of the cluster; `lacking` is not empty."""
     new = defaults.newest()
     clauses = ", ".join(one.clause for one in lacking)
     return (
         f"the cluster keeps the defaults of edition {number}; new ones have those of edition {new}: {clauses}"
-        f" (`defaults: {new}` in the spec of its file takes them)"
+        f" (to take them, set `defaults: {new}` in the spec of its file)"
     )
 
 
@@ -82,7 +82,7 @@ def _text(value: defaults.Value) -> str:
 
 
 def _in_file(file: Mapping[str, Any], what: str, here: str) -> str:
-    """What the file has there; of a flag that it does not give, our own value."""
+    """The value in the file; our own value for a flag that it does not set."""
     component, given, name = what.partition(" --")
     if given:
         return str(_at(file, ["spec", "extraArgs", component, name]) or here)

@@ -1,9 +1,9 @@
-"""Which of the records of a cluster is the one that was applied last (render/cluster_record.py says where they lie).
+"""Which of the records of a cluster is the one that was applied last (render/cluster_record.py says where they are).
 
-Contract: pure. Records are numbered: whoever applies another content gives it the next number after the highest that it
-saw. So the highest number is the newest, whoever was away meanwhile, and no clock is asked. Of several with that number
-the API's counts, which is written last and by the quorum; without it any of them may be the one. A record of an older
-release has no number and is older than all that have one.
+Contract: pure. Records are numbered: whoever applies different content gives it the next number after the highest that
+it saw. So the highest number is the newest, whichever host was away meanwhile, and no clock is needed. Of several with
+that number the API's counts, which is written last and by the quorum; without it any of them may be the one. A record
+of an older release has no number and is older than all that have one.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 from autarky.model.cluster import Cni
 
 API = ""
-"""In place of a host's name: where the record lies that the API has."""
+"""In place of a host's name: the record is the API's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """file: the cluster file as applied; nodes: name → what is remembered of the node. ca: beside the API's,
-    the fingerprint of its cluster's CA; one of an older release has none."""
+    """file: the cluster file as applied; nodes: name → what is recorded of the node. ca: with the API's record, the
+    fingerprint of its cluster's CA; one of an older release has none."""
 
     file: Mapping[str, Any]
     nodes: Mapping[str, Any]
@@ -44,14 +44,14 @@ def newest(seen: Mapping[str, Record]) -> Record | None:
 
 
 def numbered(file: Mapping[str, Any], nodes: Mapping[str, Any], last: Record | None) -> Record:
-    """The record of this content: the last one if that has it, else with the next number."""
+    """The record for this content: the last one if its content is the same, else one with the next number."""
     number = 0 if last is None else last.number
     same = last is not None and number > 0 and (last.file, last.nodes) == (file, nodes)
     return Record(file, nodes, number if same else number + 1)
 
 
 def without(file: Mapping[str, Any], node: str) -> dict[str, Any]:
-    """The cluster file with this node taken out, and else as it is."""
+    """The cluster file without this node, otherwise unchanged."""
     spec = {**file.get("spec", {}), "nodes": [entry for entry in _entries(file) if entry.get("name") != node]}
     return {**file, "spec": spec}
 
@@ -61,8 +61,8 @@ def _entries(file: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def cni_in(document: Any) -> str | None:
-    """Who gives pods their network, by a file as it was kept; None where it cannot be understood. Files of before there
-    was a choice say nothing of it."""
+    """What provides the pod network, by a file as it was kept; None where it cannot be parsed. Files from before there
+    was a choice do not name it."""
     spec = document.get("spec") if isinstance(document, Mapping) else None
     network = spec.get("network", {}) if isinstance(spec, Mapping) else None
     found = network.get("cni", Cni.FLANNEL.value) if isinstance(network, Mapping) else None

@@ -1,9 +1,9 @@
-"""Which version of Kubernetes a cluster runs, by what its API and its hosts say of it. Pure.
+"""Which version of Kubernetes a cluster runs, as reported by its API and its hosts. Pure.
 
-Contract: the API's word counts before the hosts' markers, and those before what lies on hosts whose marker is of a
-release that noted no version. There the lowest of all that is seen counts: a kubelet may have been switched to a
-version that was refused afterwards, and an API server set to a newer image by hand, but nothing ever made either older
-than the cluster (rule 4: a kubelet is never newer than an API server).
+Contract: the API's report takes precedence over the hosts' markers, and those over the versions on the disks of hosts
+whose marker is of a release that recorded none. There the lowest version of all counts: a kubelet may have been
+switched to a version that was refused afterwards, and an API server set to a newer image by hand, but nothing ever made
+either older than the cluster (rule 4: a kubelet is never newer than an API server).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def by_markers(markers: Mapping[str, str | None]) -> Runs | None:
 
 
 def by_disks(disks: Mapping[str, tuple[str | None, ...]]) -> Runs | None:
-    """Host → the versions of what lies there. None where there is nothing."""
+    """Host → the versions found on its disk. None where there are none."""
     return _lowest(disks)
 
 

@@ -1,12 +1,11 @@
-"""Which control nodes found the cluster, and which join one that is there.
+"""Which control nodes start a new cluster (the initial members), and which join an existing one.
 
-Contract: pure. The founders start etcd together, as a new cluster of exactly these members, with files and
+Contract: pure. The initial members start etcd together, as a new cluster of exactly these members, with files and
 certificates from the command line. Every other control node joins as a worker and becomes one by its label.
 
-Danger: a member that starts anew with an empty disk, as if it founded the cluster, has the identity of the old
-one and none of what that had promised: acknowledged writes may be lost. So once a cluster has been founded, a
-host counts as a founder only if it says so itself; a machine that was replaced does not. A host that does not
-answer stays what the others remember it as (rule 2).
+Danger: an initial member that starts again with an empty disk has the identity of the old member and none of its votes
+and log: acknowledged writes may be lost. So once a cluster has been created, a host counts as an initial member only if
+it says so itself; a replaced machine does not. A host that does not answer stays what the others remember (rule 2).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a host remembers. founders: those of its cluster, if it is one of them, else nobody; founded: whether
+    """What a host remembers. initial_members: those of its cluster if it is one of them, else none; founded: whether
     their API has ever answered."""
 
     initial_members: frozenset[str] = frozenset()
@@ -25,7 +24,7 @@ class Memory:
 
 
 def initial_members(control_nodes: Collection[str], seen: Mapping[str, Memory]) -> frozenset[str]:
-    """Those of the control nodes that found the cluster, or have. `seen`: what each host that answers remembers."""
+    """Those of the control nodes that create the cluster, or did. `seen`: what each host that answers remembers."""
     remembered = frozenset[str]().union(*(memory.initial_members for memory in seen.values()))
     if not remembered:
         return frozenset(control_nodes)

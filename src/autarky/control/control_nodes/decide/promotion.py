@@ -1,7 +1,7 @@
-"""What is missing until a labelled node is a control node, in the order in which it comes.
+"""What is missing until a labelled node is a control node, in the order of the steps.
 
-Contract: pure. The wish label is the user's (or ours, from the file); the rest is done by the operator and the node
-agent, and this only says how far they have come.
+Contract: pure. The requested label comes from the user (or from us, from the file); the operator and the node agent do
+the rest, and this only says how far they are.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 JOINED = "Member"
 PREPARED = "autarky.dev/control-node"
-"""Annotation by which a node's agent says that everything of a control node is in place."""
+"""Annotation in which a node's agent reports that all parts of a control node are in place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """requested, prepared, active: the wish label, the agent's annotation, the operator's label. serves: whether the
+    """requested, prepared, active: the requested label, the agent's annotation, the active label. serves: whether the
     node's hosted API server is Ready; None where API servers are not hosted. member: the phase of its EtcdMember, ""
-    while there is none, None where it gets none. message: what the EtcdMember's status says beside that."""
+    while there is none, None where it gets none. message: the message of the EtcdMember's status."""
 
     requested: bool
     prepared: bool
@@ -28,13 +28,13 @@ class Seen:
 
 
 def missing(node: str, seen: Seen) -> str | None:
-    """One sentence, or None: it is a control node."""
+    """One sentence; None: it is a control node."""
     return next((sentence for done, sentence in _steps(node, seen) if not done), None)
 
 
 def come(seen: Seen) -> tuple[int, str | None]:
-    """How far it is: how many steps are done, and the phase of its member. What a wait takes for progress, so without
-    anybody's words."""
+    """How far it is: how many steps are done, and the phase of its member. A wait takes changes of this for progress,
+    so it has no messages."""
     return sum(done for done, _ in _steps("", seen)), seen.member
 
 

@@ -1,25 +1,24 @@
-"""Which nodes become control nodes and which cease to be ones: by a label, in safe order. Pure.
+"""Which nodes become control nodes and which stop being ones: by a label, in a safe order. Pure.
 
-Three things on a Node tell how far it is:
-- the wish, a label that users set and take away (kubelets may not: NodeRestriction);
-- the fact, a label that only the operator (or `up`) sets: workloads select it;
-- what its agent tells (an annotation): `ready-HASH` when everything that a control node needs is on its disk,
-  `joining: …` on the way there, nothing on a worker. The operator writes `leave` in its place, which is the only
-  thing that ever makes an agent take a control node's parts away: a label that is gone may just be one of a Node
-  object that was deleted and made anew.
+Three things on a Node show how far it is:
+- the requested label, which users set and remove (kubelets may not: NodeRestriction);
+- the active label, which only the operator (or `up`) sets: workloads select it;
+- what its agent reports (an annotation): `ready-HASH` when everything that a control node needs is on its disk,
+  `joining: …` on the way there, no annotation on a worker. The operator writes `leave` in its place. Only that makes an
+  agent remove a control node's parts: a missing label may just mean that the Node object was deleted and created again.
 
-Becoming one:  wish → grant → the agent makes ready → fact.
-Ceasing:       no wish → its etcd member is removed → `leave` for the fact, in one write → the agent takes everything
-               away and says nothing any more → what was granted is taken back, and it is forgotten.
+Becoming one:  requested → permissions are granted → the agent prepares the node → active.
+Ceasing:       not requested → its etcd member is removed → `leave` replaces the active label, in one write → the agent
+               removes everything and its annotation → the permissions and the record are deleted.
 
-`decide` looks at all nodes at once and gives each its next step; carrying one out again is harmless. The rules it
-keeps, whatever order observations, failures and crashes come in:
-- the fact is never taken from the last control node, nor while no other one was seen to serve, for a while and lately
-  (`seen_to_serve`), by its own API servers: a Node is Ready through its neighbours' (rules 2, 10);
-- nothing is taken away before its etcd member is known to be gone, or never to have been one (rule 3): REMOVE_MEMBER is
-  the one decision by which a member goes because of its node, and `etcd_wanted` follows it;
+`decide` looks at all nodes together and gives each its next step; carrying one out again is harmless. The rules it
+keeps, in whatever order observations, failures and crashes come:
+- the active label is never removed from the last control node, nor while no other one was seen to serve, for a while
+  and lately (`serving`), by its own API servers: a Node can be Ready through another node's (rules 2, 10);
+- nothing is removed before the node's etcd member is known to be gone, or never to have existed (rule 3): REMOVE_MEMBER
+  is the only decision by which a member leaves because of its node, and `control.etcd.decide.wanted` follows it;
 - one node leaves at a time;
-- what has been recorded of a control node is given back to its Node when that was deleted and made anew.
+- a recorded control node whose Node was deleted and created again gets its labels back.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from enum import Enum
 
 ANNOTATION = "autarky.dev/control-node"
 READY = "ready-"
-"""What the annotation of a node that has everything begins with; a hash of what it has follows."""
+"""Prefix of the annotation of a node that has everything; a hash of what it has follows."""
 JOINING = "joining: "
-"""What it begins with while its agent is at it; a sentence follows."""
+"""Prefix while its agent prepares the node; a sentence follows."""
 LEAVE = "leave"
 
 
 class Member(Enum):
-    """Of a node's etcd member. NONE: it has none, or has it no more."""
+    """Of a node's etcd member. NONE: it has none (any more)."""
 
     NONE = "none"
     THERE = "there"
@@ -45,7 +44,7 @@ class Member(Enum):
 
 
 class State(Enum):
-    """What is recorded of a node. MADE: it has been a control node. DISMISSED: its agent was told to leave."""
+    """What is recorded of a node. MADE: it has become a control node. DISMISSED: its agent was told to leave."""
 
     JOINING = "joining"
     MADE = "made"
@@ -54,7 +53,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """uid: of the Node that was recorded."""
+    """uid: of the recorded Node."""
 
     uid: str
     state: State = State.MADE
@@ -63,10 +62,10 @@ class Record:
 class Step(Enum):
     """What the operator does next for a node; the record is written before anything else.
 
-    REMEMBER: record that it is a control node. GRANT: record it (one that was made stays so), and let its agent read
-    what it needs. MARK: record it, and set the fact. RESTORE: set the wish again. REMOVE_MEMBER: its etcd member is to
-    go (its EtcdMember follows). DISMISS: record it, then take the fact away and write `leave`, at once. FORGET: take
-    back what was granted, and the record.
+    REMEMBER: record that it is a control node. GRANT: record it (MADE stays MADE), and let its agent read what it
+    needs. MARK: record it, and set the active label. RESTORE: set the requested label again. REMOVE_MEMBER: its etcd
+    member should leave (its EtcdMember follows). DISMISS: record it, then remove the active label and write `leave`, in
+    one write. FORGET: revoke what was granted, and delete the record.
     """
 
     NOTHING = "nothing"
@@ -83,11 +82,11 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One Node object as it was seen.
+    """One Node object as observed.
 
-    told: the annotation, None where there is none. ready: None when nobody knows. fits: whether its address is that
-    of the join inventory, None when that is not known. recorded: None when nothing was under this name. obstacle: why
-    it does not count as serving, None when it was seen to serve.
+    told: the annotation, None where there is none. ready: None when unknown. fits: whether the join inventory has its
+    address, None when that is not known. recorded: None when there is no record under this name. obstacle: why it does
+    not count as serving, None when it was seen to serve.
     """
 
     name: str
@@ -108,17 +107,17 @@ class Node:
 
     @property
     def is_ready_to_serve(self) -> bool:
-        """Whether its agent says that it has everything."""
+        """Whether its agent reports that it has everything."""
         return self.told is not None and self.told.startswith(READY)
 
     @property
     def stays(self) -> bool:
-        """Whether it is a control node with everything, and is to remain one."""
+        """Whether it is a control node with everything, and should remain one."""
         return self.requested and self.active and self.is_ready_to_serve
 
     @property
     def is_to_go(self) -> bool:
-        """Whether it has, or may have, something of a control node, and is to be none."""
+        """Whether it has, or may have, parts of a control node, and should not be one."""
         return not self.requested and self.recorded is not None
 
 
@@ -131,8 +130,8 @@ class Decision:
 def decide(nodes: Iterable[Node], *, unfit: str = "") -> dict[str, Decision]:
     """Node name → its next step. `unfit`: why no node can become a control node now; empty when one can.
 
-    Of several that are to go the first is one whose member is gone already, then one that is down: while it is, the
-    members of the others may be needed.
+    Of several that should leave, first comes one whose member is gone already, then one that is down: as long as it is
+    a member, those of the others may be needed.
     """
     all_of_them = sorted(nodes, key=lambda node: (node.member is Member.THERE, node.ready is True, node.name))
     decisions: dict[str, Decision] = {}
@@ -143,7 +142,7 @@ def decide(nodes: Iterable[Node], *, unfit: str = "") -> dict[str, Decision]:
 
 
 def asked_whether_they_serve(nodes: Iterable[Node]) -> frozenset[str]:
-    """The nodes whose API servers are to be asked now: those that stay and are Ready, while another one is to go."""
+    """The nodes whose API servers must be asked now: those that stay and are Ready, while another one should leave."""
     all_of_them = list(nodes)
     if not any(node.is_to_go for node in all_of_them):
         return frozenset()
@@ -151,7 +150,7 @@ def asked_whether_they_serve(nodes: Iterable[Node]) -> frozenset[str]:
 
 
 def forgotten(recorded: Iterable[str], live: Collection[str], inventory: Collection[str]) -> frozenset[str]:
-    """The recorded nodes that have no Node object and may not join again either: nothing will come of them."""
+    """The recorded nodes that have no Node object and may not join again either: they will not come back."""
     return frozenset(name for name in recorded if name not in live and name not in inventory)
 
 
@@ -161,7 +160,7 @@ def _one(node: Node, nodes: list[Node], unfit: str, *, someone_leaves: bool) -> 
     if node.requested:
         return _joins(node, unfit)
     if node.recorded is None:
-        return Decision(Step.NOTHING, "it is none of ours" if node.active else "it is a worker")
+        return Decision(Step.NOTHING, "autarky has no record of it" if node.active else "it is a worker")
     dismissed = node.recorded.state is State.DISMISSED
     if node.recorded.uid != node.uid and not dismissed:
         return _is_new(node)
@@ -172,14 +171,14 @@ def _one(node: Node, nodes: list[Node], unfit: str, *, someone_leaves: bool) -> 
 
 def _is_new(node: Node) -> Decision:
     if node.active:
-        return Decision(Step.REMEMBER, "its Node was made anew")
-    return Decision(Step.RESTORE, "its Node was made anew and is that of a control node: its label is restored")
+        return Decision(Step.REMEMBER, "its Node was created again")
+    return Decision(Step.RESTORE, "the Node of a control node was created again: its label is restored")
 
 
 def _has_left(node: Node) -> Decision:
-    """Silence means that nothing is left only once the agent was told to leave: before, it may just not have spoken."""
+    """Without an annotation nothing is left, if the agent was told to leave: before, it may not have reported yet."""
     if node.told == LEAVE:
-        return Decision(Step.WAIT, "its agent takes away what a control node has")
+        return Decision(Step.WAIT, "its agent is removing the parts of a control node")
     return Decision(Step.FORGET, "it is a worker again")
 
 
@@ -197,7 +196,7 @@ def _joins(node: Node, unfit: str) -> Decision:
     if node.fits is None:
         return Decision(Step.WAIT, "its address is not known yet")
     if not node.fits:
-        return Decision(Step.REFUSE, "its address is not the one that the join inventory has for it")
+        return Decision(Step.REFUSE, "its address is not the one in the join inventory")
     if node.is_ready_to_serve:
         return Decision(Step.MARK, "it has everything that a control node needs, and becomes one")
     return Decision(Step.GRANT, _what_the_agent_does(node))
@@ -205,7 +204,7 @@ def _joins(node: Node, unfit: str) -> Decision:
 
 def _what_the_agent_does(node: Node) -> str:
     told = node.told or ""
-    return f"its agent says: {told.removeprefix(JOINING)}" if told.startswith(JOINING) else "its agent is to make ready"
+    return f"its agent reports: {told.removeprefix(JOINING)}" if told.startswith(JOINING) else "its agent prepares it"
 
 
 def _leaves(node: Node, nodes: list[Node], *, someone_leaves: bool) -> Decision:
@@ -218,7 +217,7 @@ def _leaves(node: Node, nodes: list[Node], *, someone_leaves: bool) -> Decision:
         return Decision(Step.WAIT, waits)
     if node.member is Member.THERE:
         return Decision(Step.REMOVE_MEMBER, "its etcd member leaves first")
-    return Decision(Step.DISMISS, "it is not to be a control node any more")
+    return Decision(Step.DISMISS, "it should not be a control node any more")
 
 
 def _what_it_waits_for(node: Node, stay: list[Node], *, someone_leaves: bool) -> str:
@@ -227,7 +226,7 @@ def _what_it_waits_for(node: Node, stay: list[Node], *, someone_leaves: bool) ->
     if stay and not any(one.ready and one.obstacle is None for one in stay):
         seen = "; ".join(f"{one.name}: {_why_not(one)}" for one in sorted(stay, key=lambda one: one.name))
         return f"no other control node has been seen to serve, for a while and lately: {seen}"
-    return "whether it has an etcd member is not known" if node.member is Member.UNKNOWN else ""
+    return "it is not known whether it has an etcd member" if node.member is Member.UNKNOWN else ""
 
 
 def _why_not(node: Node) -> str:
@@ -238,7 +237,7 @@ def _why_not(node: Node) -> str:
 
 
 class OwnStep(Enum):
-    """What a node's agent does next. ANNOUNCE: tell `ready-HASH`."""
+    """What a node's agent does next. ANNOUNCE: report `ready-HASH`."""
 
     NOTHING = "nothing"
     BECOME = "become"
@@ -248,7 +247,7 @@ class OwnStep(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OwnNode:
-    """wish, fact, told: as on the Node. ready: what would be told now, None when not all is on the disk."""
+    """requested, active, told: as on the Node. ready: what to report now, None when the disk does not have all."""
 
     requested: bool
     active: bool
@@ -257,7 +256,7 @@ class OwnNode:
 
 
 def own_step(node: OwnNode) -> OwnStep:
-    """Only `leave`, on a Node with neither label, makes an agent take anything away."""
+    """Only `leave`, on a Node with neither label, makes an agent remove anything."""
     if is_dismissed(node.requested, node.active, node.told):
         return OwnStep.CEASE
     if node.ready is not None:
@@ -270,7 +269,7 @@ def is_dismissed(requested: bool, active: bool, told: str | None) -> bool:  # th
 
 
 def labels_and_told(metadata: Mapping[str, object], requested: str, active: str) -> tuple[bool, bool, str | None]:
-    """(wish, fact, told) of a Node's metadata."""
+    """(requested, active, told) of a Node's metadata."""
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     if not isinstance(labels, Mapping) or not isinstance(annotations, Mapping):
         return False, False, None

@@ -1,9 +1,9 @@
 """What makes a node a control node, on its disk: standbys, the CAs, and the certificates that it signs with them.
 
-Contract: everything may be cut anywhere and done again. A standby becomes the current one only when all the rest is
-there. Keys of leaf certificates are made here and never leave the node.
+Contract: everything may be interrupted anywhere and done again. A standby becomes the current one only when all other
+parts are in place. Keys of leaf certificates are made here and never leave the node.
 
-Dangers: the files are root over the cluster: 0600 in directories of 0700, each replaced in one rename.
+Dangers: whoever has these files is root in the cluster: 0600 in directories of 0700, each replaced in one rename.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from autarky.render.values import SYSTEM
 from autarky.store import write_private
 
 TEMPLATES = (*WITH_STANDBY, NODE_AGENT)
-"""What a control node has a static pod of, made from the hosted workload."""
+"""Components that a control node has as static pods, made from the hosted workloads."""
 LOCAL_ETCD = f"https://127.0.0.1:{ports.NLLB_ETCD}"
 PKI = Path(places.PKI)
 ETCD_PKI = Path(places.ETCD_PKI)
@@ -50,7 +50,7 @@ WAY_BACK = Path(BOOTSTRAP_KUBECONFIG)
 
 
 class NotYet(UserError):
-    """Something that others do is not done yet; the sentence says what."""
+    """Something that others do is not done yet; the message says what."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what, fix="wait")
@@ -60,8 +60,8 @@ class NotYet(UserError):
 
 
 def complete() -> str | None:
-    """A short name for the CAs that are there, once a complete standby of each component is there as well, and all
-    that the node's certificates are signed with; None while something is missing. OSError is for the caller."""
+    """A short hash of the node's CAs, once it has a complete standby of each component and everything that its
+    certificates are signed with; None while something is missing. The caller handles OSError."""
     for component in WITH_STANDBY:
         disk = disk_of(component)
         if disk is None or not {disk.current, disk.previous} & disk.complete:
@@ -76,14 +76,14 @@ def complete() -> str | None:
 
 
 def needs_etcd() -> bool:
-    """Whether the API servers reach etcd through the node's load balancer; not so for one that others run."""
+    """Whether the API servers reach etcd through the node's load balancer; False for an external etcd."""
     return _mentioned(LOCAL_ETCD)
 
 
 def _mentioned(what: str) -> bool:
-    """Whether a standby of the API server says it."""
+    """Whether a standby of the API server mentions it."""
     pods = [path.read_bytes() for path in Path(places.STANDBY, API_SERVER).glob("*/pod.json")]
-    return any(what.encode() in pod for pod in pods)  # bytes: one that is not text hides no other
+    return any(what.encode() in pod for pod in pods)  # bytes: a damaged file does not hide the others
 
 
 # --- standbys ----------------------------------------------------------------------------------------------
@@ -98,12 +98,13 @@ class ControlParts:
     cri: Cri
 
     async def revisions(self) -> list[Revision]:
-        """The standbys, as the hosted workloads are now. NotYet without the right to read them, or an image."""
+        """The standbys, made from the hosted workloads as they are now. NotYet without permission to read them, or if
+        an image is missing."""
         try:
             found = [await self._revision(component, COMPONENTS[component].kind) for component in TEMPLATES]
         except ApiError as error:
             if error.status == 403:
-                raise NotYet("it waits for the operator's leave") from error
+                raise NotYet("waiting for the operator to grant access") from error
             raise
         for revision in found:
             for image in images(revision):
@@ -121,14 +122,14 @@ class ControlParts:
         return (await content_of_pod(self.kube, pod)).revision(component)
 
     def write(self, revisions: list[Revision]) -> None:
-        """On the disk, but not yet the current ones. One that is complete is left as it is."""
+        """Write them to the disk, but not as the current ones yet. One that is complete is left as it is."""
         for revision in revisions:
             disk = disk_of(revision.component)
             if disk is None or revision.name not in disk.complete:
                 write_revision(revision)
 
     async def switch(self, revisions: list[Revision]) -> None:
-        """From now on the standbys count. One that has a complete current revision keeps it."""
+        """Make the standbys current. A component with a complete current revision keeps it."""
         for revision in revisions:
             disk = disk_of(revision.component)
             if disk is None or disk.current not in disk.complete:
@@ -137,8 +138,8 @@ class ControlParts:
     # --- keys and certificates ---------------------------------------------------------------------------------
 
     async def authorities(self) -> None:
-        """The CAs and service account keys, as on every control node: with them it signs its own certificates, and
-        holds all that a recovery needs. NotYet without the right to read them."""
+        """The CAs and service account keys, as on every control node: it signs its own certificates with them, and has
+        everything that a recovery needs. NotYet without permission to read them."""
         data = await self._read("Secret", AUTHORITIES)
         for name in RECOVERY:
             if (content := data.get(authority_key(name))) is not None:
@@ -164,10 +165,10 @@ class ControlParts:
             found = await self.kube.get("v1", kind, name, SYSTEM)
         except ApiError as error:
             if error.status == 403:
-                raise NotYet("it waits for the operator's leave") from error
+                raise NotYet("waiting for the operator to grant access") from error
             raise
         if found is None:
-            raise NotYet(f"there is no {kind} {name}: `autarky up` makes it")
+            raise NotYet(f"there is no {kind} {name}: `autarky up` creates it")
         data: Object = found.get("data") or {}
         return data
 
@@ -177,29 +178,29 @@ def _write_if_new(path: Path, content: bytes, mode: int) -> None:
         write_private(path, content, mode=mode)
 
 
-# --- taking it all away ------------------------------------------------------------------------------------
+# --- removing everything -----------------------------------------------------------------------------------
 
 
 def has_standbys() -> bool:
-    """Whether there is anything of one, complete or not."""
+    """Whether there is any standby, complete or not."""
     return Path(places.STANDBY).exists()
 
 
 def remove_standbys() -> None:
-    """The parked agents first: what they are made from goes with the rest."""
+    """The standby agents first: their sources are removed with the rest."""
     for path in slots_on_disk.manifest_paths_of(NODE_AGENT):
         path.unlink(missing_ok=True)
     root = Path(places.STANDBY)
-    for pod in root.glob("*/*/pod.json"):  # what is half deleted is incomplete
+    for pod in root.glob("*/*/pod.json"):  # first, so that a half-deleted standby counts as incomplete
         pod.unlink(missing_ok=True)
     if root.exists():
         shutil.rmtree(root)
 
 
 def keep_way_back(node: str) -> str | None:
-    """What a worker's kubelet comes back with when its certificate has expired: signed while the CA's key is here,
-    where `up` has not given it. Why there is none, as a clause. One that is there stays: it may be noted as the only
-    one that is good (`control.admission.decide.approval`)."""
+    """Write the credential with which a worker's kubelet can rejoin after its certificate has expired, if `up` has not
+    provided it: signed while the CA's key is here. Returns why there is none, as a clause. An existing one stays: it
+    may be recorded as the only valid one (`control.admission.decide.approval`)."""
     try:
         if WAY_BACK.exists() and embedded_certificate(WAY_BACK.read_bytes()) is not None:
             return None
@@ -217,8 +218,8 @@ def keep_way_back(node: str) -> str | None:
 
 
 def remove_credentials() -> None:
-    """Keys first: those of the cluster's CAs, all of etcd's, and those of its leaves. Other control nodes have the CAs'
-    keys as well: the last one never ceases to be one."""
+    """Keys first: those of the cluster's CAs, all of etcd's, and those of its leaves. Other control nodes have the CA
+    keys as well: the last control node always stays one."""
     keys_first = sorted(PKI.glob("*"), key=lambda one: one.suffix != ".key")
     for path in keys_first:
         if path.is_file() and path.name != "ca.crt":  # which every node has
@@ -235,5 +236,5 @@ def remove_credentials() -> None:
 
 
 def has_etcd_member() -> bool:
-    """Whether etcd's static pod is there. OSError."""
+    """Whether etcd's static pod exists. OSError."""
     return any(path.match("etcd-*.json") for path in Path(places.MANIFESTS).iterdir())

@@ -1,10 +1,10 @@
 """Becoming a control node, and ceasing to be one, when the operator and a label say so.
 
-Contract: `decide.roles.own_step` decides; this looks, and carries out one step after the other. A node that
-has everything (as `up` made it, or an earlier run) is told of and not touched. What goes wrong is told on the Node
-and tried again. When the node's role has changed, `role_changed` is set: the agent starts anew in its new role.
+Contract: `decide.roles.own_step` decides; this observes, and carries out one step after the other. A node that
+has everything (from `up`, or an earlier run) is reported and not touched. Errors are reported on the Node
+and retried. When the node's role has changed, `role_changed` is set: the agent restarts in its new role.
 
-Dangers: nothing is taken away but by the operator's word (`leave`), and not before all that it served with has ended.
+Dangers: parts are removed only when the operator says so (`leave`), and only after everything that served has stopped.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ SERVING_PORTS = tuple(port for name in WITH_STANDBY for port in COMPONENTS[name]
 
 @dataclass(slots=True)
 class ControlNode(Controller):
-    """own_node: the Node as it was seen last, None before. balance: brings the load balancer in line with
-    `role_on_disk`, at once. tell(subject, sentence): says a thing once."""
+    """own_node: the Node as last seen, None before. balance: brings the load balancer in line with
+    `role_on_disk`, at once. tell(subject, sentence): logs a sentence once."""
 
     name: ClassVar[str] = "control node"
 
@@ -60,12 +60,12 @@ class ControlNode(Controller):
         try:
             busy = await self.look()
         except (AutarkyError, OSError) as error:
-            self.tell("control node", f"not done: {error}")
+            self.tell("control node", f"failed, and tried again: {error}")
             busy = True
         return POLL_SECONDS if busy else REST_SECONDS
 
     async def look(self) -> bool:
-        """One look, and what follows from it; whether there is more to do."""
+        """Look and act once; returns whether there is more to do."""
         live = self.own_node()
         if live is None:
             return True
@@ -86,26 +86,26 @@ class ControlNode(Controller):
         return True
 
     def _ready(self) -> str | None:
-        """What would be told of what is on the disk; None while it is not all there, or goes."""
+        """What to report of what is on the disk; None while it is incomplete, or being removed."""
         if role_on_disk.state() in (State.JOINING, State.PREPARED, State.CEASING):
             return None
         found = control_parts.complete()
         return None if found is None else f"{READY}{found}"
 
     def _stay(self) -> None:
-        """It was to leave, and is not any more."""
+        """It was leaving, and stays after all."""
         if role_on_disk.state() is State.LEAVING:
             role_on_disk.remember(State.READY)
 
     async def _announce(self, live: Object, text: str | None) -> None:
         if (live["metadata"].get("annotations") or {}).get(ANNOTATION) != text:
             await self.kube.patch("v1", "Node", self.node, {"metadata": {"annotations": {ANNOTATION: text}}})
-            self.tell("control node", f"told on the Node: {text or 'nothing any more'}")
+            self.tell("control node", f"reported on the Node: {text or 'nothing any more'}")
 
     # --- becoming --------------------------------------------------------------------------------------
 
     async def _become(self, live: Object) -> None:
-        """First the word on the Node, which is how the operator hears of it."""
+        """Report on the Node first: that is how the operator knows."""
         if not role_on_disk.acts_as_control_node():
             role_on_disk.remember(State.PREPARED if role_on_disk.state() is State.PREPARED else State.JOINING)
         try:
@@ -114,11 +114,11 @@ class ControlNode(Controller):
             self.tell("control node", error.what)
             await self._announce(live, f"{JOINING}{error.what}")
         except AutarkyError as error:
-            await self._announce(live, f"{JOINING}it is tried again: {error}"[:500])
+            await self._announce(live, f"{JOINING}failed, and tried again: {error}"[:500])
             raise
 
     async def _make(self, live: Object) -> None:
-        """Everything that a control node has. The standbys count only when the rest is there."""
+        """Everything that a control node has. The standbys become current only when the rest is in place."""
         if internal_address(live) is None:
             raise NotYet("its Node has no address yet")
         revisions = await self.parts.revisions()
@@ -131,12 +131,12 @@ class ControlNode(Controller):
         await self._balanced(etcd=etcd)
         await self.parts.switch(revisions)
         role_on_disk.remember(State.READY)
-        self.tell("control node", "everything is there")
+        self.tell("control node", "all parts of a control node are in place")
         await self._announce(live, self._ready())
         self.role_changed.set()
 
     async def _remember_level(self) -> None:
-        """Which levels are hosted: known at the next boot, API or not."""
+        """Which levels are hosted: known at the next boot, with or without the API."""
         plane = await self.kube.get(API_VERSION, "ControlPlane", CONTROL_PLANE)
         if plane is None:
             raise NotYet("there is no ControlPlane, which says which levels are hosted")
@@ -150,9 +150,9 @@ class ControlNode(Controller):
     # --- ceasing ---------------------------------------------------------------------------------------
 
     async def _cease(self, live: Object) -> None:
-        """From here on nothing starts any more; what runs ends; then its parts go, the word on the Node last."""
+        """From here on nothing starts; what runs is stopped; then its parts are removed; the Node is updated last."""
         if role_on_disk.state() is None and not control_parts.has_standbys():
-            await self._announce(live, None)  # an earlier run has done the rest
+            await self._announce(live, None)  # an earlier run did the rest
             return
         if role_on_disk.state() is not State.CEASING:
             if role_on_disk.acts_as_control_node():
@@ -167,22 +167,22 @@ class ControlNode(Controller):
             self.tell("control node", "it leaves: its load balancer still leads to etcd")
             return
         control_parts.remove_standbys()
-        if (none := control_parts.keep_way_back(self.node)) is not None:  # the keys go all the same
+        if (none := control_parts.keep_way_back(self.node)) is not None:  # the keys are removed all the same
             self.tell(
-                "way back", f"once its certificate has expired, its kubelet has nothing to come back with: {none}"
+                "way back", f"once its certificate has expired, its kubelet has no credential to rejoin with: {none}"
             )
         control_parts.remove_credentials()
         role_on_disk.forget()
-        self.tell("control node", "everything is taken away: this node is a worker")
+        self.tell("control node", "all parts of a control node are removed: this node is a worker")
         await self._announce(live, None)
         self.role_changed.set()
 
     async def _what_runs(self) -> str:
-        """What of a control node still runs here, as a clause; empty when nothing does. Standbys are taken away."""
+        """Which part of a control node still runs here, as a clause; empty when none does. Withdraws standbys."""
         if control_parts.has_etcd_member():
-            return "its etcd member is there"
+            return "its etcd member is still there"
         for component in WITH_STANDBY:
             if slots_on_disk.manifest_paths_of(component):
                 await slots_on_disk.run_script("withdraw", component)
         busy = [port for port in SERVING_PORTS if await ports_seen.listens(port)]
-        return f"something listens on {', '.join(map(str, busy))}" if busy else ""
+        return f"something still listens on {', '.join(map(str, busy))}" if busy else ""

@@ -1,13 +1,13 @@
-"""Whether this node is a control node, as its own disk says: known with no API, and right after a reboot.
+"""Whether this node is a control node, according to its own disk: known without the API, and right after a reboot.
 
-    (no file)   as `up` made it: a control node where there are standbys, else a worker
+    (no file)   as `up` made it: a control node if there are standbys, else a worker
     joining     parts of a control node are being made; it is a worker
-    prepared    all parts are there; the load balancer is to be that of a control node
+    prepared    all parts are in place; the load balancer becomes that of a control node
     ready       it is a control node
-    leaving     it is one no more for the cluster; what runs here ends
-    ceasing     nothing of it runs here any more; the load balancer is to be that of a worker
+    leaving     for the cluster it is no longer one; what runs here is being stopped
+    ceasing     no part of it runs here any more; the load balancer becomes that of a worker
 
-Contract: written durably before what it stands for is done, so that a cut at any point is gone on from.
+Contract: written durably before acting on it, so that an interruption at any point can be resumed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class State(Enum):
 
 
 def state() -> State | None:
-    """None where the file does not say: there is none, or it cannot be understood."""
+    """None where there is no file, or it cannot be parsed."""
     try:
         return State(json.loads(FILE.read_text())["state"])
     except NOT_UNDERSTOOD:
@@ -46,13 +46,13 @@ def remember(new: State) -> None:
 
 
 def forget() -> None:
-    """A worker again. (Removing a file needs no sync: a state that comes back is gone on from.)"""
+    """A worker again. (Removing the file needs no sync: a state that reappears after a crash is resumed.)"""
     FILE.unlink(missing_ok=True)
 
 
 def forget_founding() -> None:
-    """What founded the cluster joins it like any other from now on: as a founder it would begin a cluster of its own
-    on its empty disk. OSError."""
+    """From now on an initial control node joins like any other: as an initial member with an empty disk it would start
+    a cluster of its own. OSError."""
     try:
         content = MARKER.read_bytes()
     except FileNotFoundError:
@@ -74,13 +74,13 @@ def cluster() -> str | None:
 
 
 def acts_as_control_node() -> bool:
-    """Whether the agent has slots to care for here."""
+    """Whether the agent manages slots here."""
     known = state()
     return Path(places.STANDBY).is_dir() if known is None else known in (State.READY, State.LEAVING)
 
 
 def balances_as_control_node() -> bool:
-    """Whether the load balancer is that of a control node: it listens on all addresses, and leads to etcd."""
+    """Whether the load balancer is that of a control node: listens on all addresses, and leads to etcd."""
     known = state()
     if known is None:
         return Path(places.STANDBY).is_dir()
@@ -88,5 +88,5 @@ def balances_as_control_node() -> bool:
 
 
 def leaves() -> bool:
-    """Whether nothing of a control node is to start here any more."""
+    """Whether no part of a control node may start here any more."""
     return state() in (State.LEAVING, State.CEASING)

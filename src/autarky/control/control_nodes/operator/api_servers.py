@@ -1,7 +1,7 @@
-"""Single API servers, asked directly, whether they are ready.
+"""Asks single API servers directly whether they are ready.
 
-Contract: nobody's credentials are shown to them. Who answers must have a certificate of the cluster's CA for the name
-that all API servers have and nobody else is given: a kubelet's serving certificate will not do.
+Contract: no credentials are sent to them. The server must have a certificate of the cluster's CA for the name that all
+API servers have and nothing else gets: a kubelet's serving certificate does not pass.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ NAME = "kubernetes.default.svc"
 
 
 class ApiServers:
-    """ca: reads the CA's certificate; OSError where it cannot. A client lives for one question: they are rare."""
+    """ca: reads the CA's certificate; OSError where it cannot. One client per question: they are rare."""
 
     def __init__(self, ca: Callable[[], bytes]) -> None:
         self._ca = ca
 
     async def ask(self, url: str) -> str | None:
-        """None where the server at this URL is ready, else what was seen."""
+        """None if the server at this URL is ready, else what was seen."""
         try:
             client = KubeClient([url], ca_pem=self._ca(), server_name=NAME, timeout=ANSWER_SECONDS)
         except OSError as error:

@@ -1,10 +1,10 @@
-"""The operator's record of control nodes, in a ConfigMap: which Node (by uid) each of them is, and how far it is.
+"""The operator's record of control nodes, in a ConfigMap: which Node (by uid) each of them is, and in which state.
 
-A Node that is deleted and made anew has no labels, and its kubelet may not set them: the record tells that it was a
+A Node that is deleted and created again has no labels, and its kubelet may not set them: the record says that it was a
 control node.
 
-Contract: one writer, the leader; each change is one write under the object's resourceVersion. What cannot be
-understood counts as absent, and so does a ConfigMap without autarky's label.
+Contract: one writer, the leader; each change is one write under the object's resourceVersion. An entry that cannot be
+parsed counts as absent, and so does a ConfigMap without autarky's label.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from autarky.render.values import SYSTEM, is_ours, metadata
 
 
 def records(source: Reflector) -> dict[str, Record]:
-    """Node → what was recorded of it."""
+    """Node → its record."""
     found = {name: _record(_parsed(text)) for name, text in _data(source.items.get((SYSTEM, RECORD))).items()}
     return {name: record for name, record in found.items() if record is not None}
 

@@ -1,11 +1,11 @@
-"""The controller that makes control nodes of labelled nodes, and workers of those that are labelled no more.
+"""The controller that turns labelled nodes into control nodes, and nodes that lost the label into workers.
 
-Contract: `decide.roles` decides; this reads the live copies and carries out. Every step may be cut and done
-again: the record is written before anything that it stands for, and goes last. `decisions` is for the status. `steps`
-is what was decided in this very round, and empty when nothing was: EtcdMembers follow it.
+Contract: `decide.roles` decides; this reads the live copies and acts. Every step may be interrupted and done
+again: the record is written before anything that it stands for, and deleted last. `decisions` is for the status.
+`steps` is what this very reconcile decided, empty when it decided nothing: EtcdMembers follow it.
 
-Danger: taking the fact from a node ends its API server. Labels are written under the resourceVersion that was
-decided on, so that whoever changes the wish at that very time is heard.
+Danger: removing the active label from a node stops its API server. Labels are written under the resourceVersion that
+was decided on, so that a concurrent change of the requested label is not overwritten.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from autarky.ports import Clock, Kube, Object
 from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED, SYSTEM, canonical_json
 
 ROLE, BINDING = ("rbac.authorization.k8s.io/v1", "Role"), ("rbac.authorization.k8s.io/v1", "RoleBinding")
-"""Where a higher one is the lowest that is hosted, EtcdMembers describe nothing."""
+"""The kinds of the objects that grant an agent its permissions."""
 LOOK_SECONDS = 2.0
-"""Between two looks while a node leaves: that a pod has gone is seen at once, what its agent does is not."""
+"""Between two looks while a node leaves: a deleted pod is seen at once, what its agent does is not."""
 
 
 @dataclass(slots=True)
 class ControlNodes(ClusterController):
-    """member_phases: node → the phase of its EtcdMember; the whole is None where that is not known now. ask: URL of an
-    API server → None where it is ready."""
+    """member_phases: node → the phase of its EtcdMember; it returns None while they are not known. ask: URL of an API
+    server → None if it is ready."""
 
     view: View
     kube: Kube
@@ -54,22 +54,22 @@ class ControlNodes(ClusterController):
     steps: dict[str, Step] = field(default_factory=dict, init=False)
     _serving: SeenToServe = field(init=False)
     _given: dict[str, bytes] = field(default_factory=dict, init=False)
-    """Node → the rights that were given to its agent in this term."""
+    """Node → the permissions granted to its agent in this term of leadership."""
     _taken: set[str] = field(default_factory=set, init=False)
-    """Nodes of which it is known, in this term, that their agents have no rights but those of a control node."""
+    """Nodes whose agents are known, in this term, to have only the permissions of a control node."""
 
     def __post_init__(self) -> None:
         ClusterController.__post_init__(self)
         self._serving = SeenToServe(self._ask_node, self.clock)
 
     def begin_term(self) -> None:
-        """Another leader may have given rights meanwhile."""
+        """Another leader may have granted permissions meanwhile."""
         self._given.clear()
         self._taken.clear()
 
     @property
     def unsettled(self) -> list[str]:
-        """A sentence for each node that is not yet what its labels say."""
+        """A sentence for each node whose role does not match its labels yet."""
         return [f"node {name}: {one.sentence}" for name, one in self.decisions.items() if one.step not in _SETTLED]
 
     async def reconcile(self) -> float | None:
@@ -111,7 +111,7 @@ class ControlNodes(ClusterController):
         )
 
     async def _with_what_serves(self, nodes: list[control_nodes.Node]) -> list[control_nodes.Node]:
-        """Their API servers are asked only while somebody is to go."""
+        """Their API servers are asked only while a control node should leave."""
         obstacles = await self._serving.look(sorted(control_nodes.asked_whether_they_serve(nodes)))
         return [replace(node, obstacle=obstacles[node.name]) if node.name in obstacles else node for node in nodes]
 
@@ -122,7 +122,7 @@ class ControlNodes(ClusterController):
         return "its address is not known" if address is None else await ask_address(self.ask, address)
 
     def _member(self, node: str) -> Member:
-        """One that etcd has removed is gone, whatever its pod looks like: nothing takes a dead machine's pods away."""
+        """A member that etcd removed is gone, whatever its pod looks like: nothing deletes a dead machine's pods."""
         phases = self.member_phases()
         if phases is None:
             return Member.UNKNOWN
@@ -138,7 +138,7 @@ class ControlNodes(ClusterController):
     def _unfit(self) -> str:
         missing = [one.name for one in TWO_SLOTS if workload(self.view, one) is None]
         if missing:
-            what = f"{', '.join(missing)} is not hosted, and a control node is made of what is"
+            what = f"{', '.join(missing)} is not hosted, and a control node is made from the hosted workloads"
             return f'{what}; set selfHosted to "2-4" or lower'
         return ""
 
@@ -175,14 +175,14 @@ class ControlNodes(ClusterController):
                 await self._remove_member(node)
             case Step.DISMISS:
                 await self._remember(node, State.DISMISSED)
-                # Now, and not when the node says that it has left: what it says is no order.
+                # Now, and not when the node reports that it has left: its report is not trusted.
                 await self._take_back(name)
                 await self._patch(node, labels={CONTROL_PLANE_ACTIVE: None}, annotations={ANNOTATION: LEAVE})
             case Step.FORGET:
                 await self._forget(name)
 
     def _was(self, name: str) -> State:
-        """MADE where it has been a control node; a new one, and one that has left, is on its way."""
+        """MADE if it has been a control node; JOINING if it is new or has left."""
         record = node_record.records(self.view.control_nodes).get(name)
         return State.MADE if record is not None and record.state is State.MADE else State.JOINING
 
@@ -192,7 +192,7 @@ class ControlNodes(ClusterController):
             await node_record.remember(self.kube, meta["name"], Record(meta["uid"], state))
 
     async def _patch(self, node: Object, **changes: Mapping[str, str | None]) -> None:
-        """Under the version that was decided on. One that has changed meanwhile is looked at anew."""
+        """Under the resourceVersion that was decided on. A node that has changed meanwhile is looked at again."""
         meta = node["metadata"]
         try:
             await self.kube.patch(
@@ -240,14 +240,14 @@ class ControlNodes(ClusterController):
         await report(self.kube, node, "ControlNodeRefused", said, by=OPERATOR, token=said, now=self.clock.time())
 
     async def _remove_member(self, node: Object) -> None:
-        """Its EtcdMember follows this decision (`control.etcd.operator`), where EtcdMembers say anything."""
+        """Its EtcdMember follows this decision (`control.etcd.operator`), where level 1 is hosted."""
         plane = self.view.control_plane
         if plane is not None and int(plane["spec"]["selfHosted"][0]) > Level.ETCD:
-            said = "it has an etcd member that no EtcdMember describes: it stays"
+            said = "it has an etcd member that no EtcdMember describes: it stays a control node"
             await self._explain(node, Decision(Step.REFUSE, said))
 
     async def _end_what_needs_a_control_node(self, node: Object) -> None:
-        """A label that goes ends the pods of DaemonSets only. One at a time, the operator's own the last."""
+        """Removing a label stops only the pods of DaemonSets. Others are deleted one at a time, the operator's last."""
         told = (node["metadata"].get("annotations") or {}).get(ANNOTATION)
         if told != LEAVE or CONTROL_PLANE_ACTIVE in (node["metadata"].get("labels") or {}):
             return
@@ -256,17 +256,17 @@ class ControlNodes(ClusterController):
         unlisted = sorted((pod for pod in there if _needs_a_control_node(pod)), key=_turn)
         if unlisted and not any(_ends(pod) for pod in unlisted):
             pod = unlisted[0]["metadata"]["name"]
-            self.tell(f"pod {pod} ends: it needs a control node", f"{name} pods")
+            self.tell(f"pod {pod} is deleted: it needs a control node", f"{name} pods")
             await self.kube.delete("v1", "Pod", pod, SYSTEM)
 
 
 def phases_of(members: Reflector) -> Mapping[str, str] | None:
-    """Node → the phase of its EtcdMember, from a live copy of them; None while that is not current."""
+    """Node → the phase of its EtcdMember, from the watched copy; None while that is not current."""
     return {name: _phase(obj) for (_, name), obj in members.items.items()} if current([members]) else None
 
 
 def _phase(member: Object) -> str:
-    """Removed is believed where it is also asked for: else a status is of an earlier time."""
+    """Removed counts only if it is also requested: otherwise the status is an old one."""
     phase: str = (member.get("status") or {}).get("phase", "Pending")
     return "Pending" if phase == "Removed" and member["spec"].get("state") != "Removed" else phase
 
@@ -280,7 +280,7 @@ def _ends(obj: Object) -> bool:
 
 
 def _needs_a_control_node(pod: Object) -> bool:
-    """Of a Deployment whose pods run on control nodes only. Static pods and those of DaemonSets go by themselves."""
+    """Of a Deployment whose pods run on control nodes only. Static pods and those of DaemonSets stop without help."""
     owners = {owner["kind"] for owner in pod["metadata"].get("ownerReferences") or ()}
     return CONTROL_PLANE_ACTIVE in (pod["spec"].get("nodeSelector") or {}) and owners == {"ReplicaSet"}
 

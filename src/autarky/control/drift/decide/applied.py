@@ -22,12 +22,12 @@ def is_recorded(obj: Object) -> bool:
 
 
 def projection(obj: Object) -> Object:
-    """What of an object is compared: its labels and its spec."""
+    """The part of an object that is compared: its labels and its spec."""
     return {"metadata": {"labels": obj["metadata"].get("labels") or {}}, "spec": obj["spec"]}
 
 
 def record_of(live: Object) -> Object | None:
-    """What the live object says was applied last; None where it says nothing that can be understood."""
+    """What was applied last, by the live object's record; None where it has none that can be parsed."""
     text = (live["metadata"].get("annotations") or {}).get(ANNOTATION)
     try:
         found: Object = parsed(text) if text else {}
@@ -37,7 +37,7 @@ def record_of(live: Object) -> Object | None:
 
 
 def with_record(obj: Object, applied: Object) -> Object:
-    """The object with the record that this was applied."""
+    """The object with a record that `applied` was applied."""
     text = json.dumps(projection(applied), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     annotations = {**(obj["metadata"].get("annotations") or {}), ANNOTATION: text}
     return {**obj, "metadata": {**obj["metadata"], "annotations": annotations}}

@@ -1,6 +1,6 @@
-"""Who wrote a field last, by the managedFields that the API server keeps. Pure; objects as on the wire.
+"""Who last wrote a field, by the managedFields that the API server keeps. Pure; objects as on the wire.
 
-The API knows owners of what is there; of what was taken away nobody is the owner.
+The API knows owners only of fields that exist: a removed field has none.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from autarky.control.drift.decide.owners import FLAG, Difference, Object, Path, 
 from autarky.parsing import parsed
 
 OURS = "autarky-"
-"""How our own field managers of server-side apply begin."""
+"""Prefix of our own field managers of server-side apply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A drifted field, for a sentence. manager: who wrote it last, and since: when (RFC 3339); empty when the
-    API does not know: nobody owns what is not there."""
+    """A drifted field, for a message. manager: who wrote it last, and since: when (RFC 3339); empty when the API does
+    not know: a removed field has no owner."""
 
     subject: str
     field: str
@@ -35,7 +35,7 @@ class Edit:
 
 
 def edits(subject: str, differences: Sequence[Difference], live: Object) -> list[Edit]:
-    """What somebody else has done to the object, field by field."""
+    """The edits of the object by others, field by field."""
     found = []
     for one in differences:
         manager, since = last_writer(live, one.path)
@@ -44,7 +44,7 @@ def edits(subject: str, differences: Sequence[Difference], live: Object) -> list
 
 
 def last_writer(live: Object, path: Path) -> tuple[str, str]:
-    """(field manager, time) that wrote the field last, as far as managedFields tell; others before ourselves."""
+    """(field manager, time) of the last write of the field, by managedFields; others are preferred to ourselves."""
     entries = [
         entry
         for entry in live.get("metadata", {}).get("managedFields") or []
@@ -56,7 +56,7 @@ def last_writer(live: Object, path: Path) -> tuple[str, str]:
 
 
 def _owns(fields: Any, path: Path) -> bool:
-    """Whether the set of fields has the path, or a map or list on the way that is owned as a whole."""
+    """Whether the set of fields has the path, or a map or list on the way that is owned completely."""
     for step in path:
         if step.key == FLAG:
             return True
@@ -81,6 +81,6 @@ def _names(name: str, step: Step) -> bool:
         return False
     try:
         key: Any = parsed(name[2:])
-    except ValueError:  # whoever writes an object may write this
+    except ValueError:  # anybody who may write the object may write this
         return False
     return isinstance(key, dict) and key.get(step.key) == step.name

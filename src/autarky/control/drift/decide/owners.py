@@ -1,15 +1,15 @@
-"""Who owns a field: what was applied last, what is wanted now, what is live. Pure; objects as on the wire.
+"""Who owns a field: its values as applied last, as wanted now, and live. Pure; objects as on the wire.
 
 Contract: `compare(applied, wanted, live)` looks at each field that was applied or is wanted:
-- nothing wanted anew, live as applied: nothing to tell;
-- nothing wanted anew, live differs: DRIFTED. Somebody has edited it, and that stands;
-- wanted anew, live differs from it: CHANGED. It is to be applied, over an edit too;
-- wanted anew, and live so already: AGREED. Only the record of what was applied is old.
-Fields that were never ours are not looked at, but for what is added to a list or map that is ours as a whole:
-containers, volumes, mounts, variables, command-line flags, node selectors, component arguments.
+- wanted as applied, live as applied: no difference;
+- wanted as applied, live differs: DRIFTED. Somebody has edited it, and the edit stands;
+- wanted has changed, live differs from it: CHANGED. It has to be applied, also over an edit;
+- wanted has changed, and live equals it already: AGREED. Only the record of what was applied is stale.
+Fields that were never ours are ignored, except additions to a list or map that is entirely ours: containers, volumes,
+mounts, variables, command-line flags, node selectors, component arguments.
 
-Command lines are compared flag by flag, lists of named items item by item, other lists as a whole. The API
-leaves out what is empty and fills in defaults: neither is a difference.
+Command lines are compared flag by flag, lists of named items item by item, other lists as one value. The API leaves
+out empty values and fills in defaults: neither is a difference.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ ITEM_KEYS = {
     "ports": "name",
     "volumeMounts": "mountPath",
 }
-"""Lists whose items are told apart by one of their fields, as server-side apply does it (nearly: for ports)."""
+"""Lists whose items are identified by one of their fields, as in server-side apply (nearly: for ports)."""
 COMMANDS = ("command", "args")
 WHOLE_MAPS = ("nodeSelector", "componentArguments")
-"""Maps that are ours as a whole, so that an additional key is a difference."""
+"""Maps that are entirely ours, so that an additional key is a difference."""
 LONGEST_VALUE = 120
 
 
@@ -69,7 +69,7 @@ Path = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """applied, wanted, live: the three values of the field; ABSENT where it is not there."""
+    """applied, wanted, live: the three values of the field; ABSENT where it does not exist."""
 
     path: Path
     applied: Any
@@ -85,7 +85,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """merged: what is to be applied: what is wanted, with the edits of others where nothing is wanted anew."""
+    """merged: what has to be applied: the wanted object, with the edits of others in fields that it does not change."""
 
     differences: tuple[Difference, ...]
     merged: Object
@@ -96,7 +96,7 @@ class Comparison:
 
     @property
     def up_to_date(self) -> bool:
-        """Whether nothing is to be applied, and what is recorded is what is wanted."""
+        """Whether nothing has to be applied, and the record equals what is wanted."""
         return len(self.drifted) == len(self.differences)
 
 
@@ -108,7 +108,7 @@ def compare(applied: Object, wanted: Object, live: Object) -> Comparison:
 
 
 def text_of(value: Any) -> str:
-    """A value in a sentence or a table."""
+    """A value as text for a message or a table."""
     if value is ABSENT:
         return "(not set)"
     text = value if isinstance(value, str) and value else json.dumps(value, sort_keys=True, ensure_ascii=False)
@@ -129,7 +129,7 @@ class _Three(NamedTuple):
         return [value for value in self if value is not ABSENT]
 
     def each(self, read: Callable[[Any], Any]) -> _Three | None:
-        """All of them as `read` sees them; None when one cannot be read so."""
+        """All three as converted by `read`; None when one cannot be."""
         seen = [read(value) for value in self]
         return None if None in seen else _Three(*seen)
 
@@ -158,7 +158,7 @@ class _Walk:
         return self.leaf(path, three)
 
     def leaf(self, path: Path, three: _Three, *, literal: bool = False) -> Any:
-        """`literal`: an empty value that is not there is a difference."""
+        """`literal`: a missing value differs from an empty one."""
         applied, wanted, live = three
         covered = _same(live, wanted) if literal else _covers(live, wanted)
         if _same(applied, wanted):
@@ -178,8 +178,8 @@ class _Walk:
         return merged
 
     def items(self, path: Path, three: _Three, key: str, *, complete: bool) -> Object:
-        """Items of a list by their names, in the order of `wanted`. What others added is told; it is part of the
-        merged value only where the list is applied as a whole."""
+        """Items of a list by their names, in the order of `wanted`. Additions by others are reported; they are part of
+        the merged value only where the list is applied as one value."""
         merged: Object = {}
         for name in dict.fromkeys([*three.wanted, *three.applied, *three.live]):
             value = self.field((*path, Step(name, key)), three.part(name))
@@ -196,7 +196,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _covers(live: Any, ours: Any) -> bool:
-    """Whether the live value says what ours says, but for defaults filled in and empty values left out."""
+    """Whether the live value equals ours, apart from defaults filled in and empty values left out."""
     if ours is ABSENT or live is ABSENT:
         return _is_nothing(ours) and _is_nothing(live)
     if isinstance(ours, dict) and isinstance(live, dict):
@@ -207,7 +207,7 @@ def _covers(live: Any, ours: Any) -> bool:
 
 
 def _is_nothing(value: Any) -> bool:
-    """What the API leaves out, or fills in without anybody's wish."""
+    """Values that the API leaves out, or fills in unasked."""
     if isinstance(value, dict):
         return all(map(_is_nothing, value.values()))
     return value is ABSENT or value in (None, False, 0, "", [])
@@ -217,7 +217,7 @@ def _is_nothing(value: Any) -> bool:
 
 
 def _by_key(key: str, items: list[Any]) -> Object | None:
-    """A list as a map by that field of its items; None when it cannot be read so."""
+    """A list as a map by that field of its items; None when it has not that form."""
     if not all(isinstance(item, dict) and isinstance(item.get(key), str) for item in items):
         return None
     found = {item[key]: item for item in items}
@@ -226,7 +226,7 @@ def _by_key(key: str, items: list[Any]) -> Object | None:
 
 def split_flags(words: Sequence[Any]) -> Object | None:
     """A command line as a map: the words before the first flag under "", then flag → value (True where it has
-    none). None for a line that is not of this form: then it is compared as a whole."""
+    none). None for a line that is not of this form: then it is compared as one value."""
     texts = [word for word in words if isinstance(word, str)]
     start = next((n for n, word in enumerate(texts) if word.startswith("--")), len(texts))
     pairs = [word.partition("=") for word in texts[start:]]
@@ -238,16 +238,16 @@ def split_flags(words: Sequence[Any]) -> Object | None:
 
 
 def join_flags(flags: Mapping[str, Any]) -> list[str]:
-    """The other way round."""
+    """The inverse of `split_flags`."""
     words = list(flags.get("", []))
     return words + [name if value is True else f"{name}={value}" for name, value in flags.items() if name]
 
 
-# --- taking back -------------------------------------------------------------------------------------
+# --- reverting ---------------------------------------------------------------------------------------
 
 
 def without(obj: Object, paths: Sequence[Path]) -> Object:
-    """A copy without these fields and items: what server-side apply leaves, since somebody else owns it too."""
+    """A copy without these fields and items, which server-side apply leaves since somebody else owns them too."""
     copy: Object = json.loads(json.dumps(obj))
     for path in paths:
         _remove(copy, path)

@@ -1,16 +1,16 @@
-"""Which change of etcd's membership comes next. Pure: the node agent whose member leads etcd asks and carries out.
+"""Which change of etcd's membership comes next. Pure: the node agent beside etcd's leader asks and carries it out.
 
-Invariants (design §4), whatever the order of wishes, crashes, lost nodes and old sights:
-- rule 2: what was not seen now (wishes, members, who leads) changes nothing.
-- rule 3: one change at a time, and only one after which the voters that serve are a quorum; everybody joins
-  without a vote and gets it in a second step; the leadership leaves a member before the member does.
-- rule 5: nothing here depends on what was remembered: a new leader's agent goes on from what etcd itself says.
-  The memory only measures patience.
-- rule 10: a member is removed because somebody asked for it by name, or because its own node says that this very
-  member's data is gone. No other absence means anything. Where all are asked to go at once none goes: it is a mistake.
+Invariants, whatever the order of requests, crashes, lost nodes and stale observations:
+- rule 2: what cannot be seen now (EtcdMembers, members, the leader) changes nothing.
+- rule 3: one change at a time, and only one after which the serving voters are a quorum; every member joins as a
+  learner and is promoted in a second step; leadership moves away from a member before the member leaves.
+- rule 5: nothing here depends on memory: the agent of a new leader continues from what etcd itself says. The memory
+  only serves timeouts.
+- rule 10: a member is removed because somebody asked for it by name, or because its own node reports that this very
+  member's data is gone. No other absence means anything. If all are asked to leave at once, none does: it is a mistake.
 
-The order of work: the learner that is there, members that do not serve and are to go, joins in the order in which
-they were asked for, members that serve and are to go. So a machine is replaced without being one member short.
+The order of work: an existing learner, members that do not serve and should leave, joins in the order in which they
+were requested, members that serve and should leave. So a machine is replaced without being one member short.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from dataclasses import dataclass, field, replace
 from autarky.model.etcd_members import Action, Desired, Member, MemberStatus, Phase, Seen, Verb
 
 SILENT_SECONDS = 120.0
-"""How long a learner may show no life before it gives up its place: it has no vote, but others wait behind it."""
+"""How long a learner may be silent before it is removed: it has no vote, but others wait for it."""
 SYNC_SECONDS = 1800.0
-"""How long one may take that is alive: etcd sends it the whole database, of 8 GiB at most."""
+"""How long a live learner may take to sync: etcd sends it the entire database, 8 GiB at most."""
 PAUSE_SECONDS = 60.0
 LONGEST_PAUSE = 960.0
-"""Before the same node gets another try; it doubles with each failure."""
+"""Before the same node is tried again; the pause doubles with each failure."""
 LONGEST_NOTICE = 150.0
-"""Between saying that a member leaves and its removal, at most: it ends when the member's node says that nobody
+"""Between reporting that a member leaves and removing it, at most: less when the member's node reports that nobody
 writes there any more (`etcd_leaving`). An API server drains for 15 s and another one takes its place."""
 MOST_MEMBERS = 5
 """By default: seven survive the loss of three, but each write waits for more disks."""
@@ -38,7 +38,7 @@ MOST_MEMBERS = 5
 class Learner:
     since: float
     alive: float
-    """When it showed life last."""
+    """When it last answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Since when (monotonic seconds) things are as they are. Losing it costs patience and nothing else."""
+    """Since when (monotonic seconds) things are as they are. If it is lost, timeouts start again; nothing else."""
 
     learners: Mapping[int, Learner] = field(default_factory=dict)
     pauses: Mapping[str, Pause] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """told: by name of the wish; empty where it is not this agent's to tell."""
+    """told: by name of the EtcdMember; empty where another agent reports."""
 
     memory: Memory
     action: Action | None
@@ -68,7 +68,7 @@ class Decision:
 
 @dataclass(slots=True)
 class _Round:
-    """One decision in the making: `stop` is set when nothing else may be begun now."""
+    """One decision in the making: `stop` is set when nothing else may be started now."""
 
     members: tuple[Member, ...]
     desired: tuple[Desired, ...]
@@ -115,7 +115,7 @@ class _Round:
 
 
 def reached(spec: Desired) -> Desired:
-    """The wish of a node that was just reached."""
+    """The EtcdMember of a node that was just reached."""
     return replace(spec, reachable=True)
 
 
@@ -128,7 +128,7 @@ def decide(seen: Seen, memory: Memory, now: float) -> Decision:
     if seen.desired is None or seen.members is None or seen.leader is None:
         return Decision(memory, None, {}, "etcd's members, its leader or the EtcdMembers cannot be seen now")
     if seen.own != seen.leader:
-        return Decision(Memory(), None, {}, "the agent beside etcd's leader looks after the members")
+        return Decision(Memory(), None, {}, "the agent beside etcd's leader manages the members")
     memory = _observed(seen.members, seen.desired, memory, now)
     one = _Round(seen.members, seen.desired, seen.alarms, seen.leader, memory, now)
     for step in (_learners, _remove_dead, _add, _remove_serving):
@@ -144,12 +144,12 @@ def decide(seen: Seen, memory: Memory, now: float) -> Decision:
 
 
 def is_lost(member: Member, spec: Desired) -> bool:
-    """Whether its own node holds its data for gone, and nobody has heard of it since: a disk may have come late."""
+    """Whether its own node reports its data as gone and it still does not serve: a disk may have been mounted late."""
     return spec.lost == member.id and not member.serves
 
 
 def settled(members: Sequence[Member], desired: Sequence[Desired]) -> bool:
-    """Whether nothing is left to be done, as far as any agent can tell."""
+    """Whether nothing is left to do, as far as any agent can tell."""
     at = {member.address: member for member in members}
     for spec in desired:
         member = at.get(spec.address)
@@ -161,7 +161,7 @@ def settled(members: Sequence[Member], desired: Sequence[Desired]) -> bool:
 
 
 def _observed(members: Sequence[Member], desired: Sequence[Desired], memory: Memory, now: float) -> Memory:
-    """The memory with what this look adds; of what is gone it forgets."""
+    """The memory updated by this look; entries of what is gone are dropped."""
     learners = {}
     for member in members:
         if member.learner:
@@ -173,7 +173,7 @@ def _observed(members: Sequence[Member], desired: Sequence[Desired], memory: Mem
     return Memory(learners, pauses, leaving)
 
 
-# --- the learner that is there ---------------------------------------------------------------------
+# --- an existing learner ---------------------------------------------------------------------------
 
 
 def _learners(one: _Round) -> None:
@@ -185,18 +185,18 @@ def _learners(one: _Round) -> None:
 
 def _learner(one: _Round, member: Member, spec: Desired) -> None:
     if not spec.present:
-        one.act(Verb.REMOVE, spec, "it is to go and has no vote yet", member=member.id)
+        one.act(Verb.REMOVE, spec, "it should leave and has no vote yet", member=member.id)
     elif is_lost(member, spec):
-        one.act(Verb.REMOVE, spec, "its data is gone from its node: it joins anew", member=member.id)
+        one.act(Verb.REMOVE, spec, "its data is gone from its node: it joins again", member=member.id)
     elif (reason := _given_up(one, member)) is not None:
         _pause(one, spec)
-        one.act(Verb.REMOVE, spec, f"{reason}: it gives up its place and tries again later", member=member.id)
+        one.act(Verb.REMOVE, spec, f"{reason}: it is removed and joins again later", member=member.id)
     elif not member.serves:
-        one.wait(spec, "a learner that has not answered yet; etcd on its node is to start")
+        one.wait(spec, "a learner that has not answered yet: waiting for etcd to start on its node")
     elif sum(voter.serves is True for voter in one.voters) + 1 < quorum(len(one.voters) + 1):
-        one.refuse(spec, f"too few members serve for one more vote: {_silent(one)}")
+        one.refuse(spec, f"too few members serve to add another vote: {_silent(one)}")
     else:
-        one.act(Verb.PROMOTE, spec, "a learner; it gets its vote when it is in sync", member=member.id)
+        one.act(Verb.PROMOTE, spec, "a learner; it is promoted when it is in sync", member=member.id)
 
 
 def _given_up(one: _Round, member: Member) -> str | None:
@@ -225,9 +225,9 @@ def _add(one: _Round) -> None:
     for spec in waiting:
         pause = one.memory.pauses.get(spec.name)
         if pause is not None and one.now < pause.until:
-            one.notes[spec.name] = "its last try came to nothing; the next one comes by itself"
+            one.notes[spec.name] = "its last attempt failed; the next one follows automatically"
         elif not spec.reachable:
-            one.notes[spec.name] = "its node does not answer: it joins when it is back"
+            one.notes[spec.name] = "its node does not answer: it joins when the node is back"
         else:
             ready.append(spec)
     for spec in ready:
@@ -238,19 +238,19 @@ def _add(one: _Round) -> None:
 
 
 def _obstacle(one: _Round) -> str | None:
-    """Why nobody may join now."""
+    """Why no member may join now."""
     if one.learners:
-        return f"another learner is there, and nobody asked for it: `etcdctl member list` ({one.names(one.learners)})"
+        return f"etcd has a learner that no EtcdMember asks for: see `etcdctl member list` ({one.names(one.learners)})"
     if one.alarms:
         return f"etcd has an alarm: {'; '.join(one.alarms)}"
     if any(not voter.serves for voter in one.voters):
-        return f"one joins only while every member serves, and {_silent(one)}"
+        return f"a member joins only while every member serves, and {_silent(one)}"
     return None
 
 
 def _silent(one: _Round) -> str:
     names = one.names([voter for voter in one.voters if not voter.serves])
-    return f"{names} does not: mend it, or remove it (kubectl patch etcdmember NAME --type=merge -p {_REMOVED})"
+    return f"{names} does not: repair it, or remove it (kubectl patch etcdmember NAME --type=merge -p {_REMOVED})"
 
 
 _REMOVED = '\'{"spec":{"state":"Removed"}}\''
@@ -265,11 +265,11 @@ def _remove_dead(one: _Round) -> None:
         if spec is None or one.stop or member.serves or (spec.present and not is_lost(member, spec)):
             continue
         if member.id == one.leader:
-            continue  # it leads and was late with an answer
+            continue  # it leads, so it only answered late
         if (obstacle := _indispensable(one, member)) is not None:
             one.refuse(spec, obstacle)
         else:
-            reason = "its data is gone from its node: it joins anew" if spec.present else "it does not serve any more"
+            reason = "its data is gone from its node: it joins again" if spec.present else "it does not serve any more"
             one.act(Verb.REMOVE, spec, reason, member=member.id)
 
 
@@ -281,7 +281,7 @@ def _remove_serving(one: _Round) -> None:
         if (obstacle := _indispensable(one, member)) is not None:
             one.refuse(spec, obstacle)
         elif spec.disconnected != member.id and one.now - one.memory.leaving.get(spec.name, one.now) < LONGEST_NOTICE:
-            one.wait(spec, "it leaves; those who use it go over to other members first")
+            one.wait(spec, "it leaves; its clients move to other members first")
         elif member.id == one.leader:
             heir = _heir(one, member)
             one.act(
@@ -301,7 +301,7 @@ def _indispensable(one: _Round, member: Member) -> str | None:
     if not rest:
         return "the last member of etcd is never removed"
     if not any(spec.present for spec in one.desired):
-        return "every EtcdMember says Removed, and etcd does not end: say Member on those that are to stay"
+        return "every EtcdMember says Removed, and etcd needs members: set Member on those that should stay"
     serve = sum(voter.serves is True for voter in rest)
     if serve < quorum(len(rest)):
         return f"without it {serve} of {len(rest)} members would serve, and etcd needs {quorum(len(rest))}"
@@ -309,7 +309,7 @@ def _indispensable(one: _Round, member: Member) -> str | None:
 
 
 def _heir(one: _Round, leaving: Member) -> Member:
-    """One that serves, and stays if possible. There is one: the rest has a quorum without the one that leaves."""
+    """One that serves, and stays if possible. There is one: the others have a quorum without the one that leaves."""
     able = [voter for voter in one.voters if voter.serves and voter.id != leaving.id]
 
     def goes_too(voter: Member) -> bool:
@@ -319,7 +319,7 @@ def _heir(one: _Round, leaving: Member) -> Member:
     return min(able, key=lambda voter: (goes_too(voter), one.name(voter)))
 
 
-# --- what is told ----------------------------------------------------------------------------------
+# --- what is reported ------------------------------------------------------------------------------
 
 
 def _told(one: _Round, spec: Desired) -> MemberStatus:
@@ -332,13 +332,13 @@ def _told(one: _Round, spec: Desired) -> MemberStatus:
 
 
 def _phase(spec: Desired, member: Member | None) -> tuple[Phase, str]:
-    """With the message that goes with it, where nothing else is to be said."""
+    """With its default message."""
     if member is None:
-        return (Phase.PENDING, "it waits for its turn: one joins at a time") if spec.present else (Phase.REMOVED, "")
+        return (Phase.PENDING, "waiting: one member joins at a time") if spec.present else (Phase.REMOVED, "")
     if not spec.present:
-        return Phase.LEAVING, "it waits for its turn: one leaves at a time"
+        return Phase.LEAVING, "waiting: one member leaves at a time"
     if member.learner:
         return Phase.LEARNER if member.started else Phase.JOINING, ""
     if is_lost(member, spec):
-        return Phase.LEAVING, "its data is gone from its node: it joins anew"
+        return Phase.LEAVING, "its data is gone from its node: it joins again"
     return Phase.MEMBER, "" if member.serves else "it does not answer"

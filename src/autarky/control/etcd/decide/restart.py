@@ -1,12 +1,12 @@
-"""Restarting etcd's members for a change of their arguments: which one is next, whether it may stop, and whether it is
-well again.
+"""Restarting etcd's members when their arguments change: which one is next, whether it may stop, and whether it is
+healthy again.
 
-Contract: pure. One member at a time; the next only when the one before is well. A mistake in the arguments meets one
-member, and those that keep the quorum are not touched.
+Contract: pure. One member at a time; the next only when the one before is healthy. A mistake in the arguments affects
+one member, and those that keep the quorum are not touched.
 
-Invariants: no healthy voter is stopped while another voter is missing and the rest were no quorum (rule 3). Where all
-others are there, it may stop: with three or more they are a quorum, and with one or two members no order of theirs
-would spare etcd the moment. Those that are not well anyway come first, the leader last.
+Invariants: no healthy voter is stopped while another voter is missing and the rest would be no quorum (rule 3). Where
+all others serve, it may stop: with three or more members they are a quorum, and with one or two a short outage of etcd
+cannot be avoided in any order. Members that are unhealthy anyway come first, the leader last.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from autarky.control.common.restarted import Verdict
 
 STARTS = 3
-"""What has ended as often as this is given up: it is started again after 10 s, and then after 20."""
+"""After this many exits it is considered failed: the kubelet starts it again after 10 s, and then after 20."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """As etcd itself has it. name: of its node. healthy: it answers with the word of the quorum."""
+    """As etcd itself reports it. name: of its node. healthy: it answers a read that needs the quorum."""
 
     name: str
     voter: bool
@@ -31,7 +31,7 @@ class Member:
 
 
 def following(waiting: Collection[str], members: Sequence[Member]) -> str:
-    """Which of the nodes that wait is next. Those whose member is not listed have nothing to lose."""
+    """Which of the waiting nodes is next. Those whose member is not listed have nothing to lose."""
     known = {member.name: member for member in members}
 
     def cost(name: str) -> tuple[int, str]:
@@ -44,7 +44,7 @@ def following(waiting: Collection[str], members: Sequence[Member]) -> str:
 
 
 def against(name: str, members: Sequence[Member]) -> str | None:
-    """What stands against stopping this node's member for a moment; None where nothing does."""
+    """Why this node's member must not be stopped for a moment; None where it may."""
     if not any(member.name == name and member.voter and member.healthy for member in members):
         return None
     others = [member for member in members if member.voter and member.name != name]
@@ -58,8 +58,8 @@ def against(name: str, members: Sequence[Member]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Of one node. former: whether a process of the member as it was still runs; new: of the one as it should be;
-    starts: how often that has been started; answers: what its health says, "" while it says nothing."""
+    """Of one node. former: whether the member's process with the old arguments still runs; new: the one with the new
+    arguments; starts: how often that has been started; answers: what its health check answers, "" if nothing."""
 
     former: bool
     new: bool
@@ -68,13 +68,13 @@ class Seen:
 
 
 def judge(seen: Seen) -> Verdict:
-    """An answer counts only when the member as it was has ended: it would be its."""
+    """An answer counts only when the old process has exited: otherwise it may come from that one."""
     if seen.former:
-        return Verdict(well=False, failed=False, missing="the one before it has not ended")
+        return Verdict(well=False, failed=False, missing="the previous process has not exited")
     if seen.new and seen.answers == "200":
         return Verdict(well=True, failed=False, missing="")
     if not seen.new and seen.starts >= STARTS:
-        return Verdict(well=False, failed=True, missing=f"it was started {seen.starts} times, and ended each time")
+        return Verdict(well=False, failed=True, missing=f"it was started {seen.starts} times, and exited each time")
     if not seen.new:
         return Verdict(well=False, failed=False, missing="it does not run")
-    return Verdict(well=False, failed=False, missing=f"its health says {seen.answers or 'nothing'}")
+    return Verdict(well=False, failed=False, missing=f"its health check answers {seen.answers or 'nothing'}")

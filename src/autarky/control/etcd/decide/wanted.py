@@ -1,15 +1,15 @@
-"""Which nodes are to have a member of etcd, and when an EtcdMember's wish is to be written. Pure.
+"""Which nodes should have an etcd member, and when an EtcdMember's `spec.state` is written. Pure.
 
-Contract: the operator's own idea of a node (Member or Removed) is remembered on the object, and reaches
-`spec.state` only when that idea itself has changed: what a user sets there stands (design §10).
+Contract: the operator's own intent for a node (Member or Removed) is remembered on the object, and is written to
+`spec.state` only when that intent itself has changed: what a user sets there stands.
 
-Invariants, whatever is done to all labels, lists and objects at once:
-- a member is asked to go because its node leaves by the decision of `control_nodes`, or because a list that names
-  control nodes only does not name it. A label that is gone from a node that stays, a node that is not seen and an
-  object that is absent ask for nothing (rules 2, 10);
-- the next one is asked for when etcd has confirmed the one before (rule 3), and never the last one that votes: one
-  that is to join may be on a machine that is off;
-- a list with a name that is no control node is refused as a whole, and the list before stays in force.
+Invariants, whatever happens to all labels, lists and objects at once:
+- a member is asked to leave because `control_nodes` decided that its node leaves, or because a list that names only
+  control nodes does not name it. A label missing from a node that stays, a node that is not seen and an absent object
+  ask for nothing (rules 2, 10);
+- the next one is asked when etcd has confirmed the one before (rule 3), and never the last one that votes: one that
+  should join may be on a machine that is off;
+- a list with a name that is not a control node is refused entirely, and the previous list stays in force.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from autarky.control.etcd.decide.membership import MOST_MEMBERS
 
 
 class Standing(Enum):
-    """STAYS: it is a control node and remains one. LEAVES: it is to be none, and its member goes first. HELD: whether
-    it leaves is not decided now: its member stays as it is."""
+    """STAYS: it is a control node and remains one. LEAVES: it should stop being one, and its member leaves first. HELD:
+    whether it leaves is undecided: its member stays as it is."""
 
     STAYS = "stays"
     HELD = "held"
@@ -34,7 +34,7 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ControlNode:
-    """A Node that carries the fact label."""
+    """A Node that carries the active label."""
 
     name: str
     address: str
@@ -43,8 +43,8 @@ class ControlNode:
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """An EtcdMember. idea: what the operator wanted of it last; None where nobody wrote that down. gone: its status
-    says Removed; blocked: that what is asked for is refused; votes: that it is a member, and no learner any more."""
+    """An EtcdMember. idea: what the operator last wanted; None where that is not recorded. Its status says: gone: it is
+    Removed; blocked: the request is refused; votes: it is a member and no longer a learner."""
 
     name: str
     present: bool
@@ -61,14 +61,14 @@ class Existing:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """The list of names that is followed; None: every control node, at most MOST_MEMBERS."""
+    """The list of names in force; None: every control node, at most MOST_MEMBERS."""
 
     names: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """present: the new spec.state, or None where it stays."""
+    """present: the new spec.state, or None where it does not change."""
 
     name: str
     idea: bool
@@ -79,8 +79,8 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """forget: EtcdMembers that have done their work and whose node is no control node (any more). in_force: None where
-    no list was ever followed and the one that is asked for is refused. refused: why it is; empty when it is not."""
+    """forget: EtcdMembers that are done and whose node is not a control node (any more). in_force: None where no list
+    was ever in force and the requested one is refused. refused: why it is refused; empty when it is not."""
 
     writes: tuple[Write, ...]
     forget: tuple[str, ...]
@@ -101,7 +101,7 @@ def wanted(
     asked: Collection[str] | None,
     before: InForce | None,
 ) -> Wanted:
-    """asked: the names that ControlPlane.spec.etcd.members lists; None: every control node. before: what was in force
+    """asked: the names listed in ControlPlane.spec.etcd.members; None: every control node. before: what was in force
     until now; None where that is not known."""
     force, refused = _judged(nodes, asked, before)
     known = {existing.name: existing for existing in objects}
@@ -117,7 +117,7 @@ def wanted(
 def _judged(
     nodes: Sequence[ControlNode], asked: Collection[str] | None, before: InForce | None
 ) -> tuple[InForce | None, str]:
-    """What is in force now, and why what is asked for is not. A list that was good stays good: nodes come and go."""
+    """What is in force now, and why the requested list is not. An accepted list stays accepted: nodes come and go."""
     if asked is None:
         return InForce(None), ""
     new = InForce(tuple(sorted(asked)))
@@ -139,17 +139,17 @@ def _unknown(name: str, candidates: Sequence[str]) -> str:
 
 def _until_mended(before: InForce | None) -> str:
     if before is None:
-        return "Until it is mended the members stay as they are"
+        return "Until it is corrected, the members stay as they are"
     if before.names is None:
-        return "Until it is mended every control node has a member, as before"
-    return f"Until it is mended the list before is followed: {', '.join(before.names)}"
+        return "Until it is corrected, every control node has a member, as before"
+    return f"Until it is corrected, the previous list stays in force: {', '.join(before.names)}"
 
 
-# --- who is to have a member -----------------------------------------------------------------------
+# --- which nodes should have a member --------------------------------------------------------------
 
 
 def _members(nodes: Sequence[ControlNode], known: Mapping[str, Existing], force: InForce | None) -> frozenset[str]:
-    """Those that are members by now stay; the free places go by name."""
+    """Existing members stay; free places are filled in the order of names."""
     there = {name for name, existing in known.items() if existing.idea is not False}
     stay = {node.name for node in nodes if node.standing is Standing.STAYS}
     kept = {node.name for node in nodes if node.standing is not Standing.LEAVES} & there
@@ -162,8 +162,8 @@ def _members(nodes: Sequence[ControlNode], known: Mapping[str, Existing], force:
 
 
 def _taken_back(nodes: Sequence[ControlNode], objects: Sequence[Existing]) -> frozenset[str]:
-    """One whose removal is refused now gives way to a node that leaves: that may be the very one that is down, and
-    for which it is needed. It is asked to go again later."""
+    """If the removal of one is refused now, a node that leaves goes first: it may be the very one that is down, and
+    the reason for the refusal. The other is asked to leave again later."""
     leaving = {node.name for node in nodes if node.standing is Standing.LEAVES}
     return frozenset(e.name for e in objects if e.is_asked_to_go and e.blocked and leaving - {e.name})
 
@@ -172,8 +172,9 @@ def _taken_back(nodes: Sequence[ControlNode], objects: Sequence[Existing]) -> fr
 
 
 def _writes(nodes: Sequence[ControlNode], known: Mapping[str, Existing], members: frozenset[str]) -> tuple[Write, ...]:
-    """Of members that go one alone: the one whose node leaves, else the first by name. One that goes because of a list
-    goes when all that the list names vote: else names of machines that are off would take etcd's redundancy."""
+    """Of members that should leave only one: the one whose node leaves, else the first by name. One that leaves because
+    of a list waits until all that the list names vote: otherwise names of machines that are off would cost etcd its
+    redundancy."""
     writes = []
     busy = any(existing.is_asked_to_go for existing in known.values())
     left = {name for name, existing in known.items() if existing.present and existing.votes}
@@ -202,17 +203,17 @@ def _write(node: ControlNode, existing: Existing | None, *, idea: bool) -> Write
 
 
 def even_count(members: Collection[str]) -> str | None:
-    """A warning where one member more or less would be better."""
+    """A warning if one member more or less would be better."""
     count = len(members)
     if count == 0 or count % 2:
         return None
     survives = (count - 1) // 2
     return (
-        f"etcd is to have {count} members ({', '.join(sorted(members))}): they survive the loss of {survives}, as"
+        f"etcd should have {count} members ({', '.join(sorted(members))}): they survive the loss of {survives}, as"
         f" {count - 1} would; add or remove one"
     )
 
 
 def guard_budget(members: int) -> int:
-    """How many of so many members may be away at once; 0 where there is nothing to guard."""
+    """How many of this many members may be down at once; 0 where there is nothing to guard."""
     return (members - 1) // 2

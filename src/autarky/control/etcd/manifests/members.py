@@ -1,11 +1,11 @@
-"""EtcdMember: one per node that has, or is to have, a member of etcd; what its agents may do; the quorum guard.
+"""EtcdMember: one per node that has, or should have, an etcd member; what its agents may do; the quorum guard.
 
 The operator writes the spec, users may set `state`; the node agents write the status. Deleting an EtcdMember (or
-the definition) stops nothing (rule 10): the operator writes it anew.
+the definition) stops nothing (rule 10): the operator creates it again.
 
-The quorum guard is one idle pod beside each member, Ready while that member is, under a disruption budget. Drains
-pass over static pods (`kubectl drain` ignores mirror pods, and evicting one ends nothing), so nothing about etcd's own
-pod can hold a drain back; an ordinary pod can.
+The quorum guard is one idle pod beside each member, Ready while that member is, with a PodDisruptionBudget. Drains skip
+static pods (`kubectl drain` ignores mirror pods, and evicting one stops nothing), so etcd's own pod cannot hold up a
+drain; an ordinary pod can.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from autarky.render.values import MANAGED_BY, SYSTEM, Inputs, Object, metadata
 KIND = "EtcdMember"
 PLURAL = "etcdmembers"
 IDEA = "autarky.dev/operator-wants"
-"""Annotation: the state that the operator wanted last; `spec.state` follows when that changes, and only then."""
+"""Annotation: the state that the operator last wanted; `spec.state` follows when that changes, and only then."""
 AGENTS_ROLE = "autarky:etcd-members"
 GUARD = "etcd-quorum-guard"
 OWN_TAINTS = "node.kubernetes.io/"
-"""Taints of Kubernetes itself begin with it. A guard that tolerated «unschedulable» would come back at once on the
-node that it was evicted from."""
+"""Prefix of Kubernetes' own taints. A guard that tolerated "unschedulable" would come back at once on the node that it
+was evicted from."""
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -133,8 +133,8 @@ def _schema() -> Object:
 
 
 def objects(inputs: Inputs) -> list[Object]:
-    """The template of members that join, and what a control node's agent may do with EtcdMembers. Who is bound to
-    these roles is the operator's matter: control nodes come and go."""
+    """The template of joining members, and what a control node's agent may do with EtcdMembers. The operator binds the
+    agents to these roles: control nodes come and go."""
     return [
         etcd.template_object(inputs),
         _role(
@@ -158,7 +158,7 @@ def _role(kind: str, namespace: str | None, rules: list[Object]) -> Object:
 
 
 def bindings(nodes: Iterable[str]) -> list[Object]:
-    """The node agents of these nodes, which act as their kubelets, look after etcd's members."""
+    """For the node agents of these nodes, which use their kubelets' identities and manage etcd's members."""
     subjects = [{"apiGroup": _RBAC, "kind": "User", "name": f"system:node:{name}"} for name in sorted(nodes)]
     return [
         {
@@ -173,7 +173,7 @@ def bindings(nodes: Iterable[str]) -> list[Object]:
 
 
 def member(name: str, address: str, *, present: bool) -> Object:
-    """As the operator writes it first."""
+    """As the operator creates it."""
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -191,8 +191,8 @@ def state(*, present: bool) -> str:
 
 def guard(image: str, nodes: Collection[str], taint_keys: Collection[str]) -> Object:
     """A pod on each of these nodes; `taint_keys`: of the nodes' taints, which it tolerates unless they are
-    Kubernetes' own. By the names of the nodes: the label of the host's name is the kubelet's own word, and a worker
-    that calls itself as a control node would get a guard, and say for it that the quorum is well."""
+    Kubernetes' own. Selected by node name: a kubelet sets its own hostname label, so a worker could claim a control
+    node's, get the guard, and report the quorum as healthy."""
     labels = {NAME_LABEL: GUARD}
     here = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]} for name in sorted(nodes)]
     container = {
@@ -200,7 +200,7 @@ def guard(image: str, nodes: Collection[str], taint_keys: Collection[str]) -> Ob
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "resources": pods.requests("5m", "4Mi"),
-        # The kubelet asks its own loopback, where etcd says how it is.
+        # The kubelet asks its own loopback, where etcd serves its health.
         "readinessProbe": pods.http_probe("/readyz", ports.ETCD_HEALTH, period=3, failures=3, timeout=ADDON_PROBE),
         "securityContext": pods.restricted_container(),
     }
@@ -227,7 +227,7 @@ def guard(image: str, nodes: Collection[str], taint_keys: Collection[str]) -> Ob
 
 
 def _tolerations(taint_keys: Collection[str]) -> list[Object]:
-    """A node that falls silent keeps its guard, unready: moving it elsewhere would hide the loss."""
+    """A node that does not respond keeps its guard, unready: moving it elsewhere would hide the loss."""
     silent: list[Object] = [
         {"key": f"{OWN_TAINTS}{what}", "operator": "Exists", "effect": "NoExecute"}
         for what in ("not-ready", "unreachable")
@@ -237,7 +237,7 @@ def _tolerations(taint_keys: Collection[str]) -> list[Object]:
 
 
 def guard_budget(unavailable: int) -> Object:
-    """An unready guard may always go: the member beside it is away as it is."""
+    """An unready guard may always be evicted: the member beside it is down anyway."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

@@ -25,20 +25,20 @@ PKI = places.ETCD_PKI
 MEMBER_DIRECTORY = f"{places.ETCD_DATA}/member"
 """Where etcd keeps everything."""
 PEER_CA = f"{MEMBER_DIRECTORY}/peer-ca.crt"
-"""A copy of etcd's CA, without which a member does not start. It goes with the data, so that a member whose data is
-gone, or not mounted yet, never begins anew under its old id. Whoever lets a member start for the first time puts it
-there."""
+"""A copy of etcd's CA, without which a member does not start. It is kept with the data, so that a member whose data is
+gone, or not mounted yet, never starts from scratch under its old id. Whoever lets a member start for the first time
+puts it there."""
 PKI_FILES = tuple(f"{PKI}/{name}" for name in ("ca.crt", "server.crt", "server.key", "peer.crt", "peer.key"))
 """What a member needs before it starts."""
 
 
 def ca_file(inputs: Inputs) -> File:
-    """What a member trusts its clients and its peers by."""
+    """The CA that a member verifies its clients and peers with."""
     return File(f"{PKI}/ca.crt", inputs.credentials["etcd/ca.crt"], 0o600)
 
 
 def pki_files(inputs: Inputs, node: Node) -> list[File]:
-    """All certificates of a member that no node agent keeps, root only."""
+    """All certificates of a member that no node agent renews, root only."""
     credentials = inputs.credentials
     names = {
         "server.crt": f"etcd/server-{node.name}.crt",
@@ -51,8 +51,8 @@ def pki_files(inputs: Inputs, node: Node) -> list[File]:
 
 @dataclass(frozen=True, slots=True)
 class Founding:
-    """What a member is told of the cluster for its very first start. Afterwards its own log knows better, so it
-    stays on the command line as it was: a member whose neighbours change goes on undisturbed."""
+    """The cluster as a member's command line describes it for its very first start. Afterwards its own log counts, so
+    the command line stays as it was: a member whose peers change is not restarted."""
 
     cluster: str
     state: Literal["new", "existing"]
@@ -73,7 +73,7 @@ def peer_url(address: str) -> str:
 
 
 def founding_of(pod: Object) -> Founding | None:
-    """What the member of this static pod was told; None where that cannot be read."""
+    """What this static pod's command line says of the cluster; None where that cannot be read."""
     try:
         words = [word.partition("=") for word in pod["spec"]["containers"][0]["command"]]
         found = {name: value for name, _, value in words}
@@ -113,12 +113,12 @@ def arguments(inputs: Inputs, name: str, address: str, founding: Founding, peer_
 
 
 NAME, ADDRESS, CLUSTER, STATE = "@NAME@", "@ADDRESS@", "@INITIAL_CLUSTER@", "@INITIAL_CLUSTER_STATE@"
-"""Placeholders in the template: what differs from member to member."""
+"""Placeholders in the template: what differs between members."""
 TEMPLATE = "etcd-member-template"
-"""The ConfigMap that has it for the node agents, which start the members that join later."""
+"""The ConfigMap with the template for the node agents, which start the members that join later."""
 TEMPLATE_KEY = "spec.json"
 GUARD_IMAGE_KEY = "guard-image"
-"""What the quorum guard's idle pods run: the image of the pods' sandboxes, which every node has."""
+"""The image of the quorum guard's idle pods: the pod sandbox image, which every node has."""
 WRITTEN_FOR = "autarky.dev/etcd-member"
 """Annotation of a static pod that a node agent wrote: the id of the member that it is for, in hex."""
 
@@ -131,10 +131,10 @@ def template(inputs: Inputs) -> Object:
         inputs.image(ETCD),
         ["etcd", *arguments(inputs, NAME, ADDRESS, founding, PEER_CA)],
         resources=pods.requests("100m", "100Mi"),
-        # Not /readyz: a learner is never ready, and may need its time for a big database. As it was, like all here:
-        # what changes in a static pod starts the member anew.
+        # Not /readyz: a learner is never ready, and may need time for a big database. Do not change anything here
+        # without need: a change of the static pod restarts the member.
         startupProbe=pods.http_probe("/livez", ports.ETCD_HEALTH, period=2, failures=90, timeout=ADDON_PROBE),
-        # Generous: restarting a member that is merely slow makes a slow cluster a dead one.
+        # Generous: restarting a member that is merely slow turns a slow cluster into a dead one.
         livenessProbe=pods.http_probe("/livez", ports.ETCD_HEALTH, period=10, failures=12),
         readinessProbe=pods.http_probe("/readyz", ports.ETCD_HEALTH, period=2, failures=3),
         volumeMounts=[pods.mount("data", places.ETCD_DATA, read_only=False), pods.mount("pki", PKI)],
@@ -162,20 +162,20 @@ def filled(spec: Object, name: str, address: str, founding: Founding, written_fo
 
 
 def member_pod(inputs: Inputs, node: Node, founding: Founding | None = None) -> Object:
-    """The member's static pod; `founding` as the one that is there has it, None for a founder of the cluster."""
+    """The member's static pod; `founding` as in the existing one, None for an initial member of the cluster."""
     return filled(
         template(inputs), node.name, node.known_address(), founding or initial_members(inputs.cluster.initial_members)
     )
 
 
 def written_as(pod: Object, present: Object) -> Object:
-    """The pod with what a node agent noted on the one that is there."""
+    """The pod with what a node agent noted on the existing one."""
     noted = (present["metadata"].get("annotations") or {}).get(WRITTEN_FOR)
     return pod if noted is None else {**pod, "metadata": {**pod["metadata"], "annotations": {WRITTEN_FOR: noted}}}
 
 
 def beginning(inputs: Inputs) -> list[File]:
-    """What lets a founder begin."""
+    """What an initial member needs to start."""
     return [File(PEER_CA, inputs.credentials["etcd/ca.crt"], 0o600)]
 
 
@@ -206,18 +206,18 @@ WantedBy=multi-user.target
 
 
 def external_unit_files(inputs: Inputs, node: Node) -> list[File]:
-    """etcd as a systemd service on a host that is no node: the `lab` form of external etcd."""
+    """etcd as a systemd service on a host that is not a node: the `lab` form of external etcd."""
     words = " ".join(arguments(inputs, node.name, node.known_address(), initial_members((node,)), f"{PKI}/ca.crt"))
     unit = _UNIT.format(binary=f"{places.BIN}/etcd", arguments=words)
     return [*pki_files(inputs, node), File(UNIT_PATH, unit.encode())]
 
 
 def read_template(config_map: Object) -> Object:
-    """The spec from `template_object`, which users may have edited; UserError where it is none."""
+    """The spec from `template_object`, which users may have edited; UserError where it is not one."""
     try:
         found = parsed(config_map["data"][TEMPLATE_KEY])
     except (KeyError, TypeError, ValueError):
         found = None
     if not isinstance(found, dict):
-        raise UserError(f"ConfigMap {SYSTEM}/{TEMPLATE} holds no pod spec", fix="delete it and run `autarky up`")
+        raise UserError(f"ConfigMap {SYSTEM}/{TEMPLATE} has no pod spec", fix="delete it and run `autarky up`")
     return found

@@ -1,12 +1,12 @@
-"""The controller that looks after etcd's members: this node's own one, and, beside etcd's leader, everybody's.
+"""The controller that manages etcd's members: this node's own, and, beside etcd's leader, all of them.
 
 Contract: `decide.local` says what happens on this node, `decide.membership` which change of membership comes
-next; this looks and carries out. It acts on EtcdMembers that are seen now, and so does nothing while the API is away.
-Every step is seen in the next round, so the process may be killed between any two. While all is settled it asks
-etcd, and nobody else, twice a minute.
+next; this observes and acts. It needs a current view of the EtcdMembers, so it does nothing while the API is down.
+Every step is visible in the next reconcile, so the process may be killed between any two. While all is settled it asks
+only etcd, twice a minute.
 
-Race: leadership may pass between the look and the change. So right before a change the list and the leader are read
-again, by the quorum, and must be what was decided on; what two agents might still do at once, etcd orders and checks.
+Race: leadership may move between the look and the change. So right before a change the list and the leader are read
+again, through the quorum, and must be unchanged; if two agents still act at once, etcd orders and checks their changes.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from autarky.render.values import SYSTEM
 
 WORK_SECONDS = 1.0
 REST_SECONDS = 30.0
-"""Between two looks while there is something to do, and while there is not."""
+"""Between two looks: while there is something to do, and while there is not."""
 STALE_SECONDS = 120.0
-"""Where level 1 is not hosted, etcd's members are as `up` made them."""
+"""An older view of the EtcdMembers is not acted on."""
 ALARM = "alarm:"
 
 
 @dataclass(slots=True)
 class EtcdMembership(Controller):
-    """lowest_level(): the lowest hosted level as it is known, None where it is not.
+    """lowest_level(): the lowest hosted level, None where it is not known.
     hosted_api_server(): its pod on this node."""
 
     name: ClassVar[str] = "etcd membership"
@@ -75,20 +75,20 @@ class EtcdMembership(Controller):
         return WORK_SECONDS if busy else REST_SECONDS
 
     def _follows_objects(self) -> bool:
-        """Where etcd is not ours, or its members stay as `up` made them, nobody may read EtcdMembers."""
+        """Where etcd is external, or level 1 is not hosted, agents have no permission to read EtcdMembers."""
         level = self.lowest_level()
         return level is not None and level <= Level.ETCD and etcd_on_disk.has_certificates()
 
     async def _handled(self) -> bool:
-        """A look whose failures mean another one soon."""
+        """A look; if it fails, another one follows soon."""
         try:
             return await self.look()
         except (AutarkyError, OSError) as error:
-            self.log.tell("etcd members", f"the round failed: {error}")
+            self.log.tell("etcd members", f"reconcile failed: {error}")
             return True
 
     async def look(self) -> bool:
-        """One look and what follows from it; whether another one should follow soon."""
+        """Look and act once; returns whether another look should follow soon."""
         desired = self._wishes()
         membership = await self.etcd.membership(self._addresses(desired or ()))
         if membership is not None:
@@ -106,18 +106,18 @@ class EtcdMembership(Controller):
         return source.synced and source.error is None and source.age < STALE_SECONDS
 
     def _wishes(self) -> tuple[Desired, ...] | None:
-        """None where they are not seen now, or not to be followed."""
+        """None where the view of them is not current, or they are not to be followed."""
         if not self._current or not self._follows_objects():
             return None
         return tuple(_wish(obj) for obj in self.objects.items.values())
 
     def _addresses(self, desired: tuple[Desired, ...]) -> list[str]:
-        """Of whom to ask for the list: the own member first, which may be none."""
+        """Whom to ask for the list: this node's own member first, if it has one."""
         local = [etcd_seen.LOCAL] if etcd_on_disk.has_member() else []
         return [*local, *etcd_on_disk.remembered_addresses(), *(spec.address for spec in desired)]
 
     def _remember(self, membership: Membership, desired: tuple[Desired, ...]) -> None:
-        """Those that leave are left out, unless nobody were left: nobody new is to be sent to them."""
+        """Without members that leave, so that they get no new connections, unless no other voter would remain."""
         leaving = {spec.address for spec in desired if spec.told and not spec.present}
         entries = [
             {"name": member.name, "address": address_of(member), "learner": member.is_learner}
@@ -149,7 +149,7 @@ class EtcdMembership(Controller):
         self._local = decision.memory
         self.log.tell("own etcd member", decision.sentence)
         if decision.action is not etcd_local.Action.NOTHING:
-            await self._object(self.node)  # it raises where the API does not answer at this very moment
+            await self._object(self.node)  # raises if the API does not answer right now
         match decision.action:
             case etcd_local.Action.STOP:
                 etcd_on_disk.stop()
@@ -161,13 +161,13 @@ class EtcdMembership(Controller):
             case etcd_local.Action.CLAIM_LOST if mine is not None:
                 await self._tell(self.node, {"lostMemberID": f"{mine.id:x}"})
         if decision.settled and mine is not None and self._status(self.node).get("lostMemberID") == f"{mine.id:x}":
-            await self._tell(self.node, {"lostMemberID": ""})  # its disk came late
+            await self._tell(self.node, {"lostMemberID": ""})  # its disk was mounted late
         if desired is not None and mine is not None and not mine.is_learner:
             await self._vacate(desired, membership, mine.id)
         return desired is not None and not decision.settled
 
     async def _vacate(self, desired: tuple[Desired, ...], membership: Membership | None, member: int) -> None:
-        """Before this node's member leaves, its API server goes over to the others, if there are others."""
+        """Before this node's member leaves, its API server moves to the other members, if there are any."""
         spec = next(spec for spec in desired if spec.name == self.node)
         alone = membership is None or sum(not known.is_learner for known in membership.members) < 2
         if spec.present or not spec.told or spec.disconnected == member or alone:
@@ -195,10 +195,10 @@ class EtcdMembership(Controller):
                 await self._tell(self.node, {"vacatedMemberID": f"{member:x}"})
 
     async def _start(self, address: str, membership: Membership, member: int) -> None:
-        """By the template that `up` keeps in the API, with the members that there are now."""
+        """From the template that `up` keeps in the API, with the current members."""
         found = await self.kube.get("v1", "ConfigMap", etcd.TEMPLATE, SYSTEM)
         if found is None:
-            self.log.tell("own etcd member", f"ConfigMap {SYSTEM}/{etcd.TEMPLATE} is not there: run `autarky up`")
+            self.log.tell("own etcd member", f"ConfigMap {SYSTEM}/{etcd.TEMPLATE} does not exist: run `autarky up`")
             return
         names = {
             self.node if known.id == member else known.name: address_of(known)
@@ -210,8 +210,7 @@ class EtcdMembership(Controller):
         etcd_on_disk.start(etcd.filled(template, self.node, address, told, written_for=member))
 
     async def _runs(self) -> tuple[bool | None, bool | None]:
-        """Whether a container of etcd runs here, and whether there is a pod of it that does; None where the runtime
-        does not say."""
+        """Whether an etcd container runs here, and whether an etcd pod does; None where the runtime does not say."""
         try:
             containers, sandboxes = await self.cri.containers(), await self.cri.pods()
         except AutarkyError:
@@ -228,7 +227,7 @@ class EtcdMembership(Controller):
     # --- all members ---
 
     async def _everybody(self, desired: tuple[Desired, ...], membership: Membership) -> bool:
-        """What only the agent beside the leader does; whether there is work that its agent has to do."""
+        """What only the agent beside the leader does; returns whether work is left for that agent."""
         local = await self.etcd.status(etcd_seen.LOCAL) if etcd_on_disk.has_member() else None
         if local is None or not local.leader or local.member != local.leader:
             self._memory = etcd_members.Memory()
@@ -250,7 +249,7 @@ class EtcdMembership(Controller):
         return not etcd_members.settled(members, desired)
 
     async def _reached(self, desired: tuple[Desired, ...], membership: Membership) -> tuple[Desired, ...]:
-        """The wishes, with whether the nodes of those that are to join can be reached."""
+        """The desired members; those that should join with whether their nodes can be reached."""
         there = {address_of(member) for member in membership.members}
         joining = [spec for spec in desired if spec.present and spec.address not in there]
         answers = await asyncio.gather(*(etcd_seen.accepts(spec.address) for spec in joining))
@@ -258,7 +257,7 @@ class EtcdMembership(Controller):
         return tuple(etcd_members.reached(spec) if spec.name in reachable else spec for spec in desired)
 
     async def _still(self, action: Action, membership: Membership, leader: int) -> bool:
-        """Whether nothing has changed since the look: neither what is asked for nor etcd itself."""
+        """Whether nothing has changed since the look: neither the EtcdMember nor etcd itself."""
         live = await self._object(action.name)
         held = self.objects.items.get((None, action.name))
         if live is None or held is None or _wish(live) != _wish(held):
@@ -268,7 +267,7 @@ class EtcdMembership(Controller):
         return now == membership and local is not None and local.member == local.leader == leader
 
     async def _object(self, name: str) -> Object | None:
-        """The EtcdMember as it is now, not as it was heard of."""
+        """The EtcdMember read from the API, not from the watch."""
         return await self.kube.get(API_VERSION, KIND, name)
 
     async def _act(self, action: Action) -> None:
@@ -284,12 +283,12 @@ class EtcdMembership(Controller):
                     await client.move_leader(action.target)
                 case Verb.REMOVE:
                     await client.remove(action.member)
-        except ApiError as error:  # refused, or overtaken: the next look tells
+        except ApiError as error:  # refused, or already done: the next look shows
             self.log.tell(f"{action.verb.value} {action.name}", f"etcd refuses: {error}")
             return
         self.changed.set()
 
-    # --- telling ---
+    # --- reporting ---
 
     async def _tell_all(self, told: Mapping[str, MemberStatus]) -> None:
         for name, one in told.items():

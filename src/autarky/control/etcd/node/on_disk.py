@@ -1,7 +1,7 @@
-"""What of etcd lies on this node: data, static pods, certificates; and the changes that the agent makes there.
+"""etcd's files on this node: data, static pods, certificates; and the changes that the agent makes to them.
 
-Contract: what cannot be read is None, which is never "nothing". Each change is one rename or removal, made durable,
-so that it may be cut anywhere; data is moved aside under a time stamp and never deleted (rule 3).
+Contract: what cannot be read is None, which never means "nothing". Each change is one rename or removal, made durable,
+so that it may be interrupted anywhere; data is moved aside under a timestamp and never deleted (rule 3).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MEMBERS = Path(places.MEMBERS_FILE)
 
 
 def data() -> Data | None:
-    """Whose data the directory holds; None where that cannot be told."""
+    """Whose data the directory contains; None where that cannot be determined."""
     try:
         found = read_identity(DATA)
         anything = MEMBER.exists()
@@ -56,14 +56,14 @@ def has_certificates() -> bool:
 
 
 def stop() -> None:
-    """Take the static pods of etcd away: the kubelet ends them. OSError."""
+    """Remove etcd's static pods: the kubelet stops them. OSError."""
     for path in _paths():
         path.unlink(missing_ok=True)
     _sync(MANIFESTS)
 
 
 def move_aside(now: float) -> Path:
-    """The data goes into a directory of its own, beside the place that it had: /var/lib/etcd may be a mount point.
+    """Move the data into a directory of its own, on the same file system: /var/lib/etcd may be a mount point.
     `now`: Unix seconds. OSError."""
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
     kept = DATA / f"kept.{stamp}"
@@ -75,7 +75,7 @@ def move_aside(now: float) -> Path:
 
 
 def start(pod: Object) -> None:
-    """Let the member start: what it needs to begin, then its static pod. OSError."""
+    """Let the member start: write what it needs, then its static pod. OSError."""
     DATA.chmod(0o700)
     MEMBER.mkdir(mode=0o700, exist_ok=True)
     _sync(DATA)
@@ -85,7 +85,7 @@ def start(pod: Object) -> None:
 
 
 def remember_members(members: Sequence[Object]) -> bool:
-    """Write them down for the load balancer, which must know them with no API; whether that was news. OSError."""
+    """Record them for the load balancer, which must know them without the API; whether that was a change. OSError."""
     content = (json.dumps(list(members), indent=2) + "\n").encode()
     try:
         if MEMBERS.read_bytes() == content:
@@ -97,7 +97,7 @@ def remember_members(members: Sequence[Object]) -> bool:
 
 
 def remembered_addresses() -> list[str]:
-    """Of the members that were known last; empty where nothing was."""
+    """Of the last known members; empty where none are known."""
     try:
         return [str(member["address"]) for member in json.loads(MEMBERS.read_text())]
     except NOT_UNDERSTOOD:
@@ -109,7 +109,7 @@ def _paths() -> list[Path]:
 
 
 def _read(path: Path) -> Manifest:
-    """What is not whole was written for nobody, so a new member replaces it."""
+    """A damaged one was written for nobody, so a new member replaces it."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:

@@ -1,13 +1,13 @@
 """Whether etcd serves: its quorum, as the API servers of this node reach it. Not whether a member runs here.
 
-Contract: asked is `/health`, for which a member reads linearizably: only one that has the quorum's word answers 200
-(a member that has lost it says 503, or nothing in time). It is asked where the API servers write: through the node's
-load balancer (127.0.0.1:2378), which leads to any healthy member, or at the endpoints of an etcd that others run, as
-the standby of the API server names them. So a node whose member is down goes on judging, and one that has none sees
-that the quorum is gone. A full disk (the alarm NOSPACE) is no lost quorum. What is not answered in time is not up: then
-nothing is judged (rule 9).
+Contract: it asks `/health`, for which a member does a linearizable read: only a member with a quorum answers 200 (one
+without answers 503, or not in time). It asks where the API servers write: through the node's load balancer
+(127.0.0.1:2378), which leads to any healthy member, or at the endpoints of an external etcd, as the standby of the API
+server names them. So a node whose member is down still knows whether etcd serves, and a node without a member sees that
+the quorum is lost. A full disk (the alarm NOSPACE) is not a lost quorum. No answer in time counts as down: then nothing
+is judged (rule 9).
 
-One connection is kept open: a look costs 0.2 ms here, and the members what one read costs.
+One connection is kept open, so that a look costs the members one read.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ HTTPS = 443
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Where etcd is reached, as (host, port), and the files of the client certificate: of the CA, of certificate and
-    key. made_of: changes when they do."""
+    """Where etcd is reached, as (host, port), and the files of the CA, the client certificate and its key.
+    made_of: changes when the files do."""
 
     servers: tuple[tuple[str, int], ...]
     ca: Path
@@ -48,7 +48,7 @@ class Way:
 
 @dataclass(slots=True)
 class EtcdQuorum:
-    """`tell(subject, sentence)` says a thing once. Used by several tasks: they ask one after the other."""
+    """`tell(subject, sentence)` logs a sentence once. Used by several tasks: they ask one after the other."""
 
     tell: Callable[[str, str], None]
     find: Callable[[], Way | None] = field(default_factory=lambda: way_on_disk)
@@ -57,7 +57,7 @@ class EtcdQuorum:
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def is_up(self) -> bool:
-        """Where nobody on this node knows how to ask, etcd is taken for up: it is somebody else's."""
+        """Where this node has no way to ask, etcd is assumed to be up: it is external."""
         async with self._lock:
             try:
                 await self._follow(self.find())
@@ -65,7 +65,7 @@ class EtcdQuorum:
                 self.tell("etcd's quorum", f"the credentials for etcd cannot be used: {error}")
                 return False
             if self._way is None:
-                self.tell("etcd's quorum", "this node has no credentials for etcd: it is taken for up")
+                self.tell("etcd's quorum", "this node has no credentials for etcd: etcd is assumed to be up")
                 return True
             return await self._asked()
 
@@ -99,8 +99,8 @@ def _context(way: Way) -> ssl.SSLContext:
 
 
 def way_on_disk() -> Way | None:
-    """By the load balancer where it leads to etcd, else as the API server's standby goes; None where neither is there.
-    OSError."""
+    """Through the load balancer if it leads to etcd, else as the API server's standby does; None where there is
+    neither. OSError."""
     client = Path(nllb.ETCD_CLIENT_PATH)
     if client.exists():
         return _way((("127.0.0.1", ports.NLLB_ETCD),), Path(nllb.ETCD_CA_PATH), client, client)
@@ -113,7 +113,7 @@ def _way(servers: tuple[tuple[str, int], ...], ca: Path, certificate: Path, key:
 
 
 def _way_of_standby(standby: Path) -> Way | None:
-    """None where the standby is not there, or cannot be understood: what users put into it need not be of use here."""
+    """None where there is no standby, or it cannot be parsed: what users put into it need not be usable here."""
     try:
         spec = json.loads((standby / "pod.json").read_text())["spec"]
         container = next(one for one in spec["containers"] if one["name"] == API_SERVER)
@@ -127,7 +127,7 @@ def _way_of_standby(standby: Path) -> Way | None:
 
 
 def _server(url: str) -> tuple[str, int]:
-    """ValueError for one without TLS, which has no client certificate either."""
+    """ValueError for one without TLS, which takes no client certificate either."""
     found = urlsplit(url.strip())
     if found.scheme != "https" or not found.hostname:
         raise ValueError(url)
@@ -135,7 +135,7 @@ def _server(url: str) -> tuple[str, int]:
 
 
 def _on_host(path: str, container: Object, spec: Object) -> Path:
-    """Where a file of the container lies on the host. KeyError where no hostPath leads to it."""
+    """The path on the host of a file in the container. KeyError where no hostPath leads to it."""
     for mount in container["volumeMounts"]:
         prefix = str(mount["mountPath"]).rstrip("/") + "/"
         if path.startswith(prefix):

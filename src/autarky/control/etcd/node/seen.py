@@ -1,8 +1,8 @@
-"""etcd's members as this control node sees them: the list from whoever can answer, and how each one is.
+"""etcd's members as this control node sees them: the list from any member that answers, and the state of each one.
 
-Contract: every member is asked by a client of its own, since what one says of itself is only good from itself.
-What does not answer in time is None or absent; nothing here raises of AutarkyError but the changes, which the
-caller makes through `local()`.
+Contract: every member is asked by a client of its own, since only a member itself can report its own state. What does
+not answer in time is None or absent; nothing here raises AutarkyError except the changes, which the caller makes
+through `local()`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from autarky.model.etcd_members import Member
 
 LOCAL = "127.0.0.1"
 ANSWER_SECONDS = patience.MEMBER_LOOK
-"""For a list or a status; a member that is merely slow answers within it, and nothing bad follows if not."""
+"""For a list or a status; a member that is merely slow answers within it, and a missing answer does no harm."""
 CHANGE_SECONDS = patience.MEMBER_CHANGE
 """A change of membership waits for a majority of the disks."""
 
@@ -35,12 +35,12 @@ class EtcdSeen:
     _made_of: tuple[float, ...] = ()
 
     async def membership(self, addresses: Iterable[str]) -> Membership | None:
-        """The list of the first of them that can give it; None when none can."""
+        """The list from the first of them that answers; None when none does."""
         for address in dict.fromkeys(addresses):
             try:
                 return await (await self._client(address)).membership()
             except (AutarkyError, OSError, ValueError):
-                continue  # away, a learner, or no certificates yet
+                continue  # down, a learner, or no certificates yet
         return None
 
     async def status(self, address: str) -> MemberStatus | None:
@@ -50,7 +50,7 @@ class EtcdSeen:
             return None
 
     async def members(self, membership: Membership, leader: int) -> tuple[Member, ...]:
-        """The list with what each one says of itself, all asked at once."""
+        """The list with what each member reports of itself; all are asked at once."""
         statuses = await asyncio.gather(*(self.status(address_of(member)) for member in membership.members))
         return tuple(
             _as_seen(member, status, membership.cluster, leader)
@@ -76,7 +76,8 @@ class EtcdSeen:
         return self._clients[address]
 
     async def _renew(self) -> None:
-        """The server's certificate is good for clients too (see `etcd.gateway`); a renewed one makes new clients."""
+        """The server's certificate is valid for clients too (see `etcd.gateway`); after a renewal, new clients are
+        made."""
         made_of = tuple(Path(PKI, name).stat().st_mtime for name in ("ca.crt", "server.crt", "server.key"))
         if made_of != self._made_of:
             await self.close()
@@ -96,12 +97,12 @@ def address_of(member: Listed) -> str:
 def _as_seen(member: Listed, status: MemberStatus | None, cluster: int, leader: int) -> Member:
     same = status is not None and status.member == member.id and status.cluster == cluster
     serves = same and status is not None and (member.is_learner or status.leader == leader)
-    # A founder has its name from the beginning; its client URLs it publishes when it runs.
+    # An initial member has its name from the start; it publishes its client URLs once it runs.
     return Member(member.id, address_of(member), member.is_learner, bool(member.client_urls), serves)
 
 
 async def accepts(address: str) -> bool:
-    """Whether the node's kubelet accepts connections: a node that is away cannot start a member."""
+    """Whether the node's kubelet accepts connections: a node that is down cannot start a member."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             _, writer = await asyncio.open_connection(address, ports.KUBELET)

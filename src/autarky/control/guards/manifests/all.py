@@ -1,4 +1,4 @@
-"""All policies that hold others to what is theirs: `up` writes them, and the operator puts them back."""
+"""All policies that restrict others to what is theirs: `up` writes them, and the operator restores them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from autarky.render.values import Object
 
 
 def objects() -> list[Object]:
-    """Each policy before its binding. That of `protection` is not among them: an administrator may take it away."""
+    """Each policy before its binding. That of `protection` is not among them: an administrator may remove it."""
     return [
         *guards.objects(),
         *(obj for addon in ADD_ONS for obj in addon.policies()),

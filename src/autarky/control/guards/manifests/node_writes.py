@@ -1,7 +1,7 @@
-"""What policies on writes of Nodes are put together from, as CEL.
+"""The CEL parts of policies on writes of Nodes.
 
-Dangers: heartbeats meet some of these policies. What is read of maps that may be absent is read through optional
-selection, which cannot fail; and what would be looked through is compared as a whole first.
+Dangers: some of these policies are evaluated for heartbeats. Maps that may be absent are read through optional
+selection, which cannot fail; and a map is compared as one value before it is searched.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ NODE_WRITES: Object = {
     "scope": "Cluster",
 }
 MOST = 1000
-"""Labels of a Node, or annotations, that a change is looked for among. With the longest keys that takes less than a
-third of what an expression may cost; who feels out a node's hardware sets some hundreds."""
+"""How many labels or annotations of a Node are searched for a change. With the longest keys that costs less than a
+third of the limit for an expression; feature discovery sets some hundreds."""
 INVENTORY_PARAMETER: Parameter = ({"apiVersion": "v1", "kind": "ConfigMap"}, {"name": INVENTORY, "namespace": SYSTEM})
 """The join inventory."""
 
@@ -30,8 +30,8 @@ def field_changes(part: str, name: str, empty: str) -> str:
 
 
 def some_change(part: str, guarded: str) -> str:
-    """Whether one of these keys comes, goes or changes, or any where there are too many to look through: what that may
-    cost is limited, and beyond it every write would be refused, also those that change nothing of this."""
+    """Whether one of these keys is added, removed or changed, or any key where there are more than MOST: beyond the
+    cost limit every write would be refused, also those that change none of these keys."""
     new, old = of("object", part), of("oldObject", part)
     comes = f"{new}.exists(key, {guarded} && {new}[?key] != {old}[?key])"
     goes = f"{old}.exists(key, {guarded} && !(key in {new}))"
@@ -43,7 +43,7 @@ def of(which: str, part: str) -> str:
 
 
 def complete(which: str) -> str:
-    """There is no old object where one is created."""
+    """On creation there is no old object."""
     return "(oldObject == null ? {} : oldObject)" if which == "oldObject" else which
 
 

@@ -1,25 +1,24 @@
 """What nodes may not write, and what makes a node: ValidatingAdmissionPolicies (docs/security.md).
 
-Whoever is root on a worker holds its kubelet's certificate and the tokens of its pods. NodeRestriction holds the
-kubelet to its own Node and a few labels, and looks at neither annotations nor addresses; and it looks at no other
-identity. These policies leave to administrators and the operator what orders something. What a node may still write
-is a report.
+Root on a worker has its kubelet's certificate and the tokens of its pods. NodeRestriction limits the kubelet to its own
+Node and a few labels, but checks neither annotations nor addresses, and no other identity. These policies reserve
+everything that requests an action for administrators and the operator. What a node may still write is a report.
 
-    autarky-node-orders     role labels, orders among annotations, more of either than can be looked through; of
-                            kubelets also finalizers, owners, pod networks
-    autarky-join-tokens     join tokens are made by who may update the ControlPlane
-    autarky-inventory       nodes that the join inventory lacks create no Node, no request, no lease and no pod
+    autarky-node-orders     role labels, requests among annotations, more of either than can be searched; for kubelets
+                            also finalizers, owners, pod networks
+    autarky-join-tokens     only those who may update the ControlPlane create join tokens
+    autarky-inventory       nodes missing in the join inventory create no Node, no request, no lease and no pod
     autarky-mirror-pods     static pods in kube-system do not pass for hosted ones, and none keeps pods off nodes
 
-Contract: nobody is exempt but by right: who may update the ControlPlane may do all of this, and the operator what it
-decides. There are no other exemptions: `protection` trusts kubelets and kube-system's accounts, which is what this is
-about.
+Contract: exemptions come only by right: whoever may update the ControlPlane may do all of this, and the operator may do
+what it decides. There are no others: `protection` trusts kubelets and kube-system's accounts, which these policies are
+meant to restrict.
 
-Dangers: with failurePolicy Fail an expression that fails refuses the write, a kubelet's heartbeat among them. So the
-policy that heartbeats meet has no parameter, and matches only when a guarded key changes: its conditions read maps
-that may be absent through optional selection, which cannot fail, and look through none that is as it was, or large: a
-kubelet that could make that cost too much would have every write to its Node refused, that of a drain too. An absent or
-empty inventory refuses nothing.
+Dangers: with failurePolicy Fail an expression that fails refuses the write, even a kubelet's heartbeat. So the policy
+that is evaluated for heartbeats has no parameter, and matches only when a guarded key changes: its conditions read maps
+that may be absent through optional selection, which cannot fail, and search none that is unchanged or large: a kubelet
+that could exceed the cost limit would get every write to its Node refused, also that of a drain. An absent or empty
+inventory refuses nothing.
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ NODES = "autarky-inventory"
 MIRRORS = "autarky-mirror-pods"
 
 REPORTS = (SLOTS, WITHDRAWN, CERTIFICATES, CONTROL_NODE)
-"""Of our annotations on Nodes, those that a node writes of itself; of the last, all words but `leave`."""
+"""Those of our annotations on Nodes that a node writes about itself; of the last, all values but `leave`."""
 NODE_GROUPS = ("system:nodes", "autarky:kubelet-renewals")
-"""Of kubelets, and of the credentials by which kubelets come back whose certificates have expired. The users of both
-are a fixed word and the node's name."""
+"""The groups of kubelets and of renewal credentials, for kubelets whose certificates have expired. The user names in
+both are a fixed prefix and the node's name."""
 HOSTED_ONLY = (OPERATOR, GUARD, DNS)
-"""The label `k8s-app` of pods that disruption budgets and Services select by it alone. All others that they select have
-`autarky.dev/slot: hosted` as well."""
+"""Values of the label `k8s-app` by which alone disruption budgets and Services select pods. All other pods that they
+select have `autarky.dev/slot: hosted` as well."""
 _A_KUBELET = "request.userInfo.?groups.orValue([]).exists(group, group == 'system:nodes')"
 
 
@@ -88,7 +87,7 @@ def _labels_change() -> str:
 
 
 def _annotations_change() -> str:
-    """Ours, but for reports; those that order an add-on; and `leave`, when it comes."""
+    """Ours, except for reports; those that configure an add-on; and `leave`, when it is set."""
     guarded = {"autarky.dev/": REPORTS} | {
         key: value for addon in ADD_ONS for key, value in addon.node_annotations.items()
     }
@@ -102,7 +101,8 @@ def _annotations_change() -> str:
 
 
 def _ties_change() -> str:
-    """A Node that a kubelet could have deleted by its owner would be made anew by it, with another's pod network."""
+    """A kubelet that could get its Node deleted through an owner would create it again, with another node's pod
+    network."""
     pairs = [f"{field_changes('metadata', name, '[]')}" for name in ("finalizers", "ownerReferences")]
     pairs += [field_changes("spec", "podCIDR", "''"), field_changes("spec", "podCIDRs", "[]")]
     return " || ".join(pairs)
@@ -127,7 +127,7 @@ def _join_tokens() -> list[Object]:
 
 
 def _inventory() -> list[Object]:
-    """A node that was removed has a certificate that is good for a while. Nothing that it does often is asked about."""
+    """The certificate of a removed node stays valid for a while. Frequent requests are not checked."""
     created = {
         "": ["nodes", "pods"],
         "certificates.k8s.io": ["certificatesigningrequests"],
@@ -151,13 +151,13 @@ def _inventory() -> list[Object]:
     )
 
 
-# --- what a node shows --------------------------------------------------------------------------------------
+# --- static pods --------------------------------------------------------------------------------------------
 
 
 def _mirror_pods() -> list[Object]:
-    """A kubelet makes no other pods, and no scheduler is asked where these go. Theirs belong to a Node, which has no
-    number of replicas: a disruption budget that selects one lets none of its pods go, and no control node could be
-    drained. NodeRestriction lets no kubelet change the labels of a pod that is there."""
+    """A kubelet creates no other pods, and these bypass the scheduler. They belong to a Node, which has no number of
+    replicas: a disruption budget that selects one allows no eviction of its pods, and no control node could be
+    drained. NodeRestriction lets no kubelet change the labels of an existing pod."""
     labels = of("object", "labels")
     passes = (
         f"request.namespace == '{SYSTEM}' && ({labels}[?'{SLOT_LABEL}'].orValue('') == '{HOSTED}' ||"

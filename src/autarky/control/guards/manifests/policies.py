@@ -1,4 +1,4 @@
-"""The form of our ValidatingAdmissionPolicies: each with its binding. What they are about: `guards`, `tenants`."""
+"""The form of our ValidatingAdmissionPolicies: each with its binding. Their content: `nodes`, `tenants`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAY = (
 ANTI_AFFINITY_TERMS = (
     "object.?spec.?affinity.?podAntiAffinity.?requiredDuringSchedulingIgnoredDuringExecution.orValue([])"
 )
-"""Of a pod: whom it does not want beside it. The scheduler heeds it also for pods that come later."""
+"""A pod's required anti-affinity. The scheduler respects it also for pods that come later."""
 API = "admissionregistration.k8s.io/v1"
 
 Parameter = tuple[Object, Object]
@@ -37,8 +37,8 @@ def policy(
     namespace: str | None = None,
     outside: str | None = None,
 ) -> list[Object]:
-    """`validations`: (what must hold, what is said otherwise). A parameter that is not there lets the write through.
-    `namespace`: the only one that it is about; `outside`: the only one that it is not about."""
+    """`validations`: (what must hold, the message otherwise). A missing parameter lets the write through.
+    `namespace`: the only one that it applies to; `outside`: the only one that it does not apply to."""
     constraints: Object = {"resourceRules": rules}
     if namespace is not None:
         constraints["namespaceSelector"] = {"matchLabels": {NAMESPACE_LABEL: namespace}}
@@ -68,8 +68,8 @@ def listed(names: Sequence[str]) -> str:
 
 
 def changes(*fields: str) -> str:
-    """Whether something comes, or changes in these fields or in what others heed of its metadata. Whoever may write it
-    may write the same again: that is how everything is stored anew, in another version or by another key."""
+    """Whether something is created, or changes in these fields or in the metadata that others act on. Writing the same
+    again is allowed: that is how everything is rewritten in storage, in another version or with another key."""
     parts = [f"?{field}" for field in fields]
     parts += [f"metadata.?{field}" for field in ("labels", "annotations", "ownerReferences", "finalizers")]
     return " || ".join(["oldObject == null", *(f"object.{part} != oldObject.{part}" for part in parts)])

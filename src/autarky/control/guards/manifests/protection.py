@@ -1,14 +1,14 @@
 """Who may change autarky's own objects in kube-system: a ValidatingAdmissionPolicy (docs/security.md).
 
 RBAC says who may change objects of a kind in a namespace, and knows no labels: whoever got `edit` in kube-system for an
-add-on could change the control plane as well. The policy adds one question, and asks RBAC for the answer: may the user
-change the ControlPlane, which says what these objects should be? Cluster admins may, however they were made ones.
+add-on could change the control plane as well. The policy adds one condition, which RBAC decides: may the user change
+the ControlPlane, which says what these objects should be? Cluster admins may, whatever makes them admins.
 
-What keeps the cluster alive is not asked at all: kubelets, the scheduler, the controller-manager with its controllers'
-service accounts, the operator. They must not depend on a role that somebody may take away.
+Whatever keeps the cluster alive is exempt: kubelets, the scheduler, the controller-manager with its controllers'
+service accounts, the operator. They must not depend on a role that somebody may remove.
 
-failurePolicy is Ignore: the policy needs nobody but the API server itself, and its expressions cannot fail on what
-the API lets through; if one does, a cluster that heals itself matters more than one refusal.
+failurePolicy is Ignore: the policy depends on nothing but the API server itself, and its expressions cannot fail on
+what the API lets through; if one does, a cluster that heals itself matters more than one refusal.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _RESOURCES = {
     "rbac.authorization.k8s.io": ["rolebindings", "roles"],
 }
 SCALED = ("autarky-operator", "coredns", "etcd-quorum-guard", "kube-controller-manager", "kube-scheduler")
-"""Our Deployments, whose ReplicaSets are called after them: what is written to scale one has no labels."""
+"""Our Deployments, after which their ReplicaSets are named: the object of a scale request has no labels."""
 OWN_USERS = ("system:kube-controller-manager", "system:kube-scheduler", "system:apiserver")
 OWN_GROUPS = ("system:nodes", f"system:serviceaccounts:{SYSTEM}")
-"""Kubelets are held to their own node's pods by NodeRestriction. The service accounts of kube-system are the
-controllers', the operator's, and those of add-ons there, which are trusted anyway (see docs/security.md)."""
+"""NodeRestriction limits kubelets to their own node's pods. The service accounts of kube-system are the controllers',
+the operator's, and those of add-ons there, which are trusted anyway (see docs/security.md)."""
 
 
 def objects() -> list[Object]:
@@ -78,8 +78,8 @@ def _binding() -> Object:
 
 
 def _is_ours() -> str:
-    """By the labels that it has, or had: taking them away is no way around. Pods and ReplicaSets have those of their
-    template."""
+    """By the labels that it has, or had: removing them does not bypass the policy. Pods and ReplicaSets have those of
+    their template."""
     scaled = (
         f"(request.subResource == 'scale' && {_list(SCALED)}.exists(name, (request.name + '-').startsWith(name + '-')))"
     )

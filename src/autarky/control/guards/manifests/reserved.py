@@ -1,20 +1,20 @@
-"""Names in kube-system of what autarky believes: a ValidatingAdmissionPolicy (docs/security.md).
+"""Reserved names in kube-system, of objects that autarky trusts: a ValidatingAdmissionPolicy (docs/security.md).
 
-The operator makes workloads again of what it has kept (`autarky-retired-…`, `autarky-last-good-…`) and trusts nodes by
-what it has noted, agents make etcd's pod of a template, and hosted pods mount Secrets and ConfigMaps that are named by
-their content. RBAC gives `create` for no names, and `protection` guards what bears autarky's label. So whoever may
-create ConfigMaps in kube-system could put something there under such a name, before we do.
+The operator restores workloads from what it has kept (`autarky-retired-…`, `autarky-last-good-…`) and trusts nodes by
+its own records, agents create etcd's pod from a template, and hosted pods mount Secrets and ConfigMaps that are named
+by their content. RBAC cannot restrict `create` by name, and `protection` guards only what has autarky's label. So
+whoever may create ConfigMaps in kube-system could create one under such a name before we do.
 
-The controller-manager's publisher writes in each namespace which CA pods believe. With another CA operator, flannel and
-cluster DNS trust no API server; and where somebody has made that immutable as well, the publisher cannot put it right.
-Deleting it is not asked about: that only delays pods which begin meanwhile, since the publisher makes it anew.
+The controller-manager's publisher writes into each namespace which CA pods trust. With another CA the operator, flannel
+and cluster DNS trust no API server; and if somebody also makes that ConfigMap immutable, the publisher cannot fix it.
+Deletion is not checked: it only delays pods that start meanwhile, since the publisher creates the ConfigMap again.
 
-Contract: nobody is exempt but by right: who may update the ControlPlane, and the operator; and the publisher, for what
-it publishes. kube-system's other accounts are not: a worker holds the tokens of those whose pods it runs. Whoever may
-write there may write the same again: that is how everything stored is encrypted anew.
+Contract: exemptions come only by right: whoever may update the ControlPlane, and the operator; and the publisher, for
+what it publishes. kube-system's other accounts are not exempt: a worker has the tokens of the pods that it runs.
+Whoever may write there may write the same again: that is how everything stored is encrypted again.
 
-Danger: it fails closed, and is asked of all ConfigMaps and Secrets there. Its conditions read the name, which every
-object has by then, and what may be absent by optional selection.
+Danger: it fails closed, and is evaluated for all ConfigMaps and Secrets there. Its conditions read the name, which
+every object has by then, and whatever may be absent by optional selection.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _BY_CONTENT = (API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KUBE_PROXY, FLANNEL, C
 """Whose Secrets and ConfigMaps are named by a hash (`values.immutable_secret`)."""
 PUBLISHED = "kube-root-ca.crt"
 PUBLISHER = f"system:serviceaccount:{SYSTEM}:root-ca-cert-publisher"
-"""Who writes it, by Kubernetes' own role; before there is a policy, and after."""
+"""Who writes it, by Kubernetes' own role, before the policy exists and after."""
 PATTERN = f"^(autarky-.*|{etcd.TEMPLATE}|{PUBLISHED.replace('.', '[.]')}|({'|'.join(_BY_CONTENT)})-[0-9a-f]{{10}})$"
 
 
 def is_reserved(name: str) -> bool:
-    """As the policy has it."""
+    """As the policy decides it."""
     return re.match(PATTERN, name) is not None
 
 

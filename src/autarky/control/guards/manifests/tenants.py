@@ -1,36 +1,36 @@
 """What Services and pods may not take: ValidatingAdmissionPolicies (docs/security.md).
 
-    autarky-external-addresses   addresses in `spec.externalIPs` of Services are given by administrators
+    autarky-external-addresses   only administrators add addresses to `spec.externalIPs` of Services
     autarky-host-ports           no pod has a `hostPort` that the control plane listens on
     autarky-priorities           no pod outside kube-system is as important as the control plane's
     autarky-anti-affinity        no pod outside kube-system keeps pods of other namespaces off nodes
-    autarky-api-service          default/kubernetes stays as the API server has made it
+    autarky-api-service          default/kubernetes stays as the API server has created it
 
-kube-proxy sends what goes to an address in `spec.externalIPs` to the Service's pods, on every node, whatever address it
+kube-proxy sends traffic for an address in `spec.externalIPs` to the Service's pods, on every node, whatever address it
 is: also that of a control node, with the port of its API server or of its etcd. The pod network does the same with a
-`hostPort`, on the pod's node, for all its addresses: 127.0.0.1 among them, where our probes and clients ask. So whoever
-may create a Service or a pod in some namespace could stand in for the control plane, or for anybody.
+`hostPort`, on the pod's node, for all its addresses, including 127.0.0.1, which our probes and clients use. So whoever
+may create a Service or a pod in some namespace could impersonate the control plane, or anybody else.
 
-A kubelet evicts what is less important for a pod that has got to its node, however it did: a pod of a class of the
-control plane's, with `nodeName`, has it end the pods of the control plane there. The scheduler asks pods that run
-already as well whom they do not want beside them: one such pod on one node keeps all pods off all nodes that have a
-label in common. And by default/kubernetes every pod finds the API.
+A kubelet evicts less important pods for a pod that has been bound to its node, however it got there: a pod with a
+priority class of the control plane, and with `nodeName`, makes it evict the pods of the control plane there. The
+scheduler also respects the anti-affinity of running pods: one such pod on one node can keep all pods off all nodes that
+have a label in common. And through default/kubernetes every pod finds the API.
 
-Contract: an address that the Service has already stays, and may be taken out by anybody who may change the Service. The
-ports, the priority and the anti-affinity of a pod never change. A pod on the host's network may declare what it likes:
-that leads nothing anywhere, and who may have such a pod may listen as well. Who may create pods in kube-system is
-trusted with their priority and anti-affinity: those of the control plane are there. The API server makes
-default/kubernetes, as a member of system:masters, who may do all.
+Contract: an address that the Service has already stays, and may be removed by anybody who may change the Service. The
+ports, the priority and the anti-affinity of a pod never change. A pod on the host's network may declare any ports:
+nothing is forwarded to them, and whoever may have such a pod may listen anyway. Whoever may create pods in kube-system
+is trusted with their priority and anti-affinity: the pods of the control plane are there. The API server creates
+default/kubernetes as a member of system:masters, who may do anything.
 
-What `doctor` says beforehand of the priority and the anti-affinity in templates is judged by `decide`: the two
-change together.
+`decide` judges the priority and the anti-affinity in templates for the warnings of `doctor`: the two have to change
+together.
 
-All fail closed: with Ignore, whoever makes a list so long that judging it costs too much would be let through. On what
-the API admits the expressions cannot fail otherwise: whatever may be absent is read by optional selection. They need
-nobody but the API server itself, and no pod of ours has a `hostPort`, or is outside kube-system.
+All fail closed: with Ignore, a list so long that judging it exceeds the cost limit would be let through. On what the
+API admits the expressions cannot fail otherwise: whatever may be absent is read by optional selection. They depend on
+nothing but the API server itself, and no pod of ours has a `hostPort`, or is outside kube-system.
 
-What is left to RBAC: kube-proxy does the same with `status.loadBalancer.ingress`. Nobody may write that by a role of
-Kubernetes' own (not `edit`, not `admin`): who gives a load balancer's controller the right gives it the addresses.
+What is left to RBAC: kube-proxy does the same with `status.loadBalancer.ingress`. None of Kubernetes' own roles allows
+to write that (not `edit`, not `admin`): granting the right to a load balancer's controller grants it the addresses.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ def _external_addresses() -> list[Object]:
         f" may add one (autarky's docs/security.md, policy {EXTERNAL})"
     )
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["services"]}
-    # The comparison of whole lists comes first: it costs little where they are long.
+    # The lists are compared as values first: that is cheap even where they are long.
     comes = f"{new} != {old} && {new}.exists(address, !(address in {old}))"
     return policy(EXTERNAL, [rule], conditions={"takes-an-address": comes}, validations=[(MAY, message)])
 
 
 def _host_ports() -> list[Object]:
-    """Whatever the protocol: a port too many is missed by nobody."""
+    """Whatever the protocol: to refuse both does no harm."""
     message = (
         "this hostPort is a port of the control plane, which the pod would take over on its node: choose another, or a"
         f" Service of type NodePort (autarky's docs/security.md, policy {HOST_PORTS})"
@@ -83,7 +83,7 @@ def _host_ports() -> list[Object]:
 
 
 def _priorities() -> list[Object]:
-    """By the number, which the API server has filled in by then, whatever the class is called."""
+    """By the number, which the API server has filled in by then, whatever the name of the class."""
     message = (
         "a pod outside kube-system is not as important as the control plane, whose pods would be evicted for it: choose"
         f" another priority class (autarky's docs/security.md, policy {PRIORITIES})"
@@ -99,7 +99,7 @@ def _priorities() -> list[Object]:
 
 
 def _anti_affinity() -> list[Object]:
-    """A term that names no namespaces is about the pod's own. What is preferred keeps nobody away."""
+    """A term without namespaces applies to the pod's own. Preferred terms keep no pods away."""
     message = (
         "a required anti-affinity with pods of other namespaces would keep them off nodes: leave out namespaces and"
         f" namespaceSelector (autarky's docs/security.md, policy {ANTI_AFFINITY})"
@@ -122,7 +122,7 @@ def _api_service() -> list[Object]:
     )
     operations = ["CREATE", "UPDATE", "DELETE"]
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": operations, "resources": ["services"]}
-    # Whoever deletes them all at once names none: the object does.
+    # A request that deletes a collection has no name: the object has it.
     conditions = {
         "is-the-apis": "(object == null ? oldObject : object).metadata.name == 'kubernetes'",
         "changes-it": f"object == null || {changes('spec')}",

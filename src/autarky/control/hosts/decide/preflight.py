@@ -1,11 +1,11 @@
-"""What would stop a cluster from coming up on these hosts: all of it at once, each with its remedy.
+"""Everything that would keep a cluster from coming up on these hosts, each finding with its remedy.
 
-Contract: pure. `checks` runs every check of CHECKS on what was seen; a check never acts and never stops
-the others. An error may be demoted to a warning by its name. Nodes whose host already runs this cluster
-(`ours`) are not refused for what is our own doing: their ports are in use, their disk fills.
+Contract: pure. `checks` runs every check of CHECKS on what was seen; a check never acts and never stops the others. An
+error may be demoted to a warning by its name. Nodes whose host already runs this cluster (`ours`) are not refused for
+effects of the cluster itself: their ports are in use, their disk fills.
 
-Sources of the limits: kubeadm asks for 1700 MB on a control node; a server whose clock is a minute ahead of
-the others is taken out of service, so that half of that is an error here.
+Sources of the limits: kubeadm requires 1700 MB on a control node; a server whose clock is a minute ahead of the others
+is taken out of service, so half of that is an error here.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from autarky.model.facts import HostFacts
 GIB = 1024**3
 MIB = 1024**2
 KUBELET_WANTS_FREE = 0.15
-"""Part of the disk: the kubelet's default threshold for `imagefs.available`, the higher of the two."""
+"""Fraction of the disk: the kubelet's default threshold for `imagefs.available`, the higher of the two."""
 CLOCK_WARNING = 2.0
 CLOCK_ERROR = 30.0
 """Seconds between the clocks of hosts."""
 SHORT_LIFE = 3600
-"""Seconds that certificates should live."""
+"""Minimum lifetime of certificates, in seconds, without a warning."""
 NOWHERE: Mapping[str, str | None] = MappingProxyType({})
 Facts = Mapping[str, HostFacts]
 Severity = Literal["error", "warning"]
@@ -55,7 +55,7 @@ ETCD_PORTS = (ports.NLLB_ETCD, ports.ETCD_CLIENT, ports.ETCD_PEER, ports.ETCD_HE
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """name: that of the check; host: empty when it is about the cluster file."""
+    """name: that of the check; host: empty when the finding is about the cluster file."""
 
     name: str
     severity: Severity
@@ -70,7 +70,7 @@ Found = Iterator[tuple[Severity, str, str, str]]
 
 def _address_inside_cluster_networks(cluster: Cluster, facts: Facts, ours: Collection[str]) -> Found:
     """A service network that contains a host's address makes kube-proxy drop the traffic to that host. Where users
-    bring the pod network, its routes on our hosts are as they should be."""
+    bring the pod network, its routes on our hosts are expected."""
     networks = {"serviceCIDR": cluster.network.service_cidr, "podCIDR": cluster.network.pod_cidr}
     for name, seen in facts.items():
         inside = [key for key, network in networks.items() if ipaddress.IPv4Address(seen.address) in network]
@@ -91,8 +91,8 @@ def _address_inside_cluster_networks(cluster: Cluster, facts: Facts, ours: Colle
 def _route(text: str) -> ipaddress.IPv4Network | None:
     """A route that pods or services could collide with.
 
-    None for what leads nowhere ("blackhole 10.0.0.0/8" is told as "blackhole"), and for the two halves of
-    everything, by which VPNs replace the default route: every other route goes before them.
+    None for a route that leads nowhere ("blackhole 10.0.0.0/8" is reported as "blackhole"), and for the two halves of
+    the address space, by which VPNs replace the default route: every other route takes precedence over them.
     """
     try:
         network = ipaddress.IPv4Network(text, strict=False)
@@ -156,7 +156,7 @@ def _cgroup_version(_cluster: Cluster, facts: Facts, _ours: Collection[str]) -> 
 
 
 def _clocks(_cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
-    """Hosts are asked side by side, so that their clocks differ by less than a round trip when all is well."""
+    """Hosts are queried in parallel, so that synchronised clocks differ by less than a round trip."""
     if len(facts) < 2:
         return
     middle = statistics.median_low(seen.clock for seen in facts.values())
@@ -171,12 +171,12 @@ def _disk(cluster: Cluster, facts: Facts, ours: Collection[str]) -> Found:
     for name, seen in facts.items():
         if cluster.node(name).host.driver != "lab" and seen.disk_free < seen.disk_total * KUBELET_WANTS_FREE:
             what = f"{seen.disk_free / seen.disk_total:.0%} of the disk below /var/lib is free"
-            remedy = f"free some: under {KUBELET_WANTS_FREE:.0%} the kubelet takes no pods"
+            remedy = f"free some space: below {KUBELET_WANTS_FREE:.0%} the kubelet accepts no pods"
             yield "warning" if name in ours else "error", name, what, remedy
         if seen.disk_free < 5 * GIB:
             severity: Severity = "error" if seen.disk_free < 2 * GIB and name not in ours else "warning"
             free = f"{seen.disk_free / GIB:.1f} GiB are free below /var/lib"
-            yield severity, name, free, "free some: 5 GiB are comfortable, 2 GiB needed"
+            yield severity, name, free, "free some space: 5 GiB are recommended, 2 GiB required"
 
 
 def _memory(cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
@@ -185,17 +185,17 @@ def _memory(cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
             continue
         if seen.memory_total < 1700 * MIB:
             severity: Severity = "error" if seen.memory_total < 1000 * MIB else "warning"
-            yield severity, name, f"it has {seen.memory_total / MIB:.0f} MiB of memory", "a control node wants 1700 MiB"
+            yield severity, name, f"it has {seen.memory_total / MIB:.0f} MiB of memory", "a control node needs 1700 MiB"
 
 
 def _swap(_cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
     for name, seen in facts.items():
         if seen.swap_total > 0:
-            yield "warning", name, "swap is on; etcd suffers from it", "swapoff -a, and remove it from /etc/fstab"
+            yield "warning", name, "swap is on, which slows etcd down", "swapoff -a, and remove it from /etc/fstab"
 
 
 def _same_machine_twice(_cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
-    """Told once per pair, by what proves it best. Host names alone prove nothing: fresh machines share them."""
+    """Reported once per pair, by the best evidence. Host names alone prove nothing: fresh machines share them."""
     names = list(facts)
     for number, name in enumerate(names):
         for other in names[:number]:
@@ -212,8 +212,8 @@ def _same_machine(name: str, seen: HostFacts, other: str, others: HostFacts) -> 
 
 
 def _address_of_another(cluster: Cluster, facts: Facts, elsewhere: Mapping[str, str | None]) -> Found:
-    """A worker that says the address of a node that is off would stand beside it in the join inventory. Nodes that have
-    answered are told apart by `_same_machine_twice`."""
+    """A worker that claims the address of a node that is off would share it with that node in the join inventory.
+    `_same_machine_twice` handles nodes that have answered."""
     known = {**elsewhere, **{node.name: node.address for node in cluster.nodes}}
     others = {address: name for name, address in known.items() if name not in facts and address is not None}
     for name, seen in facts.items():
@@ -221,13 +221,13 @@ def _address_of_another(cluster: Cluster, facts: Facts, elsewhere: Mapping[str, 
             other = others[address]
             remedy = (
                 f"find out which of them has it: power {other} on, or write its address into the file;"
-                f" or take {other} out of the cluster: autarky node remove {other}"
+                f" or remove {other} from the cluster: autarky node remove {other}"
             )
-            yield "error", name, f"it has the address that is known of {other}: {address}", remedy
+            yield "error", name, f"its address {address} is also recorded for {other}", remedy
 
 
 def _host_name(cluster: Cluster, facts: Facts, _ours: Collection[str]) -> Found:
-    """The kubelet is told the node's name; people and logs go by the machine's. Test hosts are ours to name."""
+    """The kubelet gets the node's name; people and logs use the machine's. Test hosts are named by us."""
     for name, seen in facts.items():
         if cluster.node(name).host.driver != "lab" and seen.hostname != name:
             yield (
@@ -242,11 +242,11 @@ def _address_as_in_file(cluster: Cluster, facts: Facts, _ours: Collection[str]) 
     for name, seen in facts.items():
         wanted = cluster.node(name).address
         if wanted is not None and wanted != seen.address and wanted not in seen.addresses:
-            yield "error", name, f"the file says {wanted}, the host has {seen.address}", "mend spec.nodes[].address"
+            yield "error", name, f"the file says {wanted}, the host has {seen.address}", "fix spec.nodes[].address"
 
 
 def _etcd_members(cluster: Cluster, _facts: Facts, _ours: Collection[str]) -> Found:
-    """An even member adds a machine that may fail, and no failure that is survived."""
+    """An even number adds a machine that may fail, and does not survive more failures."""
     count = len(cluster.control_nodes)
     if cluster.external_etcd is None and count % 2 == 0:
         survived = (count - 1) // 2
@@ -255,12 +255,12 @@ def _etcd_members(cluster: Cluster, _facts: Facts, _ours: Collection[str]) -> Fo
 
 
 def _lifetimes(cluster: Cluster, _facts: Facts, _ours: Collection[str]) -> Found:
-    """Such certificates are good for tests. Of others a third of the life must be longer than a machine is off."""
+    """Such certificates are fine for tests. Otherwise a third of the lifetime must exceed the time a machine is off."""
     settings = cluster.certificates
     for key, seconds in (("leafLifetime", settings.leaf_seconds), ("kubeletLifetime", settings.kubelet_seconds)):
         if seconds is not None and seconds < SHORT_LIFE:
-            what = f"spec.certificates.{key} is {seconds // 60}m: who is off for longer comes back with none"
-            yield "warning", "", what, "use 1h or more where this is no test"
+            what = f"spec.certificates.{key} is {seconds // 60}m: they expire on a machine that is off for longer"
+            yield "warning", "", what, "use 1h or more, except for tests"
 
 
 CHECKS: Mapping[str, Callable[[Cluster, Facts, Collection[str]], Found]] = {

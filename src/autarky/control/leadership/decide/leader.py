@@ -1,23 +1,22 @@
-"""Which slot of a level 3 component should run on a node, judged by its lease: held and renewed, or not.
+"""Which slot of a level 3 component should run on a node, judged by whether its lease is held and renewed.
 
-Contract: pure, like `slots`. Readiness of level 3 lies: a scheduler newer than its API servers is Ready for
-good and never leads. So the standby is activated when nobody renews the lease although it could be held,
-and taken away when somebody leads and a hosted pod is Ready that has not failed to lead before. One that has is
-tried again, ever more rarely: a pod that was only late (its machine had too much to do, or its process was killed and
-had to wait for its own lease to end) shall not keep the standby for good.
+Contract: pure, like `slots.decide.pivot`. Readiness says little at level 3: a scheduler newer than its API servers
+stays Ready and never leads. So the standby is activated when nobody renews the lease although somebody could hold it,
+and withdrawn when somebody leads and a hosted pod is Ready that has not failed to lead before. One that has failed is
+tried again, more and more rarely: a pod that was only late (its machine was busy, or its process was killed and had to
+wait for its own lease to expire) must not keep the standby active permanently.
 
-A standby that leads gives way to such a hosted pod on any node: it goes, releases the lease, and the pod takes it
-within 1.8 s. Which pods of other nodes are Ready is what the operator says (`candidates`): a kubelet may see its own
-node's only, and none may say it of another. A pod that had the lease within its reach and did not take it is not
-trusted for a while, wherever it runs: so a bad candidate costs a gap of some ten seconds, ever more rarely.
+A standby that leads gives way to such a hosted pod on any node: it is withdrawn, releases the lease, and the pod takes
+it within 1.8 s. The operator reports which pods of other nodes are Ready (`candidates`): a kubelet can see only its own
+node's pods, and must not be trusted about another node's. A pod that could have taken the lease and did not is not
+trusted for a while, wherever it runs: so a bad candidate costs a gap of about ten seconds, more and more rarely.
 
-The rules (design §4): unknown is not down (rule 2): without an API, or while etcd is down (rule 9), nobody
-can renew a lease, so nothing is concluded and the clock starts anew; and pods that were cut off have ended
-meanwhile, and need their time to find the API again. The standby is dispensable only while a hosted pod of
-this node is Ready for SETTLE seconds, or, where the node has none that is trusted, while another node is seen to lead
-for as long (rule 1).
+The rules: unknown is not down (rule 2). Without an API, or while etcd is down (rule 9), nobody can renew a lease, so
+nothing is concluded and the clock starts from zero; pods that lost the API have exited meanwhile, and need time to
+reach it again. The standby is dispensable only when a hosted pod of this node has been Ready for SETTLE seconds or,
+where the node has none that is trusted, when another node has led for as long (rule 1).
 
-Danger: both slots of a node give the same host name as their identity, so the holder's name tells the node
+Danger: both slots of a node use the same host name as their identity, so the holder's name identifies the node
 and never the slot.
 """
 
@@ -31,25 +30,25 @@ from typing import Any
 from autarky.control.slots.decide.pivot import Action, Decision, Health, Memory, Slot
 
 EXPIRY_MARGIN = 2.0
-"""Seconds beyond the lease's own duration: a candidate takes it within 1.8 s of its end (2.2 retry periods)."""
+"""Seconds beyond the lease's own duration: a candidate takes it within 1.8 s of its expiry (2.2 retry periods)."""
 CANDIDATE_SECONDS = 3.0
-"""Seconds more where a hosted pod is Ready, here or elsewhere: on a busy machine it takes the lease late, when the
-leader's node is gone, and would be blamed for it."""
+"""Additional seconds where a hosted pod is Ready, here or elsewhere: on a busy machine it takes the lease late when the
+leader's node is gone, and that must not count as a failure."""
 RELEASED_SECONDS = 5.0
 """A released lease is taken by another candidate within 1.8 s; one that starts just then needs 3 s more."""
 AFTER_OUTAGE_SECONDS = 30.0
-"""Seconds more after an outage, for a hosted pod that is there: it gave up its lease after 10 s and started anew,
-its requests that hang give up after 5 s each, its API server looks for etcd up to 10 s after an outage of a
-minute, and it waits for the lease's duration from when it first *sees* the lease."""
+"""Additional seconds after an outage, where a hosted pod exists: it gave up its lease after 10 s and restarted, its
+hanging requests time out after 5 s each, its API server retries etcd up to 10 s after an outage of a minute, and it
+waits for the lease's duration from when it first *sees* the lease."""
 SETTLE_SECONDS = 10.0
 TRUSTED_AGAIN_SECONDS = 120.0
-"""Until a hosted pod that did not lead gets another chance; twice as long each time. A standby that goes releases the
-lease: a chance that is not taken costs some ten seconds without a leader."""
+"""Until a hosted pod that did not lead gets another chance; twice as long each time. A standby that is withdrawn
+releases the lease: a chance that is not taken costs about ten seconds without a leader."""
 RENEWED_SECONDS = 5.0
-"""A lease that is led is renewed every second or two: one that has not changed for longer may be a dead one's."""
+"""A leader renews its lease every second or two: the holder of one that has not changed for longer may be dead."""
 DOUBT_SECONDS = 50.0
-"""Seconds more for a pod of another node that was said to be Ready at the first look: the API may show it as it was
-before the power went, and a node that does not come back is not Ready only after some 40 s."""
+"""Additional seconds for a pod of another node that was Ready at the first observation: the API may show it as it was
+before a power cut, and a node that does not come back becomes NotReady only after about 40 s."""
 KEPT_FAILURES = 16
 NONE_SINCE: Mapping[str, float] = MappingProxyType({})
 
@@ -67,7 +66,7 @@ class Lease:
 class Seen:
     """hosted_pod: uid of this node's hosted pod, when there is one. lease: None when it is absent.
 
-    readable: False while the API cannot be asked or etcd is down: then nobody can renew either. elsewhere: whether
+    readable: False while the API does not answer or etcd is down: then nobody can renew either. elsewhere: whether
     the lease's holder is another node. candidates: uids of Ready hosted pods on other Ready control nodes.
     """
 
@@ -94,14 +93,14 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class LeaseMemory:
-    """lease, since: what was seen last, and since when (monotonic seconds) it has not changed.
+    """lease, since: the lease as last observed, and since when (monotonic seconds) it has not changed.
 
     ready_since: since when the hosted pod has been Ready without a break. led_elsewhere_since: since when another
     node has renewed the lease without a break.
-    failed: the last failure of the hosted pod that is there. candidates: since when each of those of other nodes is
-    one without a break; what may be old news counts from DOUBT_SECONDS later. failed_elsewhere: the last failure of
-    each pod of another node, the newest last.
-    outage: nobody has renewed the lease since it could not be seen.
+    failed: the last failure of the current hosted pod. candidates: since when each pod of another node has been a
+    candidate without a break; one that may be outdated counts from DOUBT_SECONDS later. failed_elsewhere: the last
+    failure of each pod of another node, the newest last.
+    outage: nobody has renewed the lease since it could not be observed.
     """
 
     lease: Lease | None = None
@@ -114,7 +113,7 @@ class LeaseMemory:
     outage: bool = False
 
     def trusted_elsewhere(self, now: float) -> dict[str, float]:
-        """The pods of other nodes that may lead as far as anybody knows, and since when each is Ready."""
+        """The pods of other nodes that can lead as far as is known, and since when each has been Ready."""
         distrusted = {one.pod for one in self.failed_elsewhere if one.is_held_against(one.pod, now)}
         return {pod: since for pod, since in self.candidates.items() if pod not in distrusted and since <= now}
 
@@ -143,13 +142,13 @@ def decide(
     wanted: Slot, seen: Seen, memory: LeaseMemory, now: float, *, settle: float = SETTLE_SECONDS
 ) -> LeaseDecision:
     """See the module's contract. `settle`: seconds for which a hosted pod must have been Ready, or another node must
-    have led, before the standby goes."""
+    have led, before the standby is withdrawn."""
     if not seen.readable or seen.standby_active is None or seen.hosted is Health.UNKNOWN:
-        return _quiet("what runs or leads cannot be seen: nothing is judged", after_outage(memory))
+        return _quiet("what runs or who leads cannot be observed: nothing is judged", after_outage(memory))
     memory = _watched(seen, memory, now)
     if wanted is Slot.STANDBY:
         if seen.standby_active:
-            return _quiet("the standby is in place, as wanted for good", memory, settled=True)
+            return _quiet("this level is not hosted: its standby is in place", memory, settled=True)
         return _act(Action.ACTIVATE_STANDBY, "this level is not hosted: its standby runs", memory)
     idle = _idle_seconds(memory, now, _patience(seen, memory, now))
     if not seen.standby_active:
@@ -158,12 +157,12 @@ def decide(
 
 
 def after_outage(memory: LeaseMemory) -> LeaseMemory:
-    """What is left of it when the API could not be asked."""
+    """What is kept of it after the API did not answer."""
     return LeaseMemory(failed=memory.failed, failed_elsewhere=memory.failed_elsewhere, outage=True)
 
 
 def _patience(seen: Seen, memory: LeaseMemory, now: float) -> float:
-    """Seconds for which a hosted pod is waited for, beyond what the lease says."""
+    """How many seconds to wait for a hosted pod, beyond the lease's own duration."""
     if memory.outage and seen.hosted in (Health.READY, Health.NOT_READY):
         return AFTER_OUTAGE_SECONDS
     somebody_may = seen.hosted is Health.READY or bool(seen.candidates & memory.trusted_elsewhere(now).keys())
@@ -179,7 +178,7 @@ def _watched(seen: Seen, memory: LeaseMemory, now: float) -> LeaseMemory:
     led = seen.elsewhere and since is not None and now - since < RENEWED_SECONDS
     led_since = (now if memory.led_elsewhere_since is None else memory.led_elsewhere_since) if led else None
     counts_from = now + DOUBT_SECONDS if memory.since is None else now
-    # One that is not Ready any more, just when it should lead, had the lease within reach like those that are.
+    # One that stops being Ready just when it should lead could have taken the lease like those that are Ready.
     is_free = seen.lease is None or not seen.lease.holder
     kept = seen.candidates | (memory.candidates.keys() if unchanged or is_free else frozenset())
     candidates = {pod: memory.candidates.get(pod, counts_from) for pod in kept}
@@ -187,8 +186,8 @@ def _watched(seen: Seen, memory: LeaseMemory, now: float) -> LeaseMemory:
 
 
 def _idle_seconds(memory: LeaseMemory, now: float, patience: float) -> float | None:
-    """For how long the lease has been free to be taken and was not; None while somebody holds it, or may be
-    about to take it. patience: seconds more than usual."""
+    """For how long nobody has taken the lease although it was free; None while somebody holds it, or may be
+    about to take it. patience: additional seconds."""
     assert memory.since is not None  # noqa: S101 # `_watched` has set it
     unchanged = now - memory.since
     if memory.lease is None or not memory.lease.holder:
@@ -199,14 +198,14 @@ def _idle_seconds(memory: LeaseMemory, now: float, patience: float) -> float | N
 def _standby_away(seen: Seen, memory: LeaseMemory, idle: float | None, now: float) -> LeaseDecision:
     if idle is None:
         return _quiet("the lease is held, the standby is dormant", memory, settled=True)
-    if not memory.outage:  # after one they may merely be late
+    if not memory.outage:  # after an outage they may just be late
         memory = _with_failures(seen, memory, idle, now)
     sentence = f"nobody has renewed the lease for {idle:.0f} s (the hosted pod is {seen.hosted.value})"
     return _act(Action.ACTIVATE_STANDBY, f"{sentence}, so the standby takes over", memory)
 
 
 def _with_failures(seen: Seen, memory: LeaseMemory, idle: float, now: float) -> LeaseMemory:
-    """Whoever had the lease within reach and did not take it. idle: seconds."""
+    """Record a failure of every pod that could have taken the lease and did not. idle: seconds."""
     failed = memory.failed
     if seen.hosted is Health.READY and seen.hosted_pod is not None:
         failed = _failed_again(failed, seen.hosted_pod, now)
@@ -220,7 +219,7 @@ def _with_failures(seen: Seen, memory: LeaseMemory, idle: float, now: float) -> 
 
 
 def _failed_again(before: Failure | None, pod: str, now: float) -> Failure:
-    """Looks until the standby is there are one failure."""
+    """Repeated observations until the standby is active count as one failure."""
     if before is None:
         return Failure(pod, 1, now)
     return before if now - before.at < TRUSTED_AGAIN_SECONDS else Failure(pod, before.times + 1, now)
@@ -239,16 +238,16 @@ def _standby_there(seen: Seen, memory: LeaseMemory, idle: float | None, now: flo
         return _quiet(f"nobody has renewed the lease for {idle:.0f} s: the standby stays", memory)
     ready = now - memory.ready_since
     if ready < settle:
-        return _quiet(f"the hosted pod is Ready since {ready:.1f} s", memory)
+        return _quiet(f"the hosted pod has been Ready for {ready:.1f} s", memory)
     return _act(
-        Action.WITHDRAW_STANDBY, f"the hosted pod is Ready since {ready:.1f} s, so the standby is withdrawn", memory
+        Action.WITHDRAW_STANDBY, f"the hosted pod has been Ready for {ready:.1f} s, so the standby is withdrawn", memory
     )
 
 
 def _for_another_node(
     seen: Seen, memory: LeaseMemory, idle: float | None, now: float, settle: float, *, distrusted: bool
 ) -> LeaseDecision | None:
-    """What another node has to do with it, where no pod of this node is about to lead; None: nothing."""
+    """The decision that follows from other nodes, where no pod of this node is about to lead; None: there is none."""
     if seen.hosted is Health.READY and not distrusted:
         return None
     no_use_to_wait = seen.hosted in (Health.ABSENT, Health.READY)
@@ -261,21 +260,21 @@ def _for_another_node(
 
 
 def _leads_itself(seen: Seen, idle: float | None) -> bool:
-    """The lease is renewed by this host, where no trusted hosted pod is."""
+    """Whether this host, which has no trusted hosted pod, renews the lease."""
     return idle is None and not seen.elsewhere and seen.lease is not None and bool(seen.lease.holder)
 
 
 def _gives_way(memory: LeaseMemory, seconds: float, settle: float) -> LeaseDecision:
-    """A pod that is Ready where the lease is led by a standby may never get it otherwise."""
-    sentence = f"the standby leads, and a hosted pod of another node is Ready since {seconds:.1f} s"
+    """Otherwise a Ready pod might never get the lease from a standby that leads."""
+    sentence = f"the standby leads, and a hosted pod of another node has been Ready for {seconds:.1f} s"
     if seconds < settle:
         return _quiet(sentence, memory)
     return _act(Action.WITHDRAW_STANDBY, f"{sentence}, so the standby gives way to it", memory)
 
 
 def _led_elsewhere(memory: LeaseMemory, seconds: float, settle: float) -> LeaseDecision:
-    """There is no hosted pod of this node to wait for, or none that is trusted."""
-    sentence = f"another node leads since {seconds:.1f} s"
+    """This node has no hosted pod to wait for, or none that is trusted."""
+    sentence = f"another node has led for {seconds:.1f} s"
     if seconds < settle:
         return _quiet(sentence, memory)
     return _act(Action.WITHDRAW_STANDBY, f"{sentence}, so the standby is withdrawn", memory)

@@ -1,16 +1,16 @@
-"""What the operator tells the node agents of scheduler and controller-manager, in the ControlPlane's status. Pure:
-writing and reading it.
+"""What the operator reports to the node agents about scheduler and controller-manager, in the ControlPlane's status.
+Pure: writing and reading it.
 
     "controllers": {"kube-scheduler": {"candidates": [{"node": "n2", "pod": "kube-scheduler-…", "uid": "…"}],
                                        "lastGood": "3f0c…", "content": "91ab…"}, …}
 
 candidates: the hosted pods that are Ready on Ready control nodes, to which a standby that leads gives way. A kubelet
-sees its own node's pods only, so that nobody else can tell its agent. lastGood: the template that was healthy last;
-content: of the Secrets and ConfigMaps that it had then (both by `control.rollout.good_revision`).
+sees only its own node's pods, so its agent can learn this from the operator only. lastGood: the template that was
+healthy last; content: that of its Secrets and ConfigMaps at that time (both by `control.rollout.good_revision`).
 
-Contract: only the operator may write that status (RBAC); what a kubelet says of pods reaches it by their Ready
-condition only. A mirror pod is what its kubelet says, and no candidate; nor is any pod on a node that is no control
-node. What cannot be understood is as if it were not there: then the standby stays.
+Contract: only the operator may write that status (RBAC); a kubelet influences it only by the Ready condition of its
+pods. A mirror pod is no candidate, since its kubelet writes all of it; nor is a pod on a node that is no control node.
+What is malformed counts as absent: then the standby stays.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Of one component. last_good, content: empty while no revision is known to be good."""
+    """What is reported of one component. last_good, content: empty while no revision is known to be good."""
 
     candidates: tuple[Candidate, ...] = field(default=())
     last_good: str = ""
@@ -49,7 +49,7 @@ class Told:
 
 
 def candidates(pods: Iterable[Object], ready_control_nodes: Collection[str], component: str) -> tuple[Candidate, ...]:
-    """Of all pods of kube-system, in order of their nodes."""
+    """Those among all pods of kube-system, ordered by node."""
     found = [
         Candidate(pod["spec"]["nodeName"], pod["metadata"]["name"], pod["metadata"]["uid"])
         for pod in pods
@@ -66,7 +66,7 @@ def _is_hosted(pod: Object, component: str) -> bool:
 
 
 def text(told: Mapping[str, Told]) -> Object:
-    """The field's value: the same sight gives the same."""
+    """The field's value: the same observation gives the same text."""
     return {component: _component(one) for component, one in sorted(told.items())}
 
 
@@ -77,7 +77,7 @@ def _component(told: Told) -> Object:
 
 
 def read(plane: Object | None, component: str) -> Told:
-    """What a ControlPlane says of it."""
+    """What a ControlPlane reports of the component."""
     try:
         said = ((plane or {}).get("status") or {}).get(FIELD, {}).get(component, {})
         found = tuple(_candidate(one) for one in _listed(said.get("candidates")))

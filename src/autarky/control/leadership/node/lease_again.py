@@ -1,11 +1,11 @@
-"""Asks the API once more for a lease before a standby is activated for it.
+"""Reads a lease from the API once more before a standby is activated because of it.
 
 A watch whose connection is dead shows an old lease for a while, and an API server that has lost its etcd connection
 answers nothing.
 
-Contract: beside the agent's rounds, so that a slow answer (SLOWEST_ANSWER, and it counts) holds up no other slot: the
-first time `is_still` is called it begins to ask, and the round after the answer hears it. What is not answered in time
-is no answer, which is not "still".
+Contract: runs beside the agent's reconcile, so that a slow answer (up to SLOWEST_ANSWER is valid) delays no other slot:
+the first call of `is_still` starts the request, and the first call after the answer returns the result. No answer in
+time does not count as "still".
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Answer:
 
 @dataclass(slots=True)
 class LeaseAgain:
-    """`heard()` is called when an answer is there, or none came in time."""
+    """`heard()` is called when an answer has arrived, or none came in time."""
 
     kube: Kube
     heard: Callable[[], None]
     _asked: dict[str, asyncio.Task[Answer | None]] = field(default_factory=dict)
 
     def is_still(self, component: str, lease: leadership.Lease | None) -> bool | None:
-        """Whether the API says so now; None while it has not answered."""
+        """Whether the API still shows this lease; None while it has not answered."""
         asked = self._asked.get(component)
         if asked is None:
             asked = self._asked[component] = asyncio.create_task(self._ask(component))
@@ -51,7 +51,7 @@ class LeaseAgain:
         return asked.result() == Answer(lease)
 
     def forget(self, component: str) -> None:
-        """Nobody wants to know any more: what was asked for another moment says nothing later."""
+        """The answer is not needed any more; a late one would be outdated."""
         if (asked := self._asked.pop(component, None)) is not None:
             asked.cancel()
 

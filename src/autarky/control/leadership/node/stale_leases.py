@@ -1,8 +1,8 @@
 """Frees, once per boot, the leases that were held on this node when its power went (`decide.stale_leases`), and writes
 down who holds them now, for the next boot.
 
-Danger: a lease whose holder lives would be taken from it. So it is written under the version that was looked at, and
-a note says in which boot its holder was seen first.
+Danger: a lease must not be taken from a live holder. So it is written under the version that was read, and a note says
+in which boot its holder was first seen.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from autarky.ports import Clock, Kube
 from autarky.render.values import SYSTEM
 
 NO_ANSWER_SECONDS, NOTE_SECONDS, FULL_DISK_SECONDS = 0.5, 1.0, 60.0
-"""After a look that was not answered, between two looks at who holds the leases (in live copies: that asks nobody), and
-until a disk that takes nothing down is tried again."""
+"""After a request without an answer; between two looks at who holds the leases (in live copies, without a request); and
+until a disk that cannot be written is tried again."""
 
 
 @dataclass(slots=True)
 class StaleLeases(Controller):
-    """clients: for each component one that acts as the component itself. The NodeRestriction admission lets a
-    kubelet's identity change no lease but its node's own, whatever RBAC says. lease(component): the live copy.
+    """clients: for each component a client with the component's own identity. NodeRestriction lets a kubelet
+    change no lease but its node's own, whatever RBAC says. lease(component): the live copy.
     """
 
     clients: Mapping[str, Kube]
@@ -45,14 +45,14 @@ class StaleLeases(Controller):
     _pending: set[str] = field(default_factory=set)
 
     async def reconcile(self) -> float | None:
-        """Without the word of `standby boot` on which boot this is, nothing is freed or noted."""
+        """Until `standby boot` has written which boot this is, nothing is freed or noted."""
         if self._boot is None:
             self._boot = slots_on_disk.this_boot()
             self._pending = set(self.clients)
         if self._boot is None:
             return FULL_DISK_SECONDS
         for name in sorted(self._pending):
-            with suppress(AutarkyError):  # the API may take its time to come back
+            with suppress(AutarkyError):  # the API may still be starting
                 await self._free_if_dead(name, self._boot)
                 self._pending.discard(name)
         if self._pending:
@@ -71,7 +71,7 @@ class StaleLeases(Controller):
         self.report("LeaseFreed", f"{name}: {freed}")
 
     def _note(self, boot: str) -> bool:
-        """Whether what there is to write down is written down."""
+        """Whether the current holders are written down."""
         noted = dict(slots_on_disk.noted_holders())
         news = {}
         for name in self.clients:
@@ -85,6 +85,6 @@ class StaleLeases(Controller):
             if news:
                 slots_on_disk.note_holders({**noted, **news})
         except OSError as error:
-            self.say(f"who holds the leases cannot be written down: {error}")
+            self.say(f"could not write down who holds the leases: {error}")
             return False
         return True

@@ -1,8 +1,8 @@
-"""Component arguments of the ControlPlane: how a changed value reaches a command line that users edit too. Pure.
+"""Component arguments of the ControlPlane: how a changed value is applied to a command line that users edit too. Pure.
 
-Contract: `Given` is what a workload's command line was given besides our own flags, and what those flags were
-before; it is recorded on the workload. `change` touches the flags whose given value differs from the record, and
-no other: an edit of another flag stands. What is given no more becomes our own value again, or goes.
+Contract: `Given` records the arguments that were added to a workload's command line, and the values that they replaced;
+it is stored on the workload. `change` touches the flags whose requested value differs from the record, and no other: an
+edit of another flag stands. An argument that is no longer requested gets our own value again, or is removed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Object = dict[str, Any]
 ANNOTATION = "autarky.dev/arguments"
 """On workloads: JSON, {"given": {name: value}, "own": {name: value}}; absent where nothing is given."""
 RESERVED = ("secure-port", "permit-port-sharing", "advertise-address", "etcd-servers", "kubeconfig", "leader-elect")
-"""Flags by which the two slots of a component are told apart and stay one component: not to be given here."""
+"""Flags that distinguish the two slots of a component, or keep them one component: they may not be set here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """values: flag without dashes → value; own: what we would set where nothing were given."""
+    """values: flag without dashes → value; own: the values that we would set otherwise."""
 
     values: Mapping[str, str] = field(default_factory=dict)
     own: Mapping[str, str] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Given:
 
 
 def given_to(obj: Object) -> Given:
-    """What is recorded on the workload; nothing, where that cannot be understood."""
+    """What is recorded on the workload; empty where the record cannot be parsed."""
     text = (obj["metadata"].get("annotations") or {}).get(ANNOTATION)
     try:
         found = parsed(text) if text else {}
@@ -45,19 +45,19 @@ def given_to(obj: Object) -> Given:
 
 
 def refused(wanted: Mapping[str, str]) -> list[str]:
-    """The names that may not be given."""
+    """The names that may not be set."""
     return sorted(name for name in wanted if name in RESERVED)
 
 
 def changed(given: Given, wanted: Mapping[str, str]) -> list[str]:
-    """The flags whose given value is another one now."""
+    """The flags whose requested value has changed."""
     names = sorted(given.values.keys() | wanted.keys())
     return [f"--{name}" for name in names if given.values.get(name) != wanted.get(name)]
 
 
 def give(live: Object, container: str, wanted: Mapping[str, str]) -> Object | None:
-    """The workload with the wanted arguments on the command line of that container, in the record of what was
-    given and in that of what was applied; None when the command line cannot be read."""
+    """The workload with the wanted arguments on the command line of that container, in the record of given arguments
+    and in that of what was applied; None when the command line cannot be parsed."""
     found = _with_arguments(live, container, given_to(live), wanted)
     if found is None:
         return None
@@ -83,7 +83,7 @@ def _with_arguments(
 
 
 def change(command: Sequence[str], given: Given, wanted: Mapping[str, str]) -> tuple[list[str], Given] | None:
-    """The command line and the record with the wanted arguments; None when the line cannot be read flag by flag."""
+    """The command line and the record with the wanted arguments; None when the line cannot be parsed into flags."""
     flags = split_flags(command)
     if flags is None:
         return None

@@ -1,13 +1,13 @@
-"""When a level moves between its slots: whether a hosted workload goes, or comes back. Pure.
+"""When a level moves between its slots: whether a hosted workload is retired, or comes back. Pure.
 
-`selfHosted` says which levels are hosted. The node agents bring standbys up and take them away by themselves; what is
-decided here is only the hosted workload of one component.
+`selfHosted` says which levels are hosted. The node agents activate and withdraw standbys by themselves; only the hosted
+workload of one component is decided here.
 
-Contract (design §4):
-- rule 1: it goes only when its standby serves on every control node, by itself and through the load balancer, and
-  has done so for a while without a break: a server that has just started is slow, and may yet fail;
-- rule 2: what is not known lets nothing go;
-- rule 10: it goes for a change of level, and for nothing else.
+Contract:
+- rule 1: it is retired only when its standby serves on every control node, on its own port and through the load
+  balancer, for SETTLE_SECONDS without interruption: a server that has just started is slow, and may yet fail;
+- rule 2: nothing is retired while something is unknown;
+- rule 10: it is retired for a change of level, and for nothing else.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Step(Enum):
 class Seen:
     """One component.
 
-    hosted: whether its level is to be hosted; None while that is not known.
-    workload: whether its hosted workload is there (and is not being deleted); None while that is not known.
-    leaving: how many pods of a workload that has gone are still there.
+    hosted: whether its level should be hosted; None while that is not known.
+    workload: whether its hosted workload exists (and is not being deleted); None while that is not known.
+    leaving: how many pods of a deleted workload still exist.
     standbys: control node → whether the standby serves there; None where that is not known.
-    turn: False while a component that comes back before it does not serve from its hosted slot yet: three that start at
+    turn: False while a component that comes back earlier does not serve from its hosted slot yet: three that start at
     once would take the processor from the standbys that serve.
     """
 
@@ -48,7 +48,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Since when (monotonic seconds) the standbys serve on every control node without a break."""
+    """Since when (monotonic seconds) the standbys serve on every control node without interruption."""
 
     serving_since: float | None = None
 
@@ -67,22 +67,22 @@ class Decision:
 def decide(seen: Seen, memory: Memory, now: float) -> Decision:
     """See the module's contract. `memory`: of the decision before; `now`: monotonic seconds."""
     if seen.hosted is None or seen.workload is None:
-        return Decision(Step.WAIT, "what is wanted, or what is there, is not known")
+        return Decision(Step.WAIT, "the requested or the current state is not known")
     if seen.hosted:
         return _come(seen)
     if seen.workload:
         return _go(seen.standbys or {}, memory, now)
     if seen.leaving:
-        return Decision(Step.WAIT, f"{seen.leaving} hosted pods are still ending")
-    return Decision(Step.NOTHING, "it runs as static pods, as wanted")
+        return Decision(Step.WAIT, f"{seen.leaving} hosted pods are still terminating")
+    return Decision(Step.NOTHING, "it runs as static pods, as requested")
 
 
 def _come(seen: Seen) -> Decision:
     if seen.workload:
-        return Decision(Step.NOTHING, "it is hosted, as wanted")
+        return Decision(Step.NOTHING, "it is hosted, as requested")
     if not seen.turn:
-        return Decision(Step.WAIT, "it comes back when what comes before it serves")
-    return Decision(Step.BRING_BACK, "its level is hosted and its workload is not there")
+        return Decision(Step.WAIT, "it comes back once the components before it serve")
+    return Decision(Step.BRING_BACK, "its level is hosted and its workload is missing")
 
 
 def _go(standbys: Mapping[str, bool | None], memory: Memory, now: float) -> Decision:

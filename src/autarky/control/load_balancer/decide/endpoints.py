@@ -1,10 +1,9 @@
-"""Which addresses default/kubernetes leads to: the load balancers of the control nodes. Pure.
+"""Which addresses default/kubernetes has: the load balancers of the control nodes. Pure.
 
-Contract: a control node is one that carries the label which the operator (or `up`) gives. One that is not
-Ready is marked so while at least one other is: whichever load balancer is asked reaches all API servers, so
-nothing is lost. While none is Ready, each stays as it was: after an outage every kubelet looks silent
-(rule 2). The list never becomes empty. A node that withdraws its own API servers (its clock is off) serves no
-more and is not ready, unless all of them say so.
+Contract: control nodes are the nodes with the active label, which the operator (or `up`) sets. A node that is not Ready
+is marked not ready while at least one other is Ready: each load balancer reaches all API servers, so nothing is lost.
+While none is Ready, each keeps its mark: after an outage every kubelet seems silent (rule 2). The list never becomes
+empty. A node that withdraws its own API servers (its clock is off) is marked not serving and not ready, unless all do.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from autarky.model.endpoint import Endpoint
 
 @dataclass(frozen=True, slots=True)
 class ControlNode:
-    """ready: None when nobody knows. withdrawn: the node's agent says that its API servers should not be used."""
+    """ready: None when unknown. withdrawn: the node's agent reports that its API servers should not be used."""
 
     name: str
     address: str
@@ -26,7 +25,7 @@ class ControlNode:
 
 
 def endpoints(nodes: Sequence[ControlNode], now_ready: Mapping[str, bool]) -> tuple[Endpoint, ...] | None:
-    """What the slice should hold, by node name; None: leave it as it is. now_ready: address → as it is now."""
+    """The endpoints of the slice, by node name; None: leave it as it is. now_ready: address → its present condition."""
     if not nodes:
         return None
     withdrawn = {node.name for node in nodes if node.withdrawn}

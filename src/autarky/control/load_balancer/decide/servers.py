@@ -1,12 +1,12 @@
-"""Which servers a node's load balancer leads to: from what is known of the cluster to its next configuration. Pure.
+"""Which servers a node's load balancer uses: its next configuration, from what is known of the cluster. Pure.
 
-Contract, whatever is seen:
-- What is unknown or empty changes nothing (rule 2): the API servers, and the members of etcd, of the configuration
-  that is there stay. A configuration is never emptied.
-- A worker never has members of etcd. A control node gets none without the certificate for them, and keeps those that
-  it has: one whose etcd is external has neither.
-- A control node always has its own servers: it can be reached when no API says that it exists.
-- Not all servers are withdrawn: one whose clock is off is better than none.
+Contract, whatever is observed:
+- Unknown or empty changes nothing (rule 2): the API servers and members of etcd in the current configuration stay. A
+  configuration is never emptied.
+- A worker never has members of etcd. A control node gets none without the client certificate for them, and keeps those
+  that it has; with an external etcd it has neither.
+- A control node always has its own servers: they can be reached even if the API does not list the node.
+- Never all servers are withdrawn: one whose clock is off is better than none.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ OWN_ADDRESS = "127.0.0.1"
 class Seen:
     """None: not known.
 
-    current: what the configuration has now. endpoints: where default/kubernetes leads to. control_node: whether the
-    node has a standby, or is one by its label. etcd: the members that vote and stay. etcd_certificate: whether the
-    certificate for them lies on the node. certificate: a short name for that one.
+    current: the present configuration. endpoints: those of default/kubernetes. control_node: whether the node has a
+    standby, or is a control node by its label. etcd: the voting members that are not being removed. etcd_certificate:
+    whether the client certificate for them is on the node. certificate: a short name for that certificate.
     """
 
     node: str
@@ -61,7 +61,7 @@ def decide(seen: Seen) -> Decision:
 
 
 def _servers(seen: Seen, *, control_node: bool) -> tuple[ApiNode, ...]:
-    """By name, so that the order in which the API lists them is no change."""
+    """Sorted by name, so that another order in the API is no change."""
     kept = seen.current.servers if seen.current is not None else ()
     found = {e.node: ApiNode(e.node, e.address, withdrawn=not e.serving) for e in seen.endpoints or () if e.node}
     servers = found or {node.name: node for node in kept}
@@ -73,8 +73,8 @@ def _servers(seen: Seen, *, control_node: bool) -> tuple[ApiNode, ...]:
 
 
 def _etcd(seen: Seen) -> tuple[EtcdNode, ...]:
-    """A control node that comes new knows no members yet, and needs etcd to ask for them: it tries the other control
-    nodes, and checks whether what answers there is one."""
+    """A new control node knows no members yet, and needs etcd to learn them: it tries the other control nodes, and the
+    health checks show which of them have one."""
     kept = seen.current.etcd if seen.current is not None else ()
     if not seen.etcd_certificate:
         return kept

@@ -1,7 +1,7 @@
 """The EndpointSlice of default/kubernetes: the load balancers of all control nodes. Written and read here.
 
-The API servers do not write it (`--endpoint-reconciler-type=none`): two servers on one node share one address, and
-the one that stops would take the address of both away.
+The API servers do not write it (`--endpoint-reconciler-type=none`): the two servers of a node share one address, and
+the one that stops would remove it for both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KIND = ("discovery.k8s.io/v1", "EndpointSlice")
 
 
 def kubernetes_endpoints(cluster: Cluster) -> Object:
-    """As `up` writes it first; then the operator keeps it, and adds who joins later."""
+    """As `up` first writes it; from then on the operator maintains it, and adds nodes that join."""
     nodes = cluster.initial_members or cluster.control_nodes
     return kubernetes_slice(Endpoint(node.name, node.known_address(), ready=True) for node in nodes)
 
@@ -47,12 +47,12 @@ def kubernetes_slice(endpoints: Iterable[Endpoint]) -> Object:
 
 
 def _conditions(endpoint: Endpoint) -> Object:
-    """What is absent is true, as in the API."""
+    """An absent condition means true, as in the API."""
     return {"ready": endpoint.ready} | ({} if endpoint.serving else {"serving": False})
 
 
 def slice_endpoints(live: Object) -> tuple[Endpoint, ...]:
-    """What a live slice says, whoever wrote it; empty where it says nothing."""
+    """The endpoints of a live slice, whoever wrote it; empty where it has none."""
     return tuple(_endpoint(entry) for entry in live.get("endpoints") or () if entry.get("addresses"))
 
 

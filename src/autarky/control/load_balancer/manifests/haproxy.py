@@ -2,14 +2,14 @@
 
 `127.0.0.1:6443` everywhere and `*:6443` on control nodes lead to the healthy API servers of all control
 nodes, hosted or standby; on control nodes `127.0.0.1:2378` leads to the healthy etcd members. The etcd
-port and its client certificate exist on control nodes only: on a worker they would be root over all
-Secrets. A loopback port tells in plain HTTP which servers are held for healthy, and which configuration runs.
+port and its client certificate exist on control nodes only: on a worker they would give root access to all
+Secrets. A loopback port says in plain HTTP which servers HAProxy considers healthy, and which configuration runs.
 
-Danger: whoever reaches a control node may open connections to `*:6443` and say nothing. HAProxy that has as many as it
-may have accepts on no port at all, so each kind of client has a bound of its own, and what is left is etcd's.
+Danger: whoever reaches a control node may open connections to `*:6443` and send nothing. HAProxy at its global limit
+accepts on no port at all, so each kind of client has its own limit, and the rest is reserved for etcd.
 
-Contract: the configuration follows from a `Balancer` alone, and holds it in its first line, so that it is its own
-cache: at boot HAProxy needs nobody, and whoever renders it anew knows what it was made of.
+Contract: the configuration depends on a `Balancer` alone, and has it in its first line, so that it is its own cache: at
+boot HAProxy needs nothing else, and whoever renders it again knows what it was made from.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ ETCD_CA_PATH = f"{DIRECTORY}/etcd-ca.crt"
 ETCD_CLIENT_PATH = f"{DIRECTORY}/etcd-client.pem"
 RUN = f"{places.RUN}/nllb"
 IN_USE_PATH = f"{RUN}/in-use"
-"""What the running HAProxy held for healthy before it was last told to reload: paths of the health port, one a line.
-Gone with the boot, since nothing of it holds then."""
+"""What HAProxy considered healthy before its last reload: paths of the health port, one per line. A reboot clears it,
+since it means nothing then."""
 MASTER_SOCKET = f"{RUN}/master.sock"
-"""HAProxy's master process listens there, for root only; `reload` makes it read its configuration anew."""
+"""HAProxy's master process listens there, for root only; `reload` makes it read its configuration again."""
 CONFIGURATION_PATH = "/configuration"
-"""Of the health port: the hash of the configuration that takes new connections."""
+"""Path of the health port: the hash of the configuration that takes new connections."""
 
 LOOPBACK = "127.0.0.1"
 _MOUNTED = "/etc/haproxy"
@@ -53,47 +53,46 @@ SLOTS = tuple(slot for slot, _ in API_PORTS)
 
 
 def _span(seconds: float) -> str:
-    """As HAProxy has it."""
+    """In HAProxy's notation."""
     return f"{round(seconds * 1000)}ms"
 
 
 _AGAIN = _span(patience.LOOK_AGAIN)
 READY_INTERVALS = f"inter {_span(patience.PREFERRED_CHECK)} fastinter {_AGAIN} downinter {_AGAIN}"
 """A check's TCP and TLS handshake must end within its interval. 300 ms are too short for a starved machine;
-with 800 ms a server that hangs or is cut off leaves after 1.6 s at most. The node's own that is down is looked at more
-often, since somebody waits for it."""
+with 800 ms a server that hangs or is unreachable is down after 1.6 s at most. The node's own servers are checked more
+often while they are down, since somebody waits for them."""
 ALIVE_INTERVALS = f"inter {_span(patience.SLOWEST_ANSWER)} fastinter {_AGAIN} downinter 1s"
-"""Decides about sessions, not about new connections, so it may take longer: no `timeout check` in this backend, so that
-all of a check has the interval. A check costs the two sides 5 ms together (a TLS handshake each time), and every node
-checks every server."""
+"""Decides about sessions, not about new connections, so it may take longer: there is no `timeout check` in this
+backend, so a check may take the complete interval. A check costs both sides together 5 ms of CPU (a TLS handshake), and
+every node checks every server."""
 REMOTE = "downinter 1s"
-"""Of servers on other nodes: all nodes look at one that starts, which takes longer for it."""
+"""For servers on other nodes: all nodes check a server that starts, which slows its start."""
 MEMBER_INTERVALS = f"inter {_span(patience.MEMBER_ANSWER)} fastinter {_AGAIN} downinter {_AGAIN}"
-"""A check asks for the quorum, so it costs all members. At boot the API server waits for the first that succeeds.
-Whoever does not accept at all is passed over at once, whatever the checks say."""
+"""A check needs the quorum, so it costs all members. At boot the API server waits for the first that succeeds. A
+member that does not accept connections is skipped at once, whatever the checks say."""
 ONLY_MEMBER_RETRIES = 15
-"""One a second: less than gRPC gives an attempt to connect (`patience.GRPC_CONNECT`)."""
+"""One per second: less than gRPC's timeout to connect (`patience.GRPC_CONNECT`)."""
 MOST_RELOADS = 100
-"""A worker of an older configuration stays for the connections that it has, and a kubelet's lasts for weeks. One that
-has seen so many reloads is ended: that bounds the number of workers (5.5 MB each; three were left after fifty reloads),
-and its clients connect again. Not soon: a write that an API server has just sent to etcd fails when its connection
-goes. In ten times there and back of a control node, each of which costs about five reloads, that were 2 of 12,000
-writes where ten reloads were the most, and 1 of 9,300 with forty."""
+"""A worker of an older configuration stays for its connections, and a kubelet's lasts for weeks. After so many reloads
+it is killed, which limits the number of workers (5.5 MB each), and its clients connect again. The limit is high because
+a write that an API server has just sent to etcd fails when its connection is closed. (Turning a node into a control
+node or back costs about five reloads.)"""
 
 MOST = 8000
 """Connections at the same time, of two descriptors each: within the limit that systemd gives (524288), and within
-20000. A host that allows less has fewer, and HAProxy says so. Memory: 2.4 KB each while they are silent."""
+20000. On a host that allows less HAProxy uses fewer, and logs that. Memory: 2.4 KB per idle connection."""
 MOST_OUTSIDE, MOST_INSIDE, MOST_HEALTH = 3000, 2000, 500
-"""By `*:6443`, by `127.0.0.1:6443`, by the health port. The other 2,500 are for etcd, which has no bound of its own: an
+"""Of `*:6443`, of `127.0.0.1:6443`, of the health port. The other 2,500 are for etcd, which has no limit of its own: an
 API server has some seventy, and one more for each custom resource."""
 MOST_OF_ONE_SOURCE = 500
-"""By `*:6443`. All pods of another node come with that node's address: 110 pods may have four each. So do all people
-behind one NAT or one load balancer: a kubectl, or a client that watches a hundred things by HTTP/2, has one. It takes
-six sources to use up what is there for the outside."""
+"""Of `*:6443`. All pods of another node have that node's address: 110 pods may have four connections each. All users
+behind one NAT or load balancer share an address, too: kubectl, or an HTTP/2 client with a hundred watches, has one
+connection. It takes six sources to use up MOST_OUTSIDE."""
 HEALTH_SECONDS = 5
-"""Who asks the health port says at once what. Any user of the host may connect to it."""
+"""Clients of the health port send their request at once. Any user of the host may connect to it."""
 
-# timeouts: a watch may be silent for long; HTTP/2 clients ping every 30 s, so an hour ends only dead sessions.
+# timeouts: a watch may be silent for long; HTTP/2 clients ping every 30 s, so an hour closes only dead sessions.
 _HEAD = f"""\
 global
     maxconn {MOST}
@@ -117,12 +116,12 @@ defaults
 
 _LUA = script(in_use=IN_USE_PATH.replace(RUN, _MOUNTED_RUN), own=LOOPBACK)
 
-# For what checks do not see, being those of another worker: unanswered data ends a session with a host that is gone.
+# For sessions of a former worker, which checks no servers any more: unacknowledged data closes those with a dead host.
 _SERVER = f"tcp-ut {_span(patience.UNACKNOWLEDGED)}"
 
 
 def of_cluster(cluster: Cluster, node: Node) -> Balancer:
-    """As the cluster file has it: what `up` begins with."""
+    """From the cluster file: what `up` writes first."""
     control = cluster.control_nodes
     members = control if node.control_plane and cluster.external_etcd is None else ()
     return Balancer(
@@ -134,7 +133,7 @@ def of_cluster(cluster: Cluster, node: Node) -> Balancer:
 
 
 def config(balancer: Balancer) -> str:
-    """The whole configuration of one node's load balancer."""
+    """The complete configuration of one node's load balancer."""
     sections = [_HEAD, _api_frontends(balancer), _ready(balancer), _alive(balancer), _last_resort(balancer)]
     if balancer.etcd:
         sections.append(_etcd(balancer))
@@ -148,7 +147,7 @@ def config(balancer: Balancer) -> str:
 
 
 def config_hash(text: str) -> str:
-    """The name of a configuration, which `CONFIGURATION_PATH` answers; empty where it has none."""
+    """The hash in a configuration, which `CONFIGURATION_PATH` answers; empty where it has none."""
     for line in text.splitlines():
         if f"{{ path {CONFIGURATION_PATH} }}" in line:
             return line.split()[7]
@@ -156,7 +155,7 @@ def config_hash(text: str) -> str:
 
 
 def parse(text: str) -> Balancer | None:
-    """What a configuration was made from; None where it does not say."""
+    """What a configuration was made from; None where that cannot be read."""
     first = text.partition("\n")[0]
     try:
         found = json.loads(first.removeprefix(_INPUTS))
@@ -178,8 +177,8 @@ def parse(text: str) -> Balancer | None:
 
 
 def _api_frontends(balancer: Balancer) -> str:
-    """The node itself has a frontend of its own: whatever others do, it reaches the API. (Of two sockets that fit, the
-    kernel takes the one that is bound to the address.)"""
+    """The node itself has its own frontend: whatever others do, it reaches the API. (Of two matching sockets the kernel
+    takes the one that is bound to the address.)"""
     rules = _choice(balancer)
     frontends = _api_frontend("api", LOOPBACK, MOST_INSIDE, "", rules)
     if balancer.control_node:
@@ -187,9 +186,9 @@ def _api_frontends(balancer: Balancer) -> str:
     return frontends
 
 
-# These may be anybody. An API server would wait for 32 s for one that says nothing: it does not hear of a connection
-# before the client has begun with TLS, for which there is as much time as for the hold. (Whoever is late with it is
-# held for less.) The table has room for more sources than there are connections, so none is forgotten.
+# Clients of `*:6443` may be anybody. An API server would wait 32 s for a silent one, so it gets a connection only once
+# the client has started with TLS, for which there is as much time as for the hold. (A client that is late with it is
+# held for less.) The table has room for more sources than there are connections, so none is evicted.
 _STRANGERS = f"""\
     stick-table type ip size {2 * MOST_OUTSIDE} expire 1m store conn_cur
     tcp-request connection track-sc0 src
@@ -211,9 +210,8 @@ def _api_frontend(name: str, address: str, most: int, before: str, rules: str) -
 
 
 def _choice(balancer: Balancer) -> str:
-    """Which backend a connection goes to. Asked of each server by itself: `nbsrv` counts none in a worker that is told
-    to stop, and what such a worker has accepted a moment before a reload would go to `accepting`, to servers that are
-    known to be down."""
+    """Which backend a connection goes to. Each server is tested by itself: in a worker that was told to stop, `nbsrv`
+    counts none, and what it accepted just before a reload would go to `accepting`, to servers known to be down."""
     servers = list(_api_servers(balancer))
     lines = [f"    acl some-ready srv_is_up(ready/{server})\n" for server, _, _, node in servers if not node.withdrawn]
     if lines:
@@ -225,15 +223,15 @@ def _choice(balancer: Balancer) -> str:
 
 
 def _hold(backend: str, seconds: float) -> str:
-    """HAProxy would end the wait a second later."""
+    """HAProxy itself would end the wait a second later."""
     return (
         f"    tcp-request inspect-delay {_span(seconds + 1)}\n    tcp-request content lua.hold {backend} {seconds:g}\n"
     )
 
 
 def _ready(balancer: Balancer) -> str:
-    """Own node first, then the others; on each the hosted server before the standby. What is withdrawn is checked,
-    and gets nothing new."""
+    """Own node first, then the others; on each the hosted server before the standby. Withdrawn servers are checked,
+    and get no new connections."""
     lines = _checked("ready", balancer, "/readyz", f"{READY_INTERVALS} fall 1 rise 1")
     lines.insert(1, f"    timeout check {_span(patience.PREFERRED_ANSWER)}\n")
     for server, address, first, node in _api_servers(balancer):
@@ -242,8 +240,8 @@ def _ready(balancer: Balancer) -> str:
 
 
 def _alive(balancer: Balancer) -> str:
-    """For when no server is ready. What is withdrawn comes last, and is still better than nothing. Whose sessions are
-    cut is for the script to say: one that refuses is down as well, and may still answer on those that it has."""
+    """For when no server is ready. Withdrawn servers come last, still better than none. The script decides whose
+    sessions are closed: a server that refuses connections is down, too, but may still answer on those that it has."""
     how = f"{ALIVE_INTERVALS} fall {patience.LOOKS_BEFORE_DEAD} rise 1"
     lines = _checked("alive", balancer, "/livez?exclude=etcd", how)
     servers = sorted(_api_servers(balancer), key=lambda found: found[3].withdrawn)
@@ -269,9 +267,9 @@ def _checked_server(server: str, address: str, *, first: bool) -> str:
 
 
 def _last_resort(balancer: Balancer) -> str:
-    """No server passes its checks, which may be the fault of the checks: on a starved machine they come late.
-    Whichever accepts is better than a refusal; those that refuse are passed over at once. Not checked, so
-    always tried, one after the other (a bare TCP check would be an error in the API server's log each time).
+    """For when no server passes its checks, which may only be late on a starved machine. Any server that accepts is
+    better than a refusal; those that refuse are skipped at once. Not checked, so always tried, one after the other (a
+    bare TCP check would log an error in the API server each time).
     """
     lines = [f"backend accepting\n    balance roundrobin\n    retries {_retries(balancer)}\n"]
     lines.append(f"    default-server {_SERVER}\n")
@@ -280,12 +278,12 @@ def _last_resort(balancer: Balancer) -> str:
 
 
 def _retries(balancer: Balancer) -> int:
-    """Connections that come at the same time share the round, so one may meet the same server twice."""
+    """Concurrent connections share the round-robin, so one may get the same server twice."""
     return 2 * len(balancer.servers) * len(API_PORTS)
 
 
 def health_paths(balancer: Balancer) -> list[str]:
-    """All that the health port tells of servers, without the leading slash."""
+    """All paths of the health port that report on servers, without the leading slash."""
     return [path for path, _ in _held_for_healthy(balancer)]
 
 
@@ -298,7 +296,7 @@ def _held_for_healthy(balancer: Balancer) -> Iterable[tuple[str, str]]:
 
 
 def _api_servers(balancer: Balancer) -> Iterable[tuple[str, str, bool, ApiNode]]:
-    """(name, address with port, whether it is of the first choice, its node), the best first."""
+    """(name, address with port, whether it is a first choice, its node), the best first."""
     own = [node for node in balancer.servers if node.name == balancer.node and balancer.control_node]
     others = [node for node in balancer.servers if node not in own]
     for node in own + others:
@@ -310,10 +308,10 @@ def _api_servers(balancer: Balancer) -> Iterable[tuple[str, str, bool, ApiNode]]
 
 
 def _health_frontend(balancer: Balancer, name: str) -> str:
-    """GET /SERVER answers 200 while that API server is ready and so takes new connections, else 503;
-    GET /alive/SERVER while it is alive, for whoever asks why; GET /etcd/NAME while that member serves."""
+    """GET /SERVER answers 200 while that API server is ready and so gets new connections, else 503;
+    GET /alive/SERVER while it is alive, for diagnosis; GET /etcd/NAME while that member serves."""
     lines = [f"frontend health\n    mode http\n    bind 127.0.0.1:{ports.NLLB_HEALTH}\n    maxconn {MOST_HEALTH}\n"]
-    # Between two words, and for a request as a whole.
+    # Between two packets, and for a complete request.
     lines.append(f"    timeout client {HEALTH_SECONDS}s\n    timeout http-request {HEALTH_SECONDS}s\n")
     for path, server in _held_for_healthy(balancer):
         lines.append(f"    http-request return status 200 if {{ path /{path} }} {{ srv_is_up({server}) }}\n")
@@ -324,14 +322,14 @@ def _health_frontend(balancer: Balancer, name: str) -> str:
 
 
 def _etcd(balancer: Balancer) -> str:
-    """The node's own member first, where it has one; else they share the load."""
+    """The node's own member first, if it has one; else all share the load."""
     lines = [
         f"frontend etcd\n    bind 127.0.0.1:{ports.NLLB_ETCD}\n",
         f"{_hold('etcd', patience.HOLD_FOR_ETCD)}    default_backend etcd\nbackend etcd\n",
     ]
     if len(balancer.etcd) == 1:
-        # Nowhere else to go, so nothing to check and no session to cut. A refused connection is tried again every
-        # second: whoever is turned away waits ever longer (gRPC: up to two minutes) before it comes again.
+        # There is no alternative, so nothing to check and no session to close. A refused connection is retried every
+        # second: a client that is refused backs off (gRPC: up to two minutes) before it tries again.
         lines.append(f"    retries {ONLY_MEMBER_RETRIES}\n")
     else:
         lines.append("    option httpchk GET /readyz\n    http-check expect status 200\n")
@@ -354,13 +352,13 @@ def _mounted(path: str) -> str:
 
 
 def configuration_files(balancer: Balancer) -> list[File]:
-    """What a change of the cluster changes, in the order in which it is written."""
+    """The files that depend on the cluster, in the order in which they are written."""
     return [File(LUA_PATH, _LUA.encode(), 0o600), File(CONFIG_PATH, config(balancer).encode(), 0o600)]
 
 
 def files(inputs: Inputs, node: Node) -> list[File]:
-    """What the pod mounts, but for its certificate (`leaves`), which the etcd port of a control node needs as well. The
-    directory is mounted, not the files, so that a rename is seen."""
+    """What the pod mounts, except the certificate for the etcd port of a control node (`leaves`). The directory is
+    mounted, not the files, so that a rename is seen."""
     balancer = of_cluster(inputs.cluster, node)
     ca = [File(ETCD_CA_PATH, inputs.credentials["etcd/ca.crt"], 0o600)] if balancer.etcd else []
     return [*ca, *configuration_files(balancer)]
@@ -372,7 +370,7 @@ def pod(inputs: Inputs, node: Node) -> Object:
         inputs.image(COMPONENT),
         ["haproxy", "-W", "-db", "-S", f"{_MOUNTED_RUN}/master.sock,mode,600", "-f", f"{_MOUNTED}/haproxy.cfg"],
         resources=pods.requests("20m", "32Mi"),
-        # As they were: what changes in a static pod starts it anew, and with it all of the node's connections.
+        # Do not change: a changed static pod is restarted, which closes all connections of the node.
         livenessProbe=pods.http_probe("/", ports.NLLB_HEALTH, period=10, failures=3, timeout=patience.ADDON_PROBE),
         readinessProbe=pods.http_probe("/", ports.NLLB_HEALTH, period=2, failures=3, timeout=patience.ADDON_PROBE),
         volumeMounts=[pods.mount("config", _MOUNTED), pods.mount("run", _MOUNTED_RUN, read_only=False)],

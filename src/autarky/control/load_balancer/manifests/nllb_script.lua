@@ -1,31 +1,32 @@
--- What HAProxy's own words cannot say, in its Lua: the hold, who begins as down, and whose sessions are cut.
+-- What HAProxy's configuration language cannot express: holding connections, which servers start as down, and whose
+-- sessions are closed.
 --
--- HAProxy takes a server for healthy until its first check has failed. That would be a second in which new connections
--- go to servers that were known to be down before a reload, or of which nothing is known: these begin as down. (An
--- only member of etcd is not checked: down, it would stay so.)
+-- Start as down. HAProxy considers a server healthy until its first check has failed. For a second, new connections
+-- would go to servers that were known to be down before a reload, or of which nothing is known: these start as down.
+-- (A single member of etcd is not checked: it would stay down.)
 --
--- While the API servers start after a power cut, each accepts before it is ready, and answers 403 until it knows its
--- roles; before them the members of etcd start, and look for each other. So as long as no server has been up, a
--- connection is held. Whoever were refused would ask again ever more seldom, API servers (which ask etcd) and kubelets
--- alike; and a kubelet that is served too early starts all its pods while the API servers want the processors. A
--- server that was up and is not any more may only be late with its checks: then there is nothing to wait for. And
--- where the machines are so slow that nobody is ever ready in time, one that has lived for a while is as good as it
--- gets. All that are held share one look: each would cost a slow machine more than it has.
+-- Hold. While the API servers start after a power cut, each accepts connections before it is ready, and answers 403
+-- until it knows its roles; before them the members of etcd start and find each other. So as long as no server has
+-- been up, connections are held. A client that is refused backs off, API servers (as clients of etcd) and kubelets
+-- alike; and a kubelet that is served too early starts all its pods while the API servers need the CPU. When a server
+-- was up and is not any more, its checks may only be late, and nothing is held. And where machines are so slow that no
+-- server is ever ready in time, one that has been alive for a while is good enough. All held connections share one
+-- look at the servers: one each would be too much for a slow machine.
 --
--- A server of `ready` is out of use when it is not ready, but its sessions are to end well: it drains. They are to be
--- cut when it is not even alive, which HAProxy's own `on-marked-down` cannot know, as that is another check. Nor does
--- that ask why: a server that has drained closes its listener, and then answers what it was asked before. Those of
--- `alive`, to which connections go while none is ready, are treated alike.
+-- Sessions. A server of `ready` that is not ready gets no new connections, but its sessions should end cleanly: it
+-- drains. They are closed when it is not even alive, which HAProxy's own `on-marked-down` cannot know, since that is
+-- another check. Nor does it know why a server is down: one that drains closes its listener, and then answers the
+-- requests that it has. Sessions of `alive`, which gets connections while no server is ready, are treated alike.
 --
--- A check of `alive` is patient, since a slow server lives. Who is gone needs no patience, and the checks of `ready`
--- are quick enough to tell: they are refused, no route leads there, or nobody answers their attempts to connect. Such
--- a server is down at once. Its sessions are cut, but not since it refuses: a kernel that does so lives, and has ended
--- those of a process that is gone. They are cut when any server that drains has ended, and at once where nobody had
--- answered before: such a host was without power, and knows nothing of them. The own node is there: where it does not
--- answer attempts to connect, it is HAProxy that is starved.
+-- A check of `alive` is patient, since a slow server is alive. A server that is gone needs no patience, and the checks
+-- of `ready` show it quickly: connections are refused, there is no route, or connection attempts are not answered.
+-- Such a server is down at once. Its sessions are closed, but not as soon as it refuses: then its kernel is up, and
+-- has itself closed the sessions of a process that is gone. They are closed when any draining server must have
+-- stopped, and at once if nobody answered before: such a host was without power, and does not know them. The own node
+-- is certainly there: if it does not answer connection attempts, HAProxy is starved.
 --
--- A worker that is told to stop looks at nobody any more, and HAProxy says for ever how the last look ended. So it
--- judges nobody, and sessions with a server that hangs later are their clients' to end.
+-- A worker that was told to stop makes no more checks, and HAProxy keeps reporting the last result. So the script
+-- judges no server there, and sessions with a server that hangs later are for their clients to close.
 -- luacheck: read globals core
 
 local in_use_file = "@IN_USE_FILE@" -- what the former worker considered healthy
@@ -85,7 +86,7 @@ end, 2)
 
 local last_look, since, was_alive = {}, {}, {}
 
--- How the last look of `ready` ended. Why a connection failed HAProxy forgets when it begins with the next look.
+-- The result of the last check of `ready`. HAProxy forgets why a connection failed when it starts the next check.
 local function how_it_looked(name, said)
   local under_way, how = (said.check_status or ""):match("^(%*? ?)(.*)$")
   if how ~= "L4CON" then
@@ -108,7 +109,7 @@ local function lasts_now(what, long, is_so)
   return true
 end
 
--- Whether a server is up for `alive`, and whether the next look may be its end there.
+-- Whether a server is up in `alive`, and whether the next failed check may mark it down there.
 local function judged(name, alive, ready)
   local said, how = alive:get_stats(), how_it_looked(name, ready:get_stats())
   local is_alive, patient = said.status:sub(1, 4) ~= "DOWN", said.check_status or ""

@@ -1,5 +1,5 @@
-"""What HAProxy's own words cannot say, in its Lua (`nllb_script.lua`): the hold, who begins as down, and whose sessions
-are cut."""
+"""What HAProxy's configuration language cannot express, in Lua (`nllb_script.lua`): holding connections, which servers
+start as down, and whose sessions are closed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from autarky.model import patience
 from autarky.programs import program
 
 CLOSE_WATCH_SECONDS = 0.05
-"""After a first look at `alive` that failed: what it takes beyond HAProxy's verdict until the sessions are cut."""
+"""Between two looks after a first failed check of `alive`: how long after HAProxy's verdict sessions may stay open."""
 
 
 def script(*, in_use: str, own: str) -> str:
-    """in_use: the file with what the former worker held for healthy. own: the address by which the node's own servers
-    are led to."""
+    """in_use: the file with the servers that the former worker considered healthy. own: the address of the node's own
+    servers."""
     return program(
         __file__,
         "nllb_script.lua",

@@ -1,12 +1,12 @@
-"""Keeps the node's load balancer true to the cluster, on every node: observe, decide (`decide.servers`), act.
+"""Keeps the load balancer of every node up to date with the cluster: observe, decide (`decide.servers`), act.
 
-It watches the EndpointSlice of default/kubernetes, and looks at the disk: whether the node has a standby (so it is a
-control node), which members etcd has, what the configuration says. What HAProxy runs is asked of HAProxy, so that a
-configuration that anybody else has written is taken up as well.
+It watches the EndpointSlice of default/kubernetes, and reads from disk whether the node has a standby (so it is a
+control node), which members etcd has, and the configuration. HAProxy itself is asked what it runs, so that a
+configuration that somebody else has written is loaded as well.
 
-Contract: level-triggered; the configuration is its own cache, so with no API and after a boot it stays as it was.
-A file appears in one rename. The order is that of rule 1: credentials are there before a configuration needs them,
-and go when one that does not need them has been seen to run. `up` writes the first configuration and then leaves it.
+Contract: level-triggered; the configuration is its own cache, so without an API and after a boot it stays as it was.
+A file appears in one rename. The order is that of rule 1: credentials exist before a configuration needs them, and
+are deleted when one that does not need them runs. `up` writes only the first configuration.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from autarky.ports import Clock
 from autarky.store import NOT_UNDERSTOOD, write_private
 
 POLL_SECONDS = 1.0
-"""Between two looks until HAProxy runs what it should."""
+"""Between two reconciles until HAProxy runs what it should."""
 REST_SECONDS = 5.0
-"""Then: files tell nobody, and a look at them and a question to HAProxy take more than a millisecond."""
+"""Then: nothing reports changes of files, and to read them and ask HAProxy takes more than a millisecond."""
 RELOAD_PAUSE = 10.0
-"""Between two reloads: each may leave a worker behind, and a cluster that changes does so several times in a row. Also
-the time in which a reload that was asked for must be seen."""
+"""Between two reloads: each may leave a worker behind, and changes of a cluster come several in a row. Also the time
+within which a requested reload must be seen."""
 MEMBERS = places.MEMBERS_FILE
-"""[{"name", "address", "learner"}], without those that leave."""
+"""[{"name", "address", "learner"}], without those that are being removed."""
 _CREDENTIALS = (nllb.ETCD_CLIENT_PATH, nllb.ETCD_CA_PATH)
 
 
 def has_standby() -> bool | None:
-    """Whether an API server may run here: its standby is there. None when that cannot be read."""
+    """Whether an API server may run here, because it has a standby. None when that cannot be read."""
     try:
         return (Path(places.STANDBY) / API_SERVER / "current").is_symlink()
     except OSError:
@@ -57,8 +57,8 @@ def has_standby() -> bool | None:
 
 @dataclass(slots=True)
 class LoadBalancer(Controller):
-    """`tell(subject, sentence)` says a thing once. `control_node`: whether the node's load balancer
-    is to be that of a control node; None when that is not known."""
+    """`tell(subject, sentence)` logs a change once. `control_node`: whether the node's load balancer is to be that of a
+    control node; None when that is not known."""
 
     name: ClassVar[str] = "load balancer"
 
@@ -70,7 +70,7 @@ class LoadBalancer(Controller):
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     _slice: Reflector = field(init=False)
     _reloaded: float | None = None
-    """When a reload was last asked for (monotonic seconds)."""
+    """When a reload was last requested (monotonic seconds)."""
 
     def __post_init__(self) -> None:
         only = f"metadata.name={NAME}"
@@ -79,12 +79,12 @@ class LoadBalancer(Controller):
 
     @property
     def endpoints(self) -> Sequence[Endpoint] | None:
-        """Where default/kubernetes leads to; None before it was ever seen."""
+        """The endpoints of default/kubernetes; None before it was ever seen."""
         live = self._slice.items.get((NAMESPACE, NAME))
         return None if live is None else slice_endpoints(live)
 
     def known_endpoints(self) -> Sequence[Endpoint]:
-        """The same; before that, those that the load balancer's configuration has."""
+        """The same; before that, the servers in the load balancer's configuration."""
         if (endpoints := self.endpoints) is not None:
             return endpoints
         with suppress(OSError):
@@ -99,7 +99,7 @@ class LoadBalancer(Controller):
         return REST_SECONDS if await self.look() else POLL_SECONDS
 
     async def look(self) -> bool:
-        """One look at everything, and what follows from it; whether HAProxy runs what it should by now."""
+        """Observe everything and act. Returns whether HAProxy already runs what it should."""
         try:
             return await self._follow()
         except OSError as error:
@@ -115,7 +115,7 @@ class LoadBalancer(Controller):
             text = self._write(decision.balancer, text)
         if text is None or not await self._runs(text):
             return False
-        if not self.control_node():  # a worker that becomes one has them first
+        if not self.control_node():  # a worker that becomes one gets them first
             _remove_needless_credentials(nllb.parse(text))
         return True
 
@@ -131,14 +131,14 @@ class LoadBalancer(Controller):
         )
 
     def _write(self, wanted: Balancer, text: str | None) -> str:
-        """What the configuration says from now on. Also another release's configuration of the same servers differs."""
+        """Returns the new configuration. Another release's one for the same servers differs, and is replaced."""
         for file in nllb.configuration_files(wanted):
             if _read(file.path) != file.content.decode():
                 write_private(Path(file.path), file.content, mode=file.mode)
         return nllb.config(wanted)
 
     async def _runs(self, text: str) -> bool:
-        """Whether HAProxy runs that configuration; if not, it is asked to; at its start it reads it anyway."""
+        """Whether HAProxy runs that configuration. If it runs another one, it is asked to reload."""
         wanted, running = nllb.config_hash(text), await haproxy.running_configuration()
         if running is None or running == wanted:
             if running is not None:
@@ -150,7 +150,7 @@ class LoadBalancer(Controller):
             await _note_what_is_in_use(text)
             trouble = await haproxy.reload()
             metrics.RELOADS.inc()
-            said = f"the load balancer was asked to read its configuration {wanted}"
+            said = f"the load balancer was asked to load the configuration {wanted}"
             self.tell(
                 "load balancer reload", said if trouble is None else f"the load balancer cannot reload: {trouble}"
             )
@@ -158,7 +158,7 @@ class LoadBalancer(Controller):
 
 
 async def _note_what_is_in_use(text: str) -> None:
-    """For the new worker, which knows nothing yet: what is not listed begins as down, until its first check."""
+    """For the new worker, which has no checks yet: a server that is not listed starts as down until its first check."""
     wanted = nllb.parse(text)
     paths = nllb.health_paths(wanted) if wanted is not None else []
     in_use = [path for path in paths if await haproxy.holds(path)]
@@ -166,7 +166,7 @@ async def _note_what_is_in_use(text: str) -> None:
 
 
 def voting_members(text: str | None) -> tuple[EtcdNode, ...] | None:
-    """Of the list that the agent keeps; None when there is none, or it cannot be understood."""
+    """From the list that the agent keeps; None when there is none, or it is malformed."""
     try:
         found = json.loads(text or "")
         nodes = tuple(EtcdNode(m["name"], m["address"]) for m in found if not m.get("learner", False)) or None
@@ -176,18 +176,18 @@ def voting_members(text: str | None) -> tuple[EtcdNode, ...] | None:
 
 
 def _is_address(text: object) -> bool:
-    """HAProxy's configuration is made with it."""
+    """The address goes into HAProxy's configuration, so it is validated."""
     return isinstance(text, str) and bool(ipaddress.ip_address(text))
 
 
 def _fingerprint(pem: str | None) -> str | None:
-    """Of the certificate alone: a name for it, and nothing of the key."""
+    """A name for the certificate, without anything of the key."""
     certificate, end, _ = (pem or "").partition("-----END CERTIFICATE-----")
     return sha256(certificate.encode()).hexdigest()[:10] if end else None
 
 
 def _read(path: str) -> str | None:
-    """None when it is absent; OSError when that is not known."""
+    """None when the file is absent; OSError when that is unknown."""
     try:
         return Path(path).read_text(errors="replace")
     except FileNotFoundError:
@@ -195,7 +195,7 @@ def _read(path: str) -> str | None:
 
 
 def _remove_needless_credentials(running: Balancer | None) -> None:
-    """On a worker there is no certificate for etcd, ever: one that was a control node loses it here."""
+    """A worker never has a certificate for etcd: a former control node loses it here."""
     if running is not None and not running.control_node:
         for path in _CREDENTIALS:
             Path(path).unlink(missing_ok=True)

@@ -1,10 +1,10 @@
-"""The node's running HAProxy: which configuration takes new connections, and how it is told to read its file anew.
+"""The node's running HAProxy: which configuration takes new connections, and how to reload it.
 
-Contract: neither raises for what does not answer. A reload drops no connection: the master starts a new worker with
-the same listening sockets, and the old worker stays for the connections that it has (see
-`manifests.haproxy.MOST_RELOADS`). Of a file that it cannot use HAProxy makes nothing, and goes on as it was.
+Contract: neither raises when HAProxy does not answer. A reload drops no connection: the master starts a new worker with
+the same listening sockets, and the old worker stays for its connections (see `manifests.haproxy.MOST_RELOADS`). If
+HAProxy cannot use the file, it continues as before.
 
-The agent has no capability, so no signals: HAProxy's master listens on a socket of the host that only root may open.
+The agent has no capabilities, so it cannot send signals: HAProxy's master listens on a socket that only root may open.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from autarky.model import ports
 
 
 async def running_configuration(port: int = ports.NLLB_HEALTH) -> str | None:
-    """The hash of what runs; empty when it is of a release that does not say; None when HAProxy does not answer."""
+    """The hash of what runs; empty when that is of a release that reports none; None when HAProxy does not answer."""
     writer = None
     try:
         async with asyncio.timeout(PLAIN_SECONDS):
@@ -38,19 +38,19 @@ async def running_configuration(port: int = ports.NLLB_HEALTH) -> str | None:
 
 
 async def holds(path: str) -> bool:
-    """Whether it holds a server for ready ("n1-hosted"), or alive ("alive/n1-hosted")."""
+    """Whether it considers a server ready ("n1-hosted"), or alive ("alive/n1-hosted")."""
     return await plain_status(ports.NLLB_HEALTH, f"/{path}") == 200
 
 
 async def reload(socket: str = MASTER_SOCKET) -> str | None:
-    """Ask for it; None, or why it cannot be asked. That it was done is shown by `running_configuration`."""
+    """Request it. Returns None, or why that is not possible. `running_configuration` shows whether it was done."""
     writer = None
     try:
         async with asyncio.timeout(PLAIN_SECONDS):
             reader, writer = await asyncio.open_unix_connection(socket)
             writer.write(b"reload\n")
             await writer.drain()
-            with suppress(ConnectionError):  # the master executes itself anew, and all its connections end
+            with suppress(ConnectionError):  # the master re-executes itself, which closes its connections
                 await reader.read()
     except TimeoutError:
         return None if writer is not None else "it does not answer on its socket"

@@ -1,23 +1,24 @@
-"""Which pod of a DaemonSet the operator replaces itself, where a rollout stands still for nodes that are away, or for
-one that does not come along. Pure.
+"""Which pod of a DaemonSet the operator replaces itself, where a rollout is stuck because nodes are away, or because
+one worker lags. Pure.
 
-The DaemonSet controller counts each node whose pod is not available. With one node off and `maxUnavailable: 1` it takes
-no other pod before that node has returned, which may be never. So it does with a worker on which the new pod does not
-become available: it may be the node that is ill, or whoever has got it keeps every rollout from all others.
+The DaemonSet controller counts each node whose pod is not available. With one node off and `maxUnavailable: 1` it
+replaces no other pod until that node returns, which may be never. The same happens with a worker on which the new pod
+does not become available: the node may be faulty, or an attacker on it could block every rollout on all others.
 
 Contract: `decide(observed)` names a pod only if all of this holds:
-- the controller itself can take none: it has counted as many nodes as it may, and looked at the wanted template;
-- every node that it counts is away, which is not Ready for AWAY_SECONDS (rule 2: what has just fallen silent is not
-  gone); but for one, which lags: no control node, and its pod has not come to be available for LAG_SECONDS. With a
-  second one that lags it is the template that is in doubt (`decide.verdict`), and nobody goes on;
-- every other node is Ready and has one pod, which is available: no other living one is on its way down or up;
+- the controller itself can replace none: it counts as many unavailable nodes as it may, and has observed the wanted
+  template;
+- every node that it counts is away, which is not Ready for AWAY_SECONDS (rule 2: a node that has just fallen silent is
+  not gone); except for one that lags: a worker whose pod has not become available for LAG_SECONDS. If a second one
+  lags, the template is in doubt (`decide.verdict`), and the rollout stops;
+- every other node is Ready and has one pod, which is available: no other living pod is stopping or starting;
 - the pod is on a living node, and not of the wanted revision.
-So one living pod is replaced at a time, as if the nodes that are passed over were none of the DaemonSet's; control
-nodes first, whose word is enough to take the template back.
+So one living pod is replaced at a time, as if the skipped nodes did not belong to the DaemonSet; control nodes first,
+of which one failure is enough to roll the template back.
 
-Nothing of the DaemonSet is changed, so that nothing has to be put back in time when the node returns: then the
-controller counts the pod that is being replaced, and takes no second one. (Raising `maxUnavailable` would do the same,
-until a node returns: the moment its pod is Ready the controller may take two living pods at once.)
+The DaemonSet itself is not changed, so that nothing has to be restored in time when the node returns: then the
+controller counts the pod that is being replaced, and replaces no second one. (Raising `maxUnavailable` would work
+until a node returns: as soon as its pod is Ready, the controller may replace two living pods at once.)
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 AWAY_SECONDS = 60.0
-"""How long a node has not been Ready when it counts as away. A pod that was told to end has ended by then, as a rule,
-if its node lives."""
+"""How long a node has not been Ready when it counts as away. By then a terminating pod has usually stopped if its node
+lives."""
 LAG_SECONDS = 90.0
-"""How long a worker's pod has been on its way when the rollout goes on without it: as long as one has by default until
-its revision is judged."""
+"""How long a worker's pod has not been available when the rollout goes on without it: the default time limit after
+which its revision is judged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One that is not ending. new: of the wanted revision; available: Ready, as the kubelet or the API says."""
+    """One that is not terminating. new: of the wanted revision; available: Ready, as the kubelet or the API says."""
 
     name: str
     new: bool
@@ -44,8 +45,8 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A node that the DaemonSet selects. ending: whether a pod of it ends there. trusted: it is a control node.
-    lags: it is Ready and has been on its way for LAG_SECONDS."""
+    """A node that the DaemonSet selects. ending: whether a pod of it terminates there. trusted: it is a control node.
+    lags: it is Ready and has been `on_its_way` for LAG_SECONDS."""
 
     node: str
     ready: bool
@@ -57,13 +58,13 @@ class Place:
 
     @property
     def counted(self) -> bool:
-        """Whether the controller counts it as unavailable, whichever template comes next. (An old pod that is not
-        available is counted by some versions, and replaced by all: then it ends, and is counted by all.)"""
+        """Whether the controller counts it as unavailable, in any version. (An old pod that is not available is counted
+        by some versions, and replaced by all: then it terminates, and is counted by all.)"""
         return len(self.pods) != 1 or (self.pods[0].new and not self.pods[0].available)
 
     @property
     def on_its_way(self) -> bool:
-        """A worker that lives and has no available pod of its own: it lags, if that lasts."""
+        """A worker that is Ready and has no available pod: it lags, if that lasts."""
         return self.ready and not self.trusted and (self.counted or self.ending)
 
     @property
@@ -82,9 +83,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """known: whether the controller has looked at the wanted template, and what is seen is now.
+    """known: whether the controller has observed the wanted template, and what is seen is current.
 
-    most: how many it lets be unavailable. desired, unavailable: as it counts them in the status.
+    most: how many nodes may be unavailable. desired, unavailable: as the controller counts them in the status.
     """
 
     known: bool
@@ -96,8 +97,8 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """pod: that is to be replaced, on `node`; None: nothing now, for the reason in the sentence. open: whether there
-    may be one soon, with nothing else changing."""
+    """pod: the one to be replaced, on `node`; None: none now, for the reason in the sentence. open: whether there may
+    be one soon, without any other change."""
 
     sentence: str
     open: bool = False
@@ -122,7 +123,7 @@ def decide(observed: Observed) -> Step:
     """See the module's contract."""
     old = [(place, place.old) for place in observed.places if not place.passed_over and place.old is not None]
     if not old:
-        return Step("every node that is there has the wanted revision")
+        return Step("every node that is not away has the wanted revision")
     if all(place.ready and not place.on_its_way for place in observed.places):
         return Step("no node is away")
     if why := _not_yet(observed):
@@ -136,17 +137,17 @@ def _not_yet(observed: Observed) -> str:
     """Why no pod may be replaced now; empty where one may."""
     passed, lagging = [place for place in observed.places if place.passed_over], _names(observed, lags=True)
     if not observed.known:
-        return "the controller has not looked at the wanted template yet"
+        return "the DaemonSet controller has not observed the wanted template yet"
     if not passed or sum(place.counted for place in observed.places) < observed.most:
-        return "the controller goes on by itself, or will"
+        return "the DaemonSet controller continues by itself, or will"
     if len(lagging) > 1:
-        return f"{', '.join(lagging)} have no available pod: it may be the template"
+        return f"{', '.join(lagging)} have no available pod: the template may be the cause"
     if waits := sorted(place.node for place in observed.places if not place.passed_over and not place.serves):
-        return f"one after the other: {', '.join(waits)} has no available pod"
-    # A pod that does not come to its end may still be available, as its kubelet says.
+        return f"pods are replaced one at a time: {', '.join(waits)} has no available pod"
+    # A pod that does not finish terminating may still be available, as its kubelet says.
     least = len(passed) - sum(place.lags and place.ending for place in passed)
     if observed.desired != len(observed.places) or not least <= observed.unavailable <= len(passed):
-        return "the controller counts other nodes than are seen here"
+        return "the DaemonSet controller counts other nodes than the operator sees"
     return ""
 
 
@@ -163,13 +164,13 @@ def _without(observed: Observed) -> str:
 
 
 def _names(observed: Observed, *, lags: bool) -> list[str]:
-    """Of the places that are passed over."""
+    """Names of the skipped nodes."""
     return sorted(place.node for place in observed.places if place.passed_over and place.lags is lags)
 
 
 def most_unavailable(strategy: Mapping[str, object], desired: int) -> int | None:
-    """`maxUnavailable` of the update strategy as a number; None where the operator has no business: pods are replaced
-    by hand (OnDelete), or a new one is started beside the old one."""
+    """`maxUnavailable` of the update strategy as a number; None where the operator must not act: pods are replaced by
+    hand (OnDelete), or a new one is started beside the old one."""
     if strategy.get("type", "RollingUpdate") != "RollingUpdate":
         return None
     rolling = strategy.get("rollingUpdate") or {}

@@ -1,30 +1,30 @@
-"""Whether a rollout of a hosted control plane component has succeeded, and when it goes back by itself.
+"""Whether a rollout of a hosted control plane component has succeeded, and when it is rolled back automatically.
 
-Contract: `decide(observed, memory, record, policy, now)` is pure. `record` is what is stored for good: the last
-revision that was healthy, and the revisions that went back. `memory` lives as long as the process and may be
-lost at any moment: then every clock starts anew, which rolls back later, never sooner.
+Contract: `decide(observed, memory, record, policy, now)` is pure. `record` is stored permanently: the last revision
+that was healthy, and the revisions that were rolled back. `memory` lives as long as the process and may be lost at any
+moment: then every clock starts from zero, which rolls back later, never sooner.
 
-The rules (docs, «Safety rules»):
+The rules (docs/concepts.md, "Safety rules"):
 - Only pods of the new revision on Ready nodes are judged (rule 2: what runs on a node that is not Ready says nothing
-  about the revision). On each node the limit runs from when the pod before began to end, where the two cannot run side
-  by side; but the new one has OWN_SECONDS for itself, or the limit where that is less. Where the last good one was slow
-  to start it has longer, whatever the limit (`decide.limits`).
-- Clocks stand still while etcd is down (rule 9) or while what is seen may be old (rule 2).
-- DaemonSets (API servers and kube-proxy) succeed when a pod has been Ready without a break for PROVEN_SECONDS on
-  every Ready node that wants one (for SETTLE_SECONDS while there is nothing to go back to). Scheduler and
-  controller-manager succeed when a pod of the new revision has led: their readiness lies. A Ready pod of theirs is
-  judged from when it had the lease within reach, free, for REACH_SECONDS: not while an old pod or a standby leads that
-  did not give way to it. One that let it pass is judged from then on, whoever leads.
-- An API server that has served does not go back for a blip: only when it has been away for BLIP_SECONDS in all.
-- What runs on nodes that are not the control plane's is what these say. One of them alone takes nothing back, and keeps
-  nothing from success: it may be the node that is ill, or somebody's who wants no rollout. Two of them, or a control
-  node, speak of the revision.
-- A version that breaks the skew rules (rule 4) goes back at once.
-- The target is the last revision that was healthy. A revision that was healthy once never goes back for later
-  trouble, and without a target nothing goes back.
-- A revision that went back goes back at once when it is applied again, later each time (GitOps loops); any
-  other revision is given its chance. So is one of which nothing ever ran (no image, no volume), since that may be the
-  fault of what is around it; and any whose verdict has expired (`decide.failures`).
+  about the revision). On each node the limit runs from when the previous pod started to terminate, where the two cannot
+  run side by side; but the new pod gets at least OWN_SECONDS, or the limit where that is less. Where the last good
+  revision was slow to start it gets longer, whatever the limit (`decide.limits`).
+- Clocks stand still while etcd is down (rule 9) or while the observations may be stale (rule 2).
+- DaemonSets (API servers and kube-proxy) succeed when a pod has been Ready without interruption for PROVEN_SECONDS on
+  every Ready node that needs one (for SETTLE_SECONDS while there is no last good revision). Scheduler and
+  controller-manager succeed when a pod of the new revision has led: their readiness proves nothing. A Ready pod of
+  theirs is judged once the lease has been free for it to take for REACH_SECONDS: not while an old pod or a standby
+  leads that has not given way. A pod that did not take a free lease is judged from then on, whoever leads.
+- An API server that has served is not rolled back for a blip: only when it was not Ready for BLIP_SECONDS in total.
+- What runs on workers is known only from their kubelets. A single worker neither causes a rollback nor prevents
+  success: the node may be faulty, or belong to somebody who wants to block rollouts. Two workers, or one control node,
+  are evidence against the revision.
+- A version that breaks the skew rules (rule 4) is rolled back at once.
+- The target is the last revision that was healthy. A revision that was healthy once is never rolled back for later
+  trouble, and without a target nothing is rolled back.
+- A revision that was rolled back is rolled back at once when it is applied again, with a longer delay each time (GitOps
+  loops); any other revision gets its full time. So does one of which no container ever ran (no image, no volume), since
+  the cause may be outside of it; and any whose verdict has expired (`decide.failures`).
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ from autarky.control.rollout.decide.failures import EXPIRES_SECONDS, Record
 from autarky.control.rollout.decide.limits import Policy
 
 PROVEN_SECONDS = 60.0
-"""How long an API server must have been Ready without a break, as with a checkpoint: what ends half a minute after
-each start (its memory is limited, say) shall not take the place of what ran for days."""
+"""How long an API server must have been Ready without interruption, as for a checkpoint: a revision that exits half a
+minute after each start (by a memory limit, say) must not replace one that ran for days."""
 SETTLE_SECONDS = 10.0
-"""The same while no revision is known to be good: as the node agents wait before they take the standby away."""
+"""The same while no revision is known to be good: as long as the node agents wait before they withdraw the standby."""
 BLIP_SECONDS = 10.0
-"""How long an API server that has served may be not Ready, all times taken together, before it is proven."""
+"""How long in total an API server that has served may be not Ready before it is proven."""
 LONGEST_STEP = 5.0
-"""Seconds that one round adds to a clock at most: an operator that was stopped for a while has not watched."""
+"""Seconds that one reconcile adds to a clock at most: an operator that was stopped for a while has not watched."""
 LEASE_IS_OLD = 20.0
 """Seconds without a renewal after which a holder counts as gone: the leases of level 3 last for 15 s."""
 WITNESSES = 2
-"""Nodes that are not trusted must agree so many that a revision is to blame."""
+"""How many untrusted nodes must fail for the revision to be blamed."""
 REACH_SECONDS = 5.0
-"""How long a lease must have been free for a Ready pod to be blamed that it did not take it: it tries every 1.8 s at
-least. As long as the node agents wait before they bring a standby up."""
+"""How long a lease must have been free before a Ready pod is blamed for not taking it: it tries at least every 1.8 s.
+As long as the node agents wait before they activate a standby."""
 
 
 class Leader(Enum):
-    """Who renews the lease of a level 3 component, as far as its holder's host and the pods there tell.
+    """Who renews the lease of a level 3 component, as far as the holder's host and the pods there show.
 
-    OLD: it may be a pod of the old revision, for which a Ready new one cannot be blamed.
-    STANDBY: it may be a standby. The node agents make it give way to a pod that they trust.
-    OTHER: nobody that is known.
+    OLD: possibly a pod of the old revision; then a Ready new one cannot be blamed.
+    STANDBY: possibly a standby. The node agents make it give way to a pod that they trust.
+    OTHER: unknown.
     """
 
     NEW = "new"
@@ -80,9 +80,9 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod of the new revision that is not terminating. trouble: what its container met last, as a clause.
-    never_ran: whether its kubelet says that no container of it was ever made. start: seconds that it took until it was
-    Ready, where somebody says it who is trusted."""
+    """A pod of the new revision that is not terminating. trouble: what is wrong with its container, as a clause.
+    never_ran: whether its kubelet reports that no container of it was ever created. start: seconds until it was Ready,
+    where a trusted node reports them."""
 
     name: str
     node: str
@@ -97,12 +97,12 @@ class Observed:
     """One workload as it is now.
 
     revision: the hash of the template that is wanted now.
-    known:    False while the controllers have not looked at that template, or while a source may be old.
+    known:    False while the controllers have not observed that template, or while a source may be stale.
     nodes:    the Ready nodes on which the workload may have a pod.
-    ending:   those on which a pod of another revision ends, for which the next one has to wait.
+    ending:   those on which a pod of another revision terminates, for which the next one has to wait.
     skew:     how the revision's version breaks rule 4; empty when it does not.
     lease:    of scheduler and controller-manager; None for DaemonSets.
-    trusted:  the nodes of which one is enough to blame the revision; None: all of them.
+    trusted:  the nodes on which one failure is enough to blame the revision; None: all of them.
     """
 
     revision: str
@@ -121,9 +121,9 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Of the revision on one node, in seconds: how long it has waited for its place, been judged, been Ready without a
-    break, and been away (not Ready) since a pod of it was Ready there for the first time, which `served` tells. start:
-    what that pod took until then."""
+    """Of the revision on one node, in seconds: how long it has waited for the previous pod, been judged, been Ready
+    without interruption, and been away (not Ready) since a pod of it was first Ready there. served: whether one was.
+    start: how long that pod took until then."""
 
     waited: float = 0.0
     judged: float = 0.0
@@ -141,14 +141,14 @@ NO_TIMES: Mapping[str, float] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """looked: when (monotonic seconds) everything was seen last; None: the clocks stood still since.
+    """looked: when (monotonic seconds) everything was seen last; None: the clocks have stood still since.
 
-    since: when the revision was seen first. lease, renewed: the lease's version and when it changed last.
-    new_leads_from: the version at which only pods of the new revision were left that could hold the lease.
-    reach: pod that has been Ready → seconds for which it has had the lease within reach. missed: those that let it
-    pass.
-    gone: revision that went back → since when it is not wanted. expired: the verdict on this one had expired when it
-    was applied again.
+    since: when the revision was first seen. lease, renewed: the lease's version and when it last changed.
+    new_leads_from: the lease's version from which on only pods of the new revision could hold it.
+    reach: pod that has been Ready → seconds for which the lease has been free for it. missed: the pods that did not
+    take it.
+    gone: revision that was rolled back → since when it is not wanted. expired: the verdict on this one had expired when
+    it was applied again.
     """
 
     revision: str | None = None
@@ -174,7 +174,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """record: what must be stored before anything else is done; pod: the one that failed, where it is one.
+    """record: what must be stored before anything else is done; pod: the one that failed, if any.
 
     settled: nothing will change without a new observation.
     """
@@ -197,7 +197,7 @@ def decide(observed: Observed, memory: Memory, record: Record, policy: Policy, n
         memory = Memory(observed.revision, now, gone=memory.gone)
         return Decision(Verdict.HEALTHY, memory, record, "this revision is the last good one", settled=True)
     if not observed.etcd_up or not observed.known:
-        why = "what is seen may be old" if observed.etcd_up else "etcd is down"
+        why = "what the operator sees may be stale" if observed.etcd_up else "etcd is down"
         return Decision(Verdict.WAIT, replace(memory, looked=None), record, f"{why}: nothing is judged")
     if observed.skew:
         return _failed(observed.skew, None, memory, record, policy, now, by_skew=True)
@@ -206,7 +206,7 @@ def decide(observed: Observed, memory: Memory, record: Record, policy: Policy, n
 
 
 def _met(revision: str, memory: Memory, record: Record, now: float) -> Memory:
-    """The memory for this revision: a new one where another was wanted before."""
+    """The memory for this revision: a new one where another revision was wanted before."""
     gone = {one.revision: memory.gone.get(one.revision, now) for one in record.failures if one.revision != revision}
     if memory.revision == revision:
         return replace(memory, gone=gone)
@@ -216,8 +216,8 @@ def _met(revision: str, memory: Memory, record: Record, now: float) -> Memory:
 
 def _judge(observed: Observed, memory: Memory, record: Record, policy: Policy, now: float) -> Decision:
     if (but := _has_succeeded(observed, memory, policy)) is not None:
-        where = f" (but on {but}, which says so alone)" if but else ""
-        sentence = f"revision {observed.revision} is healthy{where}: it is the one to go back to"
+        where = f" (except on {but}, a single worker)" if but else ""
+        sentence = f"revision {observed.revision} is healthy{where}: it is now the last good one"
         record = record.with_good(observed.revision, _slowest_start(memory))
         return Decision(Verdict.KEEP_AS_GOOD, memory, record, sentence)
     before = record.failure(observed.revision)
@@ -232,7 +232,7 @@ def _judge(observed: Observed, memory: Memory, record: Record, policy: Policy, n
 
 
 def never_served(observed: Observed, memory: Memory) -> frozenset[str]:
-    """The names of those pods that cannot have anybody's requests: nobody has to wait for their orderly end."""
+    """The names of the pods that cannot be serving requests: their graceful termination need not be awaited."""
     return frozenset(
         pod.name for pod in observed.pods if not pod.ready and not memory.clocks.get(pod.node, NO_CLOCK).served
     )
@@ -242,8 +242,8 @@ def never_served(observed: Observed, memory: Memory) -> frozenset[str]:
 
 
 def _advanced(observed: Observed, memory: Memory, settle: float, now: float) -> Memory:
-    """The clocks of the nodes that count, run on by the time since the last look. `settle`: seconds of being Ready
-    that prove a revision."""
+    """The clocks of the nodes that count, advanced by the time since the last observation. `settle`: seconds of being
+    Ready that prove a revision."""
     step = min(now - memory.looked, LONGEST_STEP) if memory.looked is not None else 0.0
     memory = _reach_counted(observed, _lease_followed(observed, memory, now), step, now)
     kept = {node: replace(clock, ready=0.0) for node, clock in memory.clocks.items() if node in observed.nodes}
@@ -262,7 +262,7 @@ def _run_on(clock: Clock, pod: Pod, step: float, settle: float) -> Clock:
     if not pod.ready:
         return replace(clock, ready=0.0, away=clock.away + step if clock.served else 0.0)
     ready = clock.ready + step
-    start = clock.start if clock.served else pod.start  # one that comes back after a blip has not started then
+    start = clock.start if clock.served else pod.start  # a pod that is Ready again after a blip has not started then
     return replace(clock, ready=ready, proven=clock.proven or ready >= settle, served=True, start=start)
 
 
@@ -278,8 +278,8 @@ def _lease_followed(observed: Observed, memory: Memory, now: float) -> Memory:
 
 
 def _reach_counted(observed: Observed, memory: Memory, step: float, now: float) -> Memory:
-    """For how long each pod that has been Ready could have had the lease, without a break. (Some are Ready as long as
-    another one leads, and not when they should.)"""
+    """For how long without interruption each pod that has been Ready could have taken the lease. (Some are Ready only
+    while another one leads, and not when they should lead.)"""
     if observed.lease is None:
         return memory
     free = _is_free(observed.lease, memory, now)
@@ -294,7 +294,7 @@ def _is_free(lease: Lease, memory: Memory, now: float) -> bool:
 
 
 def _cannot_lead(pod: Pod, observed: Observed, memory: Memory, now: float) -> bool:
-    """Whether that it does not lead says nothing about a pod that is Ready."""
+    """Whether a Ready pod has had no chance to lead, so that it cannot be blamed for not leading."""
     if observed.lease is None or _is_free(observed.lease, memory, now):
         return False
     return observed.lease.leader is Leader.OLD or pod.name not in memory.missed
@@ -304,9 +304,9 @@ def _cannot_lead(pod: Pod, observed: Observed, memory: Memory, now: float) -> bo
 
 
 def _has_succeeded(observed: Observed, memory: Memory, policy: Policy) -> str | None:
-    """None: not yet. Else the node that it has not succeeded on, which alone says so; "" where there is none."""
+    """None: not yet. Else the single worker on which it has not succeeded; "" where there is none."""
     if observed.lease is not None:
-        # Renewed when no other process was left that could have done it.
+        # The lease was renewed while no other process could have done it.
         has_led = memory.new_leads_from is not None and observed.lease.version != memory.new_leads_from
         return "" if has_led else None
     lacking = sorted(node for node in observed.nodes if not memory.clocks.get(node, NO_CLOCK).proven)
@@ -321,7 +321,7 @@ def _slowest_start(memory: Memory) -> float | None:
 
 
 def _lags(node: str, observed: Observed, memory: Memory, policy: Policy) -> bool:
-    """Whether the revision has had its time there: also where the pod before does not come to its end."""
+    """Whether the revision's time there is up: also where the previous pod does not finish terminating."""
     if any(pod.node == node for pod in _late(observed, memory, policy)):
         return True
     clock = memory.clocks.get(node, NO_CLOCK)
@@ -329,7 +329,7 @@ def _lags(node: str, observed: Observed, memory: Memory, policy: Policy) -> bool
 
 
 def _late(observed: Observed, memory: Memory, policy: Policy) -> list[Pod]:
-    """The pods that have had their time."""
+    """The pods whose time is up."""
     late = []
     for pod in observed.pods:
         clock = memory.clocks.get(pod.node, NO_CLOCK)
@@ -341,26 +341,26 @@ def _late(observed: Observed, memory: Memory, policy: Policy) -> list[Pod]:
 
 
 def _blamed(observed: Observed, late: Sequence[Pod]) -> Pod | None:
-    """The pod for which the revision goes back."""
+    """The pod because of which the revision is rolled back."""
     trusted = [pod for pod in late if observed.trusts(pod.node)]
     enough = trusted or (late if len({pod.node for pod in late}) >= WITNESSES else [])
     return enough[0] if enough else None
 
 
 def _may_be_blamed(pod: Pod, observed: Observed, memory: Memory) -> bool:
-    """Of scheduler and controller-manager one that is Ready only when it let the lease pass."""
+    """A Ready pod of scheduler or controller-manager only when it did not take a free lease."""
     return not pod.ready or observed.lease is None or pod.name in memory.missed
 
 
 def _never_ran(observed: Observed, memory: Memory) -> bool:
-    """Whether nothing of what is not well has ever run, so that it says nothing about the revision."""
+    """Whether no unhealthy pod has ever run, so that they say nothing about the revision."""
     ill = [pod for pod in observed.pods if not pod.ready]
     served = any(memory.clocks.get(pod.node, NO_CLOCK).served for pod in ill)
     return bool(ill) and all(pod.never_ran for pod in ill) and not served
 
 
 def _settles(pod: Pod, clock: Clock) -> bool:
-    """Whether an API server may yet prove itself, or has: it is Ready, or was and is away for a moment."""
+    """Whether an API server may yet prove itself, or has: it is Ready, or was and is briefly not Ready."""
     return pod.ready or clock.proven or (clock.served and clock.away < BLIP_SECONDS)
 
 
@@ -386,14 +386,14 @@ def _failed(
     if not policy.enabled:
         return Decision(Verdict.FAILED, memory, record, f"{sentence}; rolling back is switched off", pod, settled=True)
     if record.good is None or memory.revision is None:
-        told = f"{sentence}; no revision is known to have been healthy"
+        told = f"{sentence}; there is no last good revision to roll back to"
         return Decision(Verdict.FAILED, memory, record, told, pod)
     before = record.failure(memory.revision)
     if before is not None and now - memory.since < before.delay:
-        told = f"applied again after it went back {before.count} times, goes back in a moment: {sentence}"
+        told = f"applied again after {before.count} rollbacks, is about to be rolled back again: {sentence}"
         return Decision(Verdict.WAIT, memory, record, told, pod)
     after = record.with_failure(memory.revision, sentence, by_skew=by_skew, never_ran=never_ran)
-    told = sentence if before is None else f"applied again although it went back before: {sentence}"
+    told = sentence if before is None else f"applied again although it was rolled back before: {sentence}"
     return Decision(Verdict.ROLL_BACK, memory, after, told, pod)
 
 
@@ -401,9 +401,9 @@ def _progress(observed: Observed, memory: Memory, policy: Policy) -> str:
     if not observed.pods:
         return "no pod of this revision is on a Ready node yet"
     if observed.lease is not None and observed.lease.leader is Leader.STANDBY and not memory.missed:
-        return "a standby leads: no Ready pod of this revision is blamed before it has given way"
+        return "a standby leads: Ready pods of this revision are not judged until it has given way"
     if late := _late(observed, memory, policy):
-        return f"{_blame(late[0], policy)}; {late[0].node} alone takes nothing back: the other nodes are to tell"
+        return f"{_blame(late[0], policy)}; a single worker causes no rollback: the other nodes decide"
     clocks = [memory.clocks.get(pod.node, NO_CLOCK) for pod in observed.pods]
     slowest = max(clock.waited + clock.judged for clock in clocks)
     what = "to lead" if observed.lease is not None else "to be healthy"

@@ -1,14 +1,14 @@
-"""What the operator keeps of each component for good: its last good template, what that needs, what went back.
+"""What the operator stores of each component: its last good template, the objects that it needs, what was rolled back.
 
-One Secret per component, `autarky-last-good-COMPONENT`: the revisions that Kubernetes keeps hold no Secrets, and
-a running server hides that one was deleted until it restarts.
+One Secret per component, `autarky-last-good-COMPONENT`: the revisions that Kubernetes keeps do not contain Secrets,
+and a running server hides until its restart that one was deleted.
 
-Contract: whole or absent: everything is in one object, written at once. Content that cannot be understood
-counts as absent: then nothing rolls back until a revision has been healthy. So does a Secret that is not ours, by label
-and type.
+Contract: complete or absent: everything is in one object, written at once. Content that cannot be parsed counts as
+absent: then nothing is rolled back until a revision has been healthy. So does a Secret that is not ours, by label and
+type.
 
-Dangers: the copies hold private keys. They are never logged, and the Secret is read by this operator only. What is in
-it is created with the operator's rights: no more than what the template names.
+Dangers: the copies hold private keys. They are never logged, and only this operator reads the Secret. Objects in it
+are created with the operator's rights: so only those that the template references are.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from autarky.ports import Kube, Object
 from autarky.render.values import SYSTEM, is_ours, metadata
 
 LARGEST = (1 << 20) - (16 << 10)
-"""Bytes of content: the API admits 1 MiB in a Secret. The rest is for what is recorded of failures later."""
+"""Bytes of content: the API admits 1 MiB in a Secret. The rest is for failures that are recorded later."""
 NAMED = 3
-"""How many objects are named of those that are too large together."""
+"""How many of the objects that are too large together a message names."""
 TYPE = "autarky.dev/last-good"
 Reference = tuple[str, str]
 """(kind, name) of a Secret or ConfigMap."""
@@ -37,7 +37,7 @@ Reference = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class LastGood:
-    """template: of the revision `record.good`; objects: the Secrets and ConfigMaps that it names."""
+    """template: of the revision `record.good`; objects: the Secrets and ConfigMaps that it references."""
 
     record: Record = field(default_factory=Record)
     template: Object | None = field(default=None, repr=False)
@@ -63,27 +63,27 @@ async def load(kube: Kube, component: str) -> LastGood:
 
 
 async def save(kube: Kube, component: str, kept: LastGood) -> None:
-    """Store all of it at once. Conflict when somebody else writes at the same time."""
+    """Store all of it in one write. Conflict when somebody else writes at the same time."""
     meta, data = metadata(secret_name(component), SYSTEM), _encoded(kept)
     live = await kube.get("v1", "Secret", meta["name"], SYSTEM)
     await write(kube, {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": TYPE, "data": data}, live)
 
 
 async def collect(kube: Kube, record: Record, template: Object) -> LastGood:
-    """The template with copies of the Secrets and ConfigMaps that it cannot do without. UserError names a missing one,
-    and the largest where all together are more than can be kept."""
+    """The template with copies of the Secrets and ConfigMaps that it requires. UserError names a missing one, or the
+    largest ones where all together exceed LARGEST."""
     copies: list[Object] = []
     for kind, name in sorted(set(references(template))):
         live = await kube.get("v1", kind, name, SYSTEM)
         if live is None:
-            raise UserError(f"{kind} {name} is gone, which its next start would need", fix=f"create {kind} {name}")
+            raise UserError(f"{kind} {name} is missing, and its next start needs it", fix=f"create {kind} {name}")
         copies.append(_copy(live))
     kept = LastGood(record, template, tuple(copies))
     if (size := _size(kept)) > LARGEST:
         raise UserError(
-            f"with the Secrets and ConfigMaps that it names it comes to {size >> 10} KiB, and a Secret holds"
-            f" {LARGEST >> 10}: {_largest(copies)}",
-            fix="name what is large as optional (optional: true), or mount it from the host",
+            f"with the Secrets and ConfigMaps that it references it has {size >> 10} KiB, and a Secret holds at most"
+            f" {LARGEST >> 10} KiB: {_largest(copies)}",
+            fix="mark large ones as optional (optional: true), or mount their content from the host",
         )
     return kept
 
@@ -99,7 +99,7 @@ def _largest(copies: list[Object]) -> str:
 
 
 async def restore(kube: Kube, kept: LastGood) -> list[str]:
-    """Create what is missing of the kept objects; sentences on what is not as it was even then."""
+    """Create those of the kept objects that are missing; a sentence for each that still differs."""
     for copy in kept.objects:
         if await kube.get("v1", copy["kind"], copy["metadata"]["name"], SYSTEM) is None:
             await kube.create(copy)
@@ -107,8 +107,8 @@ async def restore(kube: Kube, kept: LastGood) -> list[str]:
 
 
 async def differing(kube: Kube, kept: LastGood) -> list[str]:
-    """A sentence for each of the kept objects that is not what it was. Nobody overwrites it: what is in it now may be
-    wanted, and what is immutable would have to be deleted first."""
+    """A sentence for each of the kept objects that has changed. Nothing overwrites it: its present content may be
+    intended, and an immutable object would have to be deleted first."""
     return [sentence for copy in kept.objects if (sentence := await _difference(kube, copy))]
 
 
@@ -116,9 +116,9 @@ async def _difference(kube: Kube, copy: Object) -> str:
     name = f"{copy['kind']} {copy['metadata']['name']}"
     live = await kube.get("v1", copy["kind"], copy["metadata"]["name"], SYSTEM)
     if live is None:
-        return f"{name} is gone: put it back"
+        return f"{name} is missing: restore it"
     if any((live.get(part) or {}) != (copy.get(part) or {}) for part in ("data", "binaryData")):
-        return f"{name} has other content than in the last good revision: put it back"
+        return f"the content of {name} differs from that of the last good revision: restore it"
     return ""
 
 
@@ -128,7 +128,7 @@ def _copy(live: Object) -> Object:
     return {**{part: live[part] for part in parts if part in live}, "metadata": meta}
 
 
-# --- what a template names -----------------------------------------------------------------------------
+# --- what a template references ------------------------------------------------------------------------
 
 
 def references(template: Object) -> Iterator[Reference]:
@@ -192,12 +192,12 @@ def _decoded(data: dict[str, str]) -> LastGood:
         raise ValueError("a good revision without its template")
     template, objects = documents["template.json"], tuple(documents["objects.json"])
     if not {_reference(obj) for obj in objects} <= set(references(template) if template is not None else ()):
-        raise ValueError("copies of what the template does not name")
+        raise ValueError("copies of objects that the template does not reference")
     return LastGood(record, template, objects)
 
 
 def _start_in(documents: dict[str, Any]) -> float | None:
-    """An operator of an earlier release wrote none."""
+    """None where an operator of an earlier release wrote the record."""
     start = documents.get("start.json")
     if not isinstance(start, int | float) or isinstance(start, bool):
         return None
@@ -205,6 +205,6 @@ def _start_in(documents: dict[str, Any]) -> float | None:
 
 
 def _reference(copy: Object) -> Reference | None:
-    """None for what is no copy of ours."""
+    """None for an object that cannot be a copy of ours."""
     meta = copy["metadata"]
     return (copy["kind"], meta["name"]) if (copy["apiVersion"], meta["namespace"]) == ("v1", SYSTEM) else None

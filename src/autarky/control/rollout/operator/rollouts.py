@@ -1,10 +1,10 @@
-"""The controller that judges rollouts of the hosted levels 2 and 3, and takes back those that fail.
+"""The controller that judges rollouts of the hosted levels 2 and 3, and rolls back those that fail.
 
-Contract: what was decided is stored before it is done, so that an operator killed at any point goes on where
-it was: record, then the objects that the good template needs, then the event, then the end of failed pods that
-the good ones would wait for, then the template itself, by replacing the live object under its resourceVersion
-with nothing else changed (server-side apply could not take out what `kubectl edit` owns), then the end of those pods
-of which nothing ever ran.
+Contract: a decision is stored before it is carried out, so that an operator killed at any point continues where it
+was. The order of a rollback: store the record; restore the objects that the good template needs; write the event;
+delete the failed pods that the good ones would wait for; exchange the template, by replacing the live object under its
+resourceVersion with nothing else changed (server-side apply could not remove what `kubectl edit` owns); delete the
+pods of which no container ever ran.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from autarky.ports import Clock, Kube, Object
 from autarky.render.values import SYSTEM
 
 LOOK_SECONDS = 1.0
-"""Between two looks while clocks run."""
+"""Between two reconciles while clocks run."""
 CONTENT_SECONDS = 10.0
-"""Between two looks at what differs from the last good content: Secrets and ConfigMaps are not watched."""
+"""Between two comparisons with the last good content: Secrets and ConfigMaps are not watched."""
 EXCHANGE_TRIES = 5
 HURRIED_SECONDS = 1
-"""0 would be a removal from the API before the kubelet has ended what runs."""
+"""Grace period. 0 would remove the pod from the API before the kubelet has stopped its processes."""
 
 
 @dataclass(slots=True)
 class Rollouts(ClusterController):
-    """etcd_up: whether a write went through just now. counted: hears of each component that went back.
+    """etcd_up: whether a write succeeded just now. counted: called for each component that is rolled back.
 
-    For the status: `verdicts`: component → (verdict, sentence) of the last round; `differing`: component that went
-    back → a sentence for each object that the good revision needs and that is not what it was; `unkept`: component
-    whose revision is healthy → why it cannot be kept to go back to.
+    For the status: `verdicts`: component → (verdict, sentence) of the last reconcile; `differing`: component that was
+    rolled back → a sentence for each object that the good revision needs and that has changed; `unkept`: component
+    whose revision is healthy → why it cannot be kept as the last good one.
     """
 
     view: View
@@ -64,7 +64,7 @@ class Rollouts(ClusterController):
     _memory: dict[str, rollback.Memory] = field(default_factory=dict, init=False)
 
     def begin_term(self) -> None:
-        """Another leader may have written meanwhile: what is stored is read anew, and no time has passed."""
+        """Another leader may have written meanwhile: what is stored is read again, and all clocks start from zero."""
         self.kept.clear()
         self.differing.clear()
         self.unkept.clear()
@@ -82,7 +82,7 @@ class Rollouts(ClusterController):
         return settled
 
     async def _judge(self, component: Component) -> bool:
-        """One look at one workload; whether nothing more will come of it by itself."""
+        """Judge one workload; whether the verdict is settled until something is observed to change."""
         live = workload(self.view, component)
         policy = _policy(self.view)
         if live is None or policy is None or "deletionTimestamp" in live["metadata"]:
@@ -107,18 +107,18 @@ class Rollouts(ClusterController):
         return decision.settled
 
     def _forget(self, component: Component) -> None:
-        """The component is not hosted, or what it should be is not known."""
+        """The component is not hosted, or the requested state is not known."""
         self._memory.pop(component.name, None)
         self.verdicts.pop(component.name, None)
         self.unkept.pop(component.name, None)
 
     async def _pardon(self, component: Component, live: Object, kept: LastGood) -> bool:
-        """The user has asked that what went back be tried again: first it is forgotten, then the request goes."""
+        """The user has asked to try again what was rolled back: first the record is cleared, then the request."""
         await self._store(component, kept.with_record(kept.record.pardoned()))
         self._memory.pop(component.name, None)
         annotations = {key: value for key, value in live["metadata"]["annotations"].items() if key != TRY_AGAIN}
         await self.kube.replace({**live, "metadata": {**live["metadata"], "annotations": annotations}})
-        self.say("that revisions of it went back is forgotten: each is tried again", subject=component.name)
+        self.say("its rollbacks are forgotten: each revision is tried again", subject=component.name)
         return False
 
     async def _kept(self, component: Component) -> LastGood:
@@ -126,12 +126,12 @@ class Rollouts(ClusterController):
             self.kept[component.name] = await last_good.load(self.kube, component.name)
         return self.kept[component.name]
 
-    # --- what stays ------------------------------------------------------------------------------------
+    # --- keep as good ----------------------------------------------------------------------------------
 
     async def _keep(self, component: Component, live: Object, record: Record) -> None:
         template, subject = live["spec"]["template"], f"{component.name} last good"
         if clash := await self._clashes(component, template):
-            self.tell(f"healthy, but not kept as good while another one may go back beside which {clash}", subject)
+            self.tell(f"healthy, but not kept as good: another component may be rolled back, and then {clash}", subject)
             return
         now = self.clock.monotonic()
         if component.name in self.unkept and now < self._refused[component.name] + CONTENT_SECONDS:
@@ -147,9 +147,9 @@ class Rollouts(ClusterController):
         await self._store(component, kept)
 
     async def _clashes(self, component: Component, template: Object) -> str:
-        """How the template breaks rule 4 beside what the others would go back to.
+        """How the template would break rule 4 beside the last good revisions of the other components.
 
-        Were it kept and another rollout, which is under way, went back, both would be good: neither would ever give
+        If it were kept and another rollout in progress were rolled back, both would be good: neither would ever give
         way, and level 3 could not lead.
         """
         good = await self._good_images()
@@ -163,8 +163,8 @@ class Rollouts(ClusterController):
         )
 
     async def _level_3_in_place(self) -> dict[str, str]:
-        """The images of level 3 that nothing takes back: those that are good. One that is on its way is judged by
-        itself, and no API server is blamed for it."""
+        """The images of level 3 that nothing rolls back: the good ones. One that is rolling out is judged by itself,
+        and no API server is blamed for it."""
         good = await self._good_images()
         return {
             one.name: image
@@ -178,7 +178,7 @@ class Rollouts(ClusterController):
         kept = {component.name: (await self._kept(component)).template for component in hosted}
         return {name: image_of(template, name) for name, template in kept.items() if template is not None}
 
-    # --- what goes back --------------------------------------------------------------------------------
+    # --- roll back -------------------------------------------------------------------------------------
 
     async def _roll_back(
         self,
@@ -207,8 +207,8 @@ class Rollouts(ClusterController):
             )
 
     async def _compare_content(self, component: Component) -> None:
-        """Once after it went back, then again and again while something differs: until it is put back, or until
-        another revision is healthy."""
+        """Once after a rollback, then repeatedly while something differs: until it is restored, or until another
+        revision is healthy."""
         kept, name = self.kept.get(component.name), component.name
         if kept is None or kept.record.current is None or name not in self.verdicts:
             self.differing.pop(name, None)
@@ -224,8 +224,8 @@ class Rollouts(ClusterController):
             self.tell(f"the last good revision may not start: {sentence}", f"{component.name} objects")
 
     async def _exchange_template(self, live: Object, template: Object) -> bool:
-        """Whether it was done: not if somebody has changed the template meanwhile. Controllers write to the
-        status all the time in a rollout, which is no reason to give up."""
+        """Whether it was done: not if somebody has changed the template meanwhile. A conflict with controllers, which
+        keep writing the status during a rollout, is no reason to give up."""
         failed = revision_of(live["spec"]["template"])
         for _ in range(EXCHANGE_TRIES):
             try:
@@ -241,39 +241,39 @@ class Rollouts(ClusterController):
         return False
 
     async def _end(self, pods: frozenset[str], grace_seconds: int) -> None:
-        """End failed pods that never served, without the time that one that serves needs.
+        """Delete failed pods that never served, without the grace period that a serving one needs.
 
-        The good one waits for them, since two cannot share the port; and a server whose start never came to an
-        end does not heed SIGTERM: it would stay for its whole grace period (six minutes). Before the template is
-        exchanged, because a kubelet that has begun to stop a pod cannot be hurried; the controller makes no other
+        The good pod waits for them, since two cannot share the port; and a server that never finished starting
+        ignores SIGTERM: it would stay for its full grace period (six minutes). This happens before the template is
+        exchanged, because a kubelet that has started to stop a pod cannot be hurried; the controller creates no other
         pod of the failed revision while these are still there, which is longer than the exchange takes.
 
-        Those of which nothing ever ran leave the API at once, and after the exchange: a kubelet that waits for a
-        registry that does not answer looks at nothing else of the pod for a minute, and there is nothing to end.
+        Those of which no container ever ran are removed from the API at once, after the exchange: a kubelet that waits
+        for a registry that does not answer does nothing else with the pod for a minute, and there is nothing to stop.
         """
         for name in sorted(pods):
             await self.kube.delete("v1", "Pod", name, SYSTEM, grace_seconds=grace_seconds)
 
     async def _store(self, component: Component, kept: LastGood) -> None:
-        """In this order: what is believed to be stored is stored."""
+        """In this order, so that what this process believes to be stored is stored."""
         self.kept.pop(component.name, None)
         await last_good.save(self.kube, component.name, kept)
         self.kept[component.name] = kept
 
     async def _explain(self, component: Component, live: Object, record: Record, decision: rollback.Decision) -> None:
-        """An event on the workload. That it cannot be written keeps nothing from going back."""
+        """An event on the workload. A failure to write it does not stop the rollback."""
         told = [decision.sentence, *self.differing[component.name]]
         message = f"Rolling back to the last healthy revision: {'. '.join(told)}."
         failed = self._pod(decision.pod)
         words = await last_words(self.kube, failed) if failed is not None else ""
         if words:
             message += f" {words}"
-        # How often it went back does not tell occasions apart: that begins anew when it is to be tried again.
+        # The number of rollbacks does not identify an occasion: it is reset when the revision is to be tried again.
         token = f"{record.current}-{live['metadata'].get('generation', 0)}"
         try:
             await report(self.kube, live, "RolledBack", message, by=OPERATOR, token=token, now=self.clock.time())
         except AutarkyError as error:
-            self.say(f"the event on a rollback was not written: {error}", subject=live["metadata"]["name"])
+            self.say(f"the event about a rollback was not written: {error}", subject=live["metadata"]["name"])
 
     def _pod(self, pod: rollback.Pod | None) -> Object | None:
         return None if pod is None else self._named(pod.name)

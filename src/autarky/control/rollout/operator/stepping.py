@@ -1,11 +1,11 @@
-"""The controller that goes on with the rollouts of our DaemonSets while a node is off, or lags: see `decide.stepping`.
+"""The controller that continues the rollouts of our DaemonSets while a node is off, or lags: see `decide.stepping`.
 
-Contract: the only act is the deletion of one pod of an old revision, in order, whose DaemonSet makes the next one. What
-the live copies show is asked anew right before it; the event that explains it is written first.
+Contract: the only act is the graceful deletion of one pod of an old revision; its DaemonSet creates the next one. What
+the cached objects show is read from the API again right before; the event that explains the deletion is written first.
 
-What is left to chance: a node that returns, and whose pod becomes Ready, between that look and the deletion (some
-milliseconds; its pod needs seconds). Then the controller may take another pod at the same moment: each is asked to end
-in order, and of an API server the standby serves before it does.
+One race remains: a node returns, and its pod becomes Ready, between that read and the deletion (milliseconds; its pod
+needs seconds). Then the DaemonSet controller may replace another pod at the same moment: both terminate gracefully, and
+the standby of an API server serves before its hosted pod stops.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from autarky.render.values import CONTROL_PLANE_ACTIVE, SYSTEM
 
 DAEMON_SETS = tuple(component for component in COMPONENTS.values() if component.kind == "DaemonSet")
 LOOK_SECONDS = 1.0
-"""Between two looks while a rollout may stand still."""
+"""Between two reconciles while a rollout may be stuck."""
 
 
 @dataclass(slots=True)
@@ -44,10 +44,10 @@ class Stepping(ClusterController):
     _since: dict[str, float] = field(default_factory=dict, init=False)
     """Node → since when it is not Ready, by this operator's own clock."""
     _lagging: dict[str, dict[str, float]] = field(default_factory=dict, init=False)
-    """DaemonSet → node → since when its pod there is on its way."""
+    """DaemonSet → node → since when its pod there is not available."""
 
     def begin_term(self) -> None:
-        """Nobody has watched for this one: every node that is not Ready has just become so."""
+        """This operator has not watched before: every node that is not Ready counts as having just become so."""
         self._since.clear()
         self._lagging.clear()
 
@@ -65,7 +65,7 @@ class Stepping(ClusterController):
         self._since = stepping.not_ready_since(self._since, ready, self.clock.monotonic())
 
     async def _step(self, component: Component) -> bool:
-        """Whether to look again soon."""
+        """Whether to reconcile again soon."""
         live = workload(self.view, component)
         if live is None or (not self._since and _is_rolled_out(live)):
             self._lagging.pop(component.name, None)
@@ -82,7 +82,7 @@ class Stepping(ClusterController):
         return True
 
     async def _seen_anew(self, component: Component) -> stepping.Step | None:
-        """The same by what the API says now: the live copies come one by one, and may be late."""
+        """The same decision by what the API says now: the cached objects arrive one by one, and may be late."""
         live = await self.kube.get("apps/v1", component.kind, component.name, SYSTEM)
         if live is None:
             return None
@@ -98,7 +98,7 @@ class Stepping(ClusterController):
         desired = live.get("status", {}).get("desiredNumberScheduled", 0)
         most = stepping.most_unavailable(live["spec"].get("updateStrategy") or {}, desired)
         if most is None or "deletionTimestamp" in live["metadata"]:
-            return stepping.Step("its pods are not replaced one after the other")
+            return stepping.Step("its update strategy does not replace pods one after the other")
         name = controllers_name(self.view, component, live)
         places = self._places(live, name, nodes, [pod for pod in pods if is_of(pod, live)])
         observed = stepping.Observed(
@@ -132,14 +132,14 @@ class Stepping(ClusterController):
         )
 
     def _followed(self, component: Component, places: Iterable[stepping.Place]) -> tuple[stepping.Place, ...]:
-        """Which of them lag, by how long they have been on their way."""
+        """Which of them lag, by how long they have had no available pod."""
         now, before = self.clock.monotonic(), self._lagging.get(component.name, {})
         since = {place.node: before.get(place.node, now) for place in places if place.on_its_way}
         self._lagging[component.name] = since
         return tuple(replace(place, lags=stepping.lags(since.get(place.node), now)) for place in places)
 
     async def _explain(self, live: Object, step: stepping.Step) -> None:
-        """That it cannot be told holds nothing up."""
+        """A failure to write the event does not stop the step."""
         message, token = f"{step.sentence[0].upper()}{step.sentence[1:]}.", step.pod or ""
         try:
             await report(
@@ -153,11 +153,11 @@ class Stepping(ClusterController):
                 warning=False,
             )
         except AutarkyError as error:
-            self.say(f"the event on a step was not written: {error}", subject=live["metadata"]["name"])
+            self.say(f"the event about a step was not written: {error}", subject=live["metadata"]["name"])
 
 
 def _is_rolled_out(live: Object) -> bool:
-    """As the controller says, so that nothing is looked at while nothing is to be done."""
+    """As the DaemonSet controller says, so that nothing is examined while there is nothing to do."""
     status = live.get("status", {})
     looked = status.get("observedGeneration", 0) >= live["metadata"]["generation"]
     return bool(looked and status.get("updatedNumberScheduled", -1) >= status.get("desiredNumberScheduled", 0))

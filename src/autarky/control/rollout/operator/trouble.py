@@ -1,4 +1,4 @@
-"""What a pod that is not healthy has met, in a clause; the last lines of its log, or the last warning about it."""
+"""What is wrong with an unhealthy pod, in a clause; the last lines of its log, or the last warning about it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from autarky.ports import Kube, Object
 LOG_LINES = 5
 LOG_CHARACTERS = 500
 LOG_SECONDS = 10.0
-"""A log comes from the node's kubelet, which may take its time; what goes back waits for it."""
+"""A log comes from the node's kubelet, which may be slow; the rollback waits for it."""
 LINE_CHARACTERS = 160
 """An Event holds 1,024 characters in all."""
 STARTING = ("ContainerCreating", "PodInitializing")
 
 
 def trouble_of(pod: Object) -> str:
-    """The kubelet's word on it: why the pod was not taken, what its container waits for, how it ended last."""
+    """As the kubelet reports it: why the pod failed, what its container waits for, how it last exited."""
     status = pod.get("status", {})
     if status.get("phase") == "Failed":
-        return _clause("the kubelet gave the pod up", status)
+        return _clause("the pod has failed", status)
     statuses = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
     for container in statuses:
         found = _of_container(container)
@@ -31,7 +31,7 @@ def trouble_of(pod: Object) -> str:
 
 
 def has_never_run(pod: Object | None) -> bool:
-    """Whether the kubelet has said of each container that none was ever made; False when it has said nothing."""
+    """Whether the kubelet reports that no container was ever created; False when it has reported nothing."""
     status = (pod or {}).get("status", {})
     told = status.get("containerStatuses", [])
     each = [*status.get("initContainerStatuses", []), *told]
@@ -44,11 +44,11 @@ def _of_container(container: Object) -> str:
     name, reason = container["name"], waiting.get("reason", "")
     parts = []
     if reason in STARTING:
-        parts.append(f"container {name} is still being made from image {container.get('image', '?')}")
+        parts.append(f"container {name} is still being created from image {container.get('image', '?')}")
     elif reason:
-        parts.append(f"container {name} waits: {_clause(reason, {} if ended else waiting)}")
+        parts.append(f"container {name} is waiting: {_clause(reason, {} if ended else waiting)}")
     if ended:
-        parts.append(f"it ended last with exit code {ended.get('exitCode', '?')} ({ended.get('reason', 'no reason')})")
+        parts.append(f"it last exited with code {ended.get('exitCode', '?')} ({ended.get('reason', 'no reason')})")
     if not parts and not container.get("ready", False) and container.get("state", {}).get("running"):
         parts.append(f"container {name} runs and is not ready")
     return ", ".join(parts)
@@ -60,8 +60,8 @@ def _clause(what: str, said: Object) -> str:
 
 
 async def last_words(kube: Kube, pod: Object) -> str:
-    """What the failed container said, or what the kubelet said of one that never ran, as a sentence; empty when
-    neither said anything, or the kubelet does not answer: then nobody waits for it."""
+    """What the failed container logged, or the kubelet's warning about one that never ran, as a sentence; empty when
+    there is neither, or when the kubelet does not answer in time."""
     try:
         async with asyncio.timeout(LOG_SECONDS):
             said = await _of_the_container(kube, pod)
@@ -96,8 +96,8 @@ async def _of_the_container(kube: Kube, pod: Object) -> str:
 
 
 async def _of_the_kubelet(kube: Kube, pod: Object) -> str:
-    """The newest warning: a volume that cannot be mounted or an image that cannot be had is told nowhere else. Any
-    kubelet may write some, as many as it likes: what was not found in time is not waited for."""
+    """The newest warning: a volume that cannot be mounted or an image that cannot be pulled is reported nowhere else.
+    Any kubelet may write as many as it likes, so the search ends after LOG_SECONDS."""
     about = f"involvedObject.uid={pod['metadata']['uid']},type=Warning"
     newest: Object = {}
     with suppress(AutarkyError, TimeoutError):

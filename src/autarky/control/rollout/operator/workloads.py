@@ -1,12 +1,12 @@
-"""One hosted workload and its pods, read from the live copies into what `decide.verdict` judges.
+"""One hosted workload and its pods, read from the watched objects into what `decide.verdict` judges.
 
-Whatever is seen of pods is seen of those that a controller made, and of standbys on control nodes: a worker's kubelet
-may give its static pods any label, image and readiness.
+Only pods that a controller created, and standbys on control nodes, are considered: a worker's kubelet may give its
+static pods any label, image and readiness.
 
-The pods of a revision are found by the name that the controllers gave it: of the ControllerRevision or
-ReplicaSet whose template is the wanted one. While there is none, the controllers have not looked yet.
+The pods of a revision are found by the name that the controllers gave it: that of the ControllerRevision or
+ReplicaSet with the wanted template. While there is none, the controllers have not observed the template yet.
 
-Which pod leads is told by its host and by who is left: the identity in a lease is the host's name and a random
+Which pod leads follows from its host and by elimination: the identity in a lease is the host's name and a random
 part, and both slots of a component on one node have the same host name.
 """
 
@@ -41,7 +41,7 @@ _HASH_LABELS = {"DaemonSet": "controller-revision-hash", "Deployment": "pod-temp
 
 TWO_SLOTS = tuple(COMPONENTS[name] for name in WITH_STANDBY)
 JUDGED = (*TWO_SLOTS, COMPONENTS[KUBE_PROXY])
-"""Whose rollouts go back: all of levels 2 and 3."""
+"""Components whose rollouts are judged and rolled back: all of levels 2 and 3."""
 
 
 def workload(view: View, component: Component) -> Object | None:
@@ -86,7 +86,7 @@ def _is_current(view: View, component: Component) -> bool:
 
 
 def controllers_name(view: View, component: Component, live: Object) -> str | None:
-    """What the controllers call the wanted template, as a label of its pods; None while they have not looked."""
+    """What the controllers call the wanted template, as a label of its pods; None until they have observed it."""
     if live.get("status", {}).get("observedGeneration", 0) < live["metadata"]["generation"]:
         return None
     label, wanted = _HASH_LABELS[component.kind], _essence(live["spec"]["template"])
@@ -125,7 +125,7 @@ def _without_nothing(value: Any) -> Any:
 
 
 def control_nodes(view: View) -> frozenset[str]:
-    """Those that are control nodes in fact."""
+    """Those with the active label."""
     return frozenset(
         node["metadata"]["name"]
         for node in view.nodes.items.values()
@@ -139,7 +139,7 @@ def pods_of(view: View, component: Component, slot: str) -> list[Object]:
 
 
 def _of(view: View, component: Component) -> list[Object]:
-    """All pods of the component, of both slots and all revisions; not what a worker's kubelet passes off as one."""
+    """All pods of the component, of both slots and all revisions; not those that a worker's kubelet only claims."""
     where = control_nodes(view)
     return [
         pod
@@ -149,7 +149,7 @@ def _of(view: View, component: Component) -> list[Object]:
 
 
 def _owners(view: View, component: Component, live: Object) -> frozenset[str]:
-    """The uids of what makes the workload's pods: the DaemonSet itself, or the Deployment's ReplicaSets."""
+    """The uids of the owners of the workload's pods: the DaemonSet itself, or the Deployment's ReplicaSets."""
     if component.kind == "DaemonSet":
         return frozenset({live["metadata"]["uid"]})
     sets = [one for one in view.replica_sets.items.values() if _is_owned_by(one, frozenset({live["metadata"]["uid"]}))]
@@ -161,7 +161,7 @@ def _is_of(pod: Object, owners: frozenset[str], component: Component, name: str 
 
 
 def is_of(pod: Object, live: Object) -> bool:
-    """Whether the DaemonSet's controller made the pod."""
+    """Whether the DaemonSet owns the pod."""
     return _is_owned_by(pod, frozenset({live["metadata"]["uid"]}))
 
 
@@ -174,7 +174,7 @@ def _label(obj: Object, key: str) -> str | None:
 
 
 def _ending(pods: Iterable[Object]) -> frozenset[str]:
-    """The nodes on which a hosted pod ends: the next one of a DaemonSet is made when it has gone."""
+    """The nodes on which a hosted pod terminates: a DaemonSet's next pod is created when it is gone."""
     return frozenset(
         pod["spec"].get("nodeName", "") for pod in pods if _ends(pod) and _label(pod, SLOT_LABEL) != STANDBY
     )
@@ -185,7 +185,7 @@ def _ends(pod: Object) -> bool:
 
 
 def _judged(pod: Object, component: Component, trusted: frozenset[str]) -> rollback.Pod:
-    """trusted: whose word counts on how long a start takes."""
+    """trusted: the nodes whose figures on how long a start takes count."""
     name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
     start = seconds_to_ready(pod, component.name) if node in trusted else None
     return rollback.Pod(name, node, is_ready(pod), trouble_of(pod), has_never_run(pod), start)
@@ -223,7 +223,7 @@ def _skew(view: View, component: Component, template: Object, level_3: Mapping[s
 
 
 def is_in_place(view: View, component: Component, image: str) -> bool:
-    """Whether that image is wanted, or runs in a hosted pod that is to stay; False while that is not known."""
+    """Whether that image is wanted, or runs in a hosted pod that is not terminating; False while that is unknown."""
     live = workload(view, component)
     if live is None or not current([view.deployments, view.pods]):
         return False
@@ -232,8 +232,8 @@ def is_in_place(view: View, component: Component, image: str) -> bool:
 
 
 def _that_serve(view: View) -> list[Object]:
-    """The API servers of control nodes to which requests go. A standby beside a hosted one that is Ready gets none:
-    right after a rollout it is on its way out, and of the version before. Who upgrades the next component then breaks
+    """The API servers of control nodes to which requests go. A standby beside a Ready hosted one gets none: right after
+    a rollout it is about to be withdrawn, and still of the previous version. Upgrading the next component then breaks
     nothing."""
     where = control_nodes(view)
     ready = [pod for pod in _of(view, COMPONENTS[API_SERVER]) if is_ready(pod) and pod["spec"].get("nodeName") in where]

@@ -1,19 +1,19 @@
-"""Whether an activation of a standby came to run, and what is done when it did not.
+"""Whether an activation of a standby has started to run, and what to do when it has not.
 
 Contract: `decide(seen, memory, now)` is pure, for one component on one node; `now` and all times are
 monotonic seconds. It returns what to do now, what to remember, and one sentence.
 
-A kubelet looks at a static pod once: one that it rejected (no room, a wrong selector, shutting down) it never
-tries again, one whose file changed while the API was away waits for its predecessor for good (k/k 105543),
-and one that crashed while etcd was away waits for up to five minutes. A new activation, with a name and a uid
-of its own, is taken up at once in all these cases. The other way round, a kubelet that was restarted with no
-API forgets the pods whose manifests go: they run on.
+A kubelet admits a static pod once. It never retries one that it has rejected (no room, a wrong selector, shutting
+down); one whose file changed while the API was unavailable waits for its predecessor permanently (k/k 105543); and one
+that crashed while etcd was unavailable waits for up to five minutes. In all these cases the kubelet starts a new
+activation, with a name and a uid of its own, at once. Conversely, a kubelet that was restarted without an API forgets
+the pods whose manifests are removed: they keep running.
 
-The rules it keeps, whatever order observations come in (design §4):
-- an activation of which anything runs is never replaced (rule 1); a forgotten pod is ended only when the
+The rules it keeps, in whatever order observations come:
+- an activation with a running container is never replaced (rule 1); a forgotten pod is stopped only when the
   hosted slot serves or another activation runs;
 - unknown is not down (rule 2): time in which the runtime, the disk or the kubelet did not answer proves
-  nothing, and neither does time in which nobody looked;
+  nothing, and neither does time between observations that are too far apart;
 - the clocks stop while etcd is down (rule 9).
 """
 
@@ -23,17 +23,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 PATIENCE_SECONDS = 45.0
-"""How long nothing of an activation has run before it is replaced. A kubelet whose API server hangs took 40 s
-to start a static pod (it waits for calls to the API first); one whose API is away takes 1 s."""
+"""How long no container of an activation has run before it is replaced. A kubelet whose API server hangs needs 40 s
+to start a static pod (it waits for calls to the API first); one whose API server is down needs 1 s."""
 LONGEST_PATIENCE_SECONDS = 300.0
-"""Twice as long after each replacement, up to this: what no activation mends is not worth more."""
+"""The patience doubles with each replacement, up to this: what a new activation does not repair is tried rarely."""
 PROVEN_SECONDS = 60.0
-"""An activation that ran for so long worked: the next one that does not is judged afresh."""
+"""An activation that ran for so long worked: for the next one that fails, patience starts again at PATIENCE_SECONDS."""
 FORGOTTEN_SECONDS = 150.0
-"""How long a pod runs on without its manifest before it counts as forgotten: more than twice the grace period
-of a standby."""
+"""How long a pod keeps running without its manifest before it counts as forgotten: more than twice the grace
+period of a standby."""
 LONGEST_GAP_SECONDS = 40.0
-"""Two looks further apart than this prove nothing about the time between them."""
+"""Two observations further apart than this prove nothing about the time between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Seen:
     """One node's observation of one component's standby.
 
     in_place: the uids of the manifests in place; None when the disk could not be read.
-    running: the uids of its pods of which a container runs; None when the runtime did not answer.
-    kubelet_up: whether the kubelet answers: else nobody could take an activation up.
+    running: the uids of its pods with a running container; None when the runtime did not answer.
+    kubelet_up: whether the kubelet answers; if not, nothing can start an activation.
     hosted_serves: whether the hosted slot is known to serve.
     """
 
@@ -55,10 +55,11 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """looked: the last look that counts. runs: whether it found something of what is in place running.
+    """looked: when the last observation that counts was made. runs: whether it found any container of what is in
+    place running.
 
-    idle, ran: seconds that nothing, or something, of it has run without a break. renewals: replacements since an
-    activation worked. forgotten: uid → seconds that it has run without a manifest.
+    idle, ran: seconds for which none, or at least one, of these containers has run without a break. renewals:
+    replacements since an activation last worked. forgotten: uid → seconds that it has run without a manifest.
     """
 
     looked: float | None = None
@@ -72,9 +73,9 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """renew: make a new activation in place of those there. stop: the uids of forgotten pods to end.
+    """renew: replace the activations in place by a new one. stop: the uids of forgotten pods to stop.
 
-    settled: nothing is waited for."""
+    settled: there is nothing to wait for."""
 
     renew: bool
     stop: frozenset[str]
@@ -107,22 +108,22 @@ def _what_is_unknown(seen: Seen) -> str:
         return "unknown: the manifests could not be read"
     if seen.running is None:
         return "unknown: the container runtime does not answer"
-    return "" if seen.kubelet_up else "the kubelet does not answer: nobody could start anything"
+    return "" if seen.kubelet_up else "the kubelet does not answer: nothing can be started"
 
 
 def _counts(memory: Memory, now: float) -> float:
-    """The seconds since the last look, if they prove anything."""
+    """The seconds since the last observation, if they prove anything."""
     between = 0.0 if memory.looked is None else now - memory.looked
     return between if 0 < between <= LONGEST_GAP_SECONDS else 0.0
 
 
 def _counted(in_place: frozenset[str], running: frozenset[str], memory: Memory, between: float) -> Memory:
-    """The clocks, one look later. A pod's clock begins with the look that saw it first."""
+    """The clocks, one observation later. A pod's clock starts with the first observation of it."""
     known = memory.forgotten
     forgotten = {uid: known[uid] + between if uid in known else 0.0 for uid in sorted(running - in_place)}
     memory = replace(memory, forgotten=forgotten)
     runs = bool(in_place & running)
-    if in_place != memory.in_place or runs != memory.runs:  # when it changed between the two looks, nobody knows
+    if in_place != memory.in_place or runs != memory.runs:  # when it changed in between is unknown
         renewals = memory.renewals if in_place else 0
         return replace(memory, in_place=in_place, runs=runs, idle=0.0, ran=0.0, renewals=renewals)
     if runs:
@@ -137,9 +138,9 @@ def _forgotten(memory: Memory) -> frozenset[str]:
 
 def _sentence(seen: Seen, memory: Memory, *, renew: bool, stop: frozenset[str]) -> str:
     if renew:
-        return "nothing of the standby has come to run: it gets a new activation"
+        return "no container of the standby has started: it gets a new activation"
     if stop:
-        return "a standby whose manifest went long ago runs on: it is ended"
+        return "a standby still runs long after its manifest was removed: it is stopped"
     if not seen.in_place:
         return "no standby is active"
-    return "the standby runs" if memory.runs else f"nothing of the standby has run for {memory.idle:.0f} s"
+    return "the standby runs" if memory.runs else f"no container of the standby has run for {memory.idle:.0f} s"

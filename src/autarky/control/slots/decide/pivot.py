@@ -1,10 +1,10 @@
-"""Which slot of a component should run on a node: the pivot, and later the node agent, decide here.
+"""Which slot of a component should run on a node. The pivot uses it, and later the node agent.
 
 Contract: `decide(wanted, seen, memory, now)` is pure. It returns the actions to carry out now, what to
 remember until the next call, and one sentence that says what was seen and why.
 
-The rules it keeps, whatever order observations, failures and crashes come in (design §4):
-- nothing is torn down before its replacement answered (rule 1): the standby is withdrawn only after the
+The rules it keeps, in whatever order observations, failures and crashes come:
+- nothing is torn down before its replacement has answered (rule 1): the standby is withdrawn only after the
   hosted slot answered on its own port and through the load balancer, without a break, for SETTLE seconds;
 - unknown is not down (rule 2): an observation that failed, or that is too old, changes nothing;
 - etcd is left out, and the clock stops while it is down (rule 9);
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 SETTLE_SECONDS = 1.0
-"""How long the hosted slot must have answered without a break before the standby goes: three rounds of
-the load balancer's checks of a server of its own node that is down (0.3 s). Balancers of other nodes look every
-second; the standby's drain is for them."""
+"""How long the hosted slot must have answered without a break before the standby is withdrawn: three intervals
+(0.3 s each) at which the load balancer checks a server of its own node that is down. The load balancers of other nodes
+check once a second; the standby's drain is for them."""
 
 
 class Slot(Enum):
@@ -28,7 +28,7 @@ class Slot(Enum):
 
 
 class Health(Enum):
-    """What is known of one slot. UNKNOWN: nobody could look, which is never the same as ABSENT."""
+    """What is known about one slot. UNKNOWN: it could not be observed, which is never the same as ABSENT."""
 
     UNKNOWN = "unknown"
     ABSENT = "absent"
@@ -47,11 +47,12 @@ class Seen:
     """One node's observation of one component.
 
     hosted:   the hosted slot by its own port, never by a shared one.
-    balanced: whether the load balancer sends new connections to the hosted slot; None where that does
-              not apply (level 3 has no balancer) or is not known yet: then `balancer_applies` tells which.
+    balanced: whether the load balancer sends new connections to the hosted slot; None where that does not apply
+              (level 3 has no load balancer) or is not known yet: `balancer_applies` says which of the two.
+    balancer_applies: whether clients reach this component through the load balancer.
     standby_active: whether the standby's manifest is in place; None when that could not be read.
     etcd_up:  False while etcd is known to be down.
-    covered:  whether another node serves what this one would.
+    covered:  whether another node serves in place of this one.
     """
 
     hosted: Health
@@ -64,7 +65,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What one call hands to the next: since when (monotonic seconds) the hosted slot answers without a break."""
+    """What one call passes to the next: since when (monotonic seconds) the hosted slot has answered without a break."""
 
     answering_since: float | None = None
 
@@ -75,17 +76,18 @@ class Decision:
     memory: Memory
     sentence: str
     settled: bool
-    """True when the wanted slot alone runs and nothing is left to do."""
+    """True when only the wanted slot runs and nothing is left to do."""
 
 
 def decide(wanted: Slot, seen: Seen, memory: Memory, now: float, *, settle: float = SETTLE_SECONDS) -> Decision:
     """See the module's contract. `settle`: seconds for which the hosted slot must have answered, at least
     SETTLE_SECONDS."""
     if not seen.etcd_up:
-        # The clock stops: what was proven stays proven only if it goes on after etcd is back.
+        # The clock starts from zero when etcd is back: what was proven before does not count.
         return Decision((), Memory(), "etcd is down: nothing is judged", settled=False)
     if seen.standby_active is None or seen.hosted is Health.UNKNOWN:
-        return Decision((), memory, f"unknown: hosted slot {seen.hosted.value}, standby not readable", settled=False)
+        sentence = f"unknown: the hosted slot ({seen.hosted.value}) or the standby could not be observed"
+        return Decision((), memory, sentence, settled=False)
     if wanted is Slot.STANDBY:
         return _want_standby(seen)
     if seen.hosted is not Health.READY:
@@ -94,9 +96,9 @@ def decide(wanted: Slot, seen: Seen, memory: Memory, now: float, *, settle: floa
 
 
 def _want_standby(seen: Seen) -> Decision:
-    """Nobody looks at the hosted slot meanwhile: what it proved before counts for nothing when it is wanted again."""
+    """The hosted slot is not observed meanwhile: what it has proven does not count when it is wanted again."""
     if seen.standby_active:
-        return Decision((), Memory(), "the standby is in place, as wanted for good", settled=True)
+        return Decision((), Memory(), "this level is not hosted: its standby is in place", settled=True)
     return Decision((Action.ACTIVATE_STANDBY,), Memory(), "this level is not hosted: its standby runs", settled=False)
 
 
@@ -116,10 +118,10 @@ def _hosted_serves(seen: Seen, memory: Memory, now: float, settle: float) -> Dec
         return Decision((), Memory(), "the hosted slot answers, but not through the load balancer yet", settled=False)
     since = memory.answering_since if memory.answering_since is not None else now
     if now - since < settle:
-        return Decision((), Memory(since), f"the hosted slot answers since {now - since:.1f} s", settled=False)
+        return Decision((), Memory(since), f"the hosted slot has answered for {now - since:.1f} s", settled=False)
     return Decision(
         (Action.WITHDRAW_STANDBY,),
         Memory(since),
-        f"the hosted slot answers since {now - since:.1f} s, so the standby is withdrawn",
+        f"the hosted slot has answered for {now - since:.1f} s, so the standby is withdrawn",
         settled=False,
     )

@@ -1,4 +1,4 @@
-"""What a control node's agent tells of its slots, in an annotation of its Node. Pure: writing and reading it.
+"""What a control node's agent reports about its slots, in an annotation of its Node. Pure: writing and reading it.
 
 Compact JSON, written when it changes and never periodically:
 
@@ -6,11 +6,11 @@ Compact JSON, written when it changes and never periodically:
                                                "checkpoint": "2026-11-21T10:00:00Z", "serves": false,
                                                "refused": "…"}, …}}
 
-level: the lowest hosted level that the agent follows. slot: "hosted", "standby", "both" or "none", whichever is in
-place; revision: of the hosted pod, as its controller names it; standby: the revision of the standby on disk;
-checkpoint: since when it is the current one; serves: whether the standby answers, for the API server through the
-load balancer; refused: why what runs here, or without a pod here what is good elsewhere, will not become the
-checkpoint, as it stands.
+level: the lowest hosted level that the agent acts on. slot: "hosted", "standby", "both" or "none": what is in place;
+revision: that of the hosted pod, as its controller names it; standby: the revision of the standby on disk;
+checkpoint: since when that has been the current one; serves: whether the standby answers (the API server's: through the
+load balancer); refused: why the pod that runs here, or without one the last good revision, cannot become the checkpoint
+as it is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REVISION_LABELS = ("controller-revision-hash", "pod-template-hash")
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """One component on one node; see the module's docstring. Empty text: there is none."""
+    """One component on one node; see the module's docstring. An empty string: there is none."""
 
     slot: str = "none"
     revision: str = ""
@@ -63,7 +63,7 @@ def text(level: int, slots: Mapping[str, Slots]) -> str:
 
 
 def read(node: Object) -> Object:
-    """What the node's agent says; nothing, when it says nothing that can be understood."""
+    """What the node's agent reports; empty when there is no report or it is malformed."""
     value = (node["metadata"].get("annotations") or {}).get(ANNOTATION, "{}")
     try:
         found = json.loads(value)
@@ -73,7 +73,7 @@ def read(node: Object) -> Object:
 
 
 def _is_told(found: Object) -> bool:
-    """Of the form that `text` gives it. Others than the agent can write it."""
+    """Whether it has the form that `text` writes. Not only the agent can write the annotation."""
     slots = found.get("slots", {})
     return (
         type(found.get("level", 0)) is int
@@ -85,7 +85,7 @@ def _is_told(found: Object) -> bool:
 
 
 def standby_serves(node: Object, component: str, level: int) -> bool | None:
-    """Whether the agent says so, following this very level; None when it says nothing of it."""
+    """What the agent reports, if it acts on this very level; None when it does not, or reports nothing of it."""
     said = read(node)
     one = said.get("slots", {}).get(component)
     if said.get("level") != level or not isinstance(one, dict):

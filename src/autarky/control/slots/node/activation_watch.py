@@ -1,7 +1,7 @@
-"""Watches by CRI whether active standbys really run: observe, decide (`decide.activations`), act.
+"""Watches through CRI whether active standbys really run: observe, decide (`decide.activations`), act.
 
-Contract: a task of its own, because a runtime that hangs must not delay the agent's rounds. While nothing is
-undecided the runtime is asked twice a minute only, and a runtime that does not answer changes nothing.
+Contract: a task of its own, because a runtime that hangs must not delay the agent's other controllers. While nothing
+is pending the runtime is asked only twice a minute; a runtime that does not answer changes nothing.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from autarky.ports import Clock, Cri
 
 POLL_SECONDS = 2.0
 REST_SECONDS = 30.0
-"""Between two looks while nothing is undecided."""
+"""Between two observations while nothing is pending."""
 
 
 @dataclass(slots=True)
 class ActivationWatch(Controller):
-    """`etcd_up()` and `hosted_serves(component)` are what the agent knows; `tell(subject, sentence)` says a
-    thing once."""
+    """`etcd_up()` and `hosted_serves(component)` are what the agent knows; `tell(subject, sentence)` logs a
+    change once."""
 
     name: ClassVar[str] = "activation watch"
 
@@ -42,7 +42,7 @@ class ActivationWatch(Controller):
     _rests_until: float = 0.0
 
     async def reconcile(self) -> float:
-        """One look, unless nothing is undecided and nothing has changed on the disk."""
+        """One observation, unless nothing is pending and nothing has changed on the disk."""
         in_place = slots_on_disk.activations()
         if in_place is not None and in_place == self._last and self.clock.monotonic() < self._rests_until:
             return POLL_SECONDS
@@ -75,5 +75,5 @@ class ActivationWatch(Controller):
                 for sandbox in running[component][uid] if running is not None else ():
                     await self.cri.stop_sandbox(sandbox)
         except AutarkyError as error:
-            self.tell(f"standby of {component} not mended", f"the standby could not be mended: {error}")
+            self.tell(f"standby of {component} not repaired", f"the standby could not be repaired: {error}")
         return decision.settled

@@ -1,8 +1,8 @@
-"""What the agent tells on its Node: its slots, of which `decide.report` has the form, and events on what it did.
+"""What the agent reports on its Node: its slots, in the form of `decide.report`, and events about what it did.
 
-Contract: level-triggered: the annotation is written when it is not what it should be, by whomever, and never
-periodically. It is a task of its own: an API that does not answer delays no decision of the agent. Events wait for
-the API, also beyond the end of this process (`untold`); of those that wait too long nobody hears but the agent's log.
+Contract: level-triggered: the annotation is written when it differs from what it should be, whoever changed it, and
+never periodically. It is a task of its own: an API that does not answer delays no decision of the agent. Events wait
+for the API, also across restarts of the agent (`pending_events`); those that wait too long appear in its log only.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from autarky.ports import Clock, Kube
 
 RETRY_SECONDS = 5.0
 INVALID = (400, 413, 422)
-"""How the API answers what it will never take."""
+"""The API's answers to what it will never accept."""
 WARNINGS = frozenset({"CheckpointRefused", PORT_TAKEN})
-"""The reasons of events after which somebody has to do something."""
+"""The reasons of events that need somebody to act."""
 
 
 @dataclass(slots=True)
 class Announcer(Controller):
-    """`wants` and `happened` say what is to be told; `run` as a task tells it. `tell(subject, sentence)` hears of
+    """`wants` and `happened` say what to report; `run`, as a task, reports it. `tell(subject, sentence)` logs
     failures."""
 
     name: ClassVar[str] = "announcing"
@@ -46,7 +46,7 @@ class Announcer(Controller):
     tell: Callable[[str, str], None]
     pending: PendingEvents
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """To be set when the live Node may have changed."""
+    """Set it when the live Node may have changed."""
     _wanted: str | None = None
     _not_before: float = 0.0
 
@@ -62,7 +62,7 @@ class Announcer(Controller):
             self.changed.set()
 
     async def reconcile(self) -> float | None:
-        """What could not be told is not told again at the next change, but when RETRY_SECONDS have passed."""
+        """What could not be reported is tried again after RETRY_SECONDS, not at the next change."""
         if (rests := self._not_before - self.clock.monotonic()) > 0:
             return rests
         if all([await self._done(one) for one in (self._announce, self._tell_events)]):
@@ -71,11 +71,11 @@ class Announcer(Controller):
         return RETRY_SECONDS
 
     async def _done(self, telling: Callable[[], Awaitable[None]]) -> bool:
-        """One of them may be refused by itself (an annotation by a policy, say), and must not hold up the other."""
+        """One of them may be refused (an annotation by a policy, say), which must not block the other."""
         try:
             await telling()
         except AutarkyError as error:
-            self.tell("announcing", f"what happens on the node could not be told: {error}")
+            self.tell("announcing", f"what happened on the node could not be reported: {error}")
             return False
         return True
 
@@ -98,12 +98,12 @@ class Announcer(Controller):
             except ApiError as error:
                 if error.status not in INVALID:
                     raise
-                self.tell("event", f"an event was refused, and is dropped: {error}")  # it would be, each time
+                self.tell("event", f"the API refused an event, which is dropped: {error}")  # a retry would fail as well
             self.pending.drop(one)
 
 
 def checkpoint_time(component: str) -> float | None:
-    """Since when (Unix seconds) the standby's current revision is that; None when there is none."""
+    """Since when (Unix seconds) the standby has had its current revision; None when there is none."""
     try:
         return Path(places.STANDBY, component, "current").lstat().st_mtime
     except OSError:

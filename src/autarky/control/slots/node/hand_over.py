@@ -1,12 +1,11 @@
-"""What the kubelet asks before it tells the hosted API server to end: whether the standby serves yet.
+"""What the kubelet asks before it stops the hosted API server: whether the standby serves yet.
 
-The hosted server's preStop hook is a request to the agent, which brings the standby up and answers when it serves.
-Without that, the standby would have to start within the time that the hosted server drains, which a busy machine
-does not grant.
+The hosted server's preStop hook is a request to the agent, which activates the standby and answers when it serves.
+Without that, the standby would have to start while the hosted server drains, which is too short on a busy machine.
 
-Contract: the answer is an opinion, not a veto: the kubelet goes on when nobody answers, or after HAND_OVER, or, while
-the standby is on its way and nobody else serves (`standby_coming` looks), after SLOW_HAND_OVER: so that the hosted
-server has the time to drain within its grace period. `before_stop` is called in threads of the agent's HTTP server, all
+Contract: the answer is advice, not a veto. The kubelet goes on when nobody answers, or after HAND_OVER; while the
+standby is starting and no other node serves (`standby_coming` watches this), after SLOW_HAND_OVER. So the hosted server
+has time to drain within its grace period. `before_stop` is called in threads of the agent's HTTP server, everything
 else in the agent's loop.
 """
 
@@ -21,24 +20,24 @@ from autarky.ports import Clock
 
 QUICK_SECONDS, LONGEST_SECONDS = patience.HAND_OVER, patience.SLOW_HAND_OVER
 LOOK_SECONDS = 1.0
-"""Between two looks whether the standby is still on its way, once it is late."""
+"""Between two checks whether the standby is still starting, once it is late."""
 MOOT_SECONDS = 75.0
-"""After the answer the kubelet tells the server to end at once; one that still serves then was not told."""
+"""The kubelet stops the server right after the answer; a server that still serves after this time was not stopped."""
 
 
 @dataclass(slots=True)
 class HandOver:
     clock: Clock
     _asked: float | None = None
-    """Since when (monotonic seconds) the hosted server is to end."""
+    """Since when (monotonic seconds) the hosted server is to stop."""
     _answered: float | None = None
     _worth: float = 0.0
-    """For how many seconds it is worth to wait, by what was known last of the standby."""
+    """How many seconds it is worth waiting for the standby, as far as known."""
     _go: threading.Event = field(default_factory=threading.Event)
 
     def before_stop(self) -> None:
-        """Return when the hosted server may be told to end. A kubelet that was started anew meanwhile asks again, and
-        nobody hears the answer to the question before: it changes nothing."""
+        """Return when the hosted server may be stopped. A kubelet that restarts meanwhile asks again, and nobody
+        receives the answer to its first request: that one changes nothing."""
         if not self.waits:
             self._worth = 0.0
         self._go.clear()
@@ -51,11 +50,11 @@ class HandOver:
             self._answered = self.clock.monotonic()
 
     def judged(self, hosted: Health) -> Health:
-        """The hosted server's health, given that it may be about to end."""
+        """The hosted server's health, given that it may be about to stop."""
         if self._asked is None or hosted is Health.UNKNOWN:
             return hosted
         moot = self._answered is not None and self.clock.monotonic() - self._answered > MOOT_SECONDS
-        if moot or hosted is not Health.READY:  # it ends already, or was never told to
+        if moot or hosted is not Health.READY:  # it is stopping already, or was never stopped
             self._asked = None
             self._go.set()
             return hosted
@@ -67,13 +66,14 @@ class HandOver:
 
     @property
     def waits(self) -> bool:
-        """Whether the kubelet has no answer yet."""
+        """Whether the kubelet still waits for an answer."""
         return self._asked is not None and self._answered is None
 
     def is_worth(self, seconds: float) -> None:
-        """To wait for the standby, since the kubelet has asked. What was said last holds until it is known anew."""
+        """How many seconds to wait for the standby, counted from the kubelet's request. The last value stays valid
+        until the next one."""
         self._worth = min(seconds, LONGEST_SECONDS)
 
     def go_on(self) -> None:
-        """The standby serves, or cannot come to serve."""
+        """The standby serves, or will not."""
         self._go.set()

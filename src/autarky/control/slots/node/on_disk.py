@@ -1,6 +1,6 @@
 """The node's own disk: active standbys, the wanted level, and which boot this is. Reading costs microseconds.
 
-Contract: nothing here raises for what is absent; what cannot be read is None, which is never "no".
+Contract: nothing here raises for what is absent; what cannot be read is None, which never means "no".
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ def active_standbys() -> Mapping[str, bool] | None:
 
 
 def activations_of(component: str) -> list[bytes]:
-    """The manifests in place. What is not whole is no activation: the kubelet can make no pod of it. OSError."""
+    """The manifests in place. An incomplete file is no activation: the kubelet cannot start a pod from it. OSError."""
     return [content for content in manifests_of(component) if standby.is_complete(content)]
 
 
 def manifests_of(component: str) -> list[bytes]:
-    """All that the directory holds under the names of activations, whole or not. OSError."""
+    """All files that are named like activations, complete or not. OSError."""
     return [_read(path) for path in manifest_paths_of(component)]
 
 
 def manifest_paths_of(component: str) -> list[Path]:
-    """Of a component's standby, or of the parked agent. OSError."""
+    """Those of a component's standby, or of the standby agent. OSError."""
     standby_agent = component == NODE_AGENT
     name = f"{agent.STANDBY_POD}-*.json" if standby_agent else f"standby-{component}-{standby.ACTIVATION_NAME}.json"
     return sorted(path for path in Path(places.MANIFESTS).iterdir() if path.match(name))
 
 
 def _read(path: Path) -> bytes:
-    """Empty when it went meanwhile."""
+    """Empty when it was removed meanwhile."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -93,7 +93,7 @@ def this_boot() -> str | None:
 
 
 def noted_holders() -> Mapping[str, Noted]:
-    """Component → who of this host was seen last to hold its lease; empty where nothing was noted."""
+    """Component → the process of this host that was last seen to hold its lease; empty where nothing was noted."""
     try:
         found = json.loads(HOLDERS.read_text())
         return {str(name): Noted(str(one["holder"]), str(one["boot"])) for name, one in found.items()}
@@ -102,7 +102,7 @@ def noted_holders() -> Mapping[str, Noted]:
 
 
 def note_holders(holders: Mapping[str, Noted]) -> None:
-    """Durable, so that the next boot knows who died with this one. OSError."""
+    """Durable, so that the next boot knows which holders died with this one. OSError."""
     write_private(HOLDERS, json.dumps({name: asdict(one) for name, one in holders.items()}).encode())
 
 
@@ -118,7 +118,7 @@ async def run_script(verb: str, *arguments: str) -> None:
         async with asyncio.timeout(SCRIPT_SECONDS):
             _, stderr = await process.communicate()
     except TimeoutError as error:
-        raise Unreachable(f"{' '.join(argv)} did not end within {SCRIPT_SECONDS:.0f} s") from error
+        raise Unreachable(f"{' '.join(argv)} did not finish within {SCRIPT_SECONDS:.0f} s") from error
     finally:
         if process.returncode is None:
             process.kill()

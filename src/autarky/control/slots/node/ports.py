@@ -1,9 +1,9 @@
-"""What the node's own ports say: the hosted API server, the load balancer. All on loopback.
+"""Health of the node's hosted API server and what its load balancer sees, by their ports on loopback.
 
 Contract: the hosted slot is judged by its own port, never by the shared one, and etcd is left out (rule 9).
-A refused connection is ABSENT; an answer other than 200 is NOT_READY; silence is UNKNOWN, and NOT_READY only when it
-lasts for longer than a live server's slowest answer, since a slow machine is late and a hung server is late for ever.
-Whoever breaks connections off is not slow: SILENT_ROUNDS of that are enough.
+A refused connection is ABSENT; an answer other than 200 is NOT_READY. No answer is UNKNOWN, and NOT_READY only when
+that lasts longer than a live server's slowest answer: a slow machine answers late, a hung server never. A server that
+closes connections is not just slow: SILENT_ROUNDS of that are enough.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from autarky.model import patience, ports
 SILENT_ROUNDS = 3
 ANSWER_SECONDS, PLAIN_SECONDS, DEAD_SECONDS = patience.OWN_PORT, patience.PLAIN_PORT, patience.DEAD
 _BROKEN = (OSError, EOFError, ValueError, IndexError, asyncio.LimitOverrunError)
-"""What reading from a connection that ended, or an answer that is none, raises."""
+"""What reading from a closed connection, or a malformed answer, raises."""
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass
 class KeptConnection:
-    """Asks one path of one server, again and again, through one connection. Twice a second for ever, a look must cost
-    next to nothing: this one costs 0.2 ms, a general HTTP client's 1.4 ms."""
+    """Requests one path of one server repeatedly through one connection. At two requests a second for the life of the
+    agent they must be cheap: this takes a fraction of what a general HTTP client needs."""
 
     tls: ssl.SSLContext
     port: int
@@ -37,7 +37,7 @@ class KeptConnection:
     _open: Connection | None = field(default=None, repr=False)
 
     async def status(self) -> int | None:
-        """Of an answer on the kept connection, or on a new one when the server has closed that one meanwhile; None
+        """The status of an answer on the kept connection, or on a new one when the server has closed the old one; None
         where there is no answer in time."""
         with suppress(*_BROKEN, TimeoutError):
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -51,7 +51,7 @@ class KeptConnection:
         return None
 
     async def _ask(self, connection: Connection) -> int:
-        """The status; the whole answer is read. Raises one of _BROKEN."""
+        """The status; the complete answer is read. Raises one of _BROKEN."""
         reader, writer = connection
         writer.write(f"GET {self.path} HTTP/1.1\r\nHost: {self.host}\r\n\r\n".encode())
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
@@ -63,7 +63,7 @@ class KeptConnection:
         return int(head[0].split()[1])
 
     async def close(self) -> None:
-        """At once: there is nothing to say good-bye to."""
+        """At once, without a TLS close."""
         if self._open is not None:
             self._open[1].transport.abort()
             self._open = None
@@ -138,12 +138,12 @@ async def plain_status(port: int, path: str) -> int | None:
 
 
 async def balanced(node: str) -> bool | None:
-    """Whether the load balancer holds the node's hosted API server for ready; None when it does not say."""
+    """Whether the load balancer considers the node's hosted API server ready; None when that is not known."""
     status = await plain_status(ports.NLLB_HEALTH, f"/{node}-hosted")
     return None if status is None else status == 200
 
 
 async def standby_balanced(node: str) -> bool | None:
-    """The same of the node's standby, on whichever of its two ports; None when it does not say."""
+    """The same of the node's standby, on either of its two ports; None when that is not known."""
     seen = [await plain_status(ports.NLLB_HEALTH, f"/{node}-{slot}") for slot in ("standby", "spare")]
     return None if seen == [None, None] else 200 in seen

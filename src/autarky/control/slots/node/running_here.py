@@ -1,8 +1,8 @@
-"""Whether what the API says to run on this node does run, by the container runtime: after a power cut, and until the
-kubelet has looked anew, the API shows pods of which nothing runs.
+"""Asks the container runtime whether the containers that the API shows as running on this node do run: after a power
+cut, until the kubelet has updated their status, the API shows pods of which nothing runs.
 
-Contract: the runtime is asked when the API names a container that was not seen to run yet, and never while all are
-known. A runtime that does not answer is "not known", and is left alone for a while: rounds wait for it.
+Contract: the runtime is asked only when the API names a container that was not seen running yet. If the runtime does
+not answer, the result is "not known", and it is not asked again for a while, because the caller waits for it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from autarky.ports import Clock, Cri, Object
 
 ASK_SECONDS = patience.RUNTIME_LOOK
 SILENT_SECONDS = 10.0
-"""After which a runtime that did not answer is asked again."""
+"""How long a runtime that did not answer is not asked again."""
 
 
 @dataclass(slots=True)
@@ -25,11 +25,11 @@ class RunningHere:
     cri: Cri
     clock: Clock
     _running: frozenset[str] = frozenset()
-    """As of the last look: an id that was seen to run belongs to this boot."""
+    """As of the last answer: an id that was seen running belongs to this boot."""
     _not_before: float = 0.0
 
     async def runs(self, pod: Object) -> bool | None:
-        """Whether all containers that its status says to run do; None when that is not known."""
+        """Whether all containers that its status shows as running do run; None when that is not known."""
         said = said_to_run(pod)
         if said <= self._running:
             return True

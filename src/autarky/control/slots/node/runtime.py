@@ -1,4 +1,4 @@
-"""What the container runtime says of standbys: which of their pods run. It answers with no API server."""
+"""Which pods of standbys run, according to the container runtime, which answers without an API server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autarky.render.values import SYSTEM
 
 AGENT_OR_STANDBY = (*WITH_STANDBY, NODE_AGENT)
 Running = Mapping[str, Mapping[str, tuple[str, ...]]]
-"""Component → uid of a pod of its standby → its sandboxes, of which a container runs."""
+"""Component → uid of a pod of its standby → its sandboxes with a running container."""
 
 
 async def running_standbys(cri: Cri) -> Running | None:
@@ -32,7 +32,7 @@ async def running_standbys(cri: Cri) -> Running | None:
 
 
 def _standby_of(sandbox: Sandbox) -> str | None:
-    """The component whose standby this is a run of, if it is one."""
+    """The component whose standby this sandbox belongs to, if any."""
     component = sandbox.labels.get(NAME_LABEL, "")
     is_standby = sandbox.labels.get(SLOT_LABEL) == STANDBY and sandbox.namespace == SYSTEM
     return component if is_standby and component in AGENT_OR_STANDBY else None

@@ -1,13 +1,13 @@
-"""Looks, while the kubelet waits to end the hosted API server, whether that node's standby is on its way.
+"""Checks, while the kubelet waits to stop the hosted API server, whether this node's standby is starting.
 
-A standby is on its way when its container is there and none of it has ended: a server that starts on a slow machine
-needs minutes, and one that cannot start ends. How far it has come it does not say.
+A standby is starting when its container exists and none of its containers has exited: on a slow machine a server needs
+minutes to start, and one that cannot start exits. How far it has got cannot be observed.
 
-It is waited for only where the hosted server's pod is being deleted, and within its grace period: one that fails its
-probes has less, and would have no time to drain.
+It is waited for only while the hosted server's pod is being deleted, and within its grace period: a server that fails
+its probes has a shorter one, and would have no time to drain.
 
-Contract: a task of its own, since a runtime that hangs must not delay the agent's rounds; nothing is asked unless
-somebody waits. What the disk or the runtime do not say changes nothing (rule 2).
+Contract: a task of its own, since a runtime that hangs must not delay the agent's other controllers; nothing is asked
+unless the kubelet waits. What the disk or the runtime does not answer changes nothing (rule 2).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ASK_SECONDS = patience.RUNTIME
 
 @dataclass(slots=True)
 class StandbyComing(Controller):
-    """`tell(subject, sentence)` says a thing once; endpoints: the control nodes as far as known; hosted: this node's
+    """`tell(subject, sentence)` logs a change once; endpoints: the control nodes as far as known; hosted: this node's
     hosted API servers, as the API shows them."""
 
     name: ClassVar[str] = "coming standby"
@@ -55,17 +55,17 @@ class StandbyComing(Controller):
         return LOOK_SECONDS
 
     async def look(self) -> None:
-        """One look, and what follows from it."""
+        """Observe once, and update the hand-over."""
         comes = await self._is_on_its_way()
         if comes is None:
             return
         covered = comes and await self._another_node_serves()
         self.hand_over.is_worth(seconds_to_wait(self.hosted()) if comes and not covered else 0.0)
-        why = "another node serves" if covered else "its process runs" if comes else "nothing of it runs, or it ended"
+        why = "another node serves" if covered else "its process runs" if comes else "it does not run, or exited"
         self.tell("hand-over", f"the hosted API server waits for its standby: {why}")
 
     async def _is_on_its_way(self) -> bool | None:
-        """None where that cannot be seen."""
+        """None where that cannot be observed."""
         in_place = slots_on_disk.activations()
         if in_place is None:
             return None
@@ -77,7 +77,7 @@ class StandbyComing(Controller):
         return is_on_its_way([one for one in containers if one.pod_uid in in_place[API_SERVER]])
 
     async def _another_node_serves(self) -> bool:
-        """As the load balancer sees it, which is where their requests would go."""
+        """As the load balancer sees it: requests would go there."""
         for server in servers_that_cover(self.node, [one.node for one in self.endpoints()]):
             if await haproxy.holds(server):
                 return True
@@ -85,21 +85,21 @@ class StandbyComing(Controller):
 
 
 def servers_that_cover(node: str, control_nodes: Sequence[str]) -> list[str]:
-    """The servers that may serve instead of the node's own. A hosted one that is told to end serves until its hook has
-    answered: where all are told at once, each would count on the others and none wait for its standby. So a node counts
-    on the hosted servers of those before it only, and the first of them on none."""
+    """The servers that may serve instead of the node's own. A hosted one that is being stopped serves until its hook
+    has been answered: when all are stopped at once, each would count on the others and none wait for its standby. So a
+    node counts only on the hosted servers of the nodes before it by name, and the first node on none."""
     others = [name for name in control_nodes if name != node]
     return [f"{name}-{slot}" for name in others for slot in SLOTS if slot != Slot.HOSTED.value or name < node]
 
 
 def seconds_to_wait(hosted: Sequence[Object]) -> float:
-    """What the grace period leaves before the drain, of a pod that is being deleted."""
+    """The grace period of a pod that is being deleted, less the time to drain."""
     ending = [pod["metadata"] for pod in hosted if "deletionTimestamp" in pod["metadata"]]
     graces = [float(meta.get("deletionGracePeriodSeconds") or 0) for meta in ending]
     return max(graces, default=0.0) - patience.HOSTED_DRAIN
 
 
 def is_on_its_way(containers: Sequence[Container]) -> bool:
-    """Of the standby that is in place: one that has ended and starts anew has shown that it does not come."""
+    """`containers`: those of the standby that is in place. One that has exited and restarts has failed to start."""
     own = [one.state for one in containers if one.name == API_SERVER]
     return any(state in ("created", "running") for state in own) and "exited" not in own

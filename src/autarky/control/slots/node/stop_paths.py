@@ -1,11 +1,11 @@
-"""The paths by which the kubelet asks, before it ends a hosted API server, whether the standby serves.
+"""The paths by which the kubelet asks, before it stops a hosted API server, whether the standby serves.
 
-Any pod may have its kubelet ask 127.0.0.1, by a probe; so each template has a path that nobody guesses, and the agent
-answers those of the API server's pods on its node, whatever release rendered them. They are kept in a file of root's,
-for an agent that starts while there is no API.
+Any pod can make its kubelet send requests to 127.0.0.1, by a probe. So each template has a path that cannot be guessed,
+and the agent answers those of the API server's pods on its node, whichever release rendered them. They are kept in a
+file that only root can read, for an agent that starts while there is no API.
 
 Contract: `remember` is called in the agent's loop, `include` in threads of its HTTP server. While no pod is known,
-the last ones stay.
+the last known paths stay valid.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FILE = Path(places.HOST_STATE) / "stop-paths.json"
 
 
 def of_pods(pods: Iterable[Object]) -> list[str]:
-    """The paths that these pods of the API server have for it."""
+    """The paths in the preStop hooks of these pods of the API server."""
     containers = (one for pod in pods for one in pod["spec"]["containers"] if one["name"] == API_SERVER)
     asked = [((one.get("lifecycle") or {}).get("preStop") or {}).get("httpGet") or {} for one in containers]
     paths = {str(ask.get("path", "")) for ask in asked if ask.get("port") == ports.NODE_AGENT}
@@ -36,7 +36,7 @@ def of_pods(pods: Iterable[Object]) -> list[str]:
 
 
 class StopPaths:
-    """Those that are answered now."""
+    """The paths that are answered now."""
 
     def __init__(self) -> None:
         self._known = _kept()
@@ -45,15 +45,15 @@ class StopPaths:
         paths = of_pods(pods)
         if paths and paths != self._known:
             self._known = paths
-            with suppress(OSError):  # a full disk: this process knows them all the same
+            with suppress(OSError):  # a full disk: this process still knows them
                 write_private(FILE, json.dumps(paths).encode())
 
     def include(self, path: str) -> bool:
-        """Compared in the same time however much of it is right."""
+        """Compared in constant time."""
         return any(hmac.compare_digest(path.encode(), one.encode()) for one in self._known)
 
     def hook_of(self, hook: Hook) -> HookOf:
-        """What the agent's HTTP server asks: by one of these paths that hook, by any other none."""
+        """For the agent's HTTP server: this hook for one of the paths, none for any other."""
         return lambda path: hook if self.include(path) else None
 
 

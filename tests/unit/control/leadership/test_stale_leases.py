@@ -1,4 +1,4 @@
-"""Leases of the dead are freed once per boot, and no others; clocks have no say in it."""
+"""Stale leases are freed once per boot, and no others; clocks do not matter."""
 
 from __future__ import annotations
 
