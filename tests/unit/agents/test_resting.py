@@ -46,7 +46,7 @@ async def looks(node_agent: CountedRounds, *, seconds: float, every: float = 0.5
     """How many rounds were made within that time."""
     before = node_agent.rounds
     for _ in range(int(seconds / every)):
-        await node_agent.look()
+        await node_agent.reconcile()
         cast(HandClock, node_agent.clock).now += every
     return node_agent.rounds - before
 
@@ -57,7 +57,7 @@ async def test_at_rest_a_round_is_made_every_two_seconds(node_agent):
 
 @pytest.mark.parametrize("health", [health for health in Health if health is not Health.READY])
 async def test_every_look_is_a_round_while_the_api_server_does_not_serve(node_agent, health):
-    await node_agent.look()
+    await node_agent.reconcile()
     node_agent.own_ports.health = health
     assert await looks(node_agent, seconds=5) == 10
 
@@ -68,7 +68,7 @@ async def test_every_look_is_a_round_while_there_is_something_to_follow(node_age
 
 
 async def test_what_the_api_tells_ends_the_rest_also_in_the_middle_of_a_round(node_agent):
-    await node_agent.look()
+    await node_agent.reconcile()
     node_agent.heard()
     node_agent.during = node_agent.heard
     assert await looks(node_agent, seconds=1) == 2

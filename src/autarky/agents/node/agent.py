@@ -68,6 +68,7 @@ class NodeAgent(Controller):
     """
 
     name: ClassVar[str] = "slots"
+    rest: ClassVar[float | None] = LOOK_SECONDS
 
     node: str
     kube: KubeClient
@@ -114,11 +115,7 @@ class NodeAgent(Controller):
         """The API has reported a change: the next reconcile is a complete one."""
         self._rests_until = 0.0
 
-    async def reconcile(self) -> float:
-        await self.look()
-        return LOOK_SECONDS
-
-    async def look(self) -> None:
+    async def reconcile(self) -> None:
         """Observe everything and act; while this node rests, test its API server's port only."""
         hosted = self.hand_over.judged(await self.own_ports.hosted_api_server())
         now = self.clock.monotonic()

@@ -2,7 +2,7 @@
 
 from autarky.control.addons import coredns, flannel, kube_proxy
 from autarky.control.addons.addon import AddOn
-from autarky.model.cluster import Cluster, Cni
+from autarky.model.cluster import Cluster
 from autarky.model.components import COMPONENTS
 
 ADD_ONS: tuple[AddOn, ...] = (kube_proxy.ADD_ON, flannel.ADD_ON, coredns.ADD_ON)
@@ -20,4 +20,4 @@ def needless_images(cluster: Cluster) -> frozenset[str]:
     return frozenset(COMPONENTS[one.component].image for one in ADD_ONS if one not in has)
 
 
-__all__ = ["ADD_ONS", "AddOn", "Cni", "add_ons_of", "needless_images"]
+__all__ = ["ADD_ONS", "AddOn", "add_ons_of", "needless_images"]

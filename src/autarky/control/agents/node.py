@@ -42,6 +42,7 @@ class StandbyAgent(Controller):
     """`tell(subject, sentence)` logs a change once."""
 
     name: ClassVar[str] = "standby agent"
+    rest: ClassVar[float | None] = POLL_SECONDS
 
     cri: Cri
     clock: Clock
@@ -50,18 +51,17 @@ class StandbyAgent(Controller):
     _last: object = None
     _rests_until: float = 0.0
 
-    async def reconcile(self) -> float:
+    async def reconcile(self) -> None:
         """Skipped while everything is settled and nothing has changed on the disk."""
         current, manifests = current_revision(), manifests_in_place()
         if (current, manifests) == self._last and self.clock.monotonic() < self._rests_until:
-            return POLL_SECONDS
+            return
         self._last = (current, manifests)
         decision = standby_agent.decide(await self._seen(current, manifests), self._memory, self.clock.monotonic())
         self._memory = decision.memory
         self._rests_until = self.clock.monotonic() + REST_SECONDS if decision.settled else 0.0
         self.tell("the standby agent", decision.sentence)
         self._act(decision)
-        return POLL_SECONDS
 
     async def _seen(self, current: str | None, manifests: Mapping[str, Manifest] | None) -> standby_agent.Seen:
         if manifests is None:

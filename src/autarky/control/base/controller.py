@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
@@ -29,10 +29,12 @@ class Controller(ABC):
     __slots__ = ()
     name: ClassVar[str]
     gather: ClassVar[float] = 0.0
+    rest: ClassVar[float | None] = None
+    """Seconds after which it looks again though nothing changes, where `reconcile` does not say; None: it need not."""
 
     @abstractmethod
     async def reconcile(self) -> float | None:
-        """Observe, decide, act. Returns the seconds until the next one if nothing changes; None: only on a change."""
+        """Observe, decide, act. Returns the seconds until the next one if nothing changes; None: `rest`."""
 
     @property
     def wakes(self) -> asyncio.Event | None:
@@ -69,13 +71,9 @@ class ClusterController(Controller):
             raise failures[0]
         return done
 
-    def forget(self, subjects: Iterable[str]) -> None:
-        """Forget what was logged about these subjects, which are gone. What was logged about the controller stays."""
-        self._log.forget(one for one in subjects if one)
-
-    def remember_only(self, subjects: Collection[str]) -> None:
-        """Forget all other subjects: they are gone."""
-        self.forget(self._log.subjects - set(subjects))
+    def remember_only(self, subjects: Iterable[str]) -> None:
+        """Forget what was logged about all other subjects: they are gone. What concerns the controller stays."""
+        self._log.remember_only({"", *subjects})
 
     def tell(self, sentence: str, subject: str = "", **values: object) -> None:
         """Log the sentence, unless it is the last one logged about the subject."""

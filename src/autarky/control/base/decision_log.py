@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 Say = Callable[..., None]
@@ -31,11 +31,6 @@ class DecisionLog:
             self.counted(subject)
             self.say(sentence, **({self.key: subject} if subject else {}), **values)
 
-    @property
-    def subjects(self) -> set[str]:
-        return set(self._said)
-
-    def forget(self, subjects: Iterable[str]) -> None:
-        """They are gone; a later subject of the same name is a different one."""
-        for subject in subjects:
-            self._said.pop(subject, None)
+    def remember_only(self, subjects: Collection[str]) -> None:
+        """The others are gone; a later subject of the same name is a different one."""
+        self._said = {subject: kind for subject, kind in self._said.items() if subject in subjects}

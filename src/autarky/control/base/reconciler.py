@@ -65,7 +65,8 @@ class Reconciler:
     async def _reconcile(self) -> None:
         name = self.controller.name
         with RECONCILED.labels(name).time(), FAILURES.labels(name).count_exceptions():
-            self._again = await bounded(name, self.controller.reconcile)
+            again = await bounded(name, self.controller.reconcile)
+        self._again = self.controller.rest if again is None else again
 
     def _new_sources(self) -> list[Reflector]:
         new = [source for source in self.controller.sources() if id(source) not in self._followed]

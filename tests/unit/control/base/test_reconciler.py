@@ -130,6 +130,15 @@ async def test_what_nothing_tells_of_changes_is_looked_at_now_and_then() -> None
     assert deaf.count == 3
 
 
+async def test_it_rests_for_as_long_as_its_kind_says_unless_a_look_says_otherwise() -> None:
+    class Rests(Sample):
+        rest: ClassVar[float | None] = 2.0
+
+    rests = Rests([None, None, 3.0, None])
+    await running(rests, 8.0)
+    assert rests.at == [0.0, 2.0, 4.0, 7.0]
+
+
 async def test_it_ends_when_it_is_to_end() -> None:
     sample = Sample([1.0])
     await running(sample, 10.0, lambda: len(sample.at) >= 3)

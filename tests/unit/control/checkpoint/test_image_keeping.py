@@ -40,7 +40,7 @@ async def test_the_images_of_revisions_and_manifests_are_kept(
     disk.revision(API, "1", "api:1")
     disk.manifest("node-agent-standby-1", "uid", "agent:1")
     disk.manifest("etcd-1", "uid", "etcd:1")
-    await keeping.look()
+    await keeping.reconcile()
     assert node.asked == [{"api:1", "agent:1"}]
 
 
@@ -48,25 +48,25 @@ async def test_it_looks_again_at_once_when_something_new_is_needed_and_else_seld
     keeping: ImageKeeping, disk: Disk, node: FakeKeptImages, clock: HandClock
 ) -> None:
     disk.revision(API, "1", "api:1")
-    await keeping.look()
+    await keeping.reconcile()
     clock.now += LOOK_SECONDS / 2
-    await keeping.look()
+    await keeping.reconcile()
     assert len(node.asked) == 1
     keeping.have(API, ["api:2"])
-    await keeping.look()
+    await keeping.reconcile()
     assert node.asked[-1] == {"api:1", "api:2"}
     disk.revision(API, "3", "api:3")
     clock.now += LOOK_SECONDS
-    await keeping.look()
+    await keeping.reconcile()
     assert node.asked[-1] == {"api:1", "api:2", "api:3"}
 
 
 async def test_what_a_checkpoint_needs_is_unknown_until_a_look_has_asked_for_it(keeping: ImageKeeping) -> None:
     assert keeping.have(API, ["api:2"]) is None
-    await keeping.look()
+    await keeping.reconcile()
     assert keeping.have(API, ["api:2"]) is True
     assert keeping.have(API, ["api:3"]) is None
-    await keeping.look()
+    await keeping.reconcile()
     assert keeping.have(API, ["api:3"]) is False
 
 
@@ -74,13 +74,13 @@ async def test_a_runtime_that_does_not_answer_says_nothing_and_an_old_answer_is_
     keeping: ImageKeeping, node: FakeKeptImages, clock: HandClock
 ) -> None:
     keeping.have(API, ["api:2"])
-    await keeping.look()
+    await keeping.reconcile()
     node.outage = "containerd is stopped"
     clock.now += LOOK_SECONDS
-    await keeping.look()
+    await keeping.reconcile()
     assert keeping.have(API, ["api:2"]) is True, "it was asked and pinned a moment ago"
     clock.now += STALE_SECONDS
-    await keeping.look()
+    await keeping.reconcile()
     assert keeping.have(API, ["api:2"]) is None
 
 
@@ -88,8 +88,8 @@ async def test_a_disk_that_cannot_be_read_lets_nothing_go(
     keeping: ImageKeeping, disk: Disk, node: FakeKeptImages, clock: HandClock
 ) -> None:
     disk.revision(API, "1", "api:1")
-    await keeping.look()
+    await keeping.reconcile()
     disk.manifests.rmdir()
     clock.now += LOOK_SECONDS
-    await keeping.look()
+    await keeping.reconcile()
     assert len(node.asked) == 1

@@ -64,7 +64,7 @@ class Scene:
                 self._through,
                 port=web.port,
             )
-            await watch.look()
+            await watch.reconcile()
 
 
 def telling(moment: float) -> bytes:

@@ -73,10 +73,10 @@ async def test_what_ran_before_the_clock_was_set_back_is_removed_and_told_once(
 ) -> None:
     hidden(cri, time, "etcd-n1")
     duty = unhiding(cri, said)
-    await duty.look()
+    await duty.reconcile()
     assert [(one.attempt, one.ready) for one in await cri.pods()] == [(2, True)]
     assert [(one.attempt, one.state) for one in await cri.containers()] == [(2, "running")]
-    await duty.look()
+    await duty.reconcile()
     assert said == [f"removed run 1 of the sandbox of kube-system/etcd-n1, {WHAT}"]
 
 
@@ -85,7 +85,7 @@ async def test_a_dead_run_that_hides_a_dead_one_is_removed_and_each_is_told(
 ) -> None:
     for attempt, time.at in enumerate((1000, 900, 500)):
         cri.end_sandbox(runs(cri, attempt))
-    await unhiding(cri, said).look()
+    await unhiding(cri, said).reconcile()
     assert await there(cri) == [("etcd-n1", 2)]
     assert [sentence.split(",")[0] for sentence in said] == [
         f"removed run {attempt} of the sandbox of kube-system/etcd-n1" for attempt in (0, 1)
@@ -116,7 +116,7 @@ async def test_what_cannot_be_removed_keeps_nothing_else_and_each_is_told_once(
     cri.irremovable.update(dict.fromkeys(stay, error))
     duty = unhiding(cri, said)
     for _ in range(2):
-        await duty.look()
+        await duty.reconcile()
     assert await there(cri) == [("a", 1), ("a", 2), ("also-a", 1), ("also-a", 2), ("b", 2), ("c", 0)]
     assert dead.id not in {one.id for one in await cri.containers()}
     told = [
@@ -127,7 +127,7 @@ async def test_what_cannot_be_removed_keeps_nothing_else_and_each_is_told_once(
     ]
     assert sorted(said) == told
     cri.irremovable.clear()
-    await duty.look()
+    await duty.reconcile()
     told += [f"removed run 1 of the sandbox of kube-system/{pod}, {WHAT}" for pod in ("a", "also-a")]
     assert sorted(said) == sorted(told)
     assert await there(cri) == [("a", 2), ("also-a", 2), ("b", 2), ("c", 0)]
@@ -145,7 +145,7 @@ async def test_a_container_that_cannot_be_removed_keeps_no_other_one(
     cri.irremovable[by_attempt[0]] = error
     duty = unhiding(cri, said)
     for _ in range(2):
-        await duty.look()
+        await duty.reconcile()
     assert sorted(one.attempt for one in await cri.containers()) == [0, 2]
     assert [sentence.split(",")[0] for sentence in said] == [
         "cannot remove run 0 of etcd of kube-system/etcd-n1",
@@ -156,7 +156,7 @@ async def test_a_container_that_cannot_be_removed_keeps_no_other_one(
 async def test_the_control_planes_come_first(cri: FakeCri, time: Time, said: list[str]) -> None:
     hidden(cri, time, "users", "default")
     hidden(cri, time, "ours")
-    await unhiding(cri, said).look()
+    await unhiding(cri, said).reconcile()
     assert ["default/users" in sentence for sentence in said] == [False, True]
 
 
@@ -167,7 +167,7 @@ async def test_what_ended_a_round_comes_last_in_the_next_one(cri: FakeCri, time:
     duty = unhiding(cri, said)
     for pods in ([("a", 1), ("a", 2), ("users", 1), ("users", 2)], [("a", 1), ("a", 2), ("users", 2)]):
         with pytest.raises(ZeroDivisionError):
-            await duty.look()
+            await duty.reconcile()
         assert await there(cri) == pods
 
 
@@ -177,7 +177,7 @@ async def test_a_dead_container_beside_the_living_one_in_its_sandbox_is_removed(
     cri.exit_container(dead.id)
     time.at = 500
     cri.start_container(cri.create_container(box, "etcd", "etcd:1", attempt=1))
-    await unhiding(cri, []).look()
+    await unhiding(cri, []).reconcile()
     assert [(one.attempt, one.state) for one in await cri.containers()] == [(1, "running")]
     assert [one.ready for one in await cri.pods()] == [True]
 
@@ -187,7 +187,7 @@ async def test_a_runtime_that_says_nothing_costs_nothing(cri: FakeCri, said: lis
     cri.set_outage("connection refused")
     duty = unhiding(cri, said)
     for _ in range(2):
-        await duty.look()
+        await duty.reconcile()
     assert said == ["the runtime does not say what runs: connection refused"]
     cri.set_outage(None)
     assert len(await cri.containers()) == 1

@@ -76,7 +76,7 @@ class Node:
         return made
 
     async def is_waited_for(self) -> bool:
-        await self.coming.look()
+        await self.coming.reconcile()
         return self.hand_over._worth > patience.HAND_OVER
 
 
@@ -171,7 +171,7 @@ async def test_it_is_waited_for_within_the_grace_period_of_who_is_deleted(
     node.activate()
     node.container()
     node.hosted = hosted
-    await node.coming.look()
+    await node.coming.reconcile()
     assert max(node.hand_over._worth, 0) == seconds
 
 

@@ -36,6 +36,7 @@ class ImageKeeping(Controller):
     """`tell(subject, sentence)` logs a change once."""
 
     name: ClassVar[str] = "image keeping"
+    rest: ClassVar[float | None] = POLL_SECONDS
 
     kept: KeptImages
     clock: Clock
@@ -53,11 +54,7 @@ class ImageKeeping(Controller):
         recent = self._looked is not None and self.clock.monotonic() - self._looked <= STALE_SECONDS
         return requested <= self._found if recent and requested <= self._asked else None
 
-    async def reconcile(self) -> float:
-        await self.look()
-        return POLL_SECONDS
-
-    async def look(self) -> None:
+    async def reconcile(self) -> None:
         """Look when a request is new, when an image is missing, or when it is time. Images of what is on the disk were
         requested before, except those already there when the agent starts to act."""
         requested_now = frozenset[str]().union(*self._requested.values())

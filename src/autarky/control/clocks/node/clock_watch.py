@@ -53,6 +53,7 @@ class ClockWatch(Controller):
     is not one."""
 
     name: ClassVar[str] = "clock watch"
+    rest: ClassVar[float | None] = LOOK_SECONDS
 
     node: str
     kube: Kube
@@ -68,11 +69,7 @@ class ClockWatch(Controller):
     def __post_init__(self) -> None:
         self._tls = client_context(self.ca, check_dates=False)
 
-    async def reconcile(self) -> float:
-        await self.look()
-        return LOOK_SECONDS
-
-    async def look(self) -> None:
+    async def reconcile(self) -> None:
         node = self.own_node()  # an agent that started with such a clock never sees it
         said = None if node is None else (node["metadata"].get("annotations") or {}).get(WITHDRAWN)
         verdict = clocks.judge(await self._look(), withdrawn=bool(said))

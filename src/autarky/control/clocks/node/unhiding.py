@@ -35,6 +35,7 @@ class Unhiding(Controller):
     """`tell(subject, sentence)` logs a sentence once."""
 
     name: ClassVar[str] = "hidden pods"
+    rest: ClassVar[float | None] = LOOK_SECONDS
 
     cri: Cri
     clock: Clock
@@ -42,11 +43,7 @@ class Unhiding(Controller):
     _stays: set[str] = field(default_factory=set)
     """The ids of what could not be removed yet."""
 
-    async def reconcile(self) -> float:
-        await self.look()
-        return LOOK_SECONDS
-
-    async def look(self) -> None:
+    async def reconcile(self) -> None:
         """Look once at everything that runs and ran, and act."""
         try:
             found = hiding(await self.cri.pods(), await self.cri.containers())

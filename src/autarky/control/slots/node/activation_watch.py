@@ -31,6 +31,7 @@ class ActivationWatch(Controller):
     change once."""
 
     name: ClassVar[str] = "activation watch"
+    rest: ClassVar[float | None] = POLL_SECONDS
 
     cri: Cri
     clock: Clock
@@ -41,11 +42,11 @@ class ActivationWatch(Controller):
     _last: Mapping[str, frozenset[str]] | None = None
     _rests_until: float = 0.0
 
-    async def reconcile(self) -> float:
+    async def reconcile(self) -> None:
         """One observation, unless nothing is pending and nothing has changed on the disk."""
         in_place = slots_on_disk.activations()
         if in_place is not None and in_place == self._last and self.clock.monotonic() < self._rests_until:
-            return POLL_SECONDS
+            return
         self._last = in_place
         running = await running_standbys(self.cri)
         kubelet_up = await ports_seen.plain_status(ports.KUBELET_HEALTH, "/healthz") == 200
@@ -61,7 +62,6 @@ class ActivationWatch(Controller):
             )
             settled &= await self._judge(component, seen, running)
         self._rests_until = self.clock.monotonic() + REST_SECONDS if settled else 0.0
-        return POLL_SECONDS
 
     async def _judge(self, component: str, seen: activations.Seen, running: Running | None) -> bool:
         memory = self._memory.get(component, activations.Memory())

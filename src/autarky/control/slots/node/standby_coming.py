@@ -40,6 +40,7 @@ class StandbyComing(Controller):
     hosted API servers, as the API shows them."""
 
     name: ClassVar[str] = "coming standby"
+    rest: ClassVar[float | None] = LOOK_SECONDS
 
     node: str
     cri: Cri
@@ -49,13 +50,10 @@ class StandbyComing(Controller):
     endpoints: Callable[[], Sequence[Endpoint]]
     hosted: Callable[[], Sequence[Object]]
 
-    async def reconcile(self) -> float:
-        if self.hand_over.waits:
-            await self.look()
-        return LOOK_SECONDS
-
-    async def look(self) -> None:
-        """Observe once, and update the hand-over."""
+    async def reconcile(self) -> None:
+        """Update the hand-over, while the kubelet waits for it."""
+        if not self.hand_over.waits:
+            return
         comes = await self._is_on_its_way()
         if comes is None:
             return
