@@ -350,7 +350,7 @@ def test_a_runtime_that_hangs_does_not_stop_the_agent(cluster: TestCluster) -> N
 
 
 def test_the_agent_costs_little(cluster: TestCluster) -> None:
-    """Resident memory: at most 60 MB for the one that acts, 15 MB for a parked one; CPU: under 1 % of a core."""
+    """Resident memory: at most 60 MB for the one that acts, 15 MB for a parked one; CPU: under 1 % of a core, next to none for a parked one."""
     script = f"for p in $(pgrep -f '{AGENTS}'); do cat /proc/$p/stat /proc/$p/status | tr '\\n' ' '; echo; done"
 
     def usage() -> dict[str, tuple[int, float]]:
@@ -368,5 +368,5 @@ def test_the_agent_costs_little(cluster: TestCluster) -> None:
     parked, acting = sorted(second, key=lambda pid: second[pid][0])
     assert second[parked][0] <= 15_000
     assert second[acting][0] <= 64_000
-    assert cpu[parked] == 0
+    assert cpu[parked] < 0.001, "two ticks of the clock that counts; one may fall into one of its looks at the holder"
     assert cpu[acting] < 0.02, "1 % on a machine that has nothing else to do"
