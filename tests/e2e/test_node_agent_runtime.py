@@ -350,7 +350,8 @@ def test_a_runtime_that_hangs_does_not_stop_the_agent(cluster: TestCluster) -> N
 
 
 def test_the_agent_costs_little(cluster: TestCluster) -> None:
-    """Resident memory: at most 60 MB for the one that acts, 15 MB for a parked one; CPU: under 1 % of a core, next to none for a parked one."""
+    """Resident memory: at most 60 MB for the one that acts, 15 MB for a parked one; CPU: under 1 % of a core, next
+    to none for a parked one."""
     script = f"for p in $(pgrep -f '{AGENTS}'); do cat /proc/$p/stat /proc/$p/status | tr '\\n' ' '; echo; done"
 
     def usage() -> dict[str, tuple[int, float]]:
