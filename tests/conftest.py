@@ -19,6 +19,7 @@ def pytest_configure(config: pytest.Config) -> None:
     _say_that_there_is_no_event_loop()
     _choose_a_seed(config)
     _load_our_profile()
+    _leave_out_the_users_own_releases()
 
 
 def _say_that_there_is_no_event_loop() -> None:
@@ -47,6 +48,11 @@ def _load_our_profile() -> None:
         suppress_health_check=[HealthCheck.too_slow],  # the machine is shared
     )
     settings.load_profile("autarky")
+
+
+def _leave_out_the_users_own_releases() -> None:
+    """Which releases there are is said by the tree, not by the machine. AUTARKY_RELEASES, given, is honoured."""
+    os.environ.setdefault("AUTARKY_RELEASES", "/nonexistent")
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -80,7 +80,7 @@ async def test_a_kubeconfig_with_one_server_is_not_looked_at(tmp_path):
 # --- the payload's kubectl ---------------------------------------------------------------------------------------
 
 
-THIS, OTHER, UNKNOWN = default_version(), known_versions()[-1], Version(1, 36, 3)
+THIS, OTHER, UNKNOWN = default_version(), known_versions()[-1], Version(1, 36, 99)
 
 
 @pytest.fixture
