@@ -32,7 +32,7 @@ ONLY_HOSTS = [
     f"--skip={phase}"
     for phase in (
         "start-control-plane", "start-joining", "apply-objects", "join-nodes", "pivot", "retire-hosted",
-        "start-agents", "await-workloads",
+        "start-agents", "apply-agents", "make-control-nodes", "await-workloads",
     )
 ]  # fmt: skip
 

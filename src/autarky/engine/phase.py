@@ -7,7 +7,9 @@ Contract of every phase:
   (a host that does not exist, an API that is down) is planned as if it had to be made.
 - `run` makes the changes and returns when they are verified. It may be killed at any point; `plan`
   and `run` again must converge (rule 5).
-- Neither prints. They raise AutarkyError; anything else is a bug.
+- A phase may name in `needs` earlier phases without whose work its own would fail or do harm. It is not run while one
+  of them is left out of the run and still has changes to make.
+- Neither `plan` nor `run` prints. They raise AutarkyError; anything else is a bug.
 """
 
 from __future__ import annotations
@@ -51,6 +53,11 @@ class Warn:
 
     sentence: str
     in_plan: bool = False
+
+
+def needs_of(phase: object) -> tuple[str, ...]:
+    """The phases that this one names in `needs`; most name none."""
+    return getattr(phase, "needs", ())
 
 
 class Phase(Protocol[Context_contra]):

@@ -3,6 +3,7 @@
 Contract:
 - For each phase: plan; no changes → "unchanged", and `run` is not called; else announce the changes and
   run. A dry run plans every phase and runs none, and touches no journal.
+- A phase that has changes to make is refused where one that it needs was left out and has changes to make as well.
 - `plan` and `run` each get the phase's timeout; passing it raises TimedOut with the wait it was stuck in.
 - The journal is on disk before a phase starts and after it ended, whatever the outcome.
 - The last event is OperationEnded, also after an error or a cancellation; the error is raised again.
@@ -32,7 +33,7 @@ from autarky.engine.events import (
     Warned,
 )
 from autarky.engine.journal import Entry, Journal, What, stopped_in
-from autarky.engine.phase import Change, Kept, Phase, Warn
+from autarky.engine.phase import Change, Kept, Phase, Warn, needs_of
 from autarky.engine.progress import Bus, EventProgress, failure
 from autarky.engine.selection import Selection
 from autarky.errors import TimedOut, UserError
@@ -77,11 +78,15 @@ async def run_operation(
     names = [phase.name for phase in phases]
     selected = (selection or Selection()).apply(name, names)
     operation = _Operation(name, title, clock, Bus(events), None if dry_run else journal, dry_run=dry_run)
+    skipped = {phase.name: phase for phase in phases if phase.name not in selected}
     operation.begin(phases)
     try:
         for number, phase in enumerate(phases, start=1):
             operation.begin_phase(phase, number, len(phases))
-            await operation.work_on(phase, context, skip=phase.name not in selected)
+            if phase.name in skipped:
+                operation.skip(phase)
+                continue
+            await operation.work_on(phase, context, [skipped[need] for need in needs_of(phase) if need in skipped])
         return operation.succeed()
     except BaseException as error:
         operation.fail(error)
@@ -168,15 +173,16 @@ class _Operation:
             )
         )
 
-    async def work_on(self, phase: Phase[C], context: C, *, skip: bool) -> None:
-        """Plan and run one phase; its outcome is reported and written down, whatever it is."""
+    def skip(self, phase: Phase[C]) -> None:
+        self._end_phase(phase, "skipped", self.clock.monotonic())
+
+    async def work_on(self, phase: Phase[C], context: C, left_out: Sequence[Phase[C]]) -> None:
+        """Plan and run one phase; its outcome is reported and written down, whatever it is. left_out: those that it
+        needs and that were skipped."""
         started = self.clock.monotonic()
-        if skip:
-            self._end_phase(phase, "skipped", started)
-            return
         try:
             self._write("phase-started", phase=phase.name)
-            outcome = await self._plan_and_run(phase, context)
+            outcome = await self._plan_and_run(phase, context, left_out)
             self._write("phase-ended", phase=phase.name, outcome=outcome)
         except BaseException as error:
             outcome, text = failure(error)
@@ -186,7 +192,7 @@ class _Operation:
             raise
         self._end_phase(phase, outcome, started)
 
-    async def _plan_and_run(self, phase: Phase[C], context: C) -> str:
+    async def _plan_and_run(self, phase: Phase[C], context: C, left_out: Sequence[Phase[C]]) -> str:
         progress = EventProgress(self.bus, self.clock, self.name, phase.name)
         async with _bounded(phase, progress):
             found = await phase.plan(context)
@@ -198,6 +204,9 @@ class _Operation:
                 self._tell(phase, finding)
         if not changes:
             return "unchanged"
+        for needed in left_out:
+            async with _bounded(needed, progress):
+                await _refuse_without(phase, needed, context)
         if self.dry_run:
             return "planned"
         async with _bounded(phase, progress):
@@ -246,6 +255,17 @@ class _Operation:
                 error=error,
             )
             self.journal.append(entry)
+
+
+async def _refuse_without(phase: Phase[C], needed: Phase[C], context: C) -> None:
+    """Raises UserError where the needed phase, which is left out, has changes to make."""
+    changes = [change.sentence for change in await needed.plan(context) if isinstance(change, Change)]
+    if changes:
+        more = f" and {len(changes) - 1} more" if changes[1:] else ""
+        raise UserError(
+            f"{phase.name} needs {needed.name}, which is left out and still has changes to make: {changes[0]}{more}",
+            fix=f"do not skip {needed.name}, or skip {phase.name} as well",
+        )
 
 
 @asynccontextmanager

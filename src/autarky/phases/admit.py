@@ -1,7 +1,7 @@
 """Admitting nodes: approving their certificates against the join inventory, and labelling them.
 
-The operator does the same for as long as the cluster runs; `up` does it for the nodes in its file, since the first of
-them must be admitted before an operator can run.
+The operator judges requests for as long as the cluster runs; `up` does so while no operator is available, since the
+first nodes must be admitted before one can run. Then it only waits, and tells what was denied.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from autarky.engine.phase import Change
 from autarky.errors import AutarkyError
 from autarky.model import patience
 from autarky.model.cluster import Node
+from autarky.model.components import OPERATOR
 from autarky.phases.context import Context
 from autarky.ports import Kube, Object, Progress
-from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED
+from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED, SYSTEM
 
 NODE_MANAGER = "autarky-nodes"
 ROLE_LABELS = {CONTROL_PLANE_REQUESTED, CONTROL_PLANE_ACTIVE}
@@ -55,9 +56,12 @@ async def plan_admission(context: Context, nodes: Sequence[Node]) -> list[Change
 async def wait_until_registered(context: Context, node: Node, progress: Progress) -> None:
     kube = context.kube()
 
-    async def registered() -> str | None:
+    async def registered() -> NotYet | None:
         await judge_requests(kube, {node.name}, progress)
-        return None if await kube.get("v1", "Node", node.name) else f"no Node object {node.name} yet"
+        if await kube.get("v1", "Node", node.name):
+            return None
+        denied = await _denied_joins(kube, node.name)
+        return NotYet(f"no Node object {node.name} yet" + (f"; denied: {denied}" if denied else ""), "not registered")
 
     await _wait(context, f"node {node.name} registers", registered, progress)
 
@@ -128,11 +132,20 @@ async def pending_requests(kube: Kube, nodes: set[str]) -> list[Object]:
     return [csr for node, csr in certificates.pending(requests) if node in nodes]
 
 
+async def _operator_judges(kube: Kube) -> bool:
+    deployment = await kube.get("apps/v1", "Deployment", OPERATOR, SYSTEM)
+    return deployment is not None and bool((deployment.get("status") or {}).get("availableReplicas"))
+
+
 async def judge_requests(kube: Kube, nodes: set[str], progress: Progress) -> None:
-    """Approve or deny what is pending for these nodes, by the inventory in the cluster: of many requests only some, and
-    the rest at the next call. Each call reports one denial per node: a hostile node asks without end."""
+    """Unless the operator does: approve or deny what is pending for these nodes, by the inventory in the cluster; of
+    many requests only some, and the rest at the next call. Each call reports one denial per node: a hostile node asks
+    without end."""
     told: set[str] = set()
-    for csr in in_turn(await pending_requests(kube, nodes), certificates.requester, MOST_AT_ONCE):
+    waiting = await pending_requests(kube, nodes)
+    if not waiting or await _operator_judges(kube):
+        return
+    for csr in in_turn(waiting, certificates.requester, MOST_AT_ONCE):
         inventory, renewals = await certificates.read_inventory(kube), await certificates.read_renewals(kube)
         decision = await certificates.judge(kube, csr, inventory, renewals)
         by = certificates.requester(csr)
@@ -176,12 +189,27 @@ async def _serving_requests(kube: Kube, node: str) -> _Requests:
         name, status = csr["metadata"]["name"], csr.get("status", {})
         if status.get("certificate"):
             return _Requests(granted=True)
-        refusals = [one for one in status.get("conditions") or () if one["type"] in ("Denied", "Failed")]
-        if refusals:
-            denied = f"{name}: {str(refusals[0].get('message', ''))[:LONGEST_WHY]}"
+        if refusal := _refusal(csr):
+            denied = refusal
         else:
             waiting = name
     return _Requests(waiting=waiting, denied=denied)
+
+
+async def _denied_joins(kube: Kube, node: str) -> str:
+    """Why a request of the node for its first certificate was denied; "" where none was."""
+    denied = ""
+    async for csr in kube.each(*CSR):
+        if csr["spec"]["signerName"] == approval.CLIENT_SIGNER and certificates.node_of(csr) == node:
+            denied = _refusal(csr) or denied
+    return denied
+
+
+def _refusal(csr: Object) -> str:
+    """What was said to a request that was denied or has failed; else ""."""
+    conditions = (csr.get("status") or {}).get("conditions") or ()
+    said = [str(one.get("message", "")) for one in conditions if one["type"] in ("Denied", "Failed")]
+    return f"{csr['metadata']['name']}: {said[0][:LONGEST_WHY]}" if said else ""
 
 
 async def _serving_certificate(kube: Kube, node: str, asked: _Requests) -> NotYet | None:

@@ -1,47 +1,108 @@
-"""The node agents: a DaemonSet on all nodes, and standby agents as static pods on control nodes. From here on the nodes
-manage their slots themselves, with or without an API.
+"""The agents of the cluster: they do what `up` then waits for.
+
+Before the pivot a standby agent as a static pod on each initial member whose slots have to move: at the first `up` on
+that with the temporary control plane. An agent more at that moment would only take processor time from the API servers
+that start. After the pivot the other standby agents, the node agents' DaemonSet, and the operator.
 
 A standby agent is written only where there is none: from then on the hosted agent makes it a copy of itself, once it
-has been healthy for a while. So a broken agent never replaces both.
+has been healthy for a while. So a broken agent never replaces both. Agents of a cluster that has some are changed only
+after the pivot: a hosted API server that rolls asks its node's agent before it stops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from autarky.control.slots.decide.pivot import Slot
 from autarky.engine.phase import Change, Kept
+from autarky.errors import CommandFailed
 from autarky.model.cluster import Node
+from autarky.model.components import NODE_AGENT, WITH_STANDBY
 from autarky.model.files import File
 from autarky.phases.context import Context, for_each
 from autarky.phases.objects import ApplyParts
-from autarky.phases.standbys import cares_for_its_slots
+from autarky.phases.pivot import wanted_slot
+from autarky.phases.standbys import active, cares_for_its_slots, operator_exists
 from autarky.ports import Progress
 from autarky.render import node as render_node
-from autarky.render import objects
+from autarky.render.objects import Part, agent_parts
+from autarky.render.values import Inputs
 
 
 @dataclass(frozen=True, slots=True)
 class StartAgents:
-    """After the pivot, so that `up` and the agents do not both work on it."""
+    """Where there are none yet, and something has to move."""
 
     name: str = "start-agents"
-    title: str = "Start the node agents"
+    title: str = "Start the agents"
     timeout: float = 120
+    needs: tuple[str, ...] = ("prepare-hosts", "apply-objects")
 
-    async def plan(self, context: Context) -> Sequence[Change | Kept]:
-        nodes = context.present(context.cluster.initial_members)
+    async def plan(self, context: Context) -> Sequence[Change]:
         if not context.addresses_known or not context.pki.complete():
-            return [Change(f"start the node agent on {node.name}") for node in nodes]
-        changes: list[Change | Kept] = []
-        for node in nodes:
-            missing = await _missing(context, node)
-            changes += [Change(f"write the static pod {file.path} on {node.name}") for file in missing]
-        return [*changes, *await ApplyParts(objects.agent_parts).plan(context)]
+            return [Change(f"start the node agent on {node.name}") for node in _members(context)]
+        nodes = await _to_move(context)
+        return [
+            Change(f"write the static pod {path} on {name}")
+            for name, files in (await for_each(nodes, lambda node: _missing(context, node))).items()
+            for path in (file.path for file in files)
+        ]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        await for_each(context.present(context.cluster.initial_members), lambda node: _start(context, node))
-        await ApplyParts(objects.agent_parts).run(context, progress)
+        if not await operator_exists(context):
+            await ApplyParts(_first_parts).run(context, progress)
+        await for_each(await _to_move(context), lambda node: _start(context, node))
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyAgents:
+    """The rest of them, and the current version of all."""
+
+    name: str = "apply-agents"
+    title: str = "Apply the agents"
+    timeout: float = 120
+    needs: tuple[str, ...] = ("prepare-hosts", "apply-objects")
+    render: Callable[[Inputs], list[Part]] = agent_parts
+
+    async def plan(self, context: Context) -> Sequence[Change | Kept]:
+        changes = await ApplyParts(self.render).plan(context)
+        if not context.addresses_known or not context.pki.complete():
+            return changes
+        missing = await for_each(_members(context), lambda node: _missing(context, node))
+        files = [f"{file.path} on {name}" for name, found in missing.items() for file in found]
+        return [*changes, *(Change(f"write the static pod {file}") for file in files)]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        await ApplyParts(self.render).run(context, progress)
+        await for_each(_members(context), lambda node: _start(context, node))
+
+
+def _members(context: Context) -> tuple[Node, ...]:
+    return context.present(context.cluster.initial_members)
+
+
+async def _to_move(context: Context) -> list[Node]:
+    """The nodes on which a standby has to go or to come."""
+    move = await for_each(_members(context), lambda node: _has_to_move(context, node))
+    return [node for node in _members(context) if move[node.name]]
+
+
+async def _has_to_move(context: Context, node: Node) -> bool:
+    try:
+        in_place = await active(context.host(node))
+    except CommandFailed:  # the host is not prepared yet
+        return True
+    return any((wanted_slot(context, one) is Slot.STANDBY) != (one in in_place) for one in WITH_STANDBY)
+
+
+def _first_parts(inputs: Inputs) -> list[Part]:
+    """What the standby agents need: the rights of the node agents."""
+    return [
+        Part(part.name, tuple(obj for obj in part.objects if obj["kind"] != "DaemonSet"))
+        for part in agent_parts(inputs)
+        if part.name == NODE_AGENT
+    ]
 
 
 async def _start(context: Context, node: Node) -> None:

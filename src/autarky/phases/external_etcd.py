@@ -81,6 +81,7 @@ class CheckExternalEtcd:
     name: str = "check-external-etcd"
     title: str = "Check the external etcd"
     timeout: float = 60
+    needs: tuple[str, ...] = ("prepare-external-etcd",)
 
     async def plan(self, context: Context) -> Sequence[Change]:
         if context.cluster.external_etcd is None:

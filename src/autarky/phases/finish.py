@@ -29,6 +29,7 @@ class AwaitWorkloads:
     name: str = "await-workloads"
     title: str = "Wait until everything is available"
     timeout: float = patience.most(patience.WORKLOADS)
+    needs: tuple[str, ...] = ("apply-objects", "join-nodes", "apply-agents")
 
     async def plan(self, context: Context) -> Sequence[Change | Warn]:
         if not await context.api_answers():
@@ -170,6 +171,7 @@ class WriteKubeconfig:
     name: str = "write-kubeconfig"
     title: str = "Write the kubeconfig"
     timeout: float = 10
+    needs: tuple[str, ...] = ("issue-certificates",)
 
     async def plan(self, context: Context) -> Sequence[Change]:
         if not context.addresses_known or not context.pki.complete():

@@ -49,6 +49,7 @@ class StartJoining:
     name: str = "start-joining"
     title: str = "Start the kubelets that join"
     timeout: float = 180
+    needs: tuple[str, ...] = ("prepare-hosts", "start-control-plane")
 
     async def plan(self, context: Context) -> Sequence[Change]:
         if not context.addresses_known or not context.pki.complete():
@@ -69,6 +70,7 @@ class JoinNodes:
     name: str = "join-nodes"
     title: str = "Join the nodes"
     timeout: float = patience.most(patience.JOINS, patience.JOINS)
+    needs: tuple[str, ...] = ("apply-objects", "start-joining")
 
     async def plan(self, context: Context) -> Sequence[Change]:
         if not context.addresses_known or not context.pki.complete():

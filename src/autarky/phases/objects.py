@@ -30,6 +30,7 @@ class ApplyObjects:
     name: str = "apply-objects"
     title: str = "Apply the hosted components"
     timeout: float = 180
+    needs: tuple[str, ...] = ("start-control-plane",)
 
     async def plan(self, context: Context) -> Sequence[Change | Kept | Warn]:
         former = [Change(f"delete {name}, which an earlier release created") for name in await _former(context)]

@@ -88,6 +88,7 @@ class PrepareHosts:
     name: str = "prepare-hosts"
     title: str = "Prepare the hosts"
     timeout: float = 600
+    needs: tuple[str, ...] = ("get-payload", "issue-certificates")
 
     async def plan(self, context: Context) -> Sequence[Change | Warn]:
         if not context.addresses_known or context.payload is None or not context.pki.complete():
@@ -135,7 +136,7 @@ async def look(context: Context, node: Node) -> NodeWork:
     work.files = await changed_files(host, await balancer.without_kept(host, context.cluster, files))
     work.leaves = await missing_leaves(context, host, node)
     work.revisions = await standbys.revisions_to_put(context, host, revisions)
-    work.renewable = await standbys.renewable(host, revisions)
+    work.renewable = await standbys.renewable(context, host, revisions)
     work.outdated = [c for c in await standbys.outdated(host) if c in work.renewable] if work.renewable else []
     work.warnings = await standbys.untouched(context, host, node, work.revisions)
     work.watch = await lacks_watch(host, work.files)

@@ -32,6 +32,7 @@ class MakeControlNodes:
     name: str = "make-control-nodes"
     title: str = "Make control nodes of those that joined later"
     timeout: float = patience.most(PROMOTION_TIMEOUT)
+    needs: tuple[str, ...] = ("join-nodes", "apply-agents")
 
     async def plan(self, context: Context) -> Sequence[Change]:
         nodes = _later(context)

@@ -1,8 +1,6 @@
-"""Unpivot: hosted workloads of levels that are not (or no longer) hosted are removed, once their standbys serve.
-
-Contract: rule 1: nothing is deleted before the standby on every control node answers by itself (level 3) and
-through the load balancer (level 2). Which standbys run is decided and done by the pivot and the node agents;
-this only removes what they have replaced. Rule 10: it does so for a change of level, and for nothing else.
+"""Unpivot: hosted workloads of levels that are not hosted any more are removed. The operator decides and acts
+(`control/levels`): it removes each once its standby has served on every control node. This waits for it, and says what
+it waits for.
 """
 
 from __future__ import annotations
@@ -10,77 +8,75 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autarky.control.common.pods import pod_health
 from autarky.control.levels import act as hosting
-from autarky.control.levels.decide import moves as levels
-from autarky.control.slots.decide.pivot import Health
 from autarky.engine.deadline import NotYet, poll_until
 from autarky.engine.phase import Change
 from autarky.model import patience
-from autarky.model.cluster import Node
-from autarky.model.components import API_SERVER, COMPONENTS, STANDBY, WITH_STANDBY
+from autarky.model.components import COMPONENTS, WITH_STANDBY
 from autarky.phases.context import Context
-from autarky.phases.pivot import hosted_pods, is_balanced
+from autarky.phases.pivot import hosted_pods
+from autarky.phases.version_check import live_control_plane
 from autarky.ports import Progress
 from autarky.render.values import SYSTEM
 
-SERVE_SECONDS = patience.STANDBY_SERVES
+RETIRED_SECONDS = patience.STANDBY_SERVES
 END_SECONDS = patience.HOSTED_ENDS
+APPLIED = "SpecApplied"
+"""The condition of the ControlPlane in which the operator says what is not applied yet, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetireHosted:
     name: str = "retire-hosted"
-    title: str = "Remove what is no longer hosted"
-    timeout: float = patience.most(SERVE_SECONDS, END_SECONDS)
+    title: str = "Wait until what is no longer hosted is removed"
+    timeout: float = patience.most(RETIRED_SECONDS, END_SECONDS)
+    needs: tuple[str, ...] = ("start-agents", "apply-agents")
 
     async def plan(self, context: Context) -> Sequence[Change]:
         if not await context.api_answers():
             return []
         return [
-            Change(f"delete {COMPONENTS[component].kind} {SYSTEM}/{component}, once its standby serves")
-            for component in await superfluous(context)
+            Change(f"wait until {COMPONENTS[component].kind} {SYSTEM}/{component} is deleted, once its standby serves")
+            for component in await unlisted(context)
         ]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        for component in await superfluous(context):
-            await _until_standbys_serve(context, component, progress)
-            await hosting.retire(context.kube(), component)
+        for component in await unlisted(context):
+            await _until_retired(context, component, progress)
             await _until_hosted_pods_ended(context, component, progress)
             progress.note(f"{component} runs as static pods only")
 
 
-async def superfluous(context: Context) -> list[str]:
+async def unlisted(context: Context) -> list[str]:
     """The components whose level is not hosted and whose hosted workload is there."""
     unwanted = [c for c in WITH_STANDBY if not context.cluster.hosts_level(COMPONENTS[c].level)]
-    return [c for c in unwanted if await context.kube().get(hosting.APPS, COMPONENTS[c].kind, c, SYSTEM) is not None]
+    return [c for c in unwanted if await _is_there(context, c)]
 
 
-async def _until_standbys_serve(context: Context, component: str, progress: Progress) -> None:
-    memory = levels.Memory()
-
-    async def serve() -> NotYet | None:
-        nonlocal memory
-        standbys = {
-            node.name: await _serves(context, node, component)
-            for node in context.present(context.cluster.control_nodes)
-        }
-        seen = levels.Seen(hosted=False, workload=True, standbys=standbys)
-        decision = levels.decide(seen, memory, context.clock.monotonic())
-        memory = decision.memory
-        return None if decision.step is levels.Step.RETIRE else NotYet(decision.sentence, sum(standbys.values()))
-
-    what = f"the standby of {component} serves on every control node"
-    await poll_until(what, serve, timeout=SERVE_SECONDS, still=patience.STEP, progress=progress, clock=context.clock)
+async def _is_there(context: Context, component: str) -> bool:
+    live = await context.kube().get(hosting.APPS, COMPONENTS[component].kind, component, SYSTEM)
+    return live is not None
 
 
-async def _serves(context: Context, node: Node, component: str) -> bool:
-    if component == API_SERVER:
-        servers = (f"{node.name}-standby", f"{node.name}-spare")
-        return any([await is_balanced(context, node, server) for server in servers])
-    labels = COMPONENTS[component].selector(STANDBY)
-    pods = context.kube().each("v1", "Pod", namespace=SYSTEM, labels=labels)
-    return any([pod_health(pod) is Health.READY async for pod in pods if pod["spec"].get("nodeName") == node.name])
+async def _until_retired(context: Context, component: str, progress: Progress) -> None:
+    async def retired() -> NotYet | None:
+        if not await _is_there(context, component):
+            return None
+        why = await _why_not(context)
+        return NotYet(why, why)
+
+    what = f"the operator has removed the hosted {component}"
+    await poll_until(
+        what, retired, timeout=RETIRED_SECONDS, still=patience.STEP, progress=progress, clock=context.clock
+    )
+
+
+async def _why_not(context: Context) -> str:
+    """In the operator's own words."""
+    plane = await live_control_plane(context.kube()) or {}
+    conditions = (plane.get("status") or {}).get("conditions") or []
+    said = [str(one.get("message", "")) for one in conditions if one.get("type") == APPLIED]
+    return said[0] if said else "the operator has not said anything about it yet"
 
 
 async def _until_hosted_pods_ended(context: Context, component: str, progress: Progress) -> None:

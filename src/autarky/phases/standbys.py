@@ -1,12 +1,12 @@
 """The revisions of standbys on hosts, as `up` puts them there: which are wanted, missing, or not what runs.
 
-Contract: a standby is complete on every control node, whatever is hosted. Once a node has an agent, the agent makes
+Contract: a standby is complete on every control node, whatever is hosted. Once a node has pivoted, its agent makes
 standbys of what has proved itself in the hosted slot, and `up` gives new content to the hosted slot alone: broken
 content in both slots, in the minute before the first checkpoint, would take the API down with nothing to go back to.
 A single failed look at the API does not change that (rule 2).
 
-Before there is an agent, only `up` repairs a standby. Then what the file says now replaces what it said before, also
-where that is in place already and does not start: a mistake in the first file must not need a `down`.
+Before that, only `up` repairs a standby. Then what the file says now replaces what it said before, also where that is
+in place already and does not start: a mistake in the first file must not need a `down`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from autarky.control.checkpoint.manifests import is_checkpoint
 from autarky.control.slots import manifests as standby
 from autarky.engine.phase import Warn
 from autarky.model.cluster import Node
-from autarky.model.components import API_SERVER, COMPONENTS, WITH_STANDBY
+from autarky.model.components import API_SERVER, COMPONENTS, OPERATOR, WITH_STANDBY
 from autarky.phases.context import Context
 from autarky.phases.files import changed_files
 from autarky.ports import Host
+from autarky.render.values import SYSTEM
 
 _NONE = "-"
 
@@ -46,10 +47,10 @@ async def revisions_to_put(
 
 
 async def _kept(context: Context, host: Host) -> frozenset[str]:
-    """The components whose standby stays as it is. That of an API server also where there is no agent yet and the API
-    answers: it may be what answers."""
+    """The components whose standby stays as it is. That of an API server also before the pivot where the API answers:
+    it may be what answers."""
     hosted = frozenset(c for c in WITH_STANDBY if context.cluster.hosts_level(COMPONENTS[c].level))
-    if await cares_for_its_slots(host):
+    if await has_pivoted(context, host):
         return hosted
     return hosted & {API_SERVER} if await context.api_answers() else frozenset()
 
@@ -90,11 +91,11 @@ async def outdated(host: Host) -> list[str]:
     return [component for component in said.text.split() if component in WITH_STANDBY] if said.status == 0 else []
 
 
-async def renewable(host: Host, revisions: Sequence[standby.Revision]) -> frozenset[str]:
-    """Those of level 3 that run while the cluster comes up, where no agent looks after them yet: once the API answers,
-    nothing else that `up` does restarts them. All of level 3 may restart at once."""
+async def renewable(context: Context, host: Host, revisions: Sequence[standby.Revision]) -> frozenset[str]:
+    """Those of level 3 that run before the pivot: once the API answers, nothing else that `up` does restarts them. All
+    of level 3 may restart at once."""
     controllers = {r.component for r in revisions} - {API_SERVER}
-    if not controllers or await cares_for_its_slots(host):
+    if not controllers or await has_pivoted(context, host):
         return frozenset()
     return frozenset(controllers)
 
@@ -124,6 +125,25 @@ async def untouched(context: Context, host: Host, node: Node, to_put: Collection
         )
         for component in sorted(static & going.union(await outdated(host)))
     ]
+
+
+async def has_pivoted(context: Context, host: Host) -> bool:
+    """Whether the node has an agent, and some `up` has come past the pivot, after which it applies the operator. An API
+    that does not answer does not say otherwise."""
+    if not await cares_for_its_slots(host):
+        return False
+    return not await context.api_answers() or await operator_exists(context)
+
+
+async def operator_exists(context: Context) -> bool:
+    """Raises Unreachable and ApiError."""
+    return await context.kube().get("apps/v1", "Deployment", OPERATOR, SYSTEM) is not None
+
+
+async def active(host: Host) -> frozenset[str]:
+    """The components whose standby is in place. Raises Unreachable and CommandFailed."""
+    listed = standby.parse_list((await host.run([standby.SCRIPT_PATH, "list"])).text)
+    return frozenset(component for component, (_, activations) in listed.items() if activations)
 
 
 async def cares_for_its_slots(host: Host) -> bool:

@@ -47,6 +47,7 @@ class StartControlPlane:
     name: str = "start-control-plane"
     title: str = "Start the temporary control plane"
     timeout: float = patience.most(API_TIMEOUT)
+    needs: tuple[str, ...] = ("prepare-hosts",)
 
     async def plan(self, context: Context) -> Sequence[Change]:
         if not context.addresses_known or not context.pki.complete():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autarky.engine.phase import Phase
-from autarky.phases.agents import StartAgents
+from autarky.phases.agents import ApplyAgents, StartAgents
 from autarky.phases.check_file import CheckFile, CheckFileAgain
 from autarky.phases.context import Context
 from autarky.phases.etcd_change import ChangeEtcd
@@ -42,9 +42,10 @@ PHASES: tuple[Phase[Context], ...] = (
     StartJoining(),
     ApplyObjects(),
     JoinNodes(),
-    Pivot(),
-    RetireHosted(),
     StartAgents(),
+    Pivot(),
+    ApplyAgents(),
+    RetireHosted(),
     MakeControlNodes(),
     ConfigureKubelets(),
     AwaitWorkloads(),

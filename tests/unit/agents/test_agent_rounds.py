@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from autarky.agents.node import agent as node_agent
-from autarky.agents.node.agent import SETTLE_SECONDS, NodeAgent
+from autarky.agents.node.agent import NodeAgent
 from autarky.control.agents.manifests import node_agent as agent
 from autarky.control.base.decision_log import DecisionLog
 from autarky.control.base.node_view import LEASE, ApiView
@@ -25,6 +25,7 @@ from autarky.control.control_nodes.node import role_on_disk
 from autarky.control.leadership.decide import leader as leadership
 from autarky.control.leadership.decide import reported as level_3_told
 from autarky.control.rollout.good_revision import content_of, revision_of
+from autarky.control.slots.decide import pivot as slots
 from autarky.control.slots.decide import report as node_slots
 from autarky.control.slots.decide.pivot import Health
 from autarky.control.slots.node import on_disk as slots_on_disk
@@ -51,8 +52,9 @@ NODE = "n1"
 INPUTS = inputs_of(a_cluster())
 MADE, START = "2026-11-21T08:00:00Z", "2026-11-21T09:00:00Z"
 PARTS = ("level", API_SERVER, CONTROLLER_MANAGER, SCHEDULER, NODE_AGENT, "annotation")
+CHECKPOINT = "checkpoint-1"
 SOON = 3 * node_agent.LOOK_SECONDS
-LONG = 3 * max(SETTLE_SECONDS, leadership.SETTLE_SECONDS)
+LONG = 3 * max(slots.WATCH_SECONDS, leadership.SETTLE_SECONDS)
 
 
 class Quorum:
@@ -85,6 +87,8 @@ class Scene:
         self.disk, self.cri, self.clock, self.port = disk, FakeCri(), LoopClock(), OwnPort()
         self.kube = SlowKube()
         self.ran: list[tuple[str, ...]] = []
+        self.when: dict[tuple[str, str], float] = {}
+        self.others_serve = False
         self.said: list[str] = []
         monkeypatch.setattr(slots_on_disk, "WANTED", disk.root / "wanted.json")
         monkeypatch.setattr(role_on_disk, "FILE", disk.root / "role.json")
@@ -112,6 +116,7 @@ class Scene:
             hosted=True,
             hand_over=HandOver(self.clock),
             running=RunningHere(self.cri, self.clock),
+            others_serve=self.another_node_serves,
         )
 
     def heard(self) -> None:
@@ -120,6 +125,7 @@ class Scene:
     async def run_script(self, verb: str, component: str, revision: str = "") -> None:
         """As the standby script: a manifest appears or goes, or a revision becomes the current one."""
         self.ran.append((verb, component))
+        self.when[verb, component] = self.clock.monotonic()
         name = f"standby-{component}-0123abcd"
         if verb == "activate":
             self.disk.manifest(name, f"of {component}")
@@ -132,6 +138,9 @@ class Scene:
 
     async def status(self, _port: int, _path: str) -> int:
         return 200
+
+    async def another_node_serves(self) -> bool:
+        return self.others_serve
 
     def wants(self, level: str, **more: Any) -> None:
         spec = {"version": "v1.36.4", "selfHosted": level, **more}
@@ -263,6 +272,59 @@ async def test_a_control_plane_that_means_nothing_changes_no_level_and_fails_no_
     scene.wants("1-4")
     await scene.passes(SOON)
     assert slots_on_disk.wanted_level() == 1
+
+
+# --- the first pivot -----------------------------------------------------------------------------------------------
+
+
+async def test_the_standby_that_up_wrote_goes_after_a_second_and_a_later_one_is_watched(scene: Scene) -> None:
+    """What `up` starts in both slots is the same; later the hosted slot may be a new version, which crashes soon."""
+    scene.wants("2-4")
+    slots_on_disk.remember_wanted_level(2)
+    for component in (*WITH_STANDBY, NODE_AGENT):
+        scene.hosted_pod(component, runs=True)
+    await scene.run_script("activate", API_SERVER)
+    began = scene.clock.monotonic()
+    await scene.passes(slots.WATCH_SECONDS / 2)
+    assert slots.SETTLE_SECONDS <= scene.when["withdraw", API_SERVER] - began < slots.WATCH_SECONDS / 2
+    scene.port.health = Health.NOT_READY
+    await scene.passes(SOON)
+    assert scene.when["activate", API_SERVER] > began
+    scene.port.health, began = Health.READY, scene.clock.monotonic()
+    await scene.passes(LONG)
+    assert scene.when["withdraw", API_SERVER] - began >= slots.WATCH_SECONDS
+
+
+async def test_a_node_of_which_the_disk_has_a_checkpoint_has_pivoted_before(scene: Scene) -> None:
+    scene.wants("2-4")
+    slots_on_disk.remember_wanted_level(2)
+    scene.disk.revision(API_SERVER, CHECKPOINT, "image")
+    await scene.run_script("activate", API_SERVER)
+    began = scene.clock.monotonic()
+    await scene.passes(LONG)
+    assert scene.when["withdraw", API_SERVER] - began >= slots.WATCH_SECONDS
+
+
+async def test_until_its_first_hosted_server_has_served_a_node_leaves_serving_to_others(scene: Scene) -> None:
+    """With `up` one temporary control plane is enough; a second one takes half a minute of a processor."""
+    scene.wants("2-4")
+    slots_on_disk.remember_wanted_level(2)
+    scene.port.health, scene.others_serve = Health.ABSENT, True
+    await scene.passes(LONG)
+    assert ("activate", API_SERVER) not in scene.ran
+    scene.others_serve = False
+    await scene.passes(SOON)
+    assert ("activate", API_SERVER) in scene.ran
+
+
+async def test_a_hosted_server_that_has_served_is_replaced_by_its_own_standby(scene: Scene) -> None:
+    scene.wants("2-4")
+    slots_on_disk.remember_wanted_level(2)
+    scene.others_serve = True
+    await scene.passes(SOON)
+    scene.port.health = Health.NOT_READY
+    await scene.passes(SOON)
+    assert ("activate", API_SERVER) in scene.ran
 
 
 # --- what the API says to run, and the runtime knows nothing of ---------------------------------------------------

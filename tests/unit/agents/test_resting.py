@@ -38,7 +38,19 @@ class CountedRounds(NodeAgent):
 def node_agent():
     clock = HandClock(1000.0)
     told = DecisionLog(lambda *_sentence, **_values: None)
-    stand_ins: Any = (None, SimpleNamespace(), Port(), clock, told, None, None, True, HandOver(cast(Any, clock)), None)
+    stand_ins: Any = (
+        None,
+        SimpleNamespace(),
+        Port(),
+        clock,
+        told,
+        None,
+        None,
+        True,
+        HandOver(cast(Any, clock)),
+        None,
+        None,
+    )
     return CountedRounds("n1", *stand_ins)
 
 

@@ -27,6 +27,7 @@ class Step:
     timeout: float = 60.0
     planning: float = 0.0
     hook: Callable[[], object] = field(default=lambda: None)
+    needs: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -112,6 +113,38 @@ async def test_a_dry_run_plans_all_phases_runs_none_and_leaves_the_journal_alone
 async def test_a_dry_run_with_nothing_to_do_is_unchanged(clock):
     result = await run_operation("up", "cluster one", [Step("pivot")], {"pivot"}, clock=clock, dry_run=True)
     assert result.outcome == "unchanged"
+
+
+LEFT_OUT = Selection(skip=["get-payload"])
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_a_phase_is_refused_where_one_that_it_needs_is_left_out_and_not_done(clock, listener, dry_run):
+    phases = [Step("get-payload"), Step("pivot", needs=("get-payload",), hook=fail(AssertionError))]
+    with pytest.raises(
+        UserError, match=r"pivot needs get-payload, .* still has changes to make: make get-payload"
+    ) as no:
+        await run_operation(
+            "up", "one", phases, set(), clock=clock, events=[listener], selection=LEFT_OUT, dry_run=dry_run
+        )
+    assert no.value.fix == "do not skip get-payload, or skip pivot as well"
+    assert endings(listener) == {"get-payload": "skipped", "pivot": "failed"}
+
+
+@pytest.mark.parametrize("done", [{"get-payload"}, {"pivot"}], ids=["needs nothing more", "has no changes itself"])
+async def test_a_phase_that_lacks_nothing_is_not_refused(clock, listener, done):
+    phases = [Step("get-payload"), Step("pivot", needs=("get-payload",))]
+    world = set(done)
+    await run_operation("up", "one", phases, world, clock=clock, events=[listener], selection=LEFT_OUT)
+    assert "pivot" in world
+    assert endings(listener)["get-payload"] == "skipped"
+
+
+async def test_a_phase_that_needs_one_that_runs_runs_after_it(clock):
+    world: set[str] = set()
+    phases = [Step("get-payload"), Step("pivot", needs=("get-payload",))]
+    await run_operation("up", "one", phases, world, clock=clock)
+    assert world == {"get-payload", "pivot"}
 
 
 async def test_an_error_ends_the_operation_and_says_how_to_resume(clock, listener):

@@ -128,6 +128,27 @@ async def test_a_token_admits_the_node_it_was_made_for_and_no_other(kube, notes)
     assert await verdict(kube, "unknown-token") == "Denied"
 
 
+@pytest.mark.parametrize(("available", "judged"), [(None, "Approved"), (0, "Approved"), (1, None)])
+async def test_requests_are_left_to_the_operator_once_there_is_one(kube, notes, available, judged):
+    """None: its Deployment was never observed, as just after it was created."""
+    status = {} if available is None else {"availableReplicas": available}
+    meta = {"name": "autarky-operator", "namespace": "kube-system"}
+    kube.put({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "status": status})
+    kube.put(serving("csr-1", "n1", "192.0.2.11"))
+    await judge_requests(kube, {"n1"}, notes)
+    assert await verdict(kube, "csr-1") == judged
+
+
+@pytest.mark.looptime
+async def test_why_a_node_that_does_not_register_was_denied_is_told_whoever_denied_it(make_context, kube, notes):
+    denied = joining("csr-1", "n2", "zzzzzz")
+    said = [{"type": "Denied", "message": "the token is not that of node n2"}]
+    kube.put({**denied, "status": {"conditions": said}})
+    kube.put(joining("csr-2", "n1", "zzzzzz") | {"status": {"conditions": [{"type": "Denied", "message": "no"}]}})
+    with pytest.raises(TimedOut, match=r"no Node object n2 yet; denied: csr-1: the token is not that of node n2$"):
+        await wait_until_registered(make_context(CLUSTER, kube=kube), CLUSTER.node("n2"), notes)
+
+
 async def test_a_node_that_is_not_in_the_inventory_is_left_to_wait(kube, notes):
     kube.put(serving("csr-1", "n9", "192.0.2.19"))
     await judge_requests(kube, {"n9"}, notes)

@@ -17,7 +17,7 @@ from autarky.control.guards.decide import PRIORITIES
 from autarky.doctor.diagnosis import diagnose
 from autarky.doctor.evidence import evidence
 from autarky.errors import AutarkyError, Unreachable
-from autarky.phases import admit, forget, pivot, retire
+from autarky.phases import admit, forget, pivot
 from autarky.phases.context import Context
 from autarky.phases.looking import LOOK_SECONDS
 from autarky.phases.refused import find_refused
@@ -108,10 +108,10 @@ LOOKS: dict[str, tuple[Callable[[int], Object], Callable[[Context], Awaitable[An
         a_pod,
         lambda context: DrainNode(WITH_A_WORKER.node("n2"), evict=True)._pods(context),
     ),
-    "Pod of a standby": (a_pod, lambda context: retire._serves(context, context.cluster.nodes[0], "kube-scheduler")),
     "Pod of a standby that was withdrawn": (a_pod, pivot.withdrawn_pods),
     "CertificateSigningRequest": (a_request, lambda context: forget.left_of(context.kube(), "n2")),
     "CertificateSigningRequest to judge": (a_request, lambda context: admit.pending_requests(context.kube(), {"n2"})),
+    "CertificateSigningRequest that was denied": (a_request, lambda context: admit._denied_joins(context.kube(), "n2")),
     "CertificateSigningRequest to wait for": (
         a_request,
         lambda context: admit._serving_requests(context.kube(), "n2"),

@@ -1,32 +1,28 @@
-"""The pivot's eyes and hands: what it makes of pods, scripts and silence. What follows is
-control/slots/decide/pivot.py's."""
+"""What the wait for the pivot makes of pods, standbys, leases and silence. It never acts: the nodes' agents do."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from autarky import places
-from autarky.control.agents.manifests.node_agent import STANDBY_POD
 from autarky.control.common.pods import pod_health
-from autarky.control.leadership import manifests as controllers
-from autarky.control.leadership.decide import leader as leadership
-from autarky.control.slots.decide import pivot as slots
-from autarky.control.slots.decide.pivot import Health
+from autarky.control.leadership.decide.leader import Lease
+from autarky.control.slots.decide import report
+from autarky.control.slots.decide.pivot import Health, Slot
 from autarky.errors import TimedOut
 from autarky.model import patience
 from autarky.model.cluster import Level
-from autarky.model.components import WITH_STANDBY
-from autarky.phases.pivot import Pivot, look_everywhere, withdrawn_pods
-from autarky.render.values import CONTROL_PLANE_ACTIVE
+from autarky.model.components import API_SERVER, CONTROLLER_MANAGER, LED_BY_LEASE, SCHEDULER, WITH_STANDBY
+from autarky.phases.pivot import KEPT_SECONDS, Pivot, View, Watched, look_everywhere, missing, withdrawn_pods
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
-
-NODE_2 = {"name": "n2", "labels": {CONTROL_PLANE_ACTIVE: ""}}
-READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 
 
 def pod(component: str, *, ready: bool = True, slot: str = "hosted", node: str = "n1", **metadata: object) -> dict:
@@ -42,6 +38,11 @@ def pod(component: str, *, ready: bool = True, slot: str = "hosted", node: str =
         "spec": {"nodeName": node},
         "status": {"conditions": [{"type": "Ready", "status": str(ready)}]},
     }
+
+
+def node_object(name: str, *, reports: bool = True) -> dict:
+    annotations = {report.ANNOTATION: "{}"} if reports else {}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "annotations": annotations}}
 
 
 class Led(FakeKube):
@@ -61,6 +62,7 @@ class Led(FakeKube):
 @pytest.fixture
 def kube() -> Led:
     api = Led()
+    api.put(node_object("n1"))
     for component in WITH_STANDBY:
         api.put(pod(component))
     return api
@@ -68,7 +70,7 @@ def kube() -> Led:
 
 @pytest.fixture
 def context(make_context, kube):
-    """All standbys are active, all hosted pods ready: the moment before the pivot."""
+    """All standbys are active, all hosted pods ready, the node's agent runs: the moment before the pivot."""
     made = make_context(kube=kube)
     host(made).put_standbys()
     for component in WITH_STANDBY:
@@ -76,20 +78,58 @@ def context(make_context, kube):
     return made
 
 
-def host(context):
-    return context.machines.hosts["n1"]
+def host(context, name: str = "n1"):
+    return context.machines.hosts[name]
 
 
 async def seen(context) -> dict[str, Health]:
     return {component: view.hosted for component, view in (await look_everywhere(context))["n1"].items()}
 
 
+@asynccontextmanager
+async def an_agent(*acts: Callable[[], object], every: float = 2.0) -> AsyncIterator[None]:
+    """Does one thing after the other, meanwhile."""
+
+    async def work() -> None:
+        for act in acts:
+            await asyncio.sleep(every)
+            act()
+
+    working = asyncio.create_task(work())
+    yield
+    assert working.done(), "it was not waited for the agent"
+    await working
+
+
+def withdraws(context, component: str, node: str = "n1") -> Callable[[], object]:
+    return lambda: host(context, node).activations.update({component: []})
+
+
+# --- waiting ---------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.looptime
-async def test_hosted_slots_that_answer_take_over_after_the_settling_time(context, notes, looptime):
-    await Pivot().run(context, notes)
-    assert host(context).log == [f"withdraw {component}" for component in WITH_STANDBY]
-    assert slots.SETTLE_SECONDS <= looptime < leadership.SETTLE_SECONDS
+async def test_it_waits_for_the_agent_and_tells_what_that_does(context, notes):
+    async with an_agent(*(withdraws(context, component) for component in WITH_STANDBY)):
+        await Pivot().run(context, notes)
+    assert notes.notes == [
+        f"{component} on n1: the hosted pod is ready, its standby was withdrawn" for component in WITH_STANDBY
+    ]
     assert await Pivot().plan(context) == []
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("wanted", [Level.API_SERVER, Level.ADD_ONS])
+async def test_it_never_acts_itself(context, kube, notes, wanted):
+    """Neither where a standby should go, nor where one should come."""
+    context.cluster = replace(context.cluster, self_hosted=wanted)
+    host(context).activations.clear()
+    if wanted is Level.API_SERVER:
+        host(context).activations[API_SERVER] = ["aaaaaaaa"]
+    kube.leader = None
+    with pytest.raises(TimedOut):
+        await Pivot().run(context, notes)
+    assert host(context).log == []
 
 
 @pytest.mark.looptime
@@ -101,14 +141,12 @@ async def test_components_that_come_one_after_the_other_are_waited_for_beyond_th
     for component in WITH_STANDBY:
         kube.put(pod(component, ready=False))
 
-    async def come() -> None:
-        for component in WITH_STANDBY:
-            await asyncio.sleep(12)
-            kube.put(pod(component))
+    def comes(component: str) -> None:
+        kube.put(pod(component))
+        withdraws(context, component)()
 
-    coming = asyncio.create_task(come())
-    await Pivot().run(context, notes)
-    await coming
+    async with an_agent(*((lambda one=one: comes(one)) for one in WITH_STANDBY), every=12):
+        await Pivot().run(context, notes)
     assert looptime > 20 + 15
 
 
@@ -121,15 +159,15 @@ async def test_nodes_that_roll_one_after_the_other_are_waited_for_beyond_the_tim
     monkeypatch.setattr(patience, "STEP", 15.0)
     names = ("n1", "n2", "n3", "n4")
 
-    def at(seconds: float) -> slots.Seen:
+    def at(seconds: float) -> View:
         """A hosted server that is told to end at 0."""
         steps = (Health.READY, Health.TERMINATING, Health.ABSENT, Health.NOT_READY, Health.READY)
         health = steps[max(0, min(4, 1 + int(seconds // 10)))]
-        return slots.Seen(health, standby_active=health is not Health.READY, balanced=True)
+        return View(health, standby_active=health is not Health.READY)
 
     async def look_everywhere(_context):
         now = asyncio.get_running_loop().time()
-        return {name: {WITH_STANDBY[0]: at(now - 30 * number)} for number, name in enumerate(names)}
+        return {name: {API_SERVER: at(now - 30 * number)} for number, name in enumerate(names)}
 
     monkeypatch.setattr("autarky.phases.pivot.look_everywhere", look_everywhere)
     await Pivot().run(make_context(a_cluster(controls=4)), notes)
@@ -137,35 +175,124 @@ async def test_nodes_that_roll_one_after_the_other_are_waited_for_beyond_the_tim
 
 
 @pytest.mark.looptime
-async def test_the_api_servers_standby_stays_while_the_balancer_does_not_see_the_hosted_one(context, notes):
-    host(context).balanced = False
-    with pytest.raises(TimedOut, match="n1: the hosted slot answers, but not through the load balancer"):
+async def test_a_node_whose_agent_has_not_reported_is_named(make_context, kube, notes):
+    kube.put(node_object("n2", reports=False))
+    context = make_context(a_cluster(controls=2), kube=kube)
+    with pytest.raises(TimedOut, match=r"on n2: the hosted pod is absent; the agents of n2 have not reported yet"):
         await Pivot().run(context, notes)
-    assert "withdraw kube-apiserver" not in host(context).log
 
 
 @pytest.mark.looptime
-async def test_while_the_api_is_unreachable_nothing_is_done(context, kube, notes):
+async def test_what_is_missing_is_said_once_for_all_components_of_a_node(context, kube, notes):
+    for component in LED_BY_LEASE:
+        kube.put(pod(component, ready=False))
+    withdraws(context, API_SERVER)()
+    both = "kube-controller-manager and kube-scheduler on n1: the hosted pod is not ready"
+    with pytest.raises(TimedOut, match=both):
+        await Pivot().run(context, notes)
+
+
+@pytest.mark.looptime
+async def test_while_the_api_is_unreachable_nothing_has_settled(context, kube, notes):
+    host(context).activations.clear()
     kube.set_outage("connection refused")
-    with pytest.raises(TimedOut, match="unknown"):
+    with pytest.raises(TimedOut, match="what runs there could not be observed"):
         await Pivot().run(context, notes)
-    assert host(context).log == []
 
 
 @pytest.mark.looptime
-async def test_a_level_that_is_not_hosted_keeps_its_standby_for_good(context, notes):
-    context.cluster = replace(context.cluster, self_hosted=Level.CONTROLLERS)
-    await Pivot().run(context, notes)
-    assert host(context).activations["kube-apiserver"] == ["aaaaaaaa"]
-    assert host(context).activations["kube-scheduler"] == []
-
-
-@pytest.mark.looptime
-async def test_a_standby_that_is_missing_is_activated(context, notes):
+async def test_a_level_that_is_not_hosted_has_settled_once_its_standby_is_in_place(context, notes):
     context.cluster = replace(context.cluster, self_hosted=Level.ADD_ONS)
     host(context).activations.clear()
+    plan = [change.sentence for change in await Pivot().plan(context)]
+    assert plan == [f"wait until {component} on n1 runs in its standby slot" for component in WITH_STANDBY]
+    in_place = [lambda one=one: host(context).activations.update({one: ["bbbbbbbb"]}) for one in WITH_STANDBY]
+    async with an_agent(*in_place):
+        await Pivot().run(context, notes)
+    assert await Pivot().plan(context) == []
+    assert len([note for note in notes.notes if note.endswith("its standby was activated")]) == len(WITH_STANDBY)
+
+
+@pytest.mark.looptime
+async def test_a_lease_that_nobody_renews_has_settled_nothing(context, kube, notes):
+    """A scheduler newer than its API servers stays Ready and never leads."""
+    host(context).activations.clear()
+    kube.leader = None
+    with pytest.raises(TimedOut, match="nobody has been seen to renew its lease"):
+        await Pivot().run(context, notes)
+
+
+@pytest.mark.looptime
+async def test_a_healthy_cluster_is_not_waited_for(context, notes, looptime):
+    host(context).activations.clear()
+    assert await Pivot().plan(context) == []
     await Pivot().run(context, notes)
-    assert host(context).log == [f"activate {component}" for component in WITH_STANDBY]
+    assert looptime <= 2
+
+
+# --- a standby that its node's agent keeps -----------------------------------------------------------------------
+
+
+@pytest.mark.looptime
+async def test_a_standby_of_level_3_that_its_agent_keeps_beside_a_ready_pod_is_not_waited_for_long(
+    context, notes, looptime
+):
+    """The scheduler's pod is Ready, and never led when it could: the agent knows, `up` cannot."""
+    withdraws(context, API_SERVER)()
+    await Pivot().run(context, notes)
+    assert KEPT_SECONDS <= looptime <= 2 * KEPT_SECONDS
+    kept = [note for note in notes.notes if "stays" in note]
+    assert sorted(note.split(":")[0] for note in kept) == sorted(f"{component} on n1" for component in LED_BY_LEASE)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("reports", "component", "ready"),
+    [(False, SCHEDULER, True), (True, API_SERVER, True), (True, SCHEDULER, False)],
+    ids=["its agent does not run", "the API server's", "its pod is not ready"],
+)
+async def test_any_other_standby_that_stays_is_waited_for(context, kube, notes, reports, component, ready):
+    for other in set(WITH_STANDBY) - {component}:
+        withdraws(context, other)()
+    kube.put(node_object("n1", reports=reports))
+    kube.put(pod(component, ready=ready))
+    with pytest.raises(TimedOut, match=f"{component} on n1: the hosted pod is"):
+        await Pivot().run(context, notes)
+
+
+HEALTHS = st.sampled_from(Health)
+LEASES = st.none() | st.builds(Lease, st.sampled_from(["", "a", "b"]), st.sampled_from(["1", "2"]), st.just(15.0))
+VIEWS = st.builds(View, HEALTHS, st.none() | st.booleans(), LEASES, st.booleans())
+
+
+@given(st.sampled_from(WITH_STANDBY), st.sampled_from(Slot), st.lists(st.tuples(VIEWS, st.floats(0, 60))))
+def test_nothing_has_settled_with_the_wrong_slot_alone(component, wanted, looks):
+    """Whatever is seen: what counts as settled serves, by the last look, in its wanted slot; level 3 hosted is led."""
+    watched, now = Watched(component), 0.0
+    for view, passes in looks:
+        now += passes
+        if watched.open(wanted, view, now) is not None:
+            continue
+        if wanted is Slot.STANDBY:
+            assert view.standby_active
+            continue
+        assert view.hosted is Health.READY
+        if view.standby_active is False and component in LED_BY_LEASE:
+            assert view.lease is not None
+            assert view.lease.holder
+        if view.standby_active:
+            assert component in LED_BY_LEASE
+            assert view.reports
+        assert view.standby_active is not None
+
+
+@given(st.sampled_from(Slot), VIEWS)
+def test_what_could_not_be_seen_is_missing(wanted, view):
+    if view.standby_active is None or view.hosted is Health.UNKNOWN:
+        assert missing(wanted, view) == "what runs there could not be observed"
+
+
+# --- looking ---------------------------------------------------------------------------------------------------
 
 
 async def test_what_has_not_ended_of_a_withdrawn_standby_is_known(context, kube):
@@ -188,60 +315,12 @@ async def test_a_strangers_pod_with_the_label_of_a_standby_ends_no_command(conte
     assert await withdrawn_pods(context) == []
 
 
-@pytest.mark.looptime
-async def test_a_node_without_a_standby_waits_for_its_hosted_slot_while_another_nodes_standby_serves(
-    make_context, kube, notes
-):
-    """The first `up`: one temporary control plane is enough, and no second one is started for half a minute."""
-    context = make_context(a_cluster(controls=2), kube=kube)
-    for component in WITH_STANDBY:
-        context.machines.hosts["n1"].activations[component] = ["aaaaaaaa"]
-    with pytest.raises(TimedOut, match="kube-apiserver on n2: the hosted slot is absent, another node serves"):
-        await Pivot().run(context, notes)
-    assert context.machines.hosts["n2"].log == []
-    kube.put(pod("kube-apiserver", node="n2"))
-    await Pivot().run(context, notes)
-    assert context.machines.hosts["n2"].log == []
-
-
 async def test_each_slot_is_judged_by_its_own_nodes_pod(make_context, kube):
     context = make_context(a_cluster(controls=2), kube=Led())
     for component in WITH_STANDBY:
         context.kube().put(pod(component, node="n2"))
     assert set((await seen(context)).values()) == {Health.ABSENT}
     assert {view.hosted for view in (await look_everywhere(context))["n2"].values()} == {Health.READY}
-
-
-@pytest.mark.looptime
-async def test_level_3_is_judged_by_its_lease_as_by_the_agent_and_not_by_readiness(context, kube, notes):
-    """A scheduler newer than its API servers stays Ready and never leads."""
-    kube.leader = None
-    with pytest.raises(TimedOut, match="nobody has renewed the lease"):
-        await Pivot().run(context, notes)
-    assert host(context).log[-2:] == ["activate kube-controller-manager", "activate kube-scheduler"]
-    assert host(context).activations["kube-apiserver"] == []
-
-
-@pytest.mark.looptime
-async def test_the_standby_of_level_3_is_activated_where_nobody_leads_although_a_pod_is_ready(context, kube, notes):
-    host(context).activations.clear()
-    kube.leader = None
-    with pytest.raises(TimedOut):
-        await Pivot().run(context, notes)
-    assert host(context).log == ["activate kube-controller-manager", "activate kube-scheduler"]
-
-
-@pytest.mark.looptime
-async def test_where_no_hosted_pod_of_level_3_is_the_standby_gives_way_to_that_of_another_node(make_context, notes):
-    kube = Led()
-    context = make_context(a_cluster(controls=2), kube=kube)
-    kube.put({"apiVersion": "v1", "kind": "Node", "metadata": NODE_2, "status": READY})
-    for component in WITH_STANDBY:
-        context.machines.hosts["n1"].activations[component] = ["aaaaaaaa"]
-        kube.put(pod(component, node="n2"))
-    kube.put(pod("kube-apiserver"))
-    await Pivot().run(context, notes)
-    assert sorted(host(context).log) == sorted(f"withdraw {component}" for component in WITH_STANDBY)
 
 
 async def test_an_outage_is_unknown_and_not_absent(context, kube):
@@ -251,7 +330,7 @@ async def test_an_outage_is_unknown_and_not_absent(context, kube):
 
 async def test_a_plan_only_looks(context):
     assert [change.sentence for change in await Pivot().plan(context)] == [
-        f"pivot {component} on n1 to its hosted slot" for component in WITH_STANDBY
+        f"wait until {component} on n1 runs in its hosted slot" for component in WITH_STANDBY
     ]
     assert host(context).log == []
 
@@ -261,15 +340,6 @@ def test_the_health_of_a_pod_is_what_its_kubelet_said_last():
     assert pod_health(pod("x", ready=False)) is Health.NOT_READY
     assert pod_health({"metadata": {}}) is Health.NOT_READY
     assert pod_health(pod("x", deletionTimestamp="2026-11-21T13:00:00Z")) is Health.TERMINATING
-
-
-@pytest.mark.looptime
-async def test_a_lock_of_the_standbys_that_is_held_is_waited_for(context, notes):
-    host(context).refusals = 2
-    await Pivot().run(context, notes)
-    assert sorted(host(context).log) == sorted(f"withdraw {component}" for component in WITH_STANDBY)
-    assert host(context).refusals == 0
-    assert any("tried again, since nothing was done" in note for note in notes.notes)
 
 
 def running(found: dict, container: str) -> dict:
@@ -287,77 +357,10 @@ async def test_what_runs_is_unknown_while_the_container_runtime_says_nothing(con
 async def test_a_pod_that_was_ready_before_the_power_cut_is_not_hosted_yet(context, kube):
     """By what the container runtime runs: what the clock says of starts and boots is not asked."""
     host(context).tasks = {"0123": "RUNNING", "4567": "STOPPED"}
-    for component, container in {"kube-scheduler": "4567", "kube-controller-manager": "0123"}.items():
+    for component, container in {SCHEDULER: "4567", CONTROLLER_MANAGER: "0123"}.items():
         kube.put(running(pod(component), container))
     assert await seen(context) == {
-        "kube-apiserver": Health.READY,
-        "kube-controller-manager": Health.READY,
-        "kube-scheduler": Health.NOT_READY,
+        API_SERVER: Health.READY,
+        CONTROLLER_MANAGER: Health.READY,
+        SCHEDULER: Health.NOT_READY,
     }
-
-
-# --- where the nodes' own agents care for the slots -------------------------------------------------------------
-
-
-@pytest.fixture
-def with_agents(context):
-    """As a finished `up` leaves it; the API server has its wanted slot."""
-    host(context).files[f"{places.MANIFESTS}/{STANDBY_POD}-0123456789.json"] = (b"{}", 0o600)
-    host(context).activations["kube-apiserver"] = []
-    return context
-
-
-@pytest.mark.looptime
-async def test_a_standby_of_level_3_that_its_nodes_agent_keeps_is_not_withdrawn(with_agents, notes, looptime):
-    """The scheduler's pod is Ready, and never led when it could: the agent knows, `up` cannot."""
-    for _ in range(2):
-        await Pivot().run(with_agents, notes)
-    assert host(with_agents).log == []
-    assert [note for note in notes.notes if "kube-scheduler on n1" in note and "stays" in note]
-
-
-@pytest.mark.looptime
-async def test_it_is_waited_for_the_agent_that_withdraws_it(with_agents, notes, looptime):
-    async def agent() -> None:
-        await asyncio.sleep(leadership.SETTLE_SECONDS + 2)
-        for component in controllers.CONTROLLERS:
-            host(with_agents).activations[component] = []
-
-    acting = asyncio.create_task(agent())
-    await Pivot().run(with_agents, notes)
-    assert acting.done()
-    assert notes.notes == []
-    assert host(with_agents).log == []
-    assert await Pivot().plan(with_agents) == []
-
-
-@pytest.mark.looptime
-async def test_a_healthy_cluster_is_not_waited_for(with_agents, notes, looptime):
-    host(with_agents).activations.clear()
-    await Pivot().run(with_agents, notes)
-    assert looptime <= 2
-    assert await Pivot().plan(with_agents) == []
-
-
-@pytest.mark.looptime
-async def test_a_standby_that_no_ready_pod_could_relieve_is_waited_for(with_agents, kube, notes):
-    kube.put(pod("kube-scheduler", ready=False))
-    with pytest.raises(TimedOut, match="kube-scheduler on n1: the hosted pod is not ready, the standby stays"):
-        await Pivot().run(with_agents, notes)
-    assert host(with_agents).log == []
-
-
-@pytest.mark.looptime
-async def test_where_nobody_leads_a_standby_is_activated_though_there_are_agents(with_agents, kube, notes):
-    host(with_agents).activations.clear()
-    kube.leader = None
-    with pytest.raises(TimedOut, match="nobody has renewed the lease"):
-        await Pivot().run(with_agents, notes)
-    assert host(with_agents).log == ["activate kube-controller-manager", "activate kube-scheduler"]
-
-
-@pytest.mark.looptime
-async def test_the_api_servers_standby_goes_all_the_same(with_agents, notes):
-    host(with_agents).activations["kube-apiserver"] = ["aaaaaaaa"]
-    await Pivot().run(with_agents, notes)
-    assert host(with_agents).log == ["withdraw kube-apiserver"]

@@ -32,9 +32,17 @@ async def prepared(context, notes):
     return context.machines.hosts["n1"]
 
 
-def park(host):
-    """The node has an agent of its own from now on."""
+OPERATOR = {"apiVersion": "apps/v1", "kind": "Deployment"}
+
+
+def start_agent(host):
     host.files[f"{places.MANIFESTS}/{STANDBY_POD}-n1.json"] = (b"{}", 0o600)
+
+
+def has_pivoted(context):
+    """The node has an agent of its own, and `up` has come past the pivot."""
+    start_agent(context.machines.hosts["n1"])
+    context.kube().put({**OPERATOR, "metadata": {"name": "autarky-operator", "namespace": "kube-system"}})
 
 
 def current(host, component):
@@ -215,7 +223,7 @@ async def test_while_the_api_answers_a_new_argument_is_for_the_hosted_slot_alone
     """Both slots with an argument that does not work would be the end of the API."""
     context = make_context(replace(a_cluster(), self_hosted=lowest))
     host = await prepared(context, notes)
-    park(host)
+    has_pivoted(context)
     links = dict(host.links)
     context.cluster = replace(context.cluster, extra_args=BAD)
     await PHASE.run(context, notes)
@@ -231,7 +239,7 @@ async def test_rule_2_where_an_agent_is_one_look_at_the_api_that_fails_gives_no_
     kube = FakeKube()
     context = make_context(kube=kube)
     host = await prepared(context, notes)
-    park(host)
+    has_pivoted(context)
     links = dict(host.links)
     kube.set_outage("connection refused")
     context.cluster = replace(context.cluster, extra_args=BAD)
@@ -239,14 +247,21 @@ async def test_rule_2_where_an_agent_is_one_look_at_the_api_that_fails_gives_no_
     assert host.links == links
 
 
-@pytest.mark.parametrize("api_answers", [True, False])
-async def test_a_mistake_in_the_first_files_arguments_is_made_good_by_the_next_one(make_context, notes, api_answers):
-    """Where there is no agent yet, nobody else restarts what is in place and does not start. The API server's is
-    left to the phase that starts it, while it answers, since it may be that one which answers."""
+@pytest.mark.parametrize(
+    ("api_answers", "agent"), [(True, False), (False, False), (True, True)], ids=["no agent", "no API", "before pivot"]
+)
+async def test_a_mistake_in_the_first_files_arguments_is_made_good_by_the_next_one(
+    make_context, notes, api_answers, agent
+):
+    """Before the pivot nobody else restarts what is in place and does not start: a scheduler that does not keeps its
+    own hosted pods from being scheduled. The API server's is left to the phase that starts it, while it answers, since
+    it may be that one which answers."""
     kube = FakeKube()
     context = make_context(kube=kube)
     good, context.cluster = context.cluster, replace(context.cluster, extra_args=BAD)
     host = await prepared(context, notes)
+    if agent:
+        start_agent(host)
     for component in WITH_STANDBY:
         await host.run([standby.SCRIPT_PATH, "activate", component])
     bad, activated = {c: current(host, c) for c in WITH_STANDBY}, dict(host.activations)
@@ -283,7 +298,7 @@ async def test_static_pods_of_a_level_that_is_not_hosted_go_on_and_a_warning_say
 ):
     context = make_context(replace(a_cluster(), self_hosted=Level.CONTROLLERS))
     host = await prepared(context, notes)
-    park(host)
+    has_pivoted(context)
     for component in WITH_STANDBY:
         await host.run([standby.SCRIPT_PATH, "activate", component])
     assert await PHASE.plan(context) == []

@@ -133,6 +133,8 @@ async def test_rule_1_where_an_agent_is_no_api_server_is_restarted_though_the_ap
     for name in NODES:
         path = f"{places.MANIFESTS}/{STANDBY_POD}-{name}.json"
         founded.machines.hosts[name].files[path] = (b"{}", 0o600)
+    operator = {"name": "autarky-operator", "namespace": "kube-system"}
+    founded.kube().put({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": operator})
     await started(founded, founded.kube(), notes, looks=LOOKS)
     assert {name: founded.machines.hosts[name].activations for name in NODES} == before
     assert {name: founded.machines.hosts[name].in_place for name in NODES} == in_place

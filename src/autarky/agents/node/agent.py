@@ -8,7 +8,7 @@ observes and acts. Each action is atomic, so the process may be killed between a
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
@@ -20,6 +20,7 @@ from autarky.control.base.decision_log import DecisionLog
 from autarky.control.base.node_view import ApiView
 from autarky.control.base.pending_events import PendingEvents
 from autarky.control.base.shield import Run, Shield
+from autarky.control.checkpoint.manifests import is_checkpoint
 from autarky.control.checkpoint.node.checkpointer import Checkpointer
 from autarky.control.checkpoint.node.follower import Follower
 from autarky.control.checkpoint.node.images import ImageKeeping
@@ -52,9 +53,6 @@ LOOK_SECONDS = 0.5
 REST_SECONDS = 2.0
 """Between two complete reconciles while the node's API server serves from its hosted slot and the API reports no
 change: only its port is tested meanwhile."""
-SETTLE_SECONDS = 10.0
-"""How long a hosted API server must have served before its standby is withdrawn: one that crashes soon after its start
-still has its standby."""
 VERBS = {slots.Action.ACTIVATE_STANDBY: "activate", slots.Action.WITHDRAW_STANDBY: "withdraw"}
 REASONS = {slots.Action.ACTIVATE_STANDBY: "StandbyActivated", slots.Action.WITHDRAW_STANDBY: "StandbyWithdrawn"}
 COUNTERS = {slots.Action.ACTIVATE_STANDBY: metrics.ACTIVATIONS, slots.Action.WITHDRAW_STANDBY: metrics.WITHDRAWALS}
@@ -64,7 +62,7 @@ COUNTERS = {slots.Action.ACTIVATE_STANDBY: metrics.ACTIVATIONS, slots.Action.WIT
 class NodeAgent(Controller):
     """Methods other than `reconcile` return what the last reconcile observed.
 
-    hosted: whether this process is that of the DaemonSet.
+    hosted: whether this process is that of the DaemonSet. others_serve: whether an API server of another node does.
     """
 
     name: ClassVar[str] = "slots"
@@ -81,6 +79,7 @@ class NodeAgent(Controller):
     hosted: bool
     hand_over: HandOver
     running: RunningHere
+    others_serve: Callable[[], Awaitable[bool]]
     checkpointers: Mapping[str, Checkpointer] = field(init=False)
     followers: Mapping[str, Follower] = field(init=False)
     own_checkpointer: Checkpointer = field(init=False)
@@ -89,6 +88,10 @@ class NodeAgent(Controller):
     _memory: slots.Memory = field(default_factory=slots.Memory)
     _leases: dict[str, leadership.LeaseMemory] = field(default_factory=dict)
     _serves: dict[str, bool] = field(default_factory=dict)
+    _withdrawn: set[str] = field(default_factory=set)
+    """The components whose standby this process has withdrawn."""
+    _has_served: bool = False
+    """Whether this process has seen the hosted API server of its node serve."""
     _rests_until: float = 0.0
     _shields: dict[str, Shield] = field(default_factory=dict)
 
@@ -203,14 +206,18 @@ class NodeAgent(Controller):
         self._serves[component] = hosted is slots.Health.READY
         standby_active = None if active is None else active[component]
         serves = hosted is slots.Health.READY and standby_active
+        self._has_served |= hosted is slots.Health.READY
+        first = self._is_first(component)
         seen = slots.Seen(
             hosted=hosted,
             standby_active=standby_active,
             balanced=await ports_seen.balanced(self.node) if serves else None,
             balancer_applies=True,
             etcd_up=etcd_up,
+            covered=first and not self._has_served and standby_active is False and await self.others_serve(),
         )
-        decision = slots.decide(wanted, seen, self._memory, self.clock.monotonic(), settle=SETTLE_SECONDS)
+        settle = slots.settle_seconds(first=first)
+        decision = slots.decide(wanted, seen, self._memory, self.clock.monotonic(), settle=settle)
         self._memory = decision.memory
         self.log.tell(component, decision.sentence)
         await self._act(component, decision.actions, decision.sentence)
@@ -234,7 +241,8 @@ class NodeAgent(Controller):
             candidates=self.api.told_of(component).elsewhere(self.node),
         )
         memory = self._leases.get(component, leadership.LeaseMemory())
-        found = leadership.decide(wanted, seen, memory, self.clock.monotonic())
+        settle = slots.settle_seconds(first=self._is_first(component))
+        found = leadership.decide(wanted, seen, memory, self.clock.monotonic(), settle=settle)
         if slots.Action.ACTIVATE_STANDBY not in found.decision.actions:
             self.lease_again.forget(component)
         elif (is_still := self.lease_again.is_still(component, seen.lease)) is None:
@@ -268,12 +276,18 @@ class NodeAgent(Controller):
         """As the API shows it, unless that dates from before this boot."""
         return slots.Health.ABSENT if pod is None else pod_health(pod, runs=await self.running.runs(pod))
 
+    def _is_first(self, component: str) -> bool:
+        """Whether this node has not pivoted yet, as far as is known: its standby is what `up` wrote."""
+        return component not in self._withdrawn and not is_checkpoint(announce.current_revision(component))
+
     # --- acting ---
 
     async def _act(self, component: str, actions: tuple[slots.Action, ...], why: str) -> None:
         for action in actions:
             try:
                 await slots_on_disk.run_script(VERBS[action], component)
+                if action is slots.Action.WITHDRAW_STANDBY:
+                    self._withdrawn.add(component)
                 COUNTERS[action].labels(component).inc()
                 self.log.say(f"{action.value}: done", component=component)
                 self.announcer.happened(REASONS[action], f"{component}: {why}")

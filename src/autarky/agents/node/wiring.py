@@ -41,6 +41,7 @@ from autarky.control.etcd.node.quorum import EtcdQuorum
 from autarky.control.leadership.node.stale_leases import StaleLeases
 from autarky.control.load_balancer.node.balancer import LoadBalancer
 from autarky.control.slots.node import on_disk as slots_on_disk
+from autarky.control.slots.node import ports as ports_seen
 from autarky.control.slots.node.activation_watch import ActivationWatch
 from autarky.control.slots.node.hand_over import HandOver
 from autarky.control.slots.node.ports import OwnPorts
@@ -177,6 +178,10 @@ def _load_balancer(node: str, kube: KubeClient, log: DecisionLog) -> LoadBalance
     return LoadBalancer(node, kube, SystemClock(), log.tell, role_on_disk.balances_as_control_node)
 
 
+async def _others_serve(node: str, balancer: LoadBalancer) -> bool:
+    return await ports_seen.another_node_serves(node, [one.node for one in balancer.known_endpoints()])
+
+
 def _control_node_role(
     node: str,
     kube: KubeClient,
@@ -213,13 +218,16 @@ async def _act_on_control_node(
     images = ImageKeeping(kept, clock, log.tell)
     hosted, quorum = slot == "hosted", EtcdQuorum(log.tell)
     running = RunningHere(cri, clock)
-    agent = node_agent.NodeAgent(node, kube, api, own_ports, clock, log, quorum, images, hosted, hand_over, running)
+    balancer = _load_balancer(node, kube, log)
+    others_serve = partial(_others_serve, node, balancer)
+    agent = node_agent.NodeAgent(
+        node, kube, api, own_ports, clock, log, quorum, images, hosted, hand_over, running, others_serve
+    )
     level_3 = _controller_clients(log)
     agent.announcer.changed = changed
     metrics.observe(WITH_STANDBY, lambda: api.reachable)
     stale_leases = StaleLeases(level_3, clock, say, agent.announcer.happened, api.lease)
     watch = ActivationWatch(cri, clock, log.tell, agent.etcd_up, agent.hosted_serves)
-    balancer = _load_balancer(node, kube, log)
     hosted_api_servers = partial(api.hosted_pods, API_SERVER)
     coming = StandbyComing(node, cri, clock, log.tell, hand_over, balancer.known_endpoints, hosted_api_servers)
     clocks = _clock_watch(node, kube, log, balancer, api)

@@ -1,4 +1,4 @@
-"""Which slot of a component should run on a node. The pivot uses it, and later the node agent.
+"""Which slot of a component should run on a node: the first pivot after `up`, and every one after it.
 
 Contract: `decide(wanted, seen, memory, now)` is pure. It returns the actions to carry out now, what to
 remember until the next call, and one sentence that says what was seen and why.
@@ -20,6 +20,8 @@ SETTLE_SECONDS = 1.0
 """How long the hosted slot must have answered without a break before the standby is withdrawn: three intervals
 (0.3 s each) at which the load balancer checks a server of its own node that is down. The load balancers of other nodes
 check once a second; the standby's drain is for them."""
+WATCH_SECONDS = 10.0
+"""The same once the node has pivoted: a hosted server that crashes soon after its start still has its standby."""
 
 
 class Slot(Enum):
@@ -52,7 +54,8 @@ class Seen:
     balancer_applies: whether clients reach this component through the load balancer.
     standby_active: whether the standby's manifest is in place; None when that could not be read.
     etcd_up:  False while etcd is known to be down.
-    covered:  whether another node serves in place of this one.
+    covered:  whether another node serves in place of this one, whose hosted slot has not served yet: a standby on
+              each would cost as much processor as what starts there.
     """
 
     hosted: Health
@@ -77,6 +80,12 @@ class Decision:
     sentence: str
     settled: bool
     """True when only the wanted slot runs and nothing is left to do."""
+
+
+def settle_seconds(*, first: bool) -> float:
+    """How long a hosted slot must have answered before its standby is withdrawn. first: it is the temporary control
+    plane of `up`, and was not withdrawn before. Then both slots are of the same content, and `up` waits."""
+    return SETTLE_SECONDS if first else WATCH_SECONDS
 
 
 def decide(wanted: Slot, seen: Seen, memory: Memory, now: float, *, settle: float = SETTLE_SECONDS) -> Decision:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -141,6 +142,13 @@ async def balanced(node: str) -> bool | None:
     """Whether the load balancer considers the node's hosted API server ready; None when that is not known."""
     status = await plain_status(ports.NLLB_HEALTH, f"/{node}-hosted")
     return None if status is None else status == 200
+
+
+async def another_node_serves(node: str, control_nodes: Iterable[str]) -> bool:
+    """Whether the load balancer of this node considers an API server of another one ready, in either slot."""
+    others = [name for name in control_nodes if name != node]
+    servers = [f"/{name}-{slot}" for name in others for slot in ("hosted", "standby", "spare")]
+    return any([await plain_status(ports.NLLB_HEALTH, path) == 200 for path in servers])
 
 
 async def standby_balanced(node: str) -> bool | None:
