@@ -25,7 +25,7 @@ from autarky.control.certificates.manifests import leaves
 from autarky.control.certificates.manifests.specs import certificate_specs
 from autarky.control.certificates.operator import Serving
 from autarky.control.checkpoint.node.checkpointer import write_revision
-from autarky.control.control_nodes.decide.roles import ANNOTATION, JOINING, LEAVE, READY
+from autarky.control.control_nodes.decide.observed import ANNOTATION, JOINING, LEAVE, READY
 from autarky.control.control_nodes.node import parts as control_parts
 from autarky.control.control_nodes.node import role_on_disk
 from autarky.control.control_nodes.node.parts import ControlParts

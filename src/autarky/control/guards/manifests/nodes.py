@@ -26,8 +26,8 @@ from __future__ import annotations
 from autarky.control.addons import ADD_ONS
 from autarky.control.addons.coredns import DNS
 from autarky.control.certificates.decide import ANNOTATION as CERTIFICATES
-from autarky.control.control_nodes.decide.roles import ANNOTATION as CONTROL_NODE
-from autarky.control.control_nodes.decide.roles import LEAVE
+from autarky.control.control_nodes.decide.observed import ANNOTATION as CONTROL_NODE
+from autarky.control.control_nodes.decide.observed import LEAVE
 from autarky.control.etcd.manifests.members import GUARD
 from autarky.control.guards.manifests.node_writes import (
     INVENTORY_PARAMETER,
