@@ -78,8 +78,8 @@ def test_each_step_and_each_write_is_in_some_row():
 
 def test_the_last_row_of_each_part_always_applies():
     for part in (BECOMES, STAYS, LEAVES):
-        assert part[-1].applies(None)  # type: ignore[arg-type]
-    assert OWN[-1].applies(None)  # type: ignore[arg-type]
+        assert part[-1].applies(None)
+    assert OWN[-1].applies(None)
 
 
 def test_each_row_is_in_the_document_with_what_it_writes():
