@@ -19,4 +19,5 @@ def test_what_waits_for_the_agents_needs_them():
     """They would be waited for in vain."""
     waits = {phase.name: set(needs_of(phase)) for phase in PHASES}
     assert "start-agents" in waits["pivot"]
+    assert "pivot" in waits["apply-agents"], "has_pivoted takes its objects for the sign"
     assert "apply-agents" in waits["retire-hosted"] & waits["make-control-nodes"]

@@ -71,6 +71,10 @@ class ControlNodes(ClusterController):
         ClusterController.__post_init__(self)
         self._serving = SeenToServe(self._ask_node, self.clock)
 
+    def begin_pass(self) -> None:
+        """What a failed one has decided is not for those that follow in this pass."""
+        self.steps = {}
+
     def begin_term(self) -> None:
         """Another leader may have granted permissions meanwhile."""
         self._given.clear()
@@ -215,17 +219,18 @@ class ControlNodes(ClusterController):
         wanted = canonical_json(rights)
         if self._given.get(name) == wanted:
             return
+        self._taken.discard(name)  # before the first write: an interrupted grant is taken back as well
         for obj in rights:
             await self.kube.apply(obj, manager=MANAGER)
         await self._give_leases(name)
         self._given[name] = wanted
-        self._taken.discard(name)
 
     async def _give_leases(self, name: str) -> None:
         await self.kube.apply(objects.leases_binding(name), manager=MANAGER)
 
     async def _take_back(self, name: str) -> None:
-        """Before it is said to leave, since its report that it has left is not trusted."""
+        """Once in a term, since another leader may have granted it. Before it is said to leave: its report that it has
+        left is not trusted."""
         if name in self._taken:
             return
         self._given.pop(name, None)
@@ -234,6 +239,8 @@ class ControlNodes(ClusterController):
         self._taken.add(name)
 
     async def _take_all_back(self, name: str) -> None:
+        """Whatever is remembered of it: nobody looks at this node again."""
+        self._taken.discard(name)
         await self._take_back(name)
         await self.kube.delete(*BINDING, objects.leases_name(name), SYSTEM)
 
