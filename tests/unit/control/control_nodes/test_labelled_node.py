@@ -564,7 +564,7 @@ async def test_a_right_to_read_keys_whose_grant_was_interrupted_ends_as_well(sce
     await scene.become()
     await scene.kube.patch("v1", "Node", NODE, {"metadata": {"annotations": {ANNOTATION: f"{JOINING}something"}}})
     await _a_moment()
-    scene.control_nodes.kube = LosesOne(scene.kube, f"autarky:control-node-leases:{NODE}")  # type: ignore[assignment]
+    scene.control_nodes.kube = LosesOne(scene.kube, f"autarky:control-node-leases:{NODE}")
     with pytest.raises(Unreachable):
         await scene.control_nodes.reconcile()
     assert f"autarky:joining:{NODE}" in await scene.rights()
