@@ -180,7 +180,7 @@ def test_what_time_is_noted_beside_the_boot_decides_nothing(cluster: TestCluster
     try:
         planned = cluster.autarky("plan", "-f", str(cluster.file), "-o", "plain").stdout
         assert cluster.api_answers()
-        assert "pivot kube-" not in planned
+        assert "runs in its" not in planned
         assert "activate" not in planned
         assert not standbys(cluster)
     finally:

@@ -39,6 +39,7 @@ from rollouts import API, SCHEDULER, SYSTEM, explanations, patch_plane, quiet, r
 from slots import parked_agent_is_a_copy
 
 from autarky.control.load_balancer.manifests import haproxy as nllb
+from autarky.workflows.up import PHASES
 
 EVERY_WRITE = bool(os.environ.get("AUTARKY_EVERY_WRITE"))
 pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(3600 if EVERY_WRITE else 900, func_only=True)]
@@ -393,10 +394,13 @@ MOMENTS = (
     ("Pivot to", 2.0),
     ("Pivot to", 5.0),
     ("Pivot to", 8.0),
-    ("Start the node agents", 0.3),
+    ("Start the agents", 0.1),
+    ("Start the agents", 1.0),
+    ("Apply the agents", 0.3),
     ("Wait until everything", 1.0),
 )
 """Which phase of `up` has begun, by how its title begins, and for how many seconds."""
+assert all(any(phase.title.startswith(title) for phase in PHASES) for title, _ in MOMENTS), "it would never begin"
 
 
 @pytest.mark.parametrize(("phase", "seconds"), MOMENTS)

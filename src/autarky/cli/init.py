@@ -6,6 +6,7 @@ Contract: neither touches a host or a cluster. `init` never replaces a file, and
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import tempfile
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from autarky import places
 from autarky.cli.options import file_option
 from autarky.errors import Problems, UserError
 
@@ -32,7 +34,9 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 @click.command()
 @click.argument("path", metavar="[FILE]", type=click.Path(path_type=Path), default="cluster.yaml")
-@click.option("--name", default=DEFAULT_NAME, show_default=True, help="The cluster's name.")
+@click.option(
+    "--name", help=f"The cluster's name. Default: {DEFAULT_NAME}, or with a number where there is one already."
+)
 @click.option(
     "--host",
     "hosts",
@@ -46,14 +50,14 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
     type=click.IntRange(min=1),
     help="How many of the hosts are control nodes. Default: 3 with three or more hosts, otherwise 1.",
 )
-def init(path: Path, name: str, hosts: tuple[str, ...], control_nodes: int | None) -> None:
+def init(path: Path, name: str | None, hosts: tuple[str, ...], control_nodes: int | None) -> None:
     """Write a commented cluster file to start from: cluster.yaml, or FILE; `-` is standard output."""
     from autarky.config import loads
     from autarky.config.starter import Wanted, starter
     from autarky.payload import default_version, known_versions
 
     nodes = hosts or ("lab",)
-    wanted = Wanted(name, default_version(), nodes, control_nodes or (3 if len(nodes) >= 3 else 1))
+    wanted = Wanted(_free_name(name), default_version(), nodes, control_nodes or (3 if len(nodes) >= 3 else 1))
     if wanted.control_nodes > len(nodes):
         raise UserError(
             f"{wanted.control_nodes} control nodes need {wanted.control_nodes} hosts, but there are only {len(nodes)}",
@@ -158,3 +162,21 @@ def _summary(cluster: Cluster) -> str:
         f"the cluster file is valid: {cluster.name}, {nodes}, Kubernetes {cluster.kubernetes_version},"
         f" levels {cluster.self_hosted_text} hosted"
     )
+
+
+def _free_name(given: str | None) -> str:
+    """Not that of a cluster which this machine knows: `up` would take the one for the other. UserError."""
+    if given is not None:
+        if _is_known(given):
+            raise UserError(
+                f"there is already a cluster {given}, whose file is kept here",
+                fix=f"choose another name, or use that file: `autarky up --cluster {given}`",
+            )
+        return given
+    numbered = (f"{DEFAULT_NAME}-{number}" for number in itertools.count(2))
+    return next(name for name in itertools.chain([DEFAULT_NAME], numbered) if not _is_known(name))
+
+
+def _is_known(name: str) -> bool:
+    """A name that is none is refused later, with the reason."""
+    return "/" not in name and places.cluster_dir(name).exists()

@@ -121,6 +121,8 @@ async def run_phases(
     from autarky.engine.runner import run_operation
 
     clock = SystemClock()
+    if selection is not None:  # what it raises is shown by nobody else
+        selection.apply(name, [phase.name for phase in phases])
     async with AsyncExitStack() as held:
         journal = None
         if not dry_run:

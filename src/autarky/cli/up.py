@@ -26,7 +26,9 @@ ignore_option = click.option(
     "--ignore", multiple=True, metavar="CHECK", help="Only warn if this preflight check fails (repeatable)."
 )
 
-skip_option = click.option("--skip", multiple=True, metavar="PHASE", help="Skip this phase (repeatable).")
+skip_option = click.option(
+    "--skip", multiple=True, metavar="PHASE", help="Skip this phase, by its name in `plan -o json` (repeatable)."
+)
 
 take_ownership_option = click.option(
     "--take-ownership", is_flag=True, help="Overwrite changes that others made to the objects autarky applied."

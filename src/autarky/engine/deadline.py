@@ -172,4 +172,5 @@ class _Wait:
 
     def gave_up(self) -> TimedOut:
         waited = self.clock.monotonic() - self.started
-        return TimedOut(f"timed out after {waited:.0f} s: {self.what}; last seen: {' '.join(self.last.split())}")
+        last = " ".join(self.last.split())
+        return TimedOut(f"timed out after {waited:.0f} s, waiting until {self.what}; last seen: {last}")

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import TypeVar
@@ -86,7 +86,7 @@ async def run_operation(
             if phase.name in skipped:
                 operation.skip(phase)
                 continue
-            await operation.work_on(phase, context, [skipped[need] for need in needs_of(phase) if need in skipped])
+            await operation.work_on(phase, context, skipped)
         return operation.succeed()
     except BaseException as error:
         operation.fail(error)
@@ -176,13 +176,12 @@ class _Operation:
     def skip(self, phase: Phase[C]) -> None:
         self._end_phase(phase, "skipped", self.clock.monotonic())
 
-    async def work_on(self, phase: Phase[C], context: C, left_out: Sequence[Phase[C]]) -> None:
-        """Plan and run one phase; its outcome is reported and written down, whatever it is. left_out: those that it
-        needs and that were skipped."""
+    async def work_on(self, phase: Phase[C], context: C, skipped: Mapping[str, Phase[C]]) -> None:
+        """Plan and run one phase; its outcome is reported and written down, whatever it is."""
         started = self.clock.monotonic()
         try:
             self._write("phase-started", phase=phase.name)
-            outcome = await self._plan_and_run(phase, context, left_out)
+            outcome = await self._plan_and_run(phase, context, skipped)
             self._write("phase-ended", phase=phase.name, outcome=outcome)
         except BaseException as error:
             outcome, text = failure(error)
@@ -192,7 +191,7 @@ class _Operation:
             raise
         self._end_phase(phase, outcome, started)
 
-    async def _plan_and_run(self, phase: Phase[C], context: C, left_out: Sequence[Phase[C]]) -> str:
+    async def _plan_and_run(self, phase: Phase[C], context: C, skipped: Mapping[str, Phase[C]]) -> str:
         progress = EventProgress(self.bus, self.clock, self.name, phase.name)
         async with _bounded(phase, progress):
             found = await phase.plan(context)
@@ -204,9 +203,8 @@ class _Operation:
                 self._tell(phase, finding)
         if not changes:
             return "unchanged"
-        for needed in left_out:
-            async with _bounded(needed, progress):
-                await _refuse_without(phase, needed, context)
+        async with _bounded(phase, progress):
+            await _refuse_without(phase, skipped, context)
         if self.dry_run:
             return "planned"
         async with _bounded(phase, progress):
@@ -257,15 +255,24 @@ class _Operation:
             self.journal.append(entry)
 
 
-async def _refuse_without(phase: Phase[C], needed: Phase[C], context: C) -> None:
-    """Raises UserError where the needed phase, which is left out, has changes to make."""
-    changes = [change.sentence for change in await needed.plan(context) if isinstance(change, Change)]
-    if changes:
-        more = f" and {len(changes) - 1} more" if changes[1:] else ""
-        raise UserError(
-            f"{phase.name} needs {needed.name}, which is left out and still has changes to make: {changes[0]}{more}",
-            fix=f"do not skip {needed.name}, or skip {phase.name} as well",
-        )
+async def _refuse_without(phase: Phase[C], skipped: Mapping[str, Phase[C]], context: C) -> None:
+    """Raises UserError where a phase that this one needs is left out and has changes to make."""
+    for needed in needs_of(phase):
+        changes = await _left_to_do(needed, skipped, context) if needed in skipped else []
+        if changes:
+            more = f" and {len(changes) - 1} more" if changes[1:] else ""
+            raise UserError(
+                f"{phase.name} needs {needed}, which is left out and still has changes to make: {changes[0]}{more}",
+                fix=f"do not skip {needed}, or skip {phase.name} as well",
+            )
+
+
+async def _left_to_do(name: str, skipped: Mapping[str, Phase[C]], context: C) -> list[str]:
+    """What it would change. What it needs in turn is looked at first: a plan may find there what it compares with."""
+    for needed in needs_of(skipped[name]):
+        if needed in skipped:
+            await _left_to_do(needed, skipped, context)
+    return [found.sentence for found in await skipped[name].plan(context) if isinstance(found, Change)]
 
 
 @asynccontextmanager

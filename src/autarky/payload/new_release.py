@@ -4,8 +4,8 @@ The other components are those of the parts that all releases share. For Kuberne
 own go.mod names the modules that it consists of, and Go resolves and sums the rest (`go mod tidy`), with the user's
 module proxy and checksum database.
 
-Contract: the release file is written last, in one rename; before that nothing is known of the release. Recipes of an
-earlier run that was cut off are replaced.
+Contract: the release file is written last, in one rename; before that nothing is known of the release. A recipe is
+complete or absent, and a different one that exists is never replaced: somebody may have written it.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ async def new_release(version: Version, directory: Path, progress: Progress) -> 
             for component in recipes_of(like, parts):
                 progress.note(f"resolving the modules of {component.name} {version}, after {like.kubernetes}")
                 made = await _recipe(go, component, version, theirs, scratch)
+                _refuse_another(made, directory / RECIPES / made.name)
                 _keep(made, directory / RECIPES / made.name)
     write_private(target, _text({"kubernetes": str(version), "parts": list(parts)}), mode=0o644)
     read_release(target)
@@ -82,10 +83,14 @@ async def add_release(file: Path, progress: Progress) -> Release:
 
 
 def _refuse_known(version: Version, place: Path) -> None:
-    if version in known_versions() or place.exists():
+    if version in known_versions():
         where = str(place) if place.exists() else ""
         raise UserError(
             f"there is already a release file for {version}", where=where, fix=f"autarky payload get {version}"
+        )
+    if place.exists():
+        raise UserError(
+            f"there is a release file for {version} that cannot be used", where=str(place), fix="correct or remove it"
         )
 
 
@@ -94,7 +99,7 @@ def _refuse_another(recipe: Path, place: Path) -> None:
         raise UserError(
             f"a different recipe named {recipe.name} already exists",
             where=str(place),
-            fix="rename yours, or remove the existing one",
+            fix="use another name for yours, or remove the existing one",
         )
 
 
@@ -159,13 +164,14 @@ async def _recipe(go: str, component: Component, version: Version, theirs: str, 
 
 
 def _keep(made: Path, target: Path) -> None:
-    """Copy a recipe. An existing one is the same, or from an interrupted run: then nothing refers to it yet."""
-    content = _content(made)
-    if target.is_dir() and _content(target) == content:
+    """Copy a recipe, unless it is there: all of it or nothing."""
+    if target.is_dir():
         return
-    remove_tree(target)
-    for name, text in content.items():
-        write_private(target / name, text, mode=0o644)
+    beside = target.with_name(f".{target.name}.new")
+    remove_tree(beside)  # of an interrupted run
+    for name, text in _content(made).items():
+        write_private(beside / name, text, mode=0o644)
+    beside.rename(target)
 
 
 def _text(data: object) -> bytes:

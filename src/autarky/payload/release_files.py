@@ -75,7 +75,16 @@ def _whole(said: dict[str, Any]) -> dict[str, Any]:
     if unknown := sorted(set(parts) - set(PARTS)):
         raise UserError(f"there is no part {', '.join(unknown)}; there are: {', '.join(PARTS)}")
     merged = _changed(_merged(parts), said.get("changes", {}))
+    _refuse_paths(merged)
     return {**_for(version, merged), "kubernetes": str(version)}
+
+
+def _refuse_paths(merged: dict[str, Any]) -> None:
+    """UserError for a name that would lead out of the directory in which its file is made."""
+    made = [binary["name"] for one in merged["components"] for binary in one["binaries"]]
+    names = [*made, *(one["name"] for key in _LISTS for one in merged[key])]
+    if odd := [str(name) for name in names if not _NAME.fullmatch(str(name))]:
+        raise UserError(f"not a name: {', '.join(map(repr, odd))}")
 
 
 def recipe_directory(file: Path, recipe: str) -> Path:

@@ -197,12 +197,16 @@ async def _serving_requests(kube: Kube, node: str) -> _Requests:
 
 
 async def _denied_joins(kube: Kube, node: str) -> str:
-    """Why a request of the node for its first certificate was denied; "" where none was."""
-    denied = ""
+    """Why a request of the node for its first certificate was denied; "" where none was. Only requests by a join token,
+    or by the node's own credential: what another node asks for in its name says nothing of it."""
     async for csr in kube.each(*CSR):
-        if csr["spec"]["signerName"] == approval.CLIENT_SIGNER and certificates.node_of(csr) == node:
-            denied = _refusal(csr) or denied
-    return denied
+        by, refusal = certificates.requester(csr), _refusal(csr)
+        own = by.startswith(certificates.BOOTSTRAP_USER) or by == approval.renewal_user(node)
+        if csr["spec"]["signerName"] != approval.CLIENT_SIGNER or not refusal or not own:
+            continue
+        if certificates.node_of(slim_request(csr)) == node:
+            return refusal
+    return ""
 
 
 def _refusal(csr: Object) -> str:

@@ -4,7 +4,7 @@ Before the pivot a standby agent as a static pod on each initial member whose sl
 that with the temporary control plane. An agent more at that moment would only take processor time from the API servers
 that start. After the pivot the other standby agents, the node agents' DaemonSet, and the operator.
 
-A standby agent is written only where there is none: from then on the hosted agent makes it a copy of itself, once it
+After the pivot a standby agent is written only where there is none: the hosted agent makes it a copy of itself, once it
 has been healthy for a while. So a broken agent never replaces both. Agents of a cluster that has some are changed only
 after the pivot: a hosted API server that rolls asks its node's agent before it stops.
 """
@@ -23,7 +23,7 @@ from autarky.model.files import File
 from autarky.phases.context import Context, for_each
 from autarky.phases.objects import ApplyParts
 from autarky.phases.pivot import wanted_slot
-from autarky.phases.standbys import active, cares_for_its_slots, operator_exists
+from autarky.phases.standbys import active, operator_exists, standby_agents
 from autarky.ports import Progress
 from autarky.render import node as render_node
 from autarky.render.objects import Part, agent_parts
@@ -39,20 +39,28 @@ class StartAgents:
     timeout: float = 120
     needs: tuple[str, ...] = ("prepare-hosts", "apply-objects")
 
-    async def plan(self, context: Context) -> Sequence[Change]:
-        if not context.addresses_known or not context.pki.complete():
-            return [Change(f"start the node agent on {node.name}") for node in _members(context)]
+    async def plan(self, context: Context) -> Sequence[Change | Kept]:
         nodes = await _to_move(context)
+        if not context.addresses_known or not context.pki.complete() or not await context.api_answers():
+            return [Change(f"start the node agent on {node.name}") for node in nodes]
+        started = not nodes or await operator_exists(context)
+        rights = [] if started else await ApplyParts(_first_parts).plan(context)
+        work = await for_each(nodes, lambda node: _work(context, node, replaces=not started))
         return [
-            Change(f"write the static pod {path} on {name}")
-            for name, files in (await for_each(nodes, lambda node: _missing(context, node))).items()
-            for path in (file.path for file in files)
+            *rights,
+            *(Change(f"remove the static pod {path} on {name}") for name, one in work.items() for path in one.stale),
+            *(
+                Change(f"write the static pod {one.path} on {name}")
+                for name, all_ in work.items()
+                for one in all_.files
+            ),
         ]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        if not await operator_exists(context):
+        started = await operator_exists(context)
+        if not started:
             await ApplyParts(_first_parts).run(context, progress)
-        await for_each(await _to_move(context), lambda node: _start(context, node))
+        await for_each(await _to_move(context), lambda node: _start(context, node, replaces=not started))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +70,15 @@ class ApplyAgents:
     name: str = "apply-agents"
     title: str = "Apply the agents"
     timeout: float = 120
-    needs: tuple[str, ...] = ("prepare-hosts", "apply-objects")
+    needs: tuple[str, ...] = ("prepare-hosts", "apply-objects", "pivot")
     render: Callable[[Inputs], list[Part]] = agent_parts
 
     async def plan(self, context: Context) -> Sequence[Change | Kept]:
         changes = await ApplyParts(self.render).plan(context)
         if not context.addresses_known or not context.pki.complete():
             return changes
-        missing = await for_each(_members(context), lambda node: _missing(context, node))
-        files = [f"{file.path} on {name}" for name, found in missing.items() for file in found]
+        work = await for_each(_members(context), lambda node: _work(context, node))
+        files = [f"{file.path} on {name}" for name, one in work.items() for file in one.files]
         return [*changes, *(Change(f"write the static pod {file}") for file in files)]
 
     async def run(self, context: Context, progress: Progress) -> None:
@@ -105,12 +113,28 @@ def _first_parts(inputs: Inputs) -> list[Part]:
     ]
 
 
-async def _start(context: Context, node: Node) -> None:
-    await context.host(node).write_files(await _missing(context, node))
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Of one node: the static pods of standby agents to remove first, by path, and those to write."""
+
+    stale: tuple[str, ...]
+    files: tuple[File, ...]
 
 
-async def _missing(context: Context, node: Node) -> list[File]:
-    """The first standby agent's manifest, unless there is one already, whatever its content."""
-    if await cares_for_its_slots(context.host(node)):
-        return []
-    return list(render_node.agent_pod(context.inputs(), node).values())
+async def _start(context: Context, node: Node, *, replaces: bool = False) -> None:
+    work, host = await _work(context, node, replaces=replaces), context.host(node)
+    await host.remove(list(work.stale))
+    await host.write_files(list(work.files))
+
+
+async def _work(context: Context, node: Node, *, replaces: bool = False) -> _Work:
+    """The first standby agent's manifest, unless there is one already, whatever its content. replaces: nobody else
+    would replace it yet, and a faulty one would never get as far as the pivot."""
+    present = await standby_agents(context.host(node))
+    wanted = list(render_node.agent_pod(context.inputs(), node).values())
+    if present and not replaces:
+        return _Work((), ())
+    paths = {file.path for file in wanted}
+    return _Work(
+        tuple(path for path in present if path not in paths), tuple(one for one in wanted if one.path not in present)
+    )

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from autarky.control.cluster_file.decide import defaults
-from autarky.control.cluster_file.decide.records import API, cni_in
+from autarky.control.cluster_file.decide.records import API
 from autarky.engine.phase import Change, Kept, Warn
-from autarky.errors import Conflict, Unreachable, UserError
+from autarky.errors import Conflict, Unreachable
 from autarky.phases import hosts, kept_file, members
 from autarky.phases.context import Context, external_etcd_files
-from autarky.phases.records import refuse_another_cluster, refuse_old_defaults, refuse_old_file
+from autarky.phases.records import refuse_another_cluster, refuse_another_network, refuse_old_defaults, refuse_old_file
 from autarky.ports import Progress
 
 
@@ -31,7 +31,6 @@ class CheckFile:
 
     async def plan(self, context: Context) -> Sequence[Change | Warn]:
         refuse_unusable_credentials(context)
-        refuse_another_network(context)
         await hosts.look(context)
         refuse_old_defaults(context)
         context.file_waits = bool(context.absent)
@@ -48,20 +47,6 @@ def _missed_defaults(context: Context) -> list[Warn]:
     number = context.cluster.defaults
     lacking = defaults.missed_by(context.document, number)
     return [Warn(defaults.sentence(number, lacking), in_plan=True)] if lacking else []
-
-
-def refuse_another_network(context: Context) -> None:
-    """UserError if the file names another pod network than the cluster has: the present one would stay, and with two of
-    them neither works."""
-    wanted = context.cluster.network.cni.value
-    for document in kept_file.applied(context.directory)[:1]:
-        had = cni_in(document)
-        if had not in (None, wanted):
-            raise UserError(
-                f"the cluster has network.cni: {had}, and no cluster can change it",
-                where="spec.network.cni",
-                fix=f"write {had}, or bring up a new cluster",
-            )
 
 
 def refuse_unusable_credentials(context: Context) -> None:
@@ -90,6 +75,7 @@ class CheckFileAgain:
             raise Unreachable("the API is up, but does not say which nodes are in the cluster; run this again")
         refuse_another_cluster(context.records.get(API), context.ours)
         refuse_old_file(context)
+        refuse_another_network(context)
         refuse_old_defaults(context)
         others = [node.name for node in context.complete.nodes if node not in rendered]
         if others:

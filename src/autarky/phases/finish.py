@@ -59,17 +59,19 @@ class AwaitWorkloads:
 
 async def unavailable(context: Context) -> NotYet | None:
     """None when all nodes are Ready, all our workloads rolled out and the withdrawn standbys gone, else what is
-    missing. Hosts that do not answer are not waited for, nor is what waits for the user's own pod network.
+    missing. Hosts that do not answer are not waited for, nor is what waits for the user's own pod network: nodes that
+    say so, and pods that need one while no node is Ready. What one node says excuses no other.
 
     Progress is one number, so that a node whose readiness flaps makes few new values of it."""
     kube = context.kube()
     nodes = await kube.list("v1", "Node")
     networkless = _networkless(context, nodes)
+    nobody_has_one = bool(networkless) and not any(is_ready(node) for node in nodes)
     unready = [name for name in _unready_nodes(context, nodes) if name not in networkless]
     missing, come = [f"node {name} is not Ready" for name in unready], -len(unready)
     workloads = _workloads(context)
     for obj in workloads:
-        if networkless and not obj["spec"]["template"]["spec"].get("hostNetwork"):
+        if nobody_has_one and not obj["spec"]["template"]["spec"].get("hostNetwork"):
             continue
         meta = obj["metadata"]
         live = await kube.get(obj["apiVersion"], obj["kind"], meta["name"], meta["namespace"])

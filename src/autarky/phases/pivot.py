@@ -2,8 +2,9 @@
 says what they do, and names what is missing.
 
 Look: which standbys are in place on each node's disk, and the hosted pods as their kubelets saw them, if their
-containers run. A component has settled when only its wanted slot is left. Where it leads by a lease, somebody must also
-have been seen to renew that: a lease that is held may be a dead process's.
+containers run. A component has settled when only its wanted slot is left. Where it leads by a lease, not every node
+needs a hosted pod (there may be fewer of them), but no standby is left, and somebody must have been seen to renew the
+lease since: one that is held may be a dead process's.
 
 A standby of level 3 that stays although a hosted pod of its node is Ready is waited for, and not for long: the agent
 knows which pods did not lead when they could have, and keeps it for minutes.
@@ -56,7 +57,7 @@ class Pivot:
             Change(f"wait until {component} on {name} runs in its {wanted_slot(context, component).value} slot")
             for name, views in (await look_everywhere(context)).items()
             for component, view in views.items()
-            if missing(wanted_slot(context, component), view) is not None
+            if missing(component, wanted_slot(context, component), view) is not None
         ]
 
     async def run(self, context: Context, progress: Progress) -> None:
@@ -98,12 +99,14 @@ class View:
     reports: bool = False
 
 
-def missing(wanted: slots.Slot, view: View) -> str | None:
+def missing(component: str, wanted: slots.Slot, view: View) -> str | None:
     """What keeps the wanted slot from being the only one, as a clause; None: nothing does."""
     if view.standby_active is None or view.hosted is slots.Health.UNKNOWN:
         return "what runs there could not be observed"
     if wanted is slots.Slot.STANDBY:
         return None if view.standby_active else "the standby is not in place yet"
+    if component in LED_BY_LEASE and view.hosted is slots.Health.ABSENT and not view.standby_active:
+        return None  # one of another node leads
     if view.hosted is not slots.Health.READY:
         return f"the hosted pod is {view.hosted.value}"
     if view.standby_active:
@@ -113,7 +116,8 @@ def missing(wanted: slots.Slot, view: View) -> str | None:
 
 @dataclass(slots=True)
 class Watched:
-    """One component on one node, look after look. first: the lease as it was at the first look."""
+    """One component on one node, look after look. first: the lease as it was at the first look, or when its standby
+    was last seen in place: that may have renewed it."""
 
     component: str
     first: leadership.Lease | None = None
@@ -121,8 +125,8 @@ class Watched:
 
     def open(self, wanted: slots.Slot, view: View, now: float) -> str | None:
         """What is waited for, as a clause; None: nothing (any more)."""
-        self.first = self.first or view.lease
-        clause = missing(wanted, view)
+        self.first = view.lease if view.standby_active else self.first or view.lease
+        clause = missing(self.component, wanted, view)
         if clause is None and wanted is slots.Slot.HOSTED and self.component in LED_BY_LEASE:
             return None if self._is_renewed(view.lease) else "nobody has been seen to renew its lease"
         return None if self.is_kept(wanted, view, now) else clause

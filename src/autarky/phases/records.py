@@ -7,7 +7,7 @@ does not skip the check. Which of the records counts is for `control.cluster_fil
 
 from __future__ import annotations
 
-from autarky.control.cluster_file.decide.records import API, Record, latest
+from autarky.control.cluster_file.decide.records import API, Record, cni_in, latest
 from autarky.control.hosts.decide.belonging import Ours, refuse_api
 from autarky.errors import Conflict, UserError
 from autarky.model.defaults import edition_in
@@ -56,6 +56,23 @@ def refuse_old_defaults(context: Context) -> None:
                 f"the cluster {context.cluster.name} has the defaults of edition {has}, as "
                 f"{'the API' if where == API else f'host {where}'} says, and the file was read with those of edition "
                 f"{context.cluster.defaults}\n  fix: {_login(context, where)} updates this machine; then run it again"
+            )
+
+
+def refuse_another_network(context: Context) -> None:
+    """UserError if the file names another pod network than the cluster has: the present one would stay, and with two of
+    them neither works. What is kept here counts if a host is the cluster's and none has a record yet. Before, nothing
+    of it can be there."""
+    recorded: list[object] = [record.file for record in latest(context.records).values()]
+    kept = kept_file.applied(context.directory)[:1] if context.owners else []
+    wanted = context.cluster.network.cni.value
+    for document in recorded or kept:
+        had = cni_in(document)
+        if had not in (None, wanted):
+            raise UserError(
+                f"the cluster has network.cni: {had}, and no cluster can change it",
+                where="spec.network.cni",
+                fix=f"write {had}, or bring up a new cluster",
             )
 
 

@@ -41,7 +41,15 @@ class RetireHosted:
         ]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        for component in await unlisted(context):
+        """Unless a control node is off, for which the operator waits as long as it takes."""
+        components, off = await unlisted(context), _control_nodes_off(context)
+        if components and off:
+            progress.note(
+                f"{' and '.join(components)} stays hosted until {', '.join(off)} is back, or no longer a control node;"
+                " then the operator goes on"
+            )
+            return
+        for component in components:
             await _until_retired(context, component, progress)
             await _until_hosted_pods_ended(context, component, progress)
             progress.note(f"{component} runs as static pods only")
@@ -53,17 +61,18 @@ async def unlisted(context: Context) -> list[str]:
     return [c for c in unwanted if await _is_there(context, c)]
 
 
+def _control_nodes_off(context: Context) -> list[str]:
+    return sorted(node.name for node in context.cluster.control_nodes if node.name in context.absent)
+
+
 async def _is_there(context: Context, component: str) -> bool:
     live = await context.kube().get(hosting.APPS, COMPONENTS[component].kind, component, SYSTEM)
     return live is not None
 
 
 async def _until_retired(context: Context, component: str, progress: Progress) -> None:
-    async def retired() -> NotYet | None:
-        if not await _is_there(context, component):
-            return None
-        why = await _why_not(context)
-        return NotYet(why, why)
+    async def retired() -> str | None:
+        return await _why_not(context) if await _is_there(context, component) else None
 
     what = f"the operator has removed the hosted {component}"
     await poll_until(

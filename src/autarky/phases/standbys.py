@@ -148,5 +148,10 @@ async def active(host: Host) -> frozenset[str]:
 
 async def cares_for_its_slots(host: Host) -> bool:
     """Whether the node has an agent of its own, from its first standby agent on."""
+    return bool(await standby_agents(host))
+
+
+async def standby_agents(host: Host) -> tuple[str, ...]:
+    """The paths of their static pods."""
     present = (await host.run(["ls", places.MANIFESTS], check=False)).text.split()
-    return any(name.startswith(f"{STANDBY_POD}-") for name in present)
+    return tuple(f"{places.MANIFESTS}/{name}" for name in present if name.startswith(f"{STANDBY_POD}-"))

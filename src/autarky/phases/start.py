@@ -6,7 +6,7 @@ one right away. A standby on each of them would cost as much processor as the ho
 be taken away half a minute later.
 
 Contract: after it, the API answers through a control node's load balancer. On a cluster that is already up it does
-nothing: then the hosted slots serve, and starting standbys is the pivot's or the node agent's decision. In a cluster
+nothing: then the hosted slots serve, and starting standbys is the node agents' decision. In a cluster
 that is down the standbys of all nodes are activated: each may be the one that works. What is in place already stays,
 but for an API server where the node has no agent yet: it may be what does not start, and nobody else would repair it.
 """

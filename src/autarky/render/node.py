@@ -252,7 +252,7 @@ def has_etcd(inputs: Inputs, node: Node) -> bool:
 
 
 def agent_pod(inputs: Inputs, node: Node) -> dict[str, File]:
-    """The standby agent, which exists from the pivot on."""
+    """The standby agent: from the pivot on if something has to pivot, else from after it."""
     return {agent.STANDBY_POD: manifest(agent.static_pod(inputs, node))} if node.control_plane else {}
 
 

@@ -45,7 +45,7 @@ def parts(inputs: Inputs, wanted: Cluster | None = None) -> list[Part]:
     result = [
         _access(cluster),
         Part("definitions", (crds.control_plane_crd(), etcd_members.crd())),
-        Part("protection", (*protection.objects(), *admission.objects())),
+        Part("protection", (*protection.objects(), *admission.objects(add_ons_of(cluster)))),
         *(Part(addon.name, tuple(addon.objects(inputs))) for addon in add_ons_of(cluster)),
         Part("endpoints", (kubernetes_endpoints(cluster),)),
         Part("control-plane", (crds.control_plane(wanted or cluster),)),

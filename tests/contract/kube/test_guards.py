@@ -96,6 +96,22 @@ async def test_a_kubelet_ties_its_node_to_nothing_and_takes_no_pod_network(clien
     await kubelet.create(a_node("w1"))
 
 
+@pytest.mark.parametrize("sub", [None, "status"])
+async def test_the_agent_of_any_pod_network_reports_for_no_node_and_ties_none(
+    clients: Clients, sub: str | None
+) -> None:
+    """Every worker has its token, which may write the status of all Nodes."""
+    owner = {"apiVersion": "v1", "kind": "Namespace", "name": "x", "uid": "5b2f1c0e-0000-4000-8000-000000000000"}
+    agent = clients.stranger()
+    await changes(agent, "n1", sub=sub, annotations={"projectcalico.org/IPv4Address": "10.0.0.1/24"})
+    for key in guards.REPORTS:
+        await changes(clients.kubelet("n1"), "n1", annotations={key: "x"})
+        for value in ("y", None):
+            assert await is_refused(changes(agent, "n1", sub=sub, annotations={key: value})), key
+    assert await is_refused(changes(agent, "n1", sub=sub, finalizers=["example.org/x"]))
+    assert await is_refused(changes(agent, "n1", sub=sub, ownerReferences=[owner]))
+
+
 async def test_flannel_reports_of_its_own_node_and_nothing_else_of_it(clients: Clients) -> None:
     flannel = clients.flannel("w1")
     report = {PUBLIC_IP: "10.0.0.4", TUNNEL: MAC % 7, "flannel.alpha.coreos.com/backend-type": "vxlan"}

@@ -12,7 +12,7 @@ import pytest
 
 from autarky.control.agents.manifests import operator
 from autarky.control.agents.manifests.operator import retired_name
-from autarky.control.control_nodes.decide.roles import Record, State
+from autarky.control.control_nodes.decide.observed import Record, State
 from autarky.control.control_nodes.manifests import RECORD
 from autarky.control.control_nodes.operator import record as node_record
 from autarky.control.guards.manifests import reserved

@@ -233,3 +233,13 @@ def test_a_start_with_help_is_quick():
         "print(used.ru_utime + used.ru_stime, file=sys.stderr)"
     )
     assert min(float(python(program).stderr) for _ in range(3)) < 0.15
+
+
+def test_a_phase_to_skip_that_does_not_exist_is_named(tmp_path, monkeypatch, capsys):
+    """Before anything is shown, so by the command itself."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    file = tmp_path / "cluster.yaml"
+    head = "apiVersion: autarky.dev/v1alpha1\nkind: Cluster\nmetadata: {name: demo}\n"
+    file.write_text(f"{head}spec: {{nodes: [{{name: n1, host: lab}}]}}\n")
+    assert main(["plan", "-f", str(file), "--skip", "pviot"]) == 2
+    assert "plan has no phase pviot" in capsys.readouterr().err

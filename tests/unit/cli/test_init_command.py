@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from autarky import places
 from autarky.cli import main, wiring
 from autarky.cli.main import cli
 from autarky.config import loads
@@ -100,6 +101,14 @@ def test_every_field_of_the_schema_is_in_it_with_its_description():
     assert "Lifetime of new CAs, in days." in text
 
 
+@pytest.fixture(autouse=True)
+def state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The clusters that this machine knows: none."""
+    directory = tmp_path_factory.mktemp("state")
+    monkeypatch.setenv("XDG_STATE_HOME", str(directory))
+    return directory
+
+
 # --- init ----------------------------------------------------------------------------------------------
 
 
@@ -112,6 +121,22 @@ def test_init_writes_a_file_that_validate_finds_right(tmp_path: Path):
     assert checked.exit_code == 0, checked.output
     assert "rack, 3 control nodes, Kubernetes v1.36.4, levels 1-4 hosted" in checked.output
     assert list(tmp_path.iterdir()) == [path]
+
+
+def a_known_cluster(name: str) -> None:
+    places.cluster_dir(name).mkdir(parents=True)
+
+
+def test_init_takes_no_name_of_a_cluster_that_there_is(tmp_path: Path):
+    """`up` with such a file would found another cluster with the keys of that one."""
+    for known, free in ((None, "home"), ("home", "home-2"), ("home-2", "home-3")):
+        if known is not None:
+            a_known_cluster(known)
+        made = run("init", "-")
+        assert made.exit_code == 0, made.output
+        assert f"name: {free}\n" in made.output
+    assert main.main(["init", str(tmp_path / "cluster.yaml"), "--name", "home"]) == 2
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_init_replaces_no_file(tmp_path: Path):

@@ -11,6 +11,7 @@ import pytest
 
 import autarky
 from autarky.cli.main import cli
+from autarky.control.control_nodes.decide import procedure
 from autarky.model import ports
 from autarky.workflows.up import PHASES
 from unit.docs.documents import ROOT, anchors, blocks, documents, links, spans
@@ -216,3 +217,7 @@ def test_the_table_of_subjects_is_that_of_the_folders():
     documented = set(re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in table.splitlines()[2:])))
     control = Path(autarky.__file__).parent / "control"
     assert documented == {path.name for path in control.iterdir() if path.is_dir() and path.name != "__pycache__"}
+
+
+def test_the_steps_of_control_nodes_are_those_of_the_code():
+    assert procedure.table() in (ROOT / "docs/control-nodes.md").read_text()

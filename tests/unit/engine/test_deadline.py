@@ -71,7 +71,7 @@ async def test_a_wait_is_reported_once_a_second_with_the_seconds_left_and_the_la
 async def test_giving_up_tells_the_name_the_time_and_the_last_thing_seen(clock, listener, true_after):
     with pytest.raises(TimedOut) as caught:
         await poll_until(WHAT, true_after(99, "connection refused"), timeout=10, progress=listener, clock=clock)
-    assert str(caught.value) == "timed out after 10 s: the API answers; last seen: connection refused"
+    assert str(caught.value) == "timed out after 10 s, waiting until the API answers; last seen: connection refused"
     assert now() == 10
 
 
@@ -118,7 +118,7 @@ async def test_a_timeout_inside_a_condition_is_not_taken_for_the_deadline(clock,
 async def test_two_waits_share_one_deadline(clock, listener, true_after):
     deadline = Deadline.after(10, clock)
     await poll_until("first", true_after(8, "no"), deadline=deadline, progress=listener, clock=clock)
-    with pytest.raises(TimedOut, match=r"timed out after 2 s: second"):
+    with pytest.raises(TimedOut, match=r"timed out after 2 s, waiting until second"):
         await poll_until("second", true_after(99, "no"), deadline=deadline, progress=listener, clock=clock)
     assert deadline.expired
     assert deadline.left == 0

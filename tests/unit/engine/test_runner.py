@@ -140,6 +140,32 @@ async def test_a_phase_that_lacks_nothing_is_not_refused(clock, listener, done):
     assert endings(listener)["get-payload"] == "skipped"
 
 
+async def test_each_phase_that_is_needed_is_asked(clock):
+    phases = [Step("get-payload"), Step("prepare"), Step("pivot", needs=("get-payload", "prepare"))]
+    both = Selection(skip=["get-payload", "prepare"])
+    with pytest.raises(UserError, match="pivot needs prepare"):
+        await run_operation("up", "one", phases, {"get-payload"}, clock=clock, selection=both)
+
+
+async def test_what_a_needed_phase_needs_is_looked_at_before_it(clock):
+    """Its plan may find there what it compares with: without it, it would seem to have something to do."""
+
+    class Finds(Step):
+        async def plan(self, context):
+            context.add("found")
+            return []
+
+    class Compares(Step):
+        async def plan(self, context):
+            return [] if "found" in context else [Change("prepare host n1")]
+
+    phases = [Finds("get-payload"), Compares("prepare", needs=("get-payload",)), Step("start", needs=("prepare",))]
+    both = Selection(skip=["get-payload", "prepare"])
+    world: set[str] = set()
+    await run_operation("up", "one", phases, world, clock=clock, selection=both)
+    assert "start" in world
+
+
 async def test_a_phase_that_needs_one_that_runs_runs_after_it(clock):
     world: set[str] = set()
     phases = [Step("get-payload"), Step("pivot", needs=("get-payload",))]

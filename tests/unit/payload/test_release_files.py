@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from autarky.payload import default_version, image_reference, known_versions, lo
 from autarky.payload.disk import remove_tree
 from autarky.payload.release import Release, forget_releases, read_release, unusable_files
 from autarky.payload.upkeep import prune_store
+from autarky.store import write_private
 from fakes.told import Told
 
 OLDER = Version(1, 36, 3)
@@ -289,10 +292,23 @@ async def test_a_release_is_made_and_is_known_from_then_on(own, own_store, go):
         await new_release.new_release(OLDER, own, Told())
 
 
-async def test_one_that_was_cut_off_is_not_known_and_is_made_again(own, own_store, go, monkeypatch):
-    a_recipe(own, content="half")
+class CutAfter:
+    """The power is cut after so many written files."""
+
+    def __init__(self, files: int) -> None:
+        self.left = files
+
+    def __call__(self, *arguments: Any, **named: Any) -> None:
+        if not self.left:
+            raise OSError("no power")
+        self.left -= 1
+        write_private(*arguments, **named)
+
+
+@pytest.mark.parametrize("files", range(5))
+async def test_one_that_was_cut_off_is_not_known_and_is_made_again(own, own_store, go, monkeypatch, files):
     with monkeypatch.context() as cut:
-        cut.setattr(new_release, "write_private", failing)
+        cut.setattr(new_release, "write_private", CutAfter(files))
         with pytest.raises(OSError, match="power"):
             await new_release.new_release(OLDER, own, Told())
     forget_releases()
@@ -301,8 +317,39 @@ async def test_one_that_was_cut_off_is_not_known_and_is_made_again(own, own_stor
     assert OLDER in known_versions()
 
 
-def failing(*_arguments, **_named):
-    raise OSError("no power")
+@pytest.mark.parametrize("files", range(4))
+async def test_one_that_was_added_in_part_is_added_again(own, own_store, monkeypatch, tmp_path, files):
+    path = written(tmp_path / "elsewhere", name="mine.json")
+    with monkeypatch.context() as cut:
+        cut.setattr(new_release, "write_private", CutAfter(files))
+        with pytest.raises(OSError, match="power"):
+            await new_release.add_release(path, Told())
+    forget_releases()
+    assert OLDER not in known_versions()
+    await new_release.add_release(path, Told())
+    assert OLDER in known_versions()
+
+
+def test_a_name_that_is_a_path_is_refused(own):
+    binaries = [{"name": "../../bin/sh", "package": "x", "group": "cluster"}]
+    path = written(own, changes={"components": {"kubernetes": {"binaries": binaries}}})
+    with pytest.raises(UserError, match=re.escape("not a name: '../../bin/sh'")):
+        read_release(path)
+
+
+async def test_a_recipe_that_somebody_has_written_is_not_replaced(own, own_store, go):
+    theirs = a_recipe(own, content="theirs")
+    with pytest.raises(UserError, match="a different recipe"):
+        await new_release.new_release(OLDER, own, Told())
+    assert (theirs / "go.sum").read_text() == "go.sum theirs"
+
+
+async def test_a_release_file_that_cannot_be_used_is_named_with_what_to_do(own, own_store, go):
+    own.mkdir()
+    (own / "v1.36.3.json").write_text("{")
+    with pytest.raises(UserError, match="cannot be used") as no:
+        await new_release.new_release(OLDER, own, Told())
+    assert no.value.fix == "correct or remove it"
 
 
 async def test_a_version_that_there_is_not_is_told_with_what_go_says(own, own_store, go):

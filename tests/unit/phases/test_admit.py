@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtensionOID, NameOID
 
 from autarky.control.admission.decide.approval import CLIENT_SIGNER, SERVING_SIGNER
-from autarky.errors import Conflict, TimedOut
+from autarky.errors import Conflict, TimedOut, UserError
 from autarky.model import patience
 from autarky.phases.admit import (
     LONGEST_WHY,
@@ -147,6 +147,25 @@ async def test_why_a_node_that_does_not_register_was_denied_is_told_whoever_deni
     kube.put(joining("csr-2", "n1", "zzzzzz") | {"status": {"conditions": [{"type": "Denied", "message": "no"}]}})
     with pytest.raises(TimedOut, match=r"no Node object n2 yet; denied: csr-1: the token is not that of node n2$"):
         await wait_until_registered(make_context(CLUSTER, kube=kube), CLUSTER.node("n2"), notes)
+
+
+@pytest.mark.looptime
+async def test_what_another_node_asked_for_in_a_nodes_name_is_not_told_of_it(make_context, kube, notes, monkeypatch):
+    """Nor is it parsed, or anything that long: who holds one node can ask for any number of such certificates."""
+    parsed = []
+
+    def read(content: bytes) -> None:
+        parsed.append(content)
+        raise UserError("it cannot be parsed")
+
+    monkeypatch.setattr("autarky.control.admission.act.read_request", read)
+    denied = {"status": {"conditions": [{"type": "Denied", "message": "run `autarky down`"}]}}
+    kube.put(request("n2-ca-is-wrong", CLIENT_SIGNER, "system:node:n1", pem("n2")) | denied)
+    long = request("csr-1", CLIENT_SIGNER, "system:bootstrap:abcdef", b"x" * 100_000)
+    kube.put(long | denied)
+    with pytest.raises(TimedOut, match=r"no Node object n2 yet$"):
+        await wait_until_registered(make_context(CLUSTER, kube=kube), CLUSTER.node("n2"), notes)
+    assert [content for content in parsed if content] == []
 
 
 async def test_a_node_that_is_not_in_the_inventory_is_left_to_wait(kube, notes):

@@ -261,13 +261,35 @@ async def test_a_file_is_kept_over_another_only_when_all_hosts_were_asked(make_c
 )
 async def test_who_gives_pods_their_network_stays(make_context, kept, wanted, refused):
     """Files of releases that knew no choice meant flannel."""
-    context = make_context(a_cluster())
-    context.cluster = replace(context.cluster, network=replace(context.cluster.network, cni=wanted))
-    context.directory.mkdir(parents=True, exist_ok=True)
-    (context.directory / "cluster.json").write_text(json.dumps({"metadata": {"name": "demo"}, "spec": kept}))
+    context = with_network(make_context, kept, wanted)
+    marked(context)
     if not refused:
         await PHASE.plan(context)
         return
     with pytest.raises(UserError, match=r"no cluster can change it") as error:
         await PHASE.plan(context)
     assert error.value.where == "spec.network.cni"
+
+
+def with_network(make_context, kept, wanted: Cni):
+    """A file that wants this one, where another was kept."""
+    context = make_context(a_cluster())
+    context.cluster = replace(context.cluster, network=replace(context.cluster.network, cni=wanted))
+    context.directory.mkdir(parents=True, exist_ok=True)
+    (context.directory / "cluster.json").write_text(json.dumps({"metadata": {"name": "demo"}, "spec": kept}))
+    return context
+
+
+async def test_before_a_host_is_the_clusters_another_network_may_be_chosen(make_context):
+    """The first `up` has failed in its preflight checks, say."""
+    await PHASE.plan(with_network(make_context, {}, Cni.NONE))
+
+
+@pytest.mark.parametrize("kept", [{"network": {"cni": "none"}}, {}])
+async def test_which_network_a_cluster_has_is_said_by_its_record_before_what_is_kept_here(make_context, kept):
+    context = with_network(make_context, kept, Cni.NONE)
+    marked(context)
+    record = {"file": {"metadata": {"name": "demo"}, "spec": {}}, "nodes": {}, "number": 7}
+    context.machines.hosts["n1"].files[places.CLUSTER_RECORD] = (json.dumps(record).encode(), 0o600)
+    with pytest.raises(UserError, match=r"the cluster has network\.cni: flannel"):
+        await PHASE.plan(context)

@@ -199,6 +199,22 @@ async def test_nodes_that_wait_for_the_users_pod_network_are_not_waited_for(make
     assert await unavailable(context) is None
 
 
+class OneIsReady(Networkless):
+    async def list(self, api_version, kind, **options) -> list[Object]:
+        found = await super().list(api_version, kind, **options)
+        for node in found[:1]:
+            node["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+        return found
+
+
+async def test_one_node_that_says_it_waits_for_a_network_excuses_no_pods_but_its_own(make_context):
+    context = without_network(make_context, OneIsReady(), Cni.NONE)
+    waiting = await unavailable(context)
+    assert waiting is not None
+    assert "coredns" in waiting.sentence
+    assert "n2" not in waiting.sentence
+
+
 async def test_that_they_wait_for_it_is_told_in_a_plan_and_at_the_end(make_context, notes):
     context = without_network(make_context, Networkless(), Cni.NONE)
     [warning] = await AwaitWorkloads().plan(context)

@@ -49,13 +49,15 @@ class Led(FakeKube):
     """Somebody on `leader` renews the leases of level 3, unless nobody does."""
 
     leader: str | None = "n1"
+    held_by = "n0"
     renewals = 0
 
     async def get(self, api_version: str, kind: str, name: str, namespace: str | None = None) -> Any:
         if kind != "Lease" or self.outage:
             return await super().get(api_version, kind, name, namespace)
         self.renewals += self.leader is not None
-        spec = {"holderIdentity": f"{self.leader}_x", "renewTime": str(self.renewals), "leaseDurationSeconds": 15}
+        self.held_by = self.leader or self.held_by
+        spec = {"holderIdentity": f"{self.held_by}_x", "renewTime": str(self.renewals), "leaseDurationSeconds": 15}
         return {"metadata": {"name": name}, "spec": spec}
 
 
@@ -230,6 +232,37 @@ async def test_a_healthy_cluster_is_not_waited_for(context, notes, looptime):
     assert looptime <= 2
 
 
+@pytest.mark.looptime
+@pytest.mark.parametrize("nodes", [3, 5])
+async def test_level_3_may_have_fewer_pods_than_there_are_control_nodes(make_context, kube, notes, nodes):
+    """Of five it has three; and somebody may have scaled it."""
+    context = make_context(a_cluster(controls=nodes), kube=kube)
+    for number in range(1, nodes + 1):
+        kube.put(node_object(f"n{number}"))
+        kube.put(pod(API_SERVER, node=f"n{number}"))
+        context.machines.hosts[f"n{number}"].put_standbys()
+    assert await Pivot().plan(context) == []
+    for component in WITH_STANDBY:
+        host(context, "n3").activations[component] = ["aaaaaaaa"]
+    async with an_agent(*(withdraws(context, component, "n3") for component in WITH_STANDBY)):
+        await Pivot().run(context, notes)
+
+
+@pytest.mark.looptime
+async def test_what_the_standby_itself_renewed_says_nothing_of_who_leads_after_it(context, kube, notes):
+    """It was withdrawn, and nobody takes the lease."""
+    both = [withdraws(context, component) for component in WITH_STANDBY]
+
+    def goes() -> None:
+        for act in both:
+            act()
+        kube.leader = None
+
+    async with an_agent(goes):
+        with pytest.raises(TimedOut, match="nobody has been seen to renew its lease"):
+            await Pivot().run(context, notes)
+
+
 # --- a standby that its node's agent keeps -----------------------------------------------------------------------
 
 
@@ -276,7 +309,8 @@ def test_nothing_has_settled_with_the_wrong_slot_alone(component, wanted, looks)
         if wanted is Slot.STANDBY:
             assert view.standby_active
             continue
-        assert view.hosted is Health.READY
+        led_elsewhere = component in LED_BY_LEASE and view.hosted is Health.ABSENT and not view.standby_active
+        assert view.hosted is Health.READY or led_elsewhere
         if view.standby_active is False and component in LED_BY_LEASE:
             assert view.lease is not None
             assert view.lease.holder
@@ -286,10 +320,10 @@ def test_nothing_has_settled_with_the_wrong_slot_alone(component, wanted, looks)
         assert view.standby_active is not None
 
 
-@given(st.sampled_from(Slot), VIEWS)
-def test_what_could_not_be_seen_is_missing(wanted, view):
+@given(st.sampled_from(WITH_STANDBY), st.sampled_from(Slot), VIEWS)
+def test_what_could_not_be_seen_is_missing(component, wanted, view):
     if view.standby_active is None or view.hosted is Health.UNKNOWN:
-        assert missing(wanted, view) == "what runs there could not be observed"
+        assert missing(component, wanted, view) == "what runs there could not be observed"
 
 
 # --- looking ---------------------------------------------------------------------------------------------------

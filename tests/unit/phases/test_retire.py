@@ -11,8 +11,9 @@ from autarky.control.levels.act import APPS
 from autarky.errors import TimedOut
 from autarky.model.cluster import Level
 from autarky.model.components import COMPONENTS, SCHEDULER
-from autarky.phases.retire import RetireHosted, unlisted
+from autarky.phases.retire import RETIRED_SECONDS, RetireHosted, unlisted
 from autarky.render.crds import API_VERSION, control_plane_crd
+from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
 
 pytestmark = pytest.mark.looptime
@@ -71,6 +72,32 @@ async def test_what_keeps_the_operator_from_it_is_said_in_its_own_words(context,
     the_operator_says(kube, "kube-scheduler: the standby on n1 is not ready")
     with pytest.raises(TimedOut, match="kube-scheduler: the standby on n1 is not ready"):
         await PHASE.run(context, notes)
+    assert await kube.get(*WORKLOAD) is not None
+
+
+async def test_what_the_operator_says_anew_each_time_moves_no_deadline(context, kube, looptime):
+    """It may quote kubelets."""
+
+    class Silent:
+        def note(self, sentence: str) -> None: ...
+        def progress(self, what: str, done: float, total: float) -> None: ...
+        def waiting(self, what: str, deadline: float, last: str) -> None:
+            the_operator_says(kube, f"reason {asyncio.get_running_loop().time()}")
+
+    with pytest.raises(TimedOut):
+        await PHASE.run(context, Silent())
+    assert looptime <= RETIRED_SECONDS + 5
+
+
+async def test_a_control_node_that_is_off_is_told_of_and_not_waited_for(make_context, kube, notes, looptime):
+    context = make_context(a_cluster(controls=3), kube=kube)
+    context.cluster = replace(context.cluster, self_hosted=Level.ADD_ONS)
+    context.absent["n3"] = "its machine does not run"
+    await PHASE.run(context, notes)
+    assert looptime < 5
+    assert notes.notes == [
+        "kube-scheduler stays hosted until n3 is back, or no longer a control node; then the operator goes on"
+    ]
     assert await kube.get(*WORKLOAD) is not None
 
 

@@ -10,7 +10,7 @@ from autarky.probe import Kind, Rates, Stream
 from autarky.probe.objects import LABEL
 from autarky.probe.watch import PAUSE
 from unit.probe.misbehaving import ALWAYS, deletions, kept_patches, patch_events, patches, watches
-from unit.probe.probing import KEPT_WRITES_ONLY, SOON, WRITES_ONLY, done, happened, time_for
+from unit.probe.probing import KEPT_WRITES_ONLY, LATER, SOON, WRITES_ONLY, done, happened, time_for
 
 # --- writes ----------------------------------------------------------------------------------------------
 
@@ -231,7 +231,8 @@ async def test_a_watch_that_is_gone_begins_again_from_a_list(server, make_probe,
 
 
 async def test_a_watch_that_never_comes_back_is_a_failure(server, make_probe, until):
-    probe = make_probe(server, rates=WRITES_ONLY, timeout=SOON, patience=SOON)
+    """Its patience is for more than one attempt, so that the last answer is told, not how the watch ended."""
+    probe = make_probe(server, rates=WRITES_ONLY, timeout=SOON, patience=LATER)
     async with probe:
         await until(done(probe, Stream.WRITES))
         server.misbehave("status 503", times=ALWAYS, when=watches)

@@ -8,7 +8,7 @@ import pytest
 
 from autarky.control.addons.flannel import policies
 from autarky.control.certificates import decide as certificates
-from autarky.control.control_nodes.decide import roles as control_nodes
+from autarky.control.control_nodes.decide import observed as control_nodes
 from autarky.control.etcd.manifests import members as etcd_members
 from autarky.control.guards.manifests import nodes as guards
 from autarky.control.slots.decide import report as node_slots

@@ -43,6 +43,7 @@ from autarky.control.load_balancer.node.balancer import LoadBalancer
 from autarky.control.slots.node import on_disk as slots_on_disk
 from autarky.control.slots.node import ports as ports_seen
 from autarky.control.slots.node.activation_watch import ActivationWatch
+from autarky.control.slots.node.announce import checkpoint_time
 from autarky.control.slots.node.hand_over import HandOver
 from autarky.control.slots.node.ports import OwnPorts
 from autarky.control.slots.node.running_here import RunningHere
@@ -225,7 +226,7 @@ async def _act_on_control_node(
     )
     level_3 = _controller_clients(log)
     agent.announcer.changed = changed
-    metrics.observe(WITH_STANDBY, lambda: api.reachable)
+    metrics.observe(WITH_STANDBY, lambda: api.reachable, slots_on_disk.active_standbys, checkpoint_time)
     stale_leases = StaleLeases(level_3, clock, say, agent.announcer.happened, api.lease)
     watch = ActivationWatch(cri, clock, log.tell, agent.etcd_up, agent.hosted_serves)
     hosted_api_servers = partial(api.hosted_pods, API_SERVER)

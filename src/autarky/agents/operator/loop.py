@@ -37,12 +37,14 @@ class Loop:
     clock: Clock
     say: Say
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _controllers: Sequence[ClusterController] = ()
     _reconcilers: Sequence[Reconciler] = ()
     _round_began: float | None = None
     _turned: float | None = None
 
     def runs(self, controllers: Sequence[ClusterController]) -> None:
         """Reconcile these from now on, in that order."""
+        self._controllers = controllers
         self._reconcilers = [Reconciler(one, self.clock, _teller(one), AGAIN_SECONDS) for one in controllers]
 
     async def run(self) -> NoReturn:
@@ -69,6 +71,8 @@ class Loop:
     async def _round(self) -> float:
         """One pass: every controller once. Returns the seconds until the next one if nothing changes."""
         self._round_began = self.clock.monotonic()
+        for controller in self._controllers:
+            controller.begin_pass()
         try:
             rests = [await one.attempt() for one in self._reconcilers]
         finally:

@@ -22,7 +22,7 @@ from autarky.render.values import SYSTEM
 CSR = ("certificates.k8s.io/v1", "CertificateSigningRequest")
 SIGNERS = (approval.CLIENT_SIGNER, approval.SERVING_SIGNER)
 JUDGED = (approval.Verdict.APPROVE, approval.Verdict.DENY)
-_BOOTSTRAP_USER = "system:bootstrap:"
+BOOTSTRAP_USER = "system:bootstrap:"
 _CREDENTIAL_ID, _SHA256 = "authentication.kubernetes.io/credential-id", "X509SHA256="
 
 
@@ -127,9 +127,9 @@ def _credential(spec: Object) -> str | None:
 
 
 async def _token_node(kube: Kube, user: str) -> str | None:
-    if not user.startswith(_BOOTSTRAP_USER):
+    if not user.startswith(BOOTSTRAP_USER):
         return None
-    secret = await kube.get("v1", "Secret", f"bootstrap-token-{user.removeprefix(_BOOTSTRAP_USER)}", SYSTEM)
+    secret = await kube.get("v1", "Secret", f"bootstrap-token-{user.removeprefix(BOOTSTRAP_USER)}", SYSTEM)
     if secret is None:
         return None
     node: str | None = (secret["metadata"].get("annotations") or {}).get(access.TOKEN_NODE)

@@ -57,6 +57,10 @@ class ClusterController(Controller):
     def __post_init__(self) -> None:
         self._log = DecisionLog(self.say, key="subject")
 
+    def begin_pass(self) -> None:
+        """A pass over all controllers begins, of which this one may be left out, after a failure: what others read of
+        its last decisions, as of just now, is to be dropped."""
+
     async def each(self, subjects: Iterable[T], act: Callable[[T], Awaitable[R]]) -> list[R]:
         """Act on each of them even if others fail; then raise the first failure, if any. One malformed object must not
         keep the others from being handled."""

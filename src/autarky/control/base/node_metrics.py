@@ -9,9 +9,6 @@ from functools import partial
 
 from prometheus_client import Counter, Gauge
 
-from autarky.control.slots.node.announce import checkpoint_time
-from autarky.control.slots.node.on_disk import active_standbys
-
 DECISIONS = Counter("autarky_agent_decisions_total", "Decisions that said something new", ["component"])
 ACTIVATIONS = Counter("autarky_agent_activations_total", "Standbys that were brought up", ["component"])
 WITHDRAWALS = Counter("autarky_agent_withdrawals_total", "Standbys that were taken away", ["component"])
@@ -27,15 +24,21 @@ CERTIFICATE_END = Gauge(
 API = Gauge("autarky_agent_api_reachable", "Whether the agent's watches of the API work")
 
 
-def observe(components: Iterable[str], api_reachable: Callable[[], bool]) -> None:
-    """From now on the gauges show current values at every scrape."""
+def observe(
+    components: Iterable[str],
+    api_reachable: Callable[[], bool],
+    active_standbys: Callable[[], Mapping[str, bool] | None],
+    checkpoint_time: Callable[[str], float | None],
+) -> None:
+    """From now on the gauges show current values at every scrape. active_standbys: component → whether its standby is
+    in place; checkpoint_time: of a component, in seconds since the epoch; None where that could not be read."""
     API.set_function(lambda: float(api_reachable()))
     for component in components:
         DECISIONS.labels(component)
         ACTIVATIONS.labels(component)
         WITHDRAWALS.labels(component)
-        ACTIVE.labels(component).set_function(partial(_is_active, component))
-        CHECKPOINT_AGE.labels(component).set_function(partial(_age, component))
+        ACTIVE.labels(component).set_function(partial(_is_active, active_standbys, component))
+        CHECKPOINT_AGE.labels(component).set_function(partial(_age, checkpoint_time, component))
 
 
 def certificates(ends: Mapping[str, datetime]) -> None:
@@ -49,11 +52,11 @@ def _left(end: float) -> float:
     return end - time.time()
 
 
-def _is_active(component: str) -> float:
+def _is_active(active_standbys: Callable[[], Mapping[str, bool] | None], component: str) -> float:
     active = active_standbys()
     return float("nan") if active is None else float(active[component])
 
 
-def _age(component: str) -> float:
+def _age(checkpoint_time: Callable[[str], float | None], component: str) -> float:
     when = checkpoint_time(component)
     return float("nan") if when is None else max(0.0, time.time() - when)

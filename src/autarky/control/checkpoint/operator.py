@@ -18,7 +18,7 @@ from autarky.control.base.controller import MANAGER, ClusterController
 from autarky.control.base.operator_view import View, current
 from autarky.control.checkpoint.manifests import references
 from autarky.control.control_nodes import manifests as objects
-from autarky.control.control_nodes.decide.roles import Record, State
+from autarky.control.control_nodes.decide.observed import Record, State
 from autarky.control.control_nodes.operator import record as node_record
 from autarky.control.rollout.operator.rollouts import Rollouts
 from autarky.control.rollout.operator.workloads import TWO_SLOTS, workload

@@ -15,7 +15,7 @@ from typing import ClassVar
 from autarky.control.base.controller import MANAGER, ClusterController
 from autarky.control.base.operator_view import View, current
 from autarky.control.common.pods import internal_address
-from autarky.control.control_nodes.decide.roles import Step
+from autarky.control.control_nodes.decide.procedure import Step
 from autarky.control.etcd.decide import wanted as etcd_wanted
 from autarky.control.etcd.decide.wanted import ControlNode, Existing, InForce, Write
 from autarky.control.etcd.manifests import members as etcd_members

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from autarky.control.base.controller import ClusterController
 from autarky.control.base.operator_view import View, current
-from autarky.control.common.pods import is_ready
+from autarky.control.common.pods import is_ready, lacks_network
 from autarky.control.drift.decide import applied
 from autarky.control.drift.decide.owners import split_flags
 from autarky.control.levels import act as hosting
@@ -163,7 +163,8 @@ class Spec(ClusterController):
         pods = [pod for pod in pods_of(self.view, component, "standby") if pod["spec"].get("nodeName") == name]
         if not any(is_ready(pod) and "deletionTimestamp" not in pod["metadata"] for pod in pods):
             return False
-        return is_ready(node) and standby_serves(node, component.name, lowest)
+        answers = is_ready(node) or lacks_network(node)  # what is meant runs on the host's network
+        return answers and standby_serves(node, component.name, lowest)
 
     async def _retire(self, component: Component, plane: Object) -> None:
         """The watched objects may be slightly stale: a request for the level that comes at this moment counts."""

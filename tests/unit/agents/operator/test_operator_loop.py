@@ -73,6 +73,53 @@ async def test_the_others_go_on(error: Exception, told: str):
     assert told in said[0]
 
 
+class Decides(ClusterController):
+    """It fails after its decision, at first."""
+
+    name = "decides"
+
+    def __init__(self, say) -> None:
+        super().__init__(say)
+        self.steps: list[str] = []
+
+    def begin_pass(self) -> None:
+        self.steps = []
+
+    async def reconcile(self) -> float | None:
+        self.steps = ["remove n3"]
+        raise ApiError(500, "InternalError", "etcdserver: no leader")
+
+
+class Follows(ClusterController):
+    name = "follows"
+
+    def __init__(self, say, decides: Decides) -> None:
+        super().__init__(say)
+        self.decides = decides
+        self.followed: list[list[str]] = []
+
+    async def reconcile(self) -> float | None:
+        self.followed.append(list(self.decides.steps))
+        return None
+
+
+@pytest.mark.looptime
+async def test_what_a_controller_decided_before_it_failed_is_not_followed_in_a_pass_that_leaves_it_out():
+    def say(*_sentence: object, **_values: object) -> None: ...
+
+    decides = Decides(say)
+    follows = Follows(say, decides)
+    loop = Loop(LoopClock(), say)
+    loop.runs([decides, follows])
+    running = asyncio.create_task(loop.run())
+    for _ in range(2):
+        loop.changed.set()
+        await asyncio.sleep(0.3)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert follows.followed[:2] == [["remove n3"], []]
+
+
 class Hangs(ClusterController):
     name = "hangs"
 

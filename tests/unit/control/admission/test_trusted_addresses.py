@@ -9,19 +9,25 @@ from dataclasses import replace
 
 import pytest
 
+from autarky.control.addons import add_ons_of
+from autarky.control.addons.flannel import policies
 from autarky.control.base.controller import ClusterController
 from autarky.control.base.operator_view import View
 from autarky.control.etcd.manifests import members as etcd_members
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.etcd.operator import EtcdMembers
-from autarky.control.guards.operator import RESTORED, Guards
+from autarky.control.guards.manifests import all as admission
+from autarky.control.guards.manifests.nodes import ORDERS
+from autarky.control.guards.manifests.policies import POLICY
+from autarky.control.guards.operator import Guards
 from autarky.control.load_balancer.manifests.endpoints import KIND, NAME, NAMESPACE, slice_endpoints
 from autarky.control.load_balancer.operator import Endpoints, agreed_address
-from autarky.model.cluster import Level
+from autarky.model.cluster import Cni, Level
+from autarky.model.components import FLANNEL
 from autarky.ports import Object
 from autarky.render import access, crds
 from autarky.render.crds import API_VERSION
-from autarky.render.values import CONTROL_PLANE_REQUESTED
+from autarky.render.values import CONTROL_PLANE_REQUESTED, SYSTEM
 from fakes.clock import LoopClock
 from fakes.clusters import a_cluster, inputs_of
 from unit.control.world import World
@@ -120,13 +126,31 @@ def test_a_node_chooses_among_its_addresses_and_no_others() -> None:
     assert agreed_address(node("10.0.0.1", "n2"), inventory) is None
 
 
+FLANNEL_RUNS = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": FLANNEL, "namespace": SYSTEM}}
+
+
+async def test_with_a_pod_network_of_the_users_own_the_policies_for_ours_do_not_come(world: World) -> None:
+    async with duty_of(world, lambda view: Guards(world.say, view, world.kube)) as duty:
+        await round_of(duty)
+        found = await world.kube.list("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy")
+    names = {obj["metadata"]["name"] for obj in found}
+    without = replace(a_cluster(), network=replace(a_cluster().network, cni=Cni.NONE))
+    assert {policies.REPORT, policies.ADDRESSES, policies.TUNNELS}.isdisjoint(names)
+    wanted = [obj for obj in admission.objects(add_ons_of(without)) if obj["kind"] == POLICY]
+    assert names == {obj["metadata"]["name"] for obj in wanted}
+    [orders] = [obj for obj in found if obj["metadata"]["name"] == ORDERS]
+    assert policies.ORDERS not in orders["spec"]["matchConditions"][0]["expression"]
+
+
 async def test_policies_that_were_deleted_come_back_and_edited_ones_stand(world: World) -> None:
-    policy, binding = RESTORED[:2]
+    restored = admission.objects()
+    policy, binding = restored[:2]
+    world.kube.put(FLANNEL_RUNS)
     edited = {**binding, "spec": {**binding["spec"], "validationActions": ["Audit"]}}
     world.kube.put(edited)
     async with duty_of(world, lambda view: Guards(world.say, view, world.kube)) as duty:
         await round_of(duty)
-        for obj in RESTORED:
+        for obj in restored:
             assert await world.kube.get(obj["apiVersion"], obj["kind"], obj["metadata"]["name"]), obj["metadata"]
         live = await world.kube.get(binding["apiVersion"], binding["kind"], binding["metadata"]["name"])
         assert live is not None

@@ -7,24 +7,19 @@ from typing import Any
 
 import pytest
 
-from autarky.control.control_nodes.decide.roles import (
+from autarky.control.control_nodes.decide.observed import (
     JOINING,
     LEAVE,
     READY,
-    Decision,
     Member,
     Node,
     OwnNode,
-    OwnStep,
     Record,
     State,
-    Step,
-    asked_whether_they_serve,
-    decide,
-    forgotten,
     labels_and_told,
-    own_step,
 )
+from autarky.control.control_nodes.decide.procedure import Decision, OwnStep, Step
+from autarky.control.control_nodes.decide.roles import asked_whether_they_serve, decide, forgotten, own_step
 
 TOLD = f"{READY}0123456789"
 

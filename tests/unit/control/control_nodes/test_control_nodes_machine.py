@@ -10,22 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from autarky.control.control_nodes.decide.roles import (
-    JOINING,
-    LEAVE,
-    READY,
-    Decision,
-    Member,
-    Node,
-    OwnNode,
-    OwnStep,
-    Record,
-    State,
-    Step,
-    asked_whether_they_serve,
-    decide,
-    own_step,
-)
+from autarky.control.control_nodes.decide.observed import JOINING, LEAVE, READY, Member, Node, OwnNode, Record, State
+from autarky.control.control_nodes.decide.procedure import Decision, OwnStep, Step
+from autarky.control.control_nodes.decide.roles import asked_whether_they_serve, decide, own_step
 from unit.control.machines import run_until_all_ways_are_gone
 
 TOLD = f"{READY}0123456789"

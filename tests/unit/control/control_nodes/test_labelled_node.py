@@ -25,7 +25,7 @@ from autarky.control.certificates.manifests import leaves
 from autarky.control.certificates.manifests.specs import certificate_specs
 from autarky.control.certificates.operator import Serving
 from autarky.control.checkpoint.node.checkpointer import write_revision
-from autarky.control.control_nodes.decide.roles import ANNOTATION, JOINING, LEAVE, READY
+from autarky.control.control_nodes.decide.observed import ANNOTATION, JOINING, LEAVE, READY
 from autarky.control.control_nodes.node import parts as control_parts
 from autarky.control.control_nodes.node import role_on_disk
 from autarky.control.control_nodes.node.parts import ControlParts
@@ -36,7 +36,7 @@ from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.control.slots import manifests as standby
 from autarky.control.slots.node import on_disk as slots_on_disk
 from autarky.control.slots.node import ports as ports_seen
-from autarky.errors import ApiError
+from autarky.errors import ApiError, Unreachable
 from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.model.cluster import CertificateSettings
 from autarky.model.components import NODE_AGENT, WITH_STANDBY
@@ -542,6 +542,37 @@ async def test_the_right_to_read_keys_ends_with_the_label_and_not_when_the_node_
     await scene.operator_rounds(4)
     assert await scene.told() == LEAVE
     assert joining not in await scene.rights()
+
+
+class LosesOne:
+    """An API of which one object cannot be applied."""
+
+    def __init__(self, kube: FakeKube, name: str) -> None:
+        self.kube, self.name = kube, name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self.kube, attribute)
+
+    async def apply(self, obj: Object, **how: Any) -> Object:
+        if obj["metadata"]["name"] == self.name:
+            raise Unreachable("the API server that it was sent to is gone")
+        return await self.kube.apply(obj, **how)
+
+
+async def test_a_right_to_read_keys_whose_grant_was_interrupted_ends_as_well(scene: Scene):
+    """A control node, from which the right was taken back in this term, asks for it again; then its label goes."""
+    await scene.become()
+    await scene.kube.patch("v1", "Node", NODE, {"metadata": {"annotations": {ANNOTATION: f"{JOINING}something"}}})
+    await _a_moment()
+    scene.control_nodes.kube = LosesOne(scene.kube, f"autarky:control-node-leases:{NODE}")
+    with pytest.raises(Unreachable):
+        await scene.control_nodes.reconcile()
+    assert f"autarky:joining:{NODE}" in await scene.rights()
+    scene.control_nodes.kube = scene.kube
+    await scene.label(NODE, None)
+    await scene.operator_rounds(4)
+    assert await scene.told() == LEAVE
+    assert f"autarky:joining:{NODE}" not in await scene.rights()
 
 
 async def test_its_parts_stay_while_something_of_it_runs(scene: Scene):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autarky.control.control_nodes.decide.roles import Record, State
+from autarky.control.control_nodes.decide.observed import Record, State
 from autarky.control.control_nodes.manifests import RECORD
 from autarky.control.control_nodes.operator import record as node_record
 from autarky.render.values import SYSTEM, is_ours

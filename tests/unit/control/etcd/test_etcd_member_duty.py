@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from autarky.control.base.operator_view import View
-from autarky.control.control_nodes.decide.roles import Step
+from autarky.control.control_nodes.decide.procedure import Step
 from autarky.control.etcd.manifests import members as etcd_members
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.etcd.manifests.members import GUARD, IDEA, KIND

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autarky.control.control_nodes.decide.roles import Step
+from autarky.control.control_nodes.decide.procedure import Step
 from autarky.control.etcd.decide.wanted import (
     ControlNode,
     Existing,

@@ -48,7 +48,7 @@ class Scene:
         self.rollouts = Rollouts(ignored, self.view, self.kube, LoopClock(), lambda: True, ignored)
         self.spec = Spec(ignored, self.view, self.kube, LoopClock(), self.rollouts)
 
-    def node(self, *, level: int, serves: bool = False) -> None:
+    def node(self, *, level: int, serves: bool = False, conditions: list[Object] = READY) -> None:
         slots = {component: node_slots.Slots("standby", serves=serves) for component in levels_of()}
         self.kube.put(
             {
@@ -59,7 +59,7 @@ class Scene:
                     "labels": {CONTROL_PLANE_ACTIVE: ""},
                     "annotations": {node_slots.ANNOTATION: node_slots.text(level, slots)},
                 },
-                "status": {"conditions": READY},
+                "status": {"conditions": conditions},
             }
         )
 
@@ -286,3 +286,19 @@ async def test_what_is_not_carried_out_is_said_and_changes_nothing(scene, spec, 
     await scene.rounds(2)
     assert scene.unapplied() == [sentence]
     assert await scene.workload() == before
+
+
+NO_NETWORK = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:cni plugin"
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("why", "goes"), [(NO_NETWORK, True), ("PLEG is not healthy", False)])
+async def test_a_control_node_that_waits_only_for_the_users_pod_network_keeps_no_level(scene, why, goes):
+    """Both slots run on the host's network."""
+    not_ready = [{"type": "Ready", "status": "False", "message": why}]
+    scene.node(level=4, serves=True, conditions=not_ready)
+    for component in levels_of():
+        scene.pod(component, "standby")
+    await scene.plane(selfHosted="4")
+    await scene.rounds(6 * LONG_ENOUGH)
+    assert (await scene.workload() is None) is goes

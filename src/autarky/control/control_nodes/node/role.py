@@ -1,6 +1,6 @@
 """Becoming a control node, and ceasing to be one, when the operator and a label say so.
 
-Contract: `decide.roles.own_step` decides; this observes, and carries out one step after the other. A node that
+Contract: `decide.procedure` says what comes when; this observes, and carries out one step after the other. A node that
 has everything (from `up`, or an earlier run) is reported and not touched. Errors are reported on the Node
 and retried. When the node's role has changed, `role_changed` is set: the agent restarts in its new role.
 
@@ -16,8 +16,9 @@ from typing import ClassVar
 
 from autarky.control.base.controller import Controller
 from autarky.control.common.pods import internal_address
-from autarky.control.control_nodes.decide import roles as control_nodes
-from autarky.control.control_nodes.decide.roles import ANNOTATION, JOINING, READY, OwnNode, OwnStep
+from autarky.control.control_nodes.decide.observed import ANNOTATION, JOINING, READY, OwnNode, labels_and_told
+from autarky.control.control_nodes.decide.procedure import OwnStep
+from autarky.control.control_nodes.decide.roles import own_step
 from autarky.control.control_nodes.node import parts as control_parts
 from autarky.control.control_nodes.node import role_on_disk
 from autarky.control.control_nodes.node.parts import ControlParts, NotYet
@@ -69,11 +70,9 @@ class ControlNode(Controller):
         live = self.own_node()
         if live is None:
             return True
-        requested, active, told = control_nodes.labels_and_told(
-            live["metadata"], CONTROL_PLANE_REQUESTED, CONTROL_PLANE_ACTIVE
-        )
+        requested, active, told = labels_and_told(live["metadata"], CONTROL_PLANE_REQUESTED, CONTROL_PLANE_ACTIVE)
         ready = self._ready()
-        match control_nodes.own_step(OwnNode(requested, active, told, ready)):
+        match own_step(OwnNode(requested, active, told, ready)):
             case OwnStep.NOTHING:
                 return False
             case OwnStep.ANNOUNCE:

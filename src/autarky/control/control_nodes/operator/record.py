@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 
 from autarky.control.base.own_objects import write
-from autarky.control.control_nodes.decide.roles import Record, State
+from autarky.control.control_nodes.decide.observed import Record, State
 from autarky.control.control_nodes.manifests import RECORD
 from autarky.kube import Reflector
 from autarky.parsing import parsed

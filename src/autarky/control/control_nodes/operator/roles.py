@@ -1,7 +1,7 @@
 """The controller that turns labelled nodes into control nodes, and nodes that lost the label into workers.
 
-Contract: `decide.roles` decides; this reads the live copies and acts. Every step may be interrupted and done
-again: the record is written before anything that it stands for, and deleted last. `decisions` is for the status.
+Contract: `decide.procedure` says what is written when; this reads the live copies and carries it out. Every step may be
+interrupted and done again. `decisions` is for the status.
 `steps` is what this very reconcile decided, empty when it decided nothing: EtcdMembers follow it.
 
 Danger: removing the active label from a node stops its API server. Labels are written under the resourceVersion that
@@ -10,7 +10,7 @@ was decided on, so that a concurrent change of the requested label is not overwr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -21,7 +21,16 @@ from autarky.control.checkpoint.manifests import references
 from autarky.control.common.pods import internal_address
 from autarky.control.control_nodes import manifests as objects
 from autarky.control.control_nodes.decide import roles as control_nodes
-from autarky.control.control_nodes.decide.roles import ANNOTATION, LEAVE, Decision, Member, Record, State, Step
+from autarky.control.control_nodes.decide.observed import (
+    ANNOTATION,
+    LEAVE,
+    Member,
+    Node,
+    Record,
+    State,
+    labels_and_told,
+)
+from autarky.control.control_nodes.decide.procedure import Decision, Step, Write
 from autarky.control.control_nodes.observe import Ask, SeenToServe, ask_address
 from autarky.control.control_nodes.operator import record as node_record
 from autarky.control.load_balancer.operator import agreed_address
@@ -62,6 +71,10 @@ class ControlNodes(ClusterController):
         ClusterController.__post_init__(self)
         self._serving = SeenToServe(self._ask_node, self.clock)
 
+    def begin_pass(self) -> None:
+        """What a failed one has decided is not for those that follow in this pass."""
+        self.steps = {}
+
     def begin_term(self) -> None:
         """Another leader may have granted permissions meanwhile."""
         self._given.clear()
@@ -93,12 +106,10 @@ class ControlNodes(ClusterController):
 
     # --- looking ---------------------------------------------------------------------------------------
 
-    def _seen(
-        self, obj: Object, recorded: Mapping[str, Record], inventory: Mapping[str, frozenset[str]]
-    ) -> control_nodes.Node:
+    def _seen(self, obj: Object, recorded: Mapping[str, Record], inventory: Mapping[str, frozenset[str]]) -> Node:
         meta, address = obj["metadata"], internal_address(obj)
-        requested, active, told = control_nodes.labels_and_told(meta, CONTROL_PLANE_REQUESTED, CONTROL_PLANE_ACTIVE)
-        return control_nodes.Node(
+        requested, active, told = labels_and_told(meta, CONTROL_PLANE_REQUESTED, CONTROL_PLANE_ACTIVE)
+        return Node(
             name=meta["name"],
             uid=meta["uid"],
             requested=requested,
@@ -110,7 +121,7 @@ class ControlNodes(ClusterController):
             recorded=recorded.get(meta["name"]),
         )
 
-    async def _with_what_serves(self, nodes: list[control_nodes.Node]) -> list[control_nodes.Node]:
+    async def _with_what_serves(self, nodes: list[Node]) -> list[Node]:
         """Their API servers are asked only while a control node should leave."""
         obstacles = await self._serving.look(sorted(control_nodes.asked_whether_they_serve(nodes)))
         return [replace(node, obstacle=obstacles[node.name]) if node.name in obstacles else node for node in nodes]
@@ -153,33 +164,30 @@ class ControlNodes(ClusterController):
         name = node["metadata"]["name"]
         if decision.step is not Step.NOTHING:
             self.tell(f"{decision.step.value}: {decision.sentence}", name)
-        match decision.step:
-            case Step.NOTHING:
-                await self._take_back_if_control_node(node)
-            case Step.WAIT:
-                await self._end_what_needs_a_control_node(node)
-            case Step.REFUSE:
-                await self._explain(node, decision)
-            case Step.REMEMBER:
-                await self._remember(node, State.MADE)
-            case Step.GRANT:
-                await self._remember(node, self._was(name))
-                await self._give(name)
-            case Step.MARK:
-                await self._remember(node, State.MADE)
-                await self.kube.apply(objects.leases_binding(name), manager=MANAGER)
-                await self._patch(node, labels={CONTROL_PLANE_ACTIVE: ""})
-            case Step.RESTORE:
-                await self._patch(node, labels={CONTROL_PLANE_REQUESTED: ""})
-            case Step.REMOVE_MEMBER:
-                await self._remove_member(node)
-            case Step.DISMISS:
-                await self._remember(node, State.DISMISSED)
-                # Now, and not when the node reports that it has left: its report is not trusted.
-                await self._take_back(name)
-                await self._patch(node, labels={CONTROL_PLANE_ACTIVE: None}, annotations={ANNOTATION: LEAVE})
-            case Step.FORGET:
-                await self._forget(name)
+        hands = self._hands(node, decision)
+        for write in decision.writes:
+            await hands[write]()
+
+    def _hands(self, node: Object, decision: Decision) -> Mapping[Write, Callable[[], Awaitable[None]]]:
+        name = node["metadata"]["name"]
+        return {
+            Write.RECORD_JOINING: lambda: self._remember(node, self._was(name)),
+            Write.RECORD_CONTROL_NODE: lambda: self._remember(node, State.MADE),
+            Write.RECORD_DISMISSED: lambda: self._remember(node, State.DISMISSED),
+            Write.GRANT_READING: lambda: self._give(name),
+            Write.GRANT_LEASES: lambda: self._give_leases(name),
+            Write.REVOKE_READING: lambda: self._take_back(name),
+            Write.REVOKE_ALL: lambda: self._take_all_back(name),
+            Write.SET_REQUESTED: lambda: self._patch(node, labels={CONTROL_PLANE_REQUESTED: ""}),
+            Write.SET_ACTIVE: lambda: self._patch(node, labels={CONTROL_PLANE_ACTIVE: ""}),
+            Write.SAY_LEAVE: lambda: self._patch(
+                node, labels={CONTROL_PLANE_ACTIVE: None}, annotations={ANNOTATION: LEAVE}
+            ),
+            Write.LET_MEMBER_LEAVE: lambda: self._remove_member(node),
+            Write.END_PODS: lambda: self._end_what_needs_a_control_node(node),
+            Write.FORGET: lambda: self._forget_record(name),
+            Write.EXPLAIN: lambda: self._explain(node, decision),
+        }
 
     def _was(self, name: str) -> State:
         """MADE if it has been a control node; JOINING if it is new or has left."""
@@ -211,27 +219,37 @@ class ControlNodes(ClusterController):
         wanted = canonical_json(rights)
         if self._given.get(name) == wanted:
             return
-        for obj in [*rights, objects.leases_binding(name)]:
+        self._taken.discard(name)  # before the first write: an interrupted grant is taken back as well
+        for obj in rights:
             await self.kube.apply(obj, manager=MANAGER)
+        await self._give_leases(name)
         self._given[name] = wanted
-        self._taken.discard(name)
 
-    async def _take_back_if_control_node(self, node: Object) -> None:
-        """Its agent has read what it needed."""
-        name = node["metadata"]["name"]
-        if name not in self._taken and CONTROL_PLANE_ACTIVE in (node["metadata"].get("labels") or {}):
-            await self._take_back(name)
+    async def _give_leases(self, name: str) -> None:
+        await self.kube.apply(objects.leases_binding(name), manager=MANAGER)
 
     async def _take_back(self, name: str) -> None:
+        """Once in a term, since another leader may have granted it. Before it is said to leave: its report that it has
+        left is not trusted."""
+        if name in self._taken:
+            return
         self._given.pop(name, None)
         for kind in (BINDING, ROLE):
             await self.kube.delete(*kind, objects.joining_name(name), SYSTEM)
         self._taken.add(name)
 
-    async def _forget(self, name: str) -> None:
-        """The record last: while it is there, this is done again."""
+    async def _take_all_back(self, name: str) -> None:
+        """Whatever is remembered of it: nobody looks at this node again."""
+        self._taken.discard(name)
         await self._take_back(name)
         await self.kube.delete(*BINDING, objects.leases_name(name), SYSTEM)
+
+    async def _forget(self, name: str) -> None:
+        """Of a node that is gone. The record last: while it is there, this is done again."""
+        await self._take_all_back(name)
+        await self._forget_record(name)
+
+    async def _forget_record(self, name: str) -> None:
         await node_record.forget(self.kube, name)
         self._taken.discard(name)
 

@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from autarky.control.control_nodes.decide.roles import Step
+from autarky.control.control_nodes.decide.procedure import Step
 from autarky.control.etcd.decide.membership import MOST_MEMBERS
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from autarky.control.addons import ADD_ONS
+from collections.abc import Sequence
+
+from autarky.control.addons import ADD_ONS, AddOn
 from autarky.control.guards.manifests import nodes as guards
 from autarky.control.guards.manifests import reserved, tenants
 from autarky.render.values import Object
 
 
-def objects() -> list[Object]:
-    """Each policy before its binding. That of `protection` is not among them: an administrator may remove it."""
+def objects(addons: Sequence[AddOn] = ADD_ONS) -> list[Object]:
+    """For a cluster with these add-ons, each policy before its binding. That of `protection` is not among them: an
+    administrator may remove it."""
     return [
-        *guards.objects(),
-        *(obj for addon in ADD_ONS for obj in addon.policies()),
+        *guards.objects(addons),
+        *(obj for addon in addons for obj in addon.policies()),
         *reserved.objects(),
         *tenants.objects(),
     ]

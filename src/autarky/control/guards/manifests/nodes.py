@@ -4,8 +4,9 @@ Root on a worker has its kubelet's certificate and the tokens of its pods. NodeR
 Node and a few labels, but checks neither annotations nor addresses, and no other identity. These policies reserve
 everything that requests an action for administrators and the operator. What a node may still write is a report.
 
-    autarky-node-orders     role labels, requests among annotations, more of either than can be searched; for kubelets
-                            also finalizers, owners, pod networks
+    autarky-node-orders     role labels, requests among annotations and reports about another node, more of either than
+                            can be searched; for kubelets and service accounts also finalizers and owners, for kubelets
+                            pod networks
     autarky-join-tokens     only those who may update the ControlPlane create join tokens
     autarky-inventory       nodes missing in the join inventory create no Node, no request, no lease and no pod
     autarky-mirror-pods     static pods in kube-system do not pass for hosted ones, and none keeps pods off nodes
@@ -23,11 +24,13 @@ inventory refuses nothing.
 
 from __future__ import annotations
 
-from autarky.control.addons import ADD_ONS
+from collections.abc import Sequence
+
+from autarky.control.addons import ADD_ONS, AddOn
 from autarky.control.addons.coredns import DNS
 from autarky.control.certificates.decide import ANNOTATION as CERTIFICATES
-from autarky.control.control_nodes.decide.roles import ANNOTATION as CONTROL_NODE
-from autarky.control.control_nodes.decide.roles import LEAVE
+from autarky.control.control_nodes.decide.observed import ANNOTATION as CONTROL_NODE
+from autarky.control.control_nodes.decide.observed import LEAVE
 from autarky.control.etcd.manifests.members import GUARD
 from autarky.control.guards.manifests.node_writes import (
     INVENTORY_PARAMETER,
@@ -55,13 +58,20 @@ both are a fixed prefix and the node's name."""
 HOSTED_ONLY = (OPERATOR, GUARD, DNS)
 """Values of the label `k8s-app` by which alone disruption budgets and Services select pods. All other pods that they
 select have `autarky.dev/slot: hosted` as well."""
+_ITS_OWN = "request.userInfo.username == 'system:node:' + object.metadata.name"
+"""The agents act as their nodes' kubelets."""
+_A_SERVICE_ACCOUNT = (
+    "(request.userInfo.username.startsWith('system:serviceaccount:') &&"
+    f" request.userInfo.username != 'system:serviceaccount:{SYSTEM}:generic-garbage-collector')"
+)
+"""But that which drops owners that do not exist any more."""
 _A_KUBELET = "request.userInfo.?groups.orValue([]).exists(group, group == 'system:nodes')"
 
 
-def objects() -> list[Object]:
-    """All policies, each with its binding."""
+def objects(addons: Sequence[AddOn] = ADD_ONS) -> list[Object]:
+    """All policies, each with its binding, for a cluster with these add-ons."""
     return [
-        *_node_orders(),
+        *_node_orders(addons),
         *_join_tokens(),
         *_inventory(),
         *_mirror_pods(),
@@ -71,13 +81,20 @@ def objects() -> list[Object]:
 # --- what only administrators and the operator may write ----------------------------------------------------
 
 
-def _node_orders() -> list[Object]:
+def _node_orders(addons: Sequence[AddOn]) -> list[Object]:
     message = (
         "role labels, node-restriction labels and orders on a Node are for administrators of the control plane and"
         f" the operator, and so are labels or annotations of one that has more than {MOST} of them (autarky's"
         f" docs/security.md, policy {ORDERS})"
     )
-    changes = f"{_labels_change()} || {_annotations_change()} || ({_A_KUBELET} && ({_ties_change()}))"
+    changes = " || ".join(
+        [
+            _labels_change(),
+            _annotations_change(addons),
+            f"(({_A_KUBELET} || {_A_SERVICE_ACCOUNT}) && ({_ties_change()}))",
+            f"({_A_KUBELET} && ({_pod_network_changes()}))",
+        ]
+    )
     return policy(ORDERS, [NODE_WRITES], conditions={"orders-something": changes}, validations=[(MAY, message)])
 
 
@@ -86,14 +103,15 @@ def _labels_change() -> str:
     return some_change("labels", guarded)
 
 
-def _annotations_change() -> str:
-    """Ours, except for reports; those that configure an add-on; and `leave`, when it is set."""
-    guarded = {"autarky.dev/": REPORTS} | {
-        key: value for addon in ADD_ONS for key, value in addon.node_annotations.items()
-    }
-    orders = " || ".join(
-        f"(key.startsWith('{prefix}') && !(key in {listed(reports)}))" for prefix, reports in guarded.items()
-    )
+def _annotations_change(addons: Sequence[AddOn]) -> str:
+    """Ours, except for a node's reports about itself; those that configure an add-on; and `leave`, when it is set."""
+    ours = f"(key.startsWith('autarky.dev/') && !(key in {listed(REPORTS)} && {_ITS_OWN}))"
+    theirs = [
+        f"(key.startsWith('{prefix}') && !(key in {listed(reports)}))"
+        for addon in addons
+        for prefix, reports in addon.node_annotations.items()
+    ]
+    orders = " || ".join([ours, *theirs])
     new, old = of("object", "annotations"), of("oldObject", "annotations")
     told = f"[?'{CONTROL_NODE}'].orValue('')"
     leaves = f"({new}{told} == '{LEAVE}' && {old}{told} != '{LEAVE}')"
@@ -101,11 +119,14 @@ def _annotations_change() -> str:
 
 
 def _ties_change() -> str:
-    """A kubelet that could get its Node deleted through an owner would create it again, with another node's pod
-    network."""
-    pairs = [f"{field_changes('metadata', name, '[]')}" for name in ("finalizers", "ownerReferences")]
-    pairs += [field_changes("spec", "podCIDR", "''"), field_changes("spec", "podCIDRs", "[]")]
-    return " || ".join(pairs)
+    """Who could get a Node deleted through an owner ends what runs there. A kubelet would create its Node again, with
+    another node's pod network; the token of a pod network's agent, which any worker has, may write every Node's
+    status, and with it the metadata."""
+    return " || ".join(field_changes("metadata", name, "[]") for name in ("finalizers", "ownerReferences"))
+
+
+def _pod_network_changes() -> str:
+    return " || ".join([field_changes("spec", "podCIDR", "''"), field_changes("spec", "podCIDRs", "[]")])
 
 
 # --- what makes a node --------------------------------------------------------------------------------------

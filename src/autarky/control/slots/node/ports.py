@@ -145,10 +145,11 @@ async def balanced(node: str) -> bool | None:
 
 
 async def another_node_serves(node: str, control_nodes: Iterable[str]) -> bool:
-    """Whether the load balancer of this node considers an API server of another one ready, in either slot."""
+    """Whether the load balancer of this node considers an API server of another one ready, in either slot. They are
+    asked side by side: whoever holds the load balancer's port costs one answer's time, and not one for each."""
     others = [name for name in control_nodes if name != node]
-    servers = [f"/{name}-{slot}" for name in others for slot in ("hosted", "standby", "spare")]
-    return any([await plain_status(ports.NLLB_HEALTH, path) == 200 for path in servers])
+    paths = [f"/{name}-{slot}" for name in others for slot in ("hosted", "standby", "spare")]
+    return 200 in await asyncio.gather(*(plain_status(ports.NLLB_HEALTH, path) for path in paths))
 
 
 async def standby_balanced(node: str) -> bool | None:
