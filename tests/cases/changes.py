@@ -30,7 +30,7 @@ def hashes_now(cases: Iterable[str], root: Path = ROOT) -> dict[str, str]:
     beside = own_files(files)
     modules = {module_of(case) for case in cases}
     of_tests = {module: scenario_hashes(files[module].decode(), beside[module]) for module in modules}
-    of_all = {module: _whole(files[module], beside[module]) for module in modules}
+    of_all = {module: _complete(files[module], beside[module]) for module in modules}
     return {case: of_tests[module_of(case)].get(name_of_test(case), of_all[module_of(case)]) for case in cases}
 
 
@@ -39,7 +39,7 @@ def module_of(case: str) -> str:
     return case.partition("::")[0].removeprefix(f"{SCENARIOS}/")
 
 
-def _whole(module: bytes, beside: Mapping[str, str]) -> str:
+def _complete(module: bytes, beside: Mapping[str, str]) -> str:
     brought = [f"{file}: {brings}".encode() for file, brings in sorted(beside.items())]
     return hashlib.sha256(b"\n".join([module, *brought])).hexdigest()[:12]
 

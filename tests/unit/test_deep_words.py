@@ -32,7 +32,7 @@ from autarky.phases.etcd_change import _metadata
 from autarky.phases.etcd_listed import read_members
 from autarky.phases.etcd_pods import manifest_of
 from autarky.phases.external_etcd import _healths
-from autarky.phases.hosts import _founders
+from autarky.phases.hosts import _initial_members
 from autarky.phases.kubelets import Former, read_former
 from autarky.pki import signing
 from autarky.probe import http as probe_http
@@ -68,7 +68,7 @@ READERS: dict[str, tuple[Callable[[str], object], object]] = {
     "an error of the API": (lambda text: status_object(text.encode()), None),
     "an answer to the probe": (lambda text: probe_http.Answer(200, {}, text.encode()).object(), {}),
     "a host's marker": (lambda text: Said.of(text.encode(), None), Said(None, None, None)),
-    "its founders": (lambda text: _founders(text.encode()), None),
+    "its founders": (lambda text: _initial_members(text.encode()), None),
     "its lock": (Holder.parse, None),
     "its static pod of etcd": (lambda text: manifest_of(text.encode()), None),
     "the metadata of that": (lambda text: _metadata(text.encode()), {}),

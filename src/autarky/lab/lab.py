@@ -167,11 +167,11 @@ class Lab:
             state = self._state() or {"subnet": str(await self._free_subnet()), "hosts": {}, "runc": ""}
             self._add_hosts(state, hosts)
             self._write(state)
-            made_anew = await self.network.ensure()
+            made_again = await self.network.ensure()
         state["runc"] = self._own_runc(runc)
         self._write(state)
         self._write_hosts_file()
-        if made_anew:
+        if made_again:
             running = [record.name for record in self.records().values() if record.running]
             await _side_by_side(self.network.plug(name, self._index(name)) for name in running)
 

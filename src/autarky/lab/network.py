@@ -96,7 +96,7 @@ class LabNetwork:
         subnet by now.
         """
         await tool("nft", "-f", "-", stdin=self._rules().encode())
-        if await self._whole():
+        if await self._complete():
             return False
         await self._remove_switch()
         if any(self.subnet.overlaps(other) for other in await machine_networks()):
@@ -119,7 +119,7 @@ class LabNetwork:
         await _batch(f"link set {_UPLINK_PORT} master {_BRIDGE} up", netns=self.switch)
         return True
 
-    async def _whole(self) -> bool:
+    async def _complete(self) -> bool:
         """Whether the last thing that `ensure` makes exists, and so all of it."""
         said = await tool("ip", "-n", self.switch, "-json", "link", "show", "master", _BRIDGE, check=False)
         ports = {link["ifname"]: link for link in json.loads(said or "[]")}

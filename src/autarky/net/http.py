@@ -152,13 +152,13 @@ class Endpoints:
     async def _patiently(self, request: Request, timeout: float, give_up: float) -> Answer:
         while True:
             try:
-                return await self._whole(request, timeout)
+                return await self._complete(request, timeout)
             except _NotTaken as error:
                 if error.lasting or asyncio.get_running_loop().time() + RETRY_PAUSE > give_up:
                     raise
             await asyncio.sleep(RETRY_PAUSE)
 
-    async def _whole(self, request: Request, timeout: float) -> Answer:
+    async def _complete(self, request: Request, timeout: float) -> Answer:
         _, response, body = await self._send(request, timeout, read=True)
         return Answer(response.status_code, dict(response.headers), body)
 

@@ -55,7 +55,7 @@ def read(path: Path) -> dict[str, Any]:
     UserError where the file cannot be read or is none.
     """
     try:
-        return _whole(json.loads(path.read_text()))
+        return _complete(json.loads(path.read_text()))
     except OSError as error:
         raise UserError(f"cannot read it: {error.strerror}", where=str(path), fix="name a file that exists") from error
     except UserError as error:
@@ -67,7 +67,7 @@ def read(path: Path) -> dict[str, Any]:
         raise UserError(what, where=str(path), fix="make one with `autarky payload release new VERSION`") from error
 
 
-def _whole(said: dict[str, Any]) -> dict[str, Any]:
+def _complete(said: dict[str, Any]) -> dict[str, Any]:
     """What the file says, with its parts. UserError for unknown keys or parts."""
     version, parts = Version.parse(said["kubernetes"]), said["parts"]
     if unknown := sorted(set(said) - {"kubernetes", "parts", "changes"}):

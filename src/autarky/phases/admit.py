@@ -47,7 +47,7 @@ async def plan_admission(context: Context, nodes: Sequence[Node]) -> list[Change
             continue
         if missing := missing_labels(live, node):
             changes.append(Change(f"label node {node.name} with {', '.join(missing)}"))
-        if unlisted := surplus_labels(live, node):
+        if unlisted := unlisted_labels(live, node):
             changes.append(Change(f"remove from node {node.name} labels that left the file: {', '.join(unlisted)}"))
     pending = await pending_requests(context.kube(), {node.name for node in nodes})
     return changes + [Change(f"approve or deny certificate request {csr['metadata']['name']}") for csr in pending]
@@ -103,7 +103,7 @@ def missing_labels(live: Object, node: Node) -> list[str]:
     return [key for key, value in wanted_labels(node).items() if labels.get(key) != value]
 
 
-def surplus_labels(live: Object, node: Node) -> list[str]:
+def unlisted_labels(live: Object, node: Node) -> list[str]:
     """Labels that an earlier file gave the node and this one no longer has."""
     return sorted(_given(live) - wanted_labels(node).keys() - ROLE_LABELS)
 

@@ -28,7 +28,7 @@ FOUNDED = f"{places.HOST_STATE}/founded"
 LOOK_SECONDS = 40.0
 """For all that is asked of one host: a host that delays each answer must not hold up the phase."""
 _OFF = "its machine does not run"
-_OLD_FOUNDER = f"{places.STANDBY}/kube-apiserver/current/pod.json"
+_OLD_MARK = f"{places.STANDBY}/kube-apiserver/current/pod.json"
 """Hosts whose marker names no initial members are from a time when a cluster had one control node."""
 
 
@@ -166,15 +166,15 @@ async def _look_at(context: Context, node: Node, host: Host) -> None:
     if said.cluster is None:
         return  # its marker is damaged: what the others remember of the node counts
     context.memories[node.name] = Memory()
-    initial_members = _founders(marker)
+    initial_members = _initial_members(marker)
     if initial_members is not None:
         founded = await host.read(FOUNDED) is not None
         context.memories[node.name] = Memory(initial_members, founded)
-    elif await host.read(_OLD_FOUNDER) is not None:
+    elif await host.read(_OLD_MARK) is not None:
         context.memories[node.name] = Memory(frozenset({node.name}), founded=True)
 
 
-def _founders(marker: bytes) -> frozenset[str] | None:
+def _initial_members(marker: bytes) -> frozenset[str] | None:
     """None if the marker does not name them, or cannot be read."""
     try:
         return frozenset(json.loads(marker)["founders"])

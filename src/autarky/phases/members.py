@@ -80,7 +80,7 @@ async def learn(context: Context) -> None:
         name: _as_trusted(node, live.get(name), inventory) for name, node in known.items() if name not in recorded
     }
     written_down = {**recorded, **known}
-    joined = {name: _surplus(name, obj, written_down, inventory) for name, obj in live.items()}
+    joined = {name: _unlisted(name, obj, written_down, inventory) for name, obj in live.items()}
     context.unlisted = tuple({**known, **joined}.values())
 
 
@@ -121,7 +121,7 @@ def _as_trusted(node: Node, live: Object | None, inventory: Mapping[str, frozens
     return node if control or not inventory or node.name in inventory else replace(node, address=None)
 
 
-def _surplus(name: str, obj: Object, known: Mapping[str, Node], inventory: Mapping[str, frozenset[str]]) -> Node:
+def _unlisted(name: str, obj: Object, known: Mapping[str, Node], inventory: Mapping[str, frozenset[str]]) -> Node:
     """A node as the API has it: somebody may have joined it with another file, or made it a control node. Its
     address is that of the join inventory, which is rewritten with it, else what an administrator's machine has
     written down: what its kubelet says counts only where there is no inventory at all."""

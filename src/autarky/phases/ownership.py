@@ -64,11 +64,13 @@ def judge(wanted: Object, live: Object | None, *, take_ownership: bool) -> Look:
     comparison = compare(base, applied.projection(wanted), applied.projection(live))
     drifted = tuple(edits(subject_of(wanted), comparison.drifted, live))
     if take_ownership and drifted:
-        return Look(wanted, live, _recorded(wanted, wanted), taken=drifted, unlisted=_surplus(comparison))
+        return Look(wanted, live, _recorded(wanted, wanted), taken=drifted, unlisted=_unlisted_paths(comparison))
     if comparison.up_to_date:
         return Look(wanted, live, None, kept=drifted)
     merged = {**wanted, "metadata": {**wanted["metadata"]}, "spec": comparison.merged["spec"]}
-    return Look(wanted, live, _recorded(merged, wanted), kept=drifted, unlisted=_surplus(comparison, but_drift=True))
+    return Look(
+        wanted, live, _recorded(merged, wanted), kept=drifted, unlisted=_unlisted_paths(comparison, but_drift=True)
+    )
 
 
 def _recorded(obj: Object, wanted: Object) -> Object:
@@ -80,7 +82,7 @@ def _rendering(obj: Object) -> str | None:
     return text
 
 
-def _surplus(comparison: Comparison, *, but_drift: bool = False) -> tuple[Path, ...]:
+def _unlisted_paths(comparison: Comparison, *, but_drift: bool = False) -> tuple[Path, ...]:
     """What is live and not wanted: server-side apply removes only what nobody else owns."""
     ours = [one for one in comparison.differences if not but_drift or one not in comparison.drifted]
     return tuple(one.path for one in ours if one.wanted is ABSENT and one.live is not ABSENT)

@@ -23,7 +23,7 @@ from autarky.render.crds import API_VERSION
 from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED
 
 ETCD_MEMBER = "EtcdMember"
-WISH_MANAGER = "autarky-control-nodes"
+LABEL_MANAGER = "autarky-control-nodes"
 PROMOTION_TIMEOUT = patience.PROMOTION
 
 
@@ -59,7 +59,7 @@ def _later(context: Context) -> list[Node]:
 
 async def _make(context: Context, node: Node, progress: Progress) -> None:
     requested = {"name": node.name, "labels": {CONTROL_PLANE_REQUESTED: ""}}
-    await context.kube().apply({"apiVersion": "v1", "kind": "Node", "metadata": requested}, manager=WISH_MANAGER)
+    await context.kube().apply({"apiVersion": "v1", "kind": "Node", "metadata": requested}, manager=LABEL_MANAGER)
 
     async def made() -> NotYet | None:
         seen = await look(context, node)

@@ -58,10 +58,10 @@ async def _image(host: Host) -> str:
             f"{host.name} has no image {IMAGE}… to sign with, or its containerd does not answer",
             fix="name another control node",
         )
-    return next((image for image in await _parked(host) if image in images), images[-1])
+    return next((image for image in await _standby_agent_images(host) if image in images), images[-1])
 
 
-async def _parked(host: Host) -> list[str]:
+async def _standby_agent_images(host: Host) -> list[str]:
     found = []
     for name in (await host.run(["ls", places.MANIFESTS], check=False)).text.split():
         if name.startswith(agent.STANDBY_POD):

@@ -53,11 +53,11 @@ class IssueCertificates:
         if not context.addresses_known:
             return [Change("issue the certificates of the control plane")]
         specs, cas = certificate_specs(context.complete), authorities(context.complete)
-        self._refuse_to_begin_anew(context, specs, cas)
+        self._refuse_to_start_over(context, specs, cas)
         reasons = context.pki.plan(specs, context.cluster.certificates, datetime.now(UTC), cas)
         return [Change(f"issue {reason}") for reason in reasons]
 
-    def _refuse_to_begin_anew(self, context: Context, specs: Sequence[CertSpec], cas: Sequence[str]) -> None:
+    def _refuse_to_start_over(self, context: Context, specs: Sequence[CertSpec], cas: Sequence[str]) -> None:
         """All CAs are issued before the first host gets its marker: one that is missing later was lost here, while
         the cluster has it. Nobody would trust a new one in its place."""
         lost = context.pki.missing_roots(specs, cas)

@@ -91,7 +91,7 @@ def read_authority(directory: Path, name: str, now: datetime) -> Authority | Non
     return authority_of(pair, str(certificate), str(key), now)
 
 
-def why_anew(wanted: Wanted, authority: Authority, now: datetime) -> str | None:
+def why_renewed(wanted: Wanted, authority: Authority, now: datetime) -> str | None:
     """Why the leaf must be reissued, as a clause; None while it is as it should be. OSError."""
     pair = wanted.files.read()
     if pair is None:

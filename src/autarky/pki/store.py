@@ -84,11 +84,11 @@ class PkiStore:
         directory are intact and the admin's, without which nothing can be done, is among them.
         """
         if names:
-            return all(self._whole(name) for name in names)
+            return all(self._complete(name) for name in names)
         if self._settled is not None:
             return self._settled
         not_here = set(COMMON_NAMES) if self.borrows else set()
-        return all(self._whole(name) for name in {ADMIN, *self._names()} - not_here)
+        return all(self._complete(name) for name in {ADMIN, *self._names()} - not_here)
 
     # --- borrowing ---
 
@@ -272,7 +272,7 @@ class PkiStore:
         """The borrowed file, else the one here."""
         return _pair_in(self.lent, name) or self._files(name).read()
 
-    def _whole(self, name: str) -> bool:
+    def _complete(self, name: str) -> bool:
         pair = self._pair(name)
         if pair is None:
             return False

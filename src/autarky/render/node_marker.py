@@ -28,7 +28,7 @@ def _marker(content: Mapping[str, Any]) -> File:
     return File(places.NODE_MARKER, (json.dumps(content) + "\n").encode())
 
 
-def without_founders(content: bytes) -> File | None:
+def without_initial_members(content: bytes) -> File | None:
     """The marker of a host that is no longer an initial member, otherwise unchanged; None where nothing changes. Raises
     ValueError, KeyError."""
     said = json.loads(content)

@@ -25,7 +25,7 @@ from autarky.control.drift.decide import applied
 from autarky.control.etcd import operator as operator_etcd
 from autarky.control.etcd.decide import wanted as etcd_wanted
 from autarky.control.etcd.node import on_disk as etcd_on_disk
-from autarky.control.etcd.node.membership import _wish
+from autarky.control.etcd.node.membership import _desired
 from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.control.load_balancer.node import balancer as load_balancer
 from autarky.control.rollout.operator import rollouts as operator_rollouts
@@ -107,7 +107,7 @@ def readers(root: Path) -> list[Callable[[], object]]:
             slots_on_disk.noted_holders,
             role_on_disk.state,
             role_on_disk.leaves,
-            role_on_disk.forget_founding,
+            role_on_disk.forget_initial_membership,
         ),
         *(etcd_on_disk.manifests, etcd_on_disk.data, etcd_on_disk.remembered_addresses),
         *(image_keeping.images_on_disk, parked_agent.manifests_in_place, parked_agent.current_revision),
@@ -200,7 +200,7 @@ def test_any_control_plane_is_understood_or_left_alone(spec: Any, status: Any) -
 def test_any_member_of_etcd_is_understood_or_left_alone(spec: Any, status: Any) -> None:
     member = {"metadata": {"name": "n1"}, "spec": spec, "status": status}
     if understood.is_etcd_member(member):
-        _wish(member)
+        _desired(member)
         operator_etcd._existing(member)
         operator_etcd._settled([member], etcd_wanted.Wanted((), (), None), {})
 

@@ -23,7 +23,7 @@ from autarky.phases.admit import (
     missing_labels,
     pending_requests,
     plan_admission,
-    surplus_labels,
+    unlisted_labels,
     wait_until_registered,
     wanted_labels,
 )
@@ -355,13 +355,13 @@ def _applied(*labels: str) -> dict:
 
 def test_a_label_that_the_file_has_no_more_is_taken_and_no_other():
     worker = CLUSTER.node("n2")
-    assert surplus_labels(_applied("example.org/disk"), worker) == ["example.org/disk"]
-    assert surplus_labels(_applied("example.org/disk"), replace(worker, labels={"example.org/disk": "ssd"})) == []
-    assert surplus_labels({"metadata": {"name": "n2"}}, worker) == []
+    assert unlisted_labels(_applied("example.org/disk"), worker) == ["example.org/disk"]
+    assert unlisted_labels(_applied("example.org/disk"), replace(worker, labels={"example.org/disk": "ssd"})) == []
+    assert unlisted_labels({"metadata": {"name": "n2"}}, worker) == []
 
 
 async def test_a_role_that_the_file_has_no_more_is_left_to_the_operator():
     """Without its label the API server would end before its place is taken."""
     live = _applied(CONTROL_PLANE_ACTIVE)
-    assert surplus_labels(live, CLUSTER.node("n2")) == []
+    assert unlisted_labels(live, CLUSTER.node("n2")) == []
     assert _node_labels(CLUSTER.node("n2"), live)["metadata"]["labels"] == {CONTROL_PLANE_ACTIVE: ""}

@@ -143,7 +143,7 @@ class NodeAgent(Controller):
         parts: dict[str, Run] = {
             API_SERVER: partial(self._api_server, hosted_api_server, _wanted(API_SERVER, lowest), active, etcd_up),
             **{c: partial(self._controller, c, _wanted(c, lowest), active, etcd_up) for c in LED_BY_LEASE},
-            NODE_AGENT: partial(self._parked_agent, etcd_up),
+            NODE_AGENT: partial(self._standby_agent, etcd_up),
             "annotation": partial(self._announce, lowest, active),
         }
         done = [await self._part(name, run) for name, run in parts.items()]
@@ -264,7 +264,7 @@ class NodeAgent(Controller):
 
     # --- the agent itself ---
 
-    async def _parked_agent(self, etcd_up: bool) -> None:
+    async def _standby_agent(self, etcd_up: bool) -> None:
         """Checkpoint this hosted agent, which has been healthy; a waiting one has not proved anything."""
         if not self.hosted:
             return

@@ -37,7 +37,7 @@ from autarky.errors import AutarkyError, UserError
 from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.model.files import CertSpec
 from autarky.pki.issue import issue_leaf
-from autarky.pki.kept import Files, Wanted, end_of, end_of_pem, put_in_place, read_authority, why_anew
+from autarky.pki.kept import Files, Wanted, end_of, end_of_pem, put_in_place, read_authority, why_renewed
 from autarky.ports import Clock, Kube, Object
 from autarky.render.node import CURRENT, GIVEN, KUBELET_KUBECONFIG, SERVING
 from autarky.store import write_private
@@ -148,7 +148,7 @@ class LeafKeeping(Controller):
             authority = read_authority(self._at(places.PKI), leaf.spec.ca, now)
             if authority is None:
                 self._trouble[name] = f"the key of the CA {leaf.spec.ca} is not on this node"
-            elif (why := why_anew(wanted, authority, now)) is not None:
+            elif (why := why_renewed(wanted, authority, now)) is not None:
                 put_in_place(wanted, authority, now)
                 self.tell(f"certificate {name}", f"{name} is issued again: {why}")
                 metrics.RENEWALS.labels(name).inc()

@@ -30,7 +30,7 @@ from autarky.model.cluster import CertificateSettings
 from autarky.model.components import WITH_STANDBY
 from autarky.pki import PkiStore
 from autarky.pki.issue import Pair, read_pair
-from autarky.pki.kept import Wanted, why_anew
+from autarky.pki.kept import Wanted, why_renewed
 from autarky.ports import Object
 from autarky.render.node import GIVEN
 from autarky.store import write_private
@@ -338,14 +338,14 @@ def test_any_flipped_bit_in_any_file_ends_no_loop_and_holds_up_no_other_leaf(
 def test_an_unexpected_error_at_one_leaf_is_reported_and_holds_up_no_other(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, judge = scene.all, why_anew
+    before, judge = scene.all, why_renewed
 
     def judges(wanted: Wanted, *others: Any) -> str | None:
         if wanted.spec.name == "apiserver-n1":
             raise RuntimeError("banana")
         return judge(wanted, *others)
 
-    monkeypatch.setattr(leaf_keeping, "why_anew", judges)
+    monkeypatch.setattr(leaf_keeping, "why_renewed", judges)
     scene.round_after(LONGEST)
     assert scene.keeping.trouble.keys() == {"apiserver"}
     assert "RuntimeError: banana" in scene.keeping.trouble["apiserver"]
@@ -633,9 +633,9 @@ def test_a_fault_with_one_of_them_keeps_no_other_from_being_renewed(
     def fails_for_one(wanted: Wanted, *rest: Any) -> str | None:
         if wanted.spec.name.startswith("apiserver-n1"):
             raise LookupError("nobody has foreseen it")
-        return why_anew(wanted, *rest)
+        return why_renewed(wanted, *rest)
 
-    monkeypatch.setattr(leaf_keeping, "why_anew", fails_for_one)
+    monkeypatch.setattr(leaf_keeping, "why_renewed", fails_for_one)
     before = scene.all
     scene.round_after(LIFE)
     same = {Path(path).name for path, pem in scene.all.items() if pem == before[path]}

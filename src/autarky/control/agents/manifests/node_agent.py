@@ -58,11 +58,11 @@ def static_pod(inputs: Inputs, node: Node) -> Object:
 def standby_agent(pod: Object) -> Object:
     """A hosted agent's pod as a standby agent. It has no readiness probe: waiting for the lock is its normal state."""
     spec = pod["spec"]
-    containers = [_parked(c) if c["name"] == NODE_AGENT else c for c in spec["containers"]]
+    containers = [_waits_for_its_turn(c) if c["name"] == NODE_AGENT else c for c in spec["containers"]]
     return {**pod, "spec": {**spec, "terminationGracePeriodSeconds": 5, "containers": containers}}
 
 
-def _parked(container: Object) -> Object:
+def _waits_for_its_turn(container: Object) -> Object:
     bare = {key: value for key, value in container.items() if key != "readinessProbe"}
     slot = {"name": SLOT, "value": "standby"}
     return {**bare, "env": [slot if v["name"] == SLOT else v for v in container.get("env") or ()]}

@@ -159,7 +159,7 @@ class ControlNode(Controller):
             if runs := await self._what_runs():
                 self.tell("control node", f"it leaves: {runs}")
                 return
-        role_on_disk.forget_founding()
+        role_on_disk.forget_initial_membership()
         role_on_disk.remember(State.CEASING)
         await self.balance()
         if await ports_seen.listens(ports.NLLB_ETCD):

@@ -17,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 
 from autarky import places
-from autarky.render.node_marker import without_founders
+from autarky.render.node_marker import without_initial_members
 from autarky.store import NOT_UNDERSTOOD, write_private
 
 FILE = Path(places.CONTROL_NODE_STATE)
@@ -50,7 +50,7 @@ def forget() -> None:
     FILE.unlink(missing_ok=True)
 
 
-def forget_founding() -> None:
+def forget_initial_membership() -> None:
     """From now on an initial control node joins like any other: as an initial member with an empty disk it would start
     a cluster of its own. OSError."""
     try:
@@ -58,7 +58,7 @@ def forget_founding() -> None:
     except FileNotFoundError:
         return
     try:
-        marker = without_founders(content)
+        marker = without_initial_members(content)
     except NOT_UNDERSTOOD:
         return
     if marker is not None:

@@ -128,7 +128,7 @@ def _judged(
     what = "; ".join(_unknown(name, [one for one in control if one not in asked] or control) for name in unknown)
     return before, (
         f"spec.etcd.members is not followed: {what}; the control nodes are {', '.join(control) or 'not known'}."
-        f" {_until_mended(before)}"
+        f" {_until_corrected(before)}"
     )
 
 
@@ -137,7 +137,7 @@ def _unknown(name: str, candidates: Sequence[str]) -> str:
     return f"{name} is no control node{f' (did you mean {near[0]}?)' if near else ''}"
 
 
-def _until_mended(before: InForce | None) -> str:
+def _until_corrected(before: InForce | None) -> str:
     if before is None:
         return "Until it is corrected, the members stay as they are"
     if before.names is None:

@@ -89,7 +89,7 @@ class EtcdMembership(Controller):
 
     async def look(self) -> bool:
         """Look and act once; returns whether another look should follow soon."""
-        desired = self._wishes()
+        desired = self._all_desired()
         membership = await self.etcd.membership(self._addresses(desired or ()))
         if membership is not None:
             self._remember(membership, desired or ())
@@ -105,11 +105,11 @@ class EtcdMembership(Controller):
         source = self.objects
         return source.synced and source.error is None and source.age < STALE_SECONDS
 
-    def _wishes(self) -> tuple[Desired, ...] | None:
+    def _all_desired(self) -> tuple[Desired, ...] | None:
         """None where the view of them is not current, or they are not to be followed."""
         if not self._current or not self._follows_objects():
             return None
-        return tuple(_wish(obj) for obj in self.objects.items.values())
+        return tuple(_desired(obj) for obj in self.objects.items.values())
 
     def _addresses(self, desired: tuple[Desired, ...]) -> list[str]:
         """Whom to ask for the list: this node's own member first, if it has one."""
@@ -163,10 +163,10 @@ class EtcdMembership(Controller):
         if decision.settled and mine is not None and self._status(self.node).get("lostMemberID") == f"{mine.id:x}":
             await self._tell(self.node, {"lostMemberID": ""})  # its disk was mounted late
         if desired is not None and mine is not None and not mine.is_learner:
-            await self._vacate(desired, membership, mine.id)
+            await self._disconnect(desired, membership, mine.id)
         return desired is not None and not decision.settled
 
-    async def _vacate(self, desired: tuple[Desired, ...], membership: Membership | None, member: int) -> None:
+    async def _disconnect(self, desired: tuple[Desired, ...], membership: Membership | None, member: int) -> None:
         """Before this node's member leaves, its API server moves to the other members, if there are any."""
         spec = next(spec for spec in desired if spec.name == self.node)
         alone = membership is None or sum(not known.is_learner for known in membership.members) < 2
@@ -260,7 +260,7 @@ class EtcdMembership(Controller):
         """Whether nothing has changed since the look: neither the EtcdMember nor etcd itself."""
         live = await self._object(action.name)
         held = self.objects.items.get((None, action.name))
-        if live is None or held is None or _wish(live) != _wish(held):
+        if live is None or held is None or _desired(live) != _desired(held):
             return False
         now = await self.etcd.membership([etcd_seen.LOCAL])
         local = await self.etcd.status(etcd_seen.LOCAL)
@@ -305,7 +305,7 @@ class EtcdMembership(Controller):
         return dict((self.objects.items.get((None, name)) or {}).get("status") or {})
 
 
-def _wish(obj: Object) -> Desired:
+def _desired(obj: Object) -> Desired:
     spec, status = obj["spec"], obj.get("status") or {}
     lost, disconnected = status.get("lostMemberID"), status.get("vacatedMemberID")
     return Desired(

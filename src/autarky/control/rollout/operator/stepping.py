@@ -74,14 +74,14 @@ class Stepping(ClusterController):
         self.tell(seen.sentence, component.name)
         if seen.pod is None:
             return seen.open
-        step = await self._seen_anew(component)
+        step = await self._seen_again(component)
         if step is not None and step.pod == seen.pod:
             await self._explain(live, step)
             await self.kube.delete("v1", "Pod", step.pod, SYSTEM)
             self.say(step.sentence, subject=component.name)
         return True
 
-    async def _seen_anew(self, component: Component) -> stepping.Step | None:
+    async def _seen_again(self, component: Component) -> stepping.Step | None:
         """The same decision by what the API says now: the cached objects arrive one by one, and may be late."""
         live = await self.kube.get("apps/v1", component.kind, component.name, SYSTEM)
         if live is None:
