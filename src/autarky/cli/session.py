@@ -26,7 +26,7 @@ from autarky.cli.say import say
 from autarky.errors import AutarkyError
 
 if TYPE_CHECKING:
-    from autarky.engine.events import Subscriber
+    from autarky.engine.events import Event, Subscriber
     from autarky.engine.phase import Phase
     from autarky.engine.runner import Result
     from autarky.engine.selection import Selection
@@ -121,8 +121,6 @@ async def run_phases(
     from autarky.engine.runner import run_operation
 
     clock = SystemClock()
-    if selection is not None:  # what it raises is shown by nobody else
-        selection.apply(name, [phase.name for phase in phases])
     async with AsyncExitStack() as held:
         journal = None
         if not dry_run:
@@ -156,15 +154,21 @@ def _shown(output: str, *, dry_run: bool = False) -> AbstractAsyncContextManager
 
 @dataclass(slots=True)
 class _Shown(AbstractAsyncContextManager["list[Subscriber]"]):
-    """Keeps a renderer on the screen for the block, and marks errors whose text it has shown."""
+    """Keeps a renderer on the screen for the block, and marks errors whose text it has shown: with the end of the
+    operation, which what is refused before its begin does not have."""
 
     renderer: Renderer
     with_plan: bool
     ticker: asyncio.Task[None] | None = None
+    has_ended: bool = False
 
     async def __aenter__(self) -> list[Subscriber]:
         self.ticker = asyncio.create_task(_tick(self.renderer), name="renderer")
-        return [self.renderer.handle, *(self._plan() if self.with_plan else [])]
+        return [self._handle, *(self._plan() if self.with_plan else [])]
+
+    def _handle(self, event: Event) -> None:
+        self.renderer.handle(event)
+        self.has_ended |= event.kind == "operation-ended"
 
     def _plan(self) -> list[Subscriber]:
         from autarky.ui.plan import PlanOutput
@@ -177,7 +181,7 @@ class _Shown(AbstractAsyncContextManager["list[Subscriber]"]):
             self.ticker.cancel()
         self.renderer.close()
         if isinstance(error, AutarkyError):
-            error.told = self.renderer.tells_errors
+            error.told = self.has_ended and self.renderer.tells_errors
 
 
 async def _tick(renderer: Renderer) -> None:

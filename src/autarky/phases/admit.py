@@ -22,10 +22,10 @@ from autarky.engine.phase import Change
 from autarky.errors import AutarkyError
 from autarky.model import patience
 from autarky.model.cluster import Node
-from autarky.model.components import OPERATOR
 from autarky.phases.context import Context
+from autarky.phases.version_check import live_operator
 from autarky.ports import Kube, Object, Progress
-from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED, SYSTEM
+from autarky.render.values import CONTROL_PLANE_ACTIVE, CONTROL_PLANE_REQUESTED
 
 NODE_MANAGER = "autarky-nodes"
 ROLE_LABELS = {CONTROL_PLANE_REQUESTED, CONTROL_PLANE_ACTIVE}
@@ -133,7 +133,7 @@ async def pending_requests(kube: Kube, nodes: set[str]) -> list[Object]:
 
 
 async def _operator_judges(kube: Kube) -> bool:
-    deployment = await kube.get("apps/v1", "Deployment", OPERATOR, SYSTEM)
+    deployment = await live_operator(kube)
     return deployment is not None and bool((deployment.get("status") or {}).get("availableReplicas"))
 
 

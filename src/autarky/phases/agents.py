@@ -11,7 +11,7 @@ after the pivot: a hosted API server that rolls asks its node's agent before it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autarky.control.slots.decide.pivot import Slot
@@ -46,15 +46,7 @@ class StartAgents:
         started = not nodes or await operator_exists(context)
         rights = [] if started else await ApplyParts(_first_parts).plan(context)
         work = await for_each(nodes, lambda node: _work(context, node, replaces=not started))
-        return [
-            *rights,
-            *(Change(f"remove the static pod {path} on {name}") for name, one in work.items() for path in one.stale),
-            *(
-                Change(f"write the static pod {one.path} on {name}")
-                for name, all_ in work.items()
-                for one in all_.files
-            ),
-        ]
+        return [*rights, *_changes(work)]
 
     async def run(self, context: Context, progress: Progress) -> None:
         started = await operator_exists(context)
@@ -77,9 +69,7 @@ class ApplyAgents:
         changes = await ApplyParts(self.render).plan(context)
         if not context.addresses_known or not context.pki.complete():
             return changes
-        work = await for_each(_members(context), lambda node: _work(context, node))
-        files = [f"{file.path} on {name}" for name, one in work.items() for file in one.files]
-        return [*changes, *(Change(f"write the static pod {file}") for file in files)]
+        return [*changes, *_changes(await for_each(_members(context), lambda node: _work(context, node)))]
 
     async def run(self, context: Context, progress: Progress) -> None:
         await ApplyParts(self.render).run(context, progress)
@@ -119,6 +109,14 @@ class _Work:
 
     stale: tuple[str, ...]
     files: tuple[File, ...]
+
+
+def _changes(work: Mapping[str, _Work]) -> list[Change]:
+    """work: by the node's name."""
+    stale = [Change(f"remove the static pod {path} on {name}") for name, one in work.items() for path in one.stale]
+    return stale + [
+        Change(f"write the static pod {file.path} on {name}") for name, one in work.items() for file in one.files
+    ]
 
 
 async def _start(context: Context, node: Node, *, replaces: bool = False) -> None:

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from autarky.control.common.pods import is_mirror, pod_health, said_to_run
 from autarky.control.common.slim import slim_pod
 from autarky.control.leadership.decide import leader as leadership
-from autarky.control.slots import manifests as standby
 from autarky.control.slots.decide import pivot as slots
 from autarky.control.slots.decide import report
 from autarky.engine.deadline import NotYet, poll_until
@@ -31,6 +30,7 @@ from autarky.model.components import COMPONENTS, HOSTED, LED_BY_LEASE, NAME_LABE
 from autarky.phases.context import Context, for_each
 from autarky.phases.prepare import CTR
 from autarky.phases.standbys import active as active_standbys
+from autarky.phases.standbys import in_place
 from autarky.ports import Host, Kube, Object, Progress
 from autarky.render.values import SYSTEM
 
@@ -129,12 +129,12 @@ class Watched:
         clause = missing(self.component, wanted, view)
         if clause is None and wanted is slots.Slot.HOSTED and self.component in LED_BY_LEASE:
             return None if self._is_renewed(view.lease) else "nobody has been seen to renew its lease"
-        return None if self.is_kept(wanted, view, now) else clause
+        return None if self._is_kept(wanted, view, now) else clause
 
     def _is_renewed(self, lease: leadership.Lease | None) -> bool:
         return lease is not None and bool(lease.holder) and lease != self.first
 
-    def is_kept(self, wanted: slots.Slot, view: View, now: float) -> bool:
+    def _is_kept(self, wanted: slots.Slot, view: View, now: float) -> bool:
         """Whether the node's agent keeps a standby that could go, as far as can be seen here."""
         could_go = wanted is slots.Slot.HOSTED and view.hosted is slots.Health.READY and view.standby_active
         if not could_go or not view.reports or self.component not in LED_BY_LEASE:
@@ -154,7 +154,7 @@ class Wait:
     context: Context
     progress: Progress
     _watched: dict[tuple[str, str], Watched] = field(default_factory=dict)
-    _said: set[tuple[str, str, str]] = field(default_factory=set)
+    _kept: set[tuple[str, str]] = field(default_factory=set)
     _active: dict[tuple[str, str], bool] = field(default_factory=dict)
     _steps: set[tuple[object, ...]] = field(default_factory=set)
     """Every state in which a component of a node was seen. Their number only grows, also where nodes roll one
@@ -185,8 +185,10 @@ class Wait:
         clause = watched.open(wanted, view, now)
         if view.hosted is not slots.Health.UNKNOWN:
             self._steps.add((node, component, view.hosted, view.standby_active))
-        if clause is None and watched.is_kept(wanted, view, now):
-            self._say(node, component, KEPT)
+        is_kept = clause is None and wanted is slots.Slot.HOSTED and bool(view.standby_active)
+        if is_kept and one not in self._kept:
+            self._kept.add(one)
+            self.progress.note(f"{component} on {node}: {KEPT}")
         return clause
 
     def _tell_change(self, one: tuple[str, str], view: View) -> None:
@@ -198,11 +200,6 @@ class Wait:
         if before is not None and before != view.standby_active:
             done = "activated" if view.standby_active else "withdrawn"
             self.progress.note(f"{one[1]} on {one[0]}: the hosted pod is {view.hosted.value}, its standby was {done}")
-
-    def _say(self, node: str, component: str, sentence: str) -> None:
-        if (node, component, sentence) not in self._said:
-            self._said.add((node, component, sentence))
-            self.progress.note(f"{component} on {node}: {sentence}")
 
 
 def _grouped(clauses: Mapping[tuple[str, str], str]) -> list[str]:
@@ -234,8 +231,7 @@ async def look_everywhere(context: Context) -> dict[str, dict[str, View]]:
 async def look(context: Context, node: Node, api: ApiSeen | None) -> dict[str, View]:
     """One observation of every component on one control node; `api`: None where it could not be read."""
     host = context.host(node)
-    listing, running = await asyncio.gather(host.run([standby.SCRIPT_PATH, "list"]), _running(host))
-    active = {component: bool(a) for component, (_, a) in standby.parse_list(listing.text).items()}
+    active, running = await asyncio.gather(in_place(host), _running(host))
     return {component: _view(component, node.name, active.get(component), api, running) for component in WITH_STANDBY}
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from autarky.control.common.pods import is_ready
 from autarky.control.control_nodes.decide import promotion
+from autarky.control.control_nodes.decide.observed import ANNOTATION, READY
 from autarky.control.etcd.decide.membership import MOST_MEMBERS
 from autarky.engine.deadline import NotYet, poll_until
 from autarky.engine.phase import Change
@@ -85,7 +86,7 @@ async def look(context: Context, node: Node) -> promotion.Seen:
     member, message = await _member(context, node)
     return promotion.Seen(
         requested=CONTROL_PLANE_REQUESTED in labels,
-        prepared=str(annotations.get(promotion.PREPARED, "")).startswith("ready-"),
+        prepared=str(annotations.get(ANNOTATION, "")).startswith(READY),
         active=CONTROL_PLANE_ACTIVE in labels,
         serves=await _serves(context, node) if context.cluster.hosts_level(Level.API_SERVER) else None,
         member=member,

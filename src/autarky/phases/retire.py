@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autarky.control.levels import act as hosting
+from autarky.control.status.decide import SPEC_APPLIED
 from autarky.engine.deadline import NotYet, poll_until
 from autarky.engine.phase import Change
 from autarky.model import patience
@@ -21,8 +22,6 @@ from autarky.render.values import SYSTEM
 
 RETIRED_SECONDS = patience.STANDBY_SERVES
 END_SECONDS = patience.HOSTED_ENDS
-APPLIED = "SpecApplied"
-"""The condition of the ControlPlane in which the operator says what is not applied yet, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ async def _why_not(context: Context) -> str:
     """In the operator's own words."""
     plane = await live_control_plane(context.kube()) or {}
     conditions = (plane.get("status") or {}).get("conditions") or []
-    said = [str(one.get("message", "")) for one in conditions if one.get("type") == APPLIED]
+    said = [str(one.get("message", "")) for one in conditions if one.get("type") == SPEC_APPLIED]
     return said[0] if said else "the operator has not said anything about it yet"
 
 

@@ -19,11 +19,11 @@ from autarky.control.checkpoint.manifests import is_checkpoint
 from autarky.control.slots import manifests as standby
 from autarky.engine.phase import Warn
 from autarky.model.cluster import Node
-from autarky.model.components import API_SERVER, COMPONENTS, OPERATOR, WITH_STANDBY
+from autarky.model.components import API_SERVER, COMPONENTS, WITH_STANDBY
 from autarky.phases.context import Context
 from autarky.phases.files import changed_files
+from autarky.phases.version_check import live_operator
 from autarky.ports import Host
-from autarky.render.values import SYSTEM
 
 _NONE = "-"
 
@@ -137,13 +137,18 @@ async def has_pivoted(context: Context, host: Host) -> bool:
 
 async def operator_exists(context: Context) -> bool:
     """Raises Unreachable and ApiError."""
-    return await context.kube().get("apps/v1", "Deployment", OPERATOR, SYSTEM) is not None
+    return await live_operator(context.kube()) is not None
+
+
+async def in_place(host: Host) -> dict[str, bool]:
+    """Component → whether its standby is in place, as far as the host says. Raises Unreachable and CommandFailed."""
+    listed = standby.parse_list((await host.run([standby.SCRIPT_PATH, "list"])).text)
+    return {component: bool(activations) for component, (_, activations) in listed.items()}
 
 
 async def active(host: Host) -> frozenset[str]:
-    """The components whose standby is in place. Raises Unreachable and CommandFailed."""
-    listed = standby.parse_list((await host.run([standby.SCRIPT_PATH, "list"])).text)
-    return frozenset(component for component, (_, activations) in listed.items() if activations)
+    """The components whose standby is in place. Raises as `in_place`."""
+    return frozenset(component for component, there in (await in_place(host)).items() if there)
 
 
 async def cares_for_its_slots(host: Host) -> bool:

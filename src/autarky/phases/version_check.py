@@ -21,12 +21,13 @@ from autarky.control.common.skew import image_version
 from autarky.control.drift.decide import applied
 from autarky.errors import ApiError, Unreachable, UserError
 from autarky.model.cluster import Node
-from autarky.model.components import API_SERVER
+from autarky.model.components import API_SERVER, OPERATOR
 from autarky.model.versions import Version
 from autarky.phases.context import Context, for_each
 from autarky.ports import Host, Kube, Object
 from autarky.render import node as render_node
 from autarky.render.crds import API_VERSION, CONTROL_PLANE
+from autarky.render.values import SYSTEM
 
 STANDBY_POD = f"{places.STANDBY}/{API_SERVER}/current/pod.json"
 
@@ -70,6 +71,11 @@ async def _applied_version(context: Context) -> str | None:
     record = None if live is None else applied.record_of(live)
     version: str | None = None if record is None else record["spec"].get("version")
     return version
+
+
+async def live_operator(kube: Kube) -> Object | None:
+    """Its Deployment."""
+    return await kube.get("apps/v1", "Deployment", OPERATOR, SYSTEM)
 
 
 async def live_control_plane(kube: Kube) -> Object | None:

@@ -39,9 +39,9 @@ from autarky.control.etcd.manifests.members import KIND
 from autarky.control.etcd.node.membership import EtcdMembership
 from autarky.control.etcd.node.quorum import EtcdQuorum
 from autarky.control.leadership.node.stale_leases import StaleLeases
+from autarky.control.load_balancer.node import haproxy
 from autarky.control.load_balancer.node.balancer import LoadBalancer
 from autarky.control.slots.node import on_disk as slots_on_disk
-from autarky.control.slots.node import ports as ports_seen
 from autarky.control.slots.node.activation_watch import ActivationWatch
 from autarky.control.slots.node.announce import checkpoint_time
 from autarky.control.slots.node.hand_over import HandOver
@@ -180,7 +180,7 @@ def _load_balancer(node: str, kube: KubeClient, log: DecisionLog) -> LoadBalance
 
 
 async def _others_serve(node: str, balancer: LoadBalancer) -> bool:
-    return await ports_seen.another_node_serves(node, [one.node for one in balancer.known_endpoints()])
+    return await haproxy.another_node_serves(node, [one.node for one in balancer.known_endpoints()])
 
 
 def _control_node_role(

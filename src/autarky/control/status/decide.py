@@ -14,6 +14,8 @@ from typing import Any
 Object = dict[str, Any]
 NOTHING = "Nothing"
 NOT_SEEN = "NotSeen"
+SPEC_APPLIED = "SpecApplied"
+"""The condition that says what of the spec is not applied yet, and why."""
 MOST_SENTENCES = 10
 
 
@@ -143,7 +145,7 @@ def status(
 def not_understood(sentence: str, *, generation: int, before: Mapping[str, Any], now: str) -> Object:
     """The status for a spec of which nothing can be applied: as before, since others act on it, except for the
     condition SpecApplied."""
-    found = _stamped(Condition("SpecApplied", False, "NotUnderstood", sentence), generation, before, now)
+    found = _stamped(Condition(SPEC_APPLIED, False, "NotUnderstood", sentence), generation, before, now)
     others = [one for one in before.get("conditions") or [] if one["type"] != found["type"]]
     return {**before, "observedGeneration": generation, "conditions": [*others, found]}
 
@@ -236,9 +238,9 @@ def _drifted(drift: Sequence[str]) -> Condition:
 
 def _applied(spec: Sequence[Unapplied]) -> Condition:
     if not spec:
-        return Condition("SpecApplied", True, "Applied", "the spec is applied to the workloads")
+        return Condition(SPEC_APPLIED, True, "Applied", "the spec is applied to the workloads")
     reason = next((one.reason for one in spec if one.refused), spec[0].reason)
-    return Condition("SpecApplied", False, reason, _bounded([one.sentence for one in spec]))
+    return Condition(SPEC_APPLIED, False, reason, _bounded([one.sentence for one in spec]))
 
 
 def _members(etcd: EtcdMembers) -> Condition:

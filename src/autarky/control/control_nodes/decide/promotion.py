@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autarky.control.control_nodes.decide.observed import ANNOTATION
+
 JOINED = "Member"
-PREPARED = "autarky.dev/control-node"
-"""Annotation in which a node's agent reports that all parts of a control node are in place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def _steps(node: str, seen: Seen) -> tuple[tuple[bool, str], ...]:
     member = f"the EtcdMember {node} is {seen.member}{f': {seen.message}' if seen.message else ''}"
     return (
         (seen.requested, f"{node} does not carry the label of a control node"),
-        (seen.prepared, f"the node agent of {node} has not prepared it (then its annotation {PREPARED} says so)"),
+        (seen.prepared, f"the node agent of {node} has not prepared it (then its annotation {ANNOTATION} says so)"),
         (seen.active, f"the operator has not made {node} a control node ({log})"),
         (seen.serves is not False, f"the API server of {node} is not Ready"),
         (seen.member != "", f"there is no EtcdMember {node} yet"),

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from autarky.control.slots.decide.pivot import Action, Decision, Health, Memory, Slot
+from autarky.control.slots.decide.pivot import WATCH_SECONDS, Action, Decision, Health, Memory, Slot
 
 EXPIRY_MARGIN = 2.0
 """Seconds beyond the lease's own duration: a candidate takes it within 1.8 s of its expiry (2.2 retry periods)."""
@@ -40,7 +40,7 @@ AFTER_OUTAGE_SECONDS = 30.0
 """Additional seconds after an outage, where a hosted pod exists: it gave up its lease after 10 s and restarted, its
 hanging requests time out after 5 s each, its API server retries etcd up to 10 s after an outage of a minute, and it
 waits for the lease's duration from when it first *sees* the lease."""
-SETTLE_SECONDS = 10.0
+SETTLE_SECONDS = WATCH_SECONDS
 TRUSTED_AGAIN_SECONDS = 120.0
 """Until a hosted pod that did not lead gets another chance; twice as long each time. A standby that is withdrawn
 releases the lease: a chance that is not taken costs about ten seconds without a leader."""

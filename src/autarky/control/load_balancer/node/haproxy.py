@@ -10,9 +10,10 @@ The agent has no capabilities, so it cannot send signals: HAProxy's master liste
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
 
-from autarky.control.load_balancer.manifests.haproxy import CONFIGURATION_PATH, MASTER_SOCKET
+from autarky.control.load_balancer.manifests.haproxy import CONFIGURATION_PATH, MASTER_SOCKET, SLOTS
 from autarky.control.slots.node.ports import PLAIN_SECONDS, plain_status
 from autarky.model import ports
 
@@ -40,6 +41,18 @@ async def running_configuration(port: int = ports.NLLB_HEALTH) -> str | None:
 async def holds(path: str) -> bool:
     """Whether it considers a server ready ("n1-hosted"), or alive ("alive/n1-hosted")."""
     return await plain_status(ports.NLLB_HEALTH, f"/{path}") == 200
+
+
+async def holds_any(paths: Iterable[str]) -> bool:
+    """The same of one of them at least. They are asked side by side: whoever keeps the port busy costs the time of one
+    answer, and not of one for each."""
+    return any(await asyncio.gather(*map(holds, paths)))
+
+
+async def another_node_serves(node: str, control_nodes: Iterable[str]) -> bool:
+    """Whether it considers an API server of another node ready, in either slot."""
+    others = [name for name in control_nodes if name != node]
+    return await holds_any(f"{name}-{slot}" for name in others for slot in SLOTS)
 
 
 async def reload(socket: str = MASTER_SOCKET) -> str | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -142,14 +141,6 @@ async def balanced(node: str) -> bool | None:
     """Whether the load balancer considers the node's hosted API server ready; None when that is not known."""
     status = await plain_status(ports.NLLB_HEALTH, f"/{node}-hosted")
     return None if status is None else status == 200
-
-
-async def another_node_serves(node: str, control_nodes: Iterable[str]) -> bool:
-    """Whether the load balancer of this node considers an API server of another one ready, in either slot. They are
-    asked side by side: whoever holds the load balancer's port costs one answer's time, and not one for each."""
-    others = [name for name in control_nodes if name != node]
-    paths = [f"/{name}-{slot}" for name in others for slot in ("hosted", "standby", "spare")]
-    return 200 in await asyncio.gather(*(plain_status(ports.NLLB_HEALTH, path) for path in paths))
 
 
 async def standby_balanced(node: str) -> bool | None:

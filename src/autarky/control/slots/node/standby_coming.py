@@ -76,10 +76,7 @@ class StandbyComing(Controller):
 
     async def _another_node_serves(self) -> bool:
         """As the load balancer sees it: requests would go there."""
-        for server in servers_that_cover(self.node, [one.node for one in self.endpoints()]):
-            if await haproxy.holds(server):
-                return True
-        return False
+        return await haproxy.holds_any(servers_that_cover(self.node, [one.node for one in self.endpoints()]))
 
 
 def servers_that_cover(node: str, control_nodes: Sequence[str]) -> list[str]:
