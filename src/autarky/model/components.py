@@ -70,18 +70,28 @@ class Component:
         """The value of `NAME_LABEL` on its pods."""
         return self.label or self.name
 
+    @property
+    def only_static(self) -> bool:
+        """Whether it runs as a static pod on every level of self-hosting."""
+        return self.kind == "static pod"
+
     def slot_of(self, labels: Mapping[str, str]) -> str:
         """The slot of its pod with these labels. A component that is only a static pod has no other slot, whatever
         labels a kubelet writes."""
-        return STATIC if self.kind == "static pod" else labels.get(SLOT_LABEL) or HOSTED
+        return STATIC if self.only_static else labels.get(SLOT_LABEL) or HOSTED
 
     @property
     def for_kubectl(self) -> str:
         return f"{'ds' if self.kind == 'DaemonSet' else 'deploy'}/{self.name}"
 
+    @property
+    def name_selector(self) -> str:
+        """Label selector of all its pods."""
+        return f"{NAME_LABEL}={self.label_value}"
+
     def selector(self, slot: str) -> str:
         """Label selector of its pods in that slot."""
-        return f"{SLOT_LABEL}={slot},{NAME_LABEL}={self.label_value}"
+        return f"{SLOT_LABEL}={slot},{self.name_selector}"
 
 
 def _table(*components: Component) -> dict[str, Component]:

@@ -14,6 +14,7 @@ from autarky.model.cluster import Cni
 from autarky.phases import members
 from autarky.phases.context import Context, memory_of
 from autarky.phases.pivot import withdrawn_pods
+from autarky.phases.static_pods import unready_static_pods
 from autarky.phases.went_back import WentBack, changed
 from autarky.ports import Object, Progress
 from autarky.render.kubeconfig import client_kubeconfig
@@ -37,7 +38,7 @@ class AwaitWorkloads:
         if names := await changed(context):
             return [Change(f"see why {', '.join(names)} is not as it was applied")]
         waiting = await unavailable(context)
-        return [*([Change(f"wait: {waiting.sentence}")] if waiting else []), *await _told_of_network(context)]
+        return [*([Change(f"wait: {waiting.sentence}")] if waiting else []), *await _waits_for_network(context)]
 
     async def run(self, context: Context, progress: Progress) -> None:
         applied = WentBack(context)
@@ -53,14 +54,15 @@ class AwaitWorkloads:
             progress=progress,
             clock=context.clock,
         )
-        for warning in await _told_of_network(context):
+        for warning in await _waits_for_network(context):
             progress.note(warning.sentence)
 
 
 async def unavailable(context: Context) -> NotYet | None:
-    """None when all nodes are Ready, all our workloads rolled out and the withdrawn standbys gone, else what is
-    missing. Hosts that do not answer are not waited for, nor is what waits for the user's own pod network: nodes that
-    say so, and pods that need one while no node is Ready. What one node says excuses no other.
+    """None when all nodes are Ready, all our workloads rolled out, the withdrawn standbys gone and the static pods that
+    stay are Ready, else what is missing. Hosts that do not answer are not waited for, nor is what waits for the user's
+    own pod network: nodes that say so, and pods that need one while no node is Ready. What one node says excuses no
+    other.
 
     Progress is one number, so that a node whose readiness flaps makes few new values of it."""
     kube = context.kube()
@@ -80,13 +82,15 @@ async def unavailable(context: Context) -> NotYet | None:
     missing += await _control_nodes_without(context, workloads)
     going = await withdrawn_pods(context)
     missing, come = missing + [f"{pod} has not stopped" for pod in going], come - len(going)
+    if not missing and (unready := await unready_static_pods(context)):
+        missing, come = unready, come - len(unready)
     if not missing:
         return None
     pressed = [f"node {n['metadata']['name']} takes no new pods: {why}" for n in nodes if (why := pressure(n))]
     return NotYet("; ".join(missing + pressed), come)
 
 
-async def _told_of_network(context: Context) -> list[Warn]:
+async def _waits_for_network(context: Context) -> list[Warn]:
     """What waits for the user who brings the pod network."""
     if context.cluster.network.cni is not Cni.NONE:
         return []
