@@ -83,13 +83,13 @@ def product_of(directory: Path | None, release: Release) -> Product:
 
 def _other(root: Path, release: Release) -> Product:
     python, variables = _python(root), {"PYTHONPATH": str(root / "src")}
-    told = _asked(root, python, variables, release)
-    if not Path(told["package"]).is_relative_to(root):
-        raise SystemExit(f"the commands of {root} would run {told['package']}: name the top of a checkout")
-    if FIRST_CLOCKED not in told["phases"]:
+    reported = _asked(root, python, variables, release)
+    if not Path(reported["package"]).is_relative_to(root):
+        raise SystemExit(f"the commands of {root} would run {reported['package']}: name the top of a checkout")
+    if FIRST_CLOCKED not in reported["phases"]:
         raise SystemExit(f"`up` of {root} has no phase {FIRST_CLOCKED}, where the clock starts")
-    _refuse_other_versions(root, told["versions"], versions_of(release))
-    return Product(root, python, variables, tuple(told["phases"]))
+    _refuse_other_versions(root, reported["versions"], versions_of(release))
+    return Product(root, python, variables, tuple(reported["phases"]))
 
 
 def _python(root: Path) -> str:
@@ -110,8 +110,8 @@ def _asked(root: Path, python: str, variables: Mapping[str, str], release: Relea
     if done.returncode != 0:
         why = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise SystemExit(f"the commands of {root} cannot be measured by this tree: {why}")
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    reported: dict[str, Any] = json.loads(done.stdout)
+    return reported
 
 
 def _refuse_other_versions(root: Path, theirs: Mapping[str, str], ours: Mapping[str, str]) -> None:

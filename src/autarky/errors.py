@@ -25,7 +25,7 @@ class AutarkyError(Exception):
     """Base class: catch it to catch everything autarky raises on purpose."""
 
     exit_code = 1
-    told = False
+    reported = False
     """Set when the user has already seen the text, at the end of a live display: it is not printed again."""
 
 

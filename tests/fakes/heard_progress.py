@@ -1,9 +1,9 @@
-"""A Progress that remembers what it was told."""
+"""A Progress that remembers what it heard."""
 
 from __future__ import annotations
 
 
-class Told:
+class HeardProgress:
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.steps: list[tuple[str, float, float]] = []

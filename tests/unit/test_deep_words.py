@@ -51,18 +51,18 @@ DEEP = {
 }
 
 
-def told(annotation: str, text: str) -> dict[str, Any]:
+def reported(annotation: str, text: str) -> dict[str, Any]:
     return {"metadata": {"name": "n1", "annotations": {annotation: text}}}
 
 
 READERS: dict[str, tuple[Callable[[str], object], object]] = {
-    "a Node's slots": (lambda text: node_slots.read(told(node_slots.ANNOTATION, text)), {}),
+    "a Node's slots": (lambda text: node_slots.read(reported(node_slots.ANNOTATION, text)), {}),
     "a Node's certificates": (
-        lambda text: certificates.read(told(certificates.ANNOTATION, text)["metadata"]),
+        lambda text: certificates.read(reported(certificates.ANNOTATION, text)["metadata"]),
         None,
     ),
-    "what was applied": (lambda text: applied.record_of(told(applied.ANNOTATION, text)), None),
-    "the arguments given": (lambda text: arguments.given_to(told(arguments.ANNOTATION, text)), arguments.Given()),
+    "what was applied": (lambda text: applied.record_of(reported(applied.ANNOTATION, text)), None),
+    "the arguments given": (lambda text: arguments.given_to(reported(arguments.ANNOTATION, text)), arguments.Given()),
     "the join inventory": (lambda text: inventory_of({"data": {"n1": text}}), {}),
     "the record of control nodes": (_parsed, {}),
     "an error of the API": (lambda text: status_object(text.encode()), None),

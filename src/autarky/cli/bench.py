@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DEFAULT_DURATION = 30.0
 FAREWELL = 10.0
 """Seconds that a command has to exit after SIGTERM, when the probe is stopped."""
-TOLD = 0.5
+REPORTED = 0.5
 """Seconds that the probe may be held up before the report mentions it."""
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>|ms|s|m|h)")
 _UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -279,6 +279,6 @@ def as_text(report: Report, status: int | None) -> str:
         rows.append((name, number, f"{stream.failed:,}", *times, how))
     table = columns(rows, right=range(1, 6))
     servers = [f"answered by {seen.server} at {seen.endpoint}" for seen in report.servers]
-    held_up = [f"the probe itself was held up for up to {report.held_up:.1f} s"] if report.held_up > TOLD else []
+    held_up = [f"the probe itself was held up for up to {report.held_up:.1f} s"] if report.held_up > REPORTED else []
     ended = [f"the command exited with status {status}"] if status else []
     return "\n".join([report.verdict, "", *table, *servers, *held_up, *ended])

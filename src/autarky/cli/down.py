@@ -81,7 +81,7 @@ async def _down(
             hosts_locked=context.machines.locked,
         )
     except Unreachable as error:
-        if error.told:
+        if error.reported:
             raise
         raise Unreachable(f"{error}\n{_fix(())}") from error  # too few hosts answer to take the locks
     finally:

@@ -136,7 +136,7 @@ def _failed(error: AutarkyError, *, verbose: bool) -> int:
 
     if verbose:
         _print_traceback(error)
-    elif not error.told:
+    elif not error.reported:
         say(f"autarky: {error}", err=True)
     return error.exit_code
 

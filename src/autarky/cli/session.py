@@ -181,7 +181,7 @@ class _Shown(AbstractAsyncContextManager["list[Subscriber]"]):
             self.ticker.cancel()
         self.renderer.close()
         if isinstance(error, AutarkyError):
-            error.told = self.has_ended and self.renderer.tells_errors
+            error.reported = self.has_ended and self.renderer.tells_errors
 
 
 async def _tick(renderer: Renderer) -> None:

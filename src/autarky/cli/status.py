@@ -78,7 +78,7 @@ def _certificates(found: Status) -> list[str]:
     """What is wrong with certificates; otherwise which one expires first."""
     if found.overdue:
         return list(found.overdue)
-    ends = [(end, name, node) for node, told in found.certificates.items() for name, end in told.items()]
+    ends = [(end, name, node) for node, reported in found.certificates.items() for name, end in reported.items()]
     if not ends:
         return []
     end, name, node = min(ends)

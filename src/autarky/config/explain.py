@@ -21,7 +21,7 @@ _KEY = "[key]"
 """What pydantic adds to the place of a mapping's key that is wrong itself."""
 
 Detail = Mapping[str, Any]
-Told = tuple[str, str]
+Explained = tuple[str, str]
 """What is wrong, and how to fix it."""
 
 
@@ -56,24 +56,24 @@ def dotted(location: Sequence[str | int]) -> str:
 # --- texts by kind of error -----------------------------------------------------------------------
 
 
-def _as_rule_says(detail: Detail) -> Told:
+def _as_rule_says(detail: Detail) -> Explained:
     return detail["ctx"]["what"], detail["ctx"]["fix"]
 
 
-def _as_pydantic_says(detail: Detail) -> Told:
+def _as_pydantic_says(detail: Detail) -> Explained:
     return str(detail["msg"]), REFERENCE
 
 
-def _missing(detail: Detail) -> Told:
+def _missing(detail: Detail) -> Explained:
     return "missing", f"add {detail['loc'][-1]}"
 
 
-def _unknown_key(key: str, known: Collection[str]) -> Told:
+def _unknown_key(key: str, known: Collection[str]) -> Explained:
     near = _near(key, known)
     return "unknown key", f"did you mean {near}?" if near else f"known keys here: {', '.join(known)}"
 
 
-def _not_one_of(detail: Detail) -> Told:
+def _not_one_of(detail: Detail) -> Explained:
     allowed, given = _allowed(detail), detail["input"]
     what = f"{_shown(given)} is not one of {', '.join(allowed)}"
     if not isinstance(given, str) and str(given) in allowed:
@@ -82,7 +82,7 @@ def _not_one_of(detail: Detail) -> Told:
     return what, f"did you mean {near}?" if near else f"use {'one of them' if len(allowed) > 1 else allowed[0]}"
 
 
-def _not_text(detail: Detail) -> Told:
+def _not_text(detail: Detail) -> Explained:
     given = detail["input"]
     if given is None:
         return (
@@ -94,24 +94,24 @@ def _not_text(detail: Detail) -> Told:
     return f"must be text, not {_shown(given)}", "put it in quotes"
 
 
-def _must_be(kind: str, fix: str) -> Callable[[Detail], Told]:
+def _must_be(kind: str, fix: str) -> Callable[[Detail], Explained]:
     return lambda detail: (f"must be {kind}, not {_shown(detail['input'])}", fix)
 
 
-def _too_short(_detail: Detail) -> Told:
+def _too_short(_detail: Detail) -> Explained:
     return "must not be empty", "give at least one"
 
 
-def _below(detail: Detail) -> Told:
+def _below(detail: Detail) -> Explained:
     return f"{detail['input']} is too small", f"use {detail['ctx']['ge']} or more"
 
 
-def _above(detail: Detail) -> Told:
+def _above(detail: Detail) -> Explained:
     return f"{detail['input']} is too large", f"use {detail['ctx']['le']} or less"
 
 
 _MAPPING = _must_be("a mapping", "write `key: value` below it, or leave it out")
-_TEXTS: Mapping[str, Callable[[Detail], Told]] = {
+_TEXTS: Mapping[str, Callable[[Detail], Explained]] = {
     "refused": _as_rule_says,
     "missing": _missing,
     "literal_error": _not_one_of,

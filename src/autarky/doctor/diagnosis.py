@@ -136,7 +136,7 @@ def diagnose(cluster: ClusterEvidence) -> list[Finding]:
     servers = list(_servers(cluster))
     api = list(_api(cluster, explained=bool(hosts or etcd or servers or cluster.ended)))
     inside = [] if cluster.api else list(_inside(cluster, cut_off))
-    covered = [*_covered(cluster), *_told_by_the_operator(cluster)]
+    covered = [*_covered(cluster), *_reported_by_the_operator(cluster)]
     tenants = [*_refused(cluster), *_unseen(cluster)]
     return list(map(_bounded, [*hosts, *between, *etcd, *servers, *api, *inside, *covered, *tenants]))
 
@@ -319,7 +319,7 @@ def _covered(cluster: ClusterEvidence) -> Iterator[Finding]:
             yield Finding(node.name, what, "nothing would bring it back after a reboot", "autarky up")
 
 
-def _told_by_the_operator(cluster: ClusterEvidence) -> Iterator[Finding]:
+def _reported_by_the_operator(cluster: ClusterEvidence) -> Iterator[Finding]:
     if cluster.admin:
         yield Finding("your kubeconfig", "its certificate needs renewal", cluster.admin, "autarky up")
     for condition, (_, what) in CONDITIONS.items():

@@ -173,7 +173,7 @@ class HostLocks:
     async def _held(self, name: str, host: Host, *, again: bool) -> AsyncIterator[Hold]:
         """Take the lock; `again`: it was ours before."""
         deadline = self.clock.monotonic() + (AGAIN_SECONDS if again else GHOST_SECONDS)
-        told = False
+        noted = False
         while True:
             holding = host.hold(self.path, self.holder.text())
             try:
@@ -183,9 +183,9 @@ class HostLocks:
                 why = self._why_wait(name, error, again=again)
                 if self.clock.monotonic() > deadline:
                     raise _given_up(name, error) from error
-            if not told:
+            if not noted:
                 self.tell(why)
-                told = True
+                noted = True
             await self.clock.sleep(PAUSE)
         try:
             yield hold

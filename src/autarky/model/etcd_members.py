@@ -40,7 +40,7 @@ class Member:
 @dataclass(frozen=True, slots=True)
 class Desired:
     """An EtcdMember. asked: when it was requested, in any form that sorts. lost: the id of the member whose data is
-    gone, according to its node. reachable: whether its node accepted a connection. told: whether its status already
+    gone, according to its node. reachable: whether its node accepted a connection. reported: whether its status already
     reports Leaving. disconnected: the id of the member that nothing is connected to any more."""
 
     name: str
@@ -49,7 +49,7 @@ class Desired:
     asked: str = ""
     lost: int | None = None
     reachable: bool = False
-    told: bool = False
+    reported: bool = False
     disconnected: int | None = None
 
 

@@ -157,7 +157,7 @@ BEAT: Final = 5.0
 """Between two heartbeats of the active agent."""
 HANG: Final = 60.0
 """Without a heartbeat for so long, the agent counts as hung and is stopped."""
-LONGEST_ROUND: Final = 180.0
+LONGEST_PASS: Final = 180.0
 
 # --- waits of a command --------------------------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ STANDBY_SERVES: Final = 120.0
 HOSTED_ENDS: Final = 420.0
 JOINS: Final = 120.0
 """For a joining node to register, and again for its certificate."""
-TOLD: Final = 10.0
+REPORTED: Final = 10.0
 """For the operator's actions to appear in the status of the ControlPlane: it writes that in the same reconcile."""
 WRITTEN: Final = 60.0
 """For writes that are retried until a starting API accepts them."""
@@ -241,7 +241,7 @@ RULES: Final = (
     Rule("an agent beats often before it counts as hung", "BEAT", "HANG"),
     Rule("a wait in which something happens goes on for longer than a handshake takes", "SECURE", "STILL"),
     Rule("and where components start, for longer than one of them may take", "STARTS", "STEP"),
-    Rule("what an operator has done is told before a wait counts as still", "TOLD", "STILL"),
+    Rule("what an operator has done is reported before a wait counts as still", "REPORTED", "STILL"),
     Rule("what is written again and again is tried more than once", "REQUEST", "WRITTEN"),
     Rule("a command's wait is not given up between two attempts of a client", "REQUEST", "API_STARTS"),
 )

@@ -68,15 +68,15 @@ async def wait_until_registered(context: Context, node: Node, progress: Progress
 
 async def admit(context: Context, node: Node, progress: Progress) -> None:
     """Label a node that has registered, and wait until its serving certificate is issued."""
-    kube, told = context.kube(), False
+    kube, noted = context.kube(), False
 
     async def certified() -> NotYet | None:
-        nonlocal told
+        nonlocal noted
         await judge_requests(kube, {node.name}, progress)
         asked = await _serving_requests(kube, node.name)
-        if asked.denied and not told:  # once, however many there are
+        if asked.denied and not noted:  # once, however many there are
             progress.note(f"node {node.name}: not waiting for its denied certificate request {asked.denied}")
-            told = True
+            noted = True
         return await _serving_certificate(kube, node.name, asked)
 
     await kube.apply(_node_labels(node, await kube.get("v1", "Node", node.name)), manager=NODE_MANAGER)
@@ -141,7 +141,7 @@ async def judge_requests(kube: Kube, nodes: set[str], progress: Progress) -> Non
     """Unless the operator does: approve or deny what is pending for these nodes, by the inventory in the cluster; of
     many requests only some, and the rest at the next call. Each call reports one denial per node: a hostile node asks
     without end."""
-    told: set[str] = set()
+    noted: set[str] = set()
     waiting = await pending_requests(kube, nodes)
     if not waiting or await _operator_judges(kube):
         return
@@ -149,9 +149,11 @@ async def judge_requests(kube: Kube, nodes: set[str], progress: Progress) -> Non
         inventory, renewals = await certificates.read_inventory(kube), await certificates.read_renewals(kube)
         decision = await certificates.judge(kube, csr, inventory, renewals)
         by = certificates.requester(csr)
-        if decision.verdict is approval.Verdict.APPROVE or (decision.verdict in certificates.JUDGED and by not in told):
+        if decision.verdict is approval.Verdict.APPROVE or (
+            decision.verdict in certificates.JUDGED and by not in noted
+        ):
             progress.note(f"certificate request {csr['metadata']['name']}: {decision.sentence[:LONGEST_WHY]}")
-            told.add(by)
+            noted.add(by)
 
 
 @asynccontextmanager

@@ -70,7 +70,7 @@ class CheckFileAgain:
     async def plan(self, context: Context) -> Sequence[Change | Kept]:
         if context.api_seen or not await context.api_answers():
             return []
-        rendered, told = context.complete.nodes, context.unlisted
+        rendered, reported = context.complete.nodes, context.unlisted
         if not await _api_says(context):
             raise Unreachable("the API is up, but does not say which nodes are in the cluster; run this again")
         refuse_another_cluster(context.records.get(API), context.ours)
@@ -83,7 +83,7 @@ class CheckFileAgain:
                 f"the API was down when this run began, and has other nodes than the run was prepared for: "
                 f"{', '.join(others)}\n  fix: run the same command again, which now knows them from the start"
             )
-        return [hosts.taken_out(node) for node in context.unlisted if node not in told]
+        return [hosts.taken_out(node) for node in context.unlisted if node not in reported]
 
     async def run(self, context: Context, progress: Progress) -> None:
         """There is never anything to run."""

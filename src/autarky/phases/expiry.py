@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from autarky.control.agents.manifests.node_agent import KUBELET_PKI
 from autarky.control.certificates import decide as certificates
-from autarky.control.certificates.decide import Told
+from autarky.control.certificates.decide import Reported
 from autarky.control.certificates.manifests import leaves
 from autarky.errors import AutarkyError
 from autarky.model.cluster import Node
@@ -25,30 +25,30 @@ ADMINISTRATOR = "your kubeconfig"
 _KUBELET = ("kubelet-client", f"{KUBELET_PKI}/{render_node.CURRENT}")
 
 
-async def told_by_nodes(context: Context) -> dict[str, Told]:
+async def reported_by_nodes(context: Context) -> dict[str, Reported]:
     """Without nodes of an earlier release, which report nothing."""
     nodes = await context.kube().list("v1", "Node")
     read = {node["metadata"]["name"]: certificates.read(node["metadata"]) for node in nodes}
-    return {name: told for name, told in read.items() if told is not None}
+    return {name: reported for name, reported in read.items() if reported is not None}
 
 
-async def on_disks(context: Context) -> dict[str, Told]:
+async def on_disks(context: Context) -> dict[str, Reported]:
     """Of control nodes that answer: their expired certificates may be why there is no API."""
     if not context.addresses_known:
         return {}
     nodes = context.present(context.control_nodes)
     seen = await asyncio.gather(*(_on_disk(context, node) for node in nodes))
-    return {node.name: told for node, told in zip(nodes, seen, strict=True) if told.ends}
+    return {node.name: reported for node, reported in zip(nodes, seen, strict=True) if reported.ends}
 
 
-async def _on_disk(context: Context, node: Node) -> Told:
+async def _on_disk(context: Context, node: Node) -> Reported:
     host = context.machines.host(node.name)
     plan = leaves.plan_of(context.complete).at(node.known_address())
     paths = {leaf.name_on(node.name): leaf.certificate for leaf in leaves.leaves_of(node.name, plan)}
     try:
-        return Told({} if host is None else await _ends(host, dict([_KUBELET, *paths.items()])))
+        return Reported({} if host is None else await _ends(host, dict([_KUBELET, *paths.items()])))
     except AutarkyError:
-        return Told()
+        return Reported()
 
 
 async def _ends(host: Host, paths: dict[str, str]) -> dict[str, datetime]:
@@ -57,10 +57,10 @@ async def _ends(host: Host, paths: dict[str, str]) -> dict[str, datetime]:
     return {name: end for name, end in ends.items() if end is not None}
 
 
-def administrators(context: Context) -> dict[str, Told]:
+def administrators(context: Context) -> dict[str, Reported]:
     """The user's own: only `up` renews it, so the user is told when that is due."""
     end = end_of(context.pki.directory / "admin.crt")
     if end is None:
         return {}
     due = is_due(end, timedelta(days=context.cluster.certificates.leaf_days), datetime.now(UTC))
-    return {ADMINISTRATOR: Told({"admin": end}, {"admin": "run `autarky up`"} if due else {})}
+    return {ADMINISTRATOR: Reported({"admin": end}, {"admin": "run `autarky up`"} if due else {})}

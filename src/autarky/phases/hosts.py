@@ -71,10 +71,10 @@ class CheckHosts:
 
     async def run(self, context: Context, progress: Progress) -> None:
         """Only reached if a host was off when its plan was made, or the cluster's file was not kept before."""
-        told = context.warnings
+        known = context.warnings
         await self.plan(context)
         for warning in context.warnings:
-            if warning not in told:
+            if warning not in known:
                 progress.note(f"warning: {warning}")
         for name, why in context.absent.items():
             progress.note(f"{name} is left out: {why}")

@@ -54,8 +54,8 @@ async def _knows_no_leaves(kube: Kube, kind: str, name: str) -> bool:
 
 
 async def _refusal(context: Context, live: Object) -> UserError | None:
-    name, told = live["metadata"]["name"], certificates.read(live["metadata"])
-    if not is_ready(live) or (told is not None and _LEAF in told.ends):
+    name, reported = live["metadata"]["name"], certificates.read(live["metadata"])
+    if not is_ready(live) or (reported is not None and _LEAF in reported.ends):
         return None
     node = next((node for node in context.cluster.nodes if node.name == name), None)
     if node is None:

@@ -7,7 +7,7 @@ It only looks, at everybody's workloads and at what the policies depend on.
 from __future__ import annotations
 
 from autarky.control.cluster_file.decide import records
-from autarky.control.guards.decide import KINDS, POLICIES, Refused, Rules, in_order, refused, told_beforehand
+from autarky.control.guards.decide import KINDS, POLICIES, Refused, Rules, in_order, refused, sentences_beforehand
 from autarky.control.guards.manifests.policies import API, BINDING
 from autarky.engine.phase import Warn
 from autarky.errors import AutarkyError
@@ -40,7 +40,7 @@ async def warnings_of_new_policies(context: Context) -> list[Warn]:
     try:
         async with in_time():
             new = await _new(context)
-            sentences = told_beforehand(await find_refused(context), new) if new else []
+            sentences = sentences_beforehand(await find_refused(context), new) if new else []
     except AutarkyError as error:
         why = f"{error} (`autarky doctor` looks again)"
         sentences = [f"could not check whether new policies refuse pods of existing workloads: {why}"]

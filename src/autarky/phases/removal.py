@@ -77,8 +77,8 @@ class CheckRemoval:
         answers = answers and foreign is None
         renewed = self.dead and not answers and not await is_silent(context, self.node)
         await refuse_removal(context, self.node, answers=answers, dead=self.dead, renewed=renewed, worker=worker)
-        told = [] if foreign is None else [f"host {self.node.name} {foreign.seen}: it is left as it is"]
-        return [*told, _STILL_RENEWED.format(name=self.node.name)] if renewed else told
+        sentences = [] if foreign is None else [f"host {self.node.name} {foreign.seen}: it is left as it is"]
+        return [*sentences, _STILL_RENEWED.format(name=self.node.name)] if renewed else sentences
 
     async def _foreign(self, context: Context) -> Refusal | None:
         """Why the host that answers is not ours. It is not touched anyway, and does not keep a worker from leaving."""

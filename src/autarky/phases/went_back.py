@@ -56,19 +56,19 @@ class WentBack:
         if not names:
             self._since = None
             return None
-        told = await _told(self.context)
-        if back := [name for name in names if f"{name.split()[1]}: " in told]:
+        reported = await _reported(self.context)
+        if back := [name for name in names if f"{name.split()[1]}: " in reported]:
             raise UserError(
-                f"what was applied to {', '.join(back)} has gone back: {told}",
+                f"what was applied to {', '.join(back)} has gone back: {reported}",
                 fix="fix what the cluster file says of it, and run `autarky up` again",
             )
         now = self.context.clock.monotonic()
         self._since = now if self._since is None else self._since
-        is_somebodys_edit = now - self._since >= patience.TOLD
+        is_somebodys_edit = now - self._since >= patience.REPORTED
         return None if is_somebodys_edit else f"{', '.join(names)}: somebody has changed what was applied"
 
 
-async def _told(context: Context) -> str:
+async def _reported(context: Context) -> str:
     """What the operator says of rollouts that went back; empty where it says nothing."""
     plane = await live_control_plane(context.kube()) or {}
     conditions = (plane.get("status") or {}).get("conditions") or ()

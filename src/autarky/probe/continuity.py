@@ -103,11 +103,11 @@ class Continuity:
 
     def end(self) -> list[Finding]:
         """Nothing more will come."""
-        told = [_missed(version, "it never came") for version in sorted(self._awaited)]
-        told += [(Kind.MISSED, f"the deletion of {name}: it never came") for name in self._removals]
+        missed = [_missed(version, "it never came") for version in sorted(self._awaited)]
+        missed += [(Kind.MISSED, f"the deletion of {name}: it never came") for name in self._removals]
         self._awaited.clear()
         self._removals.clear()
-        return told
+        return missed
 
     def _shown(self, version: int) -> float | None:
         if version in self._awaited:

@@ -86,9 +86,9 @@ class Answer:
 
     def sentence(self) -> str:
         """The status with the server's own reason: "503 ServiceUnavailable: apiserver is shutting down"."""
-        told = self.object()
-        reason = " ".join(str(told.get("reason") or "").split())
-        message = " ".join(str(told.get("message") or self.body[:200].decode(errors="replace")).split())
+        status_object = self.object()
+        reason = " ".join(str(status_object.get("reason") or "").split())
+        message = " ".join(str(status_object.get("message") or self.body[:200].decode(errors="replace")).split())
         audit = f" (audit id {self.headers['audit-id']})" if "audit-id" in self.headers else ""
         return f"{self.status} {reason}".rstrip() + (f": {message[:300]}" if message else "") + audit
 

@@ -50,11 +50,11 @@ async def identify(connection: Connection) -> str:
 
 async def _asked(connection: Connection) -> str:
     until = asyncio.get_running_loop().time() + PATIENCE
-    told = await connection.exchange(_STATUSZ, until=until)
-    status = told.object() if told.ok else {}
+    answer = await connection.exchange(_STATUSZ, until=until)
+    status = answer.object() if answer.ok else {}
     if status.get("binaryVersion") and status.get("startTime"):
         return f"v{status['binaryVersion']}{_SINCE}{status['startTime']}"
     if not connection.usable:
         return ""
-    told = await connection.exchange(_VERSION, until=until)
-    return str(told.object().get("gitVersion", "")) if told.ok else ""
+    answer = await connection.exchange(_VERSION, until=until)
+    return str(answer.object().get("gitVersion", "")) if answer.ok else ""

@@ -47,10 +47,10 @@ class Ledger:
 
     def lost(self, found: Mapping[str, Mapping[str, str]]) -> list[str]:
         """What all objects that there are lack of what was acknowledged. `found`: name → data."""
-        told = [sentence for name in self._present for sentence in self.missing(name, found.get(name))]
+        problems = [sentence for name in self._present for sentence in self.missing(name, found.get(name))]
         for name, expected in self._doubtful.items():
             data = found.get(name)
             if data is not None:
-                told += [f"{name}: {key}={value}" for key, value in expected.items() if data.get(key) != value]
+                problems += [f"{name}: {key}={value}" for key, value in expected.items() if data.get(key) != value]
         known = self._present.keys() | self._doubtful.keys()
-        return told + [f"{name}: its deletion" for name in found if name not in known]
+        return problems + [f"{name}: its deletion" for name in found if name not in known]

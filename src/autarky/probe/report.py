@@ -98,19 +98,19 @@ class Report:
         races = sum(stream.races for stream in self.streams.values())
         turned_away = sum(stream.turned_away for stream in self.streams.values())
         slowest = max((self.streams[name].max for name in REQUEST_STREAMS if name in self.streams), default=0.0)
-        told = [f"{self.seconds:.0f} s"]
+        clauses = [f"{self.seconds:.0f} s"]
         if self.outage is not None:
-            told.append(f"longest outage {self.outage.seconds:.1f} s{'' if self.outage.over else ' and not over'}")
+            clauses.append(f"longest outage {self.outage.seconds:.1f} s{'' if self.outage.over else ' and not over'}")
         if self.worst is not None:
-            told.append(f"at worst {self.worst.failed:,} of {self.worst.requests:,} in {self.worst.seconds:.0f} s")
-        told += [_count(races, "idle-close race")] if races else []
-        told += [f"{turned_away:,} turned away by a stopping server"] if turned_away else []
-        told += [f"watch resumed {self.watch_resumed:,}×"] if self.watch_resumed else []
-        told += [f"watch began again {self.watch_relisted:,}×"] if self.watch_relisted else []
+            clauses.append(f"at worst {self.worst.failed:,} of {self.worst.requests:,} in {self.worst.seconds:.0f} s")
+        clauses += [_count(races, "idle-close race")] if races else []
+        clauses += [f"{turned_away:,} turned away by a stopping server"] if turned_away else []
+        clauses += [f"watch resumed {self.watch_resumed:,}×"] if self.watch_resumed else []
+        clauses += [f"watch began again {self.watch_relisted:,}×"] if self.watch_relisted else []
         slow = sum(stream.slow for stream in self.streams.values())
-        told += [f"{slow:,} slower than {SLOW:.0f} s"] if slow else []
-        told.append(f"slowest {slowest:.2f} s")
-        return told
+        clauses += [f"{slow:,} slower than {SLOW:.0f} s"] if slow else []
+        clauses.append(f"slowest {slowest:.2f} s")
+        return clauses
 
     def _broken_promises(self) -> list[str]:
         counts: dict[Kind, int] = {}

@@ -140,5 +140,7 @@ class Run:
 
 
 def _api_error(answer: Answer) -> ApiError:
-    told = answer.object()
-    return ApiError(answer.status, str(told.get("reason") or ""), str(told.get("message") or "no message"))
+    status_object = answer.object()
+    return ApiError(
+        answer.status, str(status_object.get("reason") or ""), str(status_object.get("message") or "no message")
+    )

@@ -86,16 +86,16 @@ async def gather(context: Context) -> Status:
     problem = await _observed(context)
     why_down = await _why_down(context, problem)
     rows, unseen = list[Row](), ""
-    told: dict[str, certificates.Told] = {}
+    reported: dict[str, certificates.Reported] = {}
     if why_down is None:
         try:
-            (rows, unseen), told = await _from_api(context), await expiry.told_by_nodes(context)
+            (rows, unseen), reported = await _from_api(context), await expiry.reported_by_nodes(context)
         except AutarkyError as error:
             why_down = str(error)
     if why_down is not None:
-        rows, told, unseen = await _from_hosts(context), await expiry.on_disks(context), ""
+        rows, reported, unseen = await _from_hosts(context), await expiry.on_disks(context), ""
     rows = [_as_known(context, row) for row in rows]
-    told |= expiry.administrators(context)
+    reported |= expiry.administrators(context)
     return Status(
         cluster=context.cluster.name,
         version=str(context.cluster.kubernetes_version),
@@ -104,9 +104,9 @@ async def gather(context: Context) -> Status:
         rows=tuple(sorted(rows, key=lambda row: (row.level, row.component, row.node, row.slot))),
         absent=dict(context.absent),
         certificates={
-            node: {name: certificates.stamp(end) for name, end in one.ends.items()} for node, one in told.items()
+            node: {name: certificates.stamp(end) for name, end in one.ends.items()} for node, one in reported.items()
         },
-        overdue=tuple(certificates.wrong(told, datetime.now(UTC))),
+        overdue=tuple(certificates.wrong(reported, datetime.now(UTC))),
         unseen=unseen,
     )
 

@@ -92,9 +92,9 @@ class Containerd:
 
     def tell(self, word: str) -> None:
         """start, stop, kill, freeze or thaw it; returns when that is done, which is before it answers."""
-        told, answer = _pipes(self.process)
-        told.write(f"{word}\n")
-        told.flush()
+        reported, answer = _pipes(self.process)
+        reported.write(f"{word}\n")
+        reported.flush()
         assert answer.readline() == "done\n", f"no containerd any more: {self.log}"
 
     def images(self, *arguments: str) -> None:

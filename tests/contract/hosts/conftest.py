@@ -18,7 +18,7 @@ from autarky.hosts import LabHost, LocalHost, SshHost
 from autarky.hosts.shell import ShellHost
 from autarky.lab import Lab
 from autarky.payload import default_version, find_binary, load_release
-from fakes.told import Told
+from fakes.heard_progress import HeardProgress
 
 STATE = Path.home() / ".local/state/autarky-tests"
 USER = "captain"
@@ -63,7 +63,7 @@ def machine() -> Iterator[Machine]:
         asyncio.run(lab.down())
         runc = find_binary(load_release(default_version()), "runc")
         assert runc is not None, "no runc in the store: run `autarky payload get`"
-        asyncio.run(lab.ensure(["n1"], runc=runc.path, progress=Told()))
+        asyncio.run(lab.ensure(["n1"], runc=runc.path, progress=HeardProgress()))
         made = Machine(lab)
         _add_user(made)
         yield made

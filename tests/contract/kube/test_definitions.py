@@ -126,8 +126,8 @@ async def test_a_control_plane_that_was_stored_before_can_still_be_changed(kube:
     await enforced(kube)
     noted = await kube.patch(*PLANE, {"metadata": {"annotations": {"a": "b"}}})
     condition = {"type": "SpecApplied", "status": "False"}
-    told = await kube.replace({**noted, "status": {"conditions": [condition]}}, subresource="status")
-    assert told["status"]["conditions"] == [condition], "the operator can say what is odd"
+    reported = await kube.replace({**noted, "status": {"conditions": [condition]}}, subresource="status")
+    assert reported["status"]["conditions"] == [condition], "the operator can say what is odd"
     mended = await kube.patch(*PLANE, {"spec": {"version": "v1.36.4", "rollback": {"limitSeconds": 90}}})
     assert understood.is_control_plane(mended)
 

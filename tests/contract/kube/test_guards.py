@@ -75,8 +75,8 @@ async def test_a_kubelet_reports_of_its_node_with_or_without_labels_and_annotati
     kubelet = clients.kubelet("w1")
     ready = {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "x"}]}
     await kubelet.patch("v1", "Node", "w1", {"status": ready}, subresource="status")
-    for told in ("joining: x", "ready-1", None):
-        await changes(kubelet, "w1", sub=None, annotations={"autarky.dev/control-node": told})
+    for reported in ("joining: x", "ready-1", None):
+        await changes(kubelet, "w1", sub=None, annotations={"autarky.dev/control-node": reported})
     await changes(kubelet, "w1", annotations=dict.fromkeys(guards.REPORTS, "x"), labels={"example.org/a": "b"})
     await changes(clients.admin, "w1", annotations={"autarky.dev/control-node": "leave"})
     await changes(kubelet, "w1", annotations={"autarky.dev/control-node": None})

@@ -19,7 +19,7 @@ def names(objects: list[dict[str, dict[str, str]]]) -> list[str]:
     return [obj["metadata"]["name"] for obj in objects]
 
 
-def told(event: WatchEvent) -> tuple[str, str]:
+def reported(event: WatchEvent) -> tuple[str, str]:
     return event.type, event.object["metadata"]["name"]
 
 
@@ -147,7 +147,7 @@ async def test_a_watch_tells_what_happens_after_its_version(kube: Lister, namesp
     await kube.patch("v1", "ConfigMap", "a", {"data": {"colour": "red"}}, namespace=namespace)
     await kube.delete("v1", "ConfigMap", "a", namespace)
     found = await events(kube, namespace, 3, since=before["metadata"]["resourceVersion"])
-    assert [told(event) for event in found] == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+    assert [reported(event) for event in found] == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
     assert found[1].object["data"] == {"colour": "red"}
     versions = [int(event.object["metadata"]["resourceVersion"]) for event in found]
     assert versions == sorted(versions)
@@ -160,7 +160,7 @@ async def test_a_watch_goes_on_while_things_happen(kube: Lister, namespace: str)
     await kube.create(config_map(namespace, "a"))
     await asyncio.sleep(0.05)
     await kube.create(config_map(namespace, "b"))
-    assert [told(event) for event in await watching] == [("ADDED", "a"), ("ADDED", "b")]
+    assert [reported(event) for event in await watching] == [("ADDED", "a"), ("ADDED", "b")]
 
 
 async def test_a_watch_that_resumes_misses_nothing(kube: Lister, namespace: str) -> None:
@@ -170,14 +170,14 @@ async def test_a_watch_that_resumes_misses_nothing(kube: Lister, namespace: str)
     for name in ("b", "c"):
         await kube.create(config_map(namespace, name))
     rest = await events(kube, namespace, 2, since=first.object["metadata"]["resourceVersion"])
-    assert [told(event) for event in rest] == [("ADDED", "b"), ("ADDED", "c")]
+    assert [reported(event) for event in rest] == [("ADDED", "b"), ("ADDED", "c")]
 
 
 async def test_a_watch_without_version_begins_with_what_is_there(kube: Lister, namespace: str) -> None:
     for name in ("a", "b"):
         await kube.create(config_map(namespace, name))
     found = await events(kube, namespace, 2, since=None)
-    assert sorted(told(event) for event in found) == [("ADDED", "a"), ("ADDED", "b")]
+    assert sorted(reported(event) for event in found) == [("ADDED", "a"), ("ADDED", "b")]
 
 
 async def test_for_a_watch_with_a_selector_an_object_goes_when_it_matches_no_more(kube: Lister, namespace: str) -> None:
@@ -187,7 +187,7 @@ async def test_for_a_watch_with_a_selector_an_object_goes_when_it_matches_no_mor
     await kube.patch("v1", "ConfigMap", "a", {"metadata": {"labels": {"tier": "back"}}}, namespace=namespace)
     await kube.patch("v1", "ConfigMap", "b", {"metadata": {"labels": {"tier": "front"}}}, namespace=namespace)
     found = await events(kube, namespace, 3, since=listing.resource_version, labels="tier=front")
-    assert [told(event) for event in found] == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "b")]
+    assert [reported(event) for event in found] == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "b")]
 
 
 async def test_an_accepted_watch_begins_with_a_bookmark_of_its_version(kube: Lister, namespace: str) -> None:

@@ -29,7 +29,7 @@ from autarky.payload import (
 )
 from autarky.payload.disk import remove_tree
 from autarky.payload.programs import run_tool
-from fakes.told import Told
+from fakes.heard_progress import HeardProgress
 
 SOME = ("agent", "haproxy", "kube-proxy", "kube-scheduler", "pause")
 USERS_CACHE = os.environ.get("XDG_CACHE_HOME", "")
@@ -39,7 +39,7 @@ RUNTIME = ("containerd-shim-runc-v2", "runc")
 @pytest.fixture(scope="module")
 def payload() -> Payload:
     try:
-        found = asyncio.run(get_payload(load_release(default_version()), Told(), sources=("store",)))
+        found = asyncio.run(get_payload(load_release(default_version()), HeardProgress(), sources=("store",)))
     except UserError as error:
         pytest.fail(f"{error}; run `autarky payload get`")
     return only(found, *SOME)
@@ -80,7 +80,7 @@ def path_with_runtime(payload: Payload, tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.contract
 @pytest.mark.usefixtures("path_with_runtime")
 async def test_a_host_made_from_the_template_has_the_images_and_runs_them(payload, cache, tmp_path):
-    await copy_template(await containerd_template(payload, Told()), tmp_path / "host")
+    await copy_template(await containerd_template(payload, HeardProgress()), tmp_path / "host")
     async with running(payload, tmp_path / "host") as ctr:
         assert await listed(ctr) == {i.reference: i.manifest_digest for i in payload.images.values()}
         check = await run_tool([*ctr, "images", "check", "--quiet"])
@@ -101,10 +101,10 @@ async def test_a_host_made_from_the_template_has_the_images_and_runs_them(payloa
 
 @pytest.mark.contract
 async def test_a_changed_set_of_images_costs_only_what_changed(payload, cache):
-    first = await containerd_template(only(payload, "pause", "agent"), Told())
-    told = Told()
-    second = await containerd_template(only(payload, "pause", "haproxy"), told)
-    assert told.steps == [("importing images", 0, 1), ("importing images", 1, 1)]
+    first = await containerd_template(only(payload, "pause", "agent"), HeardProgress())
+    reported = HeardProgress()
+    second = await containerd_template(only(payload, "pause", "haproxy"), reported)
+    assert reported.steps == [("importing images", 0, 1), ("importing images", 1, 1)]
     blobs = {path.name for path in second.glob("io.containerd.content.v1.content/blobs/sha256/*")}
     shared = payload.images["pause"].manifest_digest.removeprefix("sha256:")
     assert shared in blobs
@@ -117,10 +117,10 @@ async def test_a_changed_set_of_images_costs_only_what_changed(payload, cache):
 
 @pytest.mark.contract
 async def test_a_template_is_made_once(payload, cache):
-    made = await containerd_template(only(payload, "pause"), Told())
-    told = Told()
-    assert await containerd_template(only(payload, "pause"), told) == made
-    assert told.steps == []
+    made = await containerd_template(only(payload, "pause"), HeardProgress())
+    reported = HeardProgress()
+    assert await containerd_template(only(payload, "pause"), reported) == made
+    assert reported.steps == []
 
 
 @pytest.mark.contract
@@ -129,16 +129,17 @@ async def test_a_kill_in_the_middle_leaves_no_process_and_no_mount_and_is_made_g
     script = (
         f"# {cache}: by this, a child that has not yet begun its own program is known\n"
         f"import os; cache = os.environ['XDG_CACHE_HOME']; os.environ['XDG_CACHE_HOME'] = {USERS_CACHE!r}\n"
-        "import asyncio, dataclasses as d; from autarky.payload import *; from fakes.told import Told\n"
-        "p = asyncio.run(get_payload(load_release(default_version()), Told(), sources=('store',)))\n"
+        "import asyncio, dataclasses as d; from autarky.payload import *\n"
+        "from fakes.heard_progress import HeardProgress\n"
+        "p = asyncio.run(get_payload(load_release(default_version()), HeardProgress(), sources=('store',)))\n"
         "os.environ['XDG_CACHE_HOME'] = cache\n"
         f"p = d.replace(p, images={{name: p.images[name] for name in {SOME!r}}})\n"
-        "asyncio.run(containerd_template(p, Told()))"
+        "asyncio.run(containerd_template(p, HeardProgress()))"
     )
     state = await asyncio.to_thread(kill_when_importing, script, cache, seconds)
     assert await asyncio.to_thread(stay_gone, cache, state) == []
     assert str(cache) not in Path("/proc/mounts").read_text()
-    final = await containerd_template(only(payload, "pause"), Told())
+    final = await containerd_template(only(payload, "pause"), HeardProgress())
     assert {path.name for path in cache.iterdir()} == {final.name, "lock"}
     assert not state.exists()
 

@@ -23,7 +23,7 @@ from autarky.control.checkpoint.decide.revisions import PROVEN_SECONDS
 from autarky.control.checkpoint.node.images import ImageKeeping
 from autarky.control.control_nodes.node import role_on_disk
 from autarky.control.leadership.decide import leader as leadership
-from autarky.control.leadership.decide import reported as level_3_told
+from autarky.control.leadership.decide import reported as level_3_reported
 from autarky.control.rollout.good_revision import content_of, revision_of
 from autarky.control.slots.decide import pivot as slots
 from autarky.control.slots.decide import report as node_slots
@@ -101,8 +101,8 @@ class Scene:
         self.cri.put_image("image")
         self.kube.put(control_plane_crd())
         self.kube.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
-        told = DecisionLog(lambda sentence, **_: self.said.append(sentence))
-        self.images = ImageKeeping(FakeKeptImages({"image", *IMAGES.values()}), self.clock, told.tell)
+        reported = DecisionLog(lambda sentence, **_: self.said.append(sentence))
+        self.images = ImageKeeping(FakeKeptImages({"image", *IMAGES.values()}), self.clock, reported.tell)
         self.api = ApiView(self.kube, self.clock, NODE, self.heard, print)  # type: ignore[arg-type]
         self.agent = NodeAgent(
             NODE,
@@ -110,7 +110,7 @@ class Scene:
             self.api,
             self.port,  # type: ignore[arg-type]
             self.clock,
-            told,
+            reported,
             Quorum(),  # type: ignore[arg-type]
             self.images,
             hosted=True,
@@ -402,14 +402,14 @@ async def test_that_a_standby_cannot_become_what_is_good_elsewhere_is_a_conditio
         objects.append({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "shown", "namespace": SYSTEM}})
     for obj in objects:
         scene.kube.put(obj)
-    told = level_3_told.Told((), revision_of(template), content_of(template, objects))
+    reported = level_3_reported.Reported((), revision_of(template), content_of(template, objects))
     scene.kube.put(
         {
             "apiVersion": API_VERSION,
             "kind": "ControlPlane",
             "metadata": {"name": "cluster"},
             "spec": {"version": "v1.36.4", "selfHosted": "1-4"},
-            "status": {level_3_told.FIELD: level_3_told.text({SCHEDULER: told})},
+            "status": {level_3_reported.FIELD: level_3_reported.text({SCHEDULER: reported})},
         }
     )
     await scene.passes(FOLLOW_SECONDS + LONG)

@@ -132,10 +132,10 @@ async def test_the_load_balancer_and_the_member_of_etcd_go_on_without_their_copi
     monkeypatch.setattr(etcd_on_disk, "has_certificates", lambda: True)
     slices, members = OddKube(odd="EndpointSlice"), OddKube(odd="EtcdMember")
     copy = Reflector(members, clock, API_VERSION, "EtcdMember")
-    told = DecisionLog(lambda sentence, component: heard.tell(component, sentence))
+    reported = DecisionLog(lambda sentence, component: heard.tell(component, sentence))
     controllers = (
         LoadBalancer("n1", slices, clock, heard.tell),  # type: ignore[arg-type]
-        EtcdMembership("n1", members, copy, FakeCri(), clock, told, lambda: 1, asyncio.Event(), lambda: None),
+        EtcdMembership("n1", members, copy, FakeCri(), clock, reported, lambda: 1, asyncio.Event(), lambda: None),
     )
     running = [asyncio.create_task(Reconciler(one, clock, heard.tell).run()) for one in controllers]
     await asyncio.sleep(20)

@@ -52,9 +52,11 @@ def acts_by(directory: Path, rotated: bytes | None, first: bytes | None) -> tupl
         path.unlink(missing_ok=True)
         if content is not None:
             path.write_bytes(content)
-    told: list[str] = []
-    found = of_kubelet(*paths, lambda _, sentence: told.append(sentence))
-    assert found in ((rotated, rotated), None) or rotated is None or "kubelet-client-current.pem cannot be" in told[0]
+    reported: list[str] = []
+    found = of_kubelet(*paths, lambda _, sentence: reported.append(sentence))
+    assert (
+        found in ((rotated, rotated), None) or rotated is None or "kubelet-client-current.pem cannot be" in reported[0]
+    )
     return found
 
 

@@ -28,7 +28,7 @@ class CountedRounds(NodeAgent):
     calm = True
     during = staticmethod(lambda: None)
 
-    async def _round(self, hosted_api_server: Health) -> bool:
+    async def _pass(self, hosted_api_server: Health) -> bool:
         self.rounds += 1
         self.during()
         return self.calm
@@ -37,13 +37,13 @@ class CountedRounds(NodeAgent):
 @pytest.fixture
 def node_agent():
     clock = HandClock(1000.0)
-    told = DecisionLog(lambda *_sentence, **_values: None)
+    reported = DecisionLog(lambda *_sentence, **_values: None)
     stand_ins: Any = (
         None,
         SimpleNamespace(),
         Port(),
         clock,
-        told,
+        reported,
         None,
         None,
         True,

@@ -40,14 +40,14 @@ def test_without_a_run_it_says_so_and_has_no_figure():
 def test_of_a_run_it_tells_when_of_which_tree_and_where():
     text = document(RECORD)
     assert "No run has been recorded" not in text
-    for told in (
+    for reported in (
         RECORD.date,
         "`0123abc` |",
         "2 cores, 24.0 GiB",
         "Linux 6.1.0, cgroup v1",
         "autarky 0.1.0, etcd v3.6.16",
     ):
-        assert told in text
+        assert reported in text
 
 
 def test_every_figure_is_there_beside_kubeadms_with_its_range_its_ratio_and_what_is_wanted():

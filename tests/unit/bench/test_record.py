@@ -64,7 +64,7 @@ def test_the_versions_are_those_of_autarky_and_of_all_that_is_measured():
 
 
 @pytest.mark.parametrize(
-    ("now", "told"),
+    ("now", "reported"),
     [
         (Trees(TREE, TREE), []),
         (Trees(OTHER, TREE), ["the tree"]),
@@ -72,11 +72,11 @@ def test_the_versions_are_those_of_autarky_and_of_all_that_is_measured():
         (Trees(OTHER, OTHER), ["the tree", "the product's tree"]),
     ],
 )
-def test_a_tree_that_is_another_at_the_end_is_told_with_what_it_was_and_is(now, told):
+def test_a_tree_that_is_another_at_the_end_is_told_with_what_it_was_and_is(now, reported):
     record = begun(load_release(default_version()), Trees(TREE, TREE))
     assert record.changes == []
     changed = "has changed: it was commit 0123abc, sources feed; it is commit 0123abc, sources beef, not committed: run"
-    assert record.at_end(now).changes == [f"{which} {changed}" for which in told]
+    assert record.at_end(now).changes == [f"{which} {changed}" for which in reported]
 
 
 def test_memory_is_what_the_kernel_says_in_bytes():

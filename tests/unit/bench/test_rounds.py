@@ -168,14 +168,14 @@ def test_a_tree_that_changes_while_it_is_measured_is_told_and_kept_and_an_exit_c
 )
 def test_what_keeps_a_run_from_being_recorded_is_told_before_an_hour_is_spent(bench, capsys, tree, seen):
     bench.trees[ROOT] = [tree]
-    told = []
+    reported = []
 
     async def measure(*_):
-        told.append(capsys.readouterr().out)
+        reported.append(capsys.readouterr().out)
         return (GOOD,)
 
     bench(measure)
-    assert told == [seen]
+    assert reported == [seen]
 
 
 # --- another tree's commands ----------------------------------------------------------------------

@@ -39,7 +39,7 @@ def test_a_tree_that_is_as_its_commit_has_it_has_no_changes(checkout):
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "reported"),
     [
         ("src/autarky/__init__.py", True),
         ("bench/up.py", True),
@@ -53,9 +53,11 @@ def test_a_tree_that_is_as_its_commit_has_it_has_no_changes(checkout):
         ("bench/.cache/new", False),
     ],
 )
-def test_what_the_commit_has_otherwise_and_what_it_has_not_among_the_sources_counts_as_changed(checkout, path, told):
+def test_what_the_commit_has_otherwise_and_what_it_has_not_among_the_sources_counts_as_changed(
+    checkout, path, reported
+):
     put(checkout / path)
-    assert tree_of(checkout).changed == ((path,) if told else ())
+    assert tree_of(checkout).changed == ((path,) if reported else ())
 
 
 def test_a_file_that_is_gone_and_one_that_waits_for_the_commit_are_changes(checkout):

@@ -77,9 +77,9 @@ def test_what_is_taken_fits_into_the_time_with_its_setups_and_builds(
 @given(candidates(), TIMES, TREES)
 def test_everybody_is_taken_or_told(found: list[Candidate], left: float, tree: str) -> None:
     picked = pick(found, left, BUILDS, tree)
-    told = [*picked.taken, *picked.too_long]
-    assert len(told) == len(set(told))
-    assert set(told) == set(found)
+    reported = [*picked.taken, *picked.too_long]
+    assert len(reported) == len(set(reported))
+    assert set(reported) == set(found)
 
 
 @given(candidates(), TIMES, TREES)

@@ -109,7 +109,7 @@ def test_an_error_of_ours_is_its_text_and_its_exit_code(autarky, capsys, error):
 def test_an_error_that_was_shown_already_is_not_printed_again(autarky, capsys):
     def command():
         error = Unreachable("n1 is silent")
-        error.told = True
+        error.reported = True
         raise error
 
     assert autarky(command) == 3

@@ -140,9 +140,9 @@ async def test_a_silent_host_is_named_and_holds_up_no_other(three, notes):
     await taken_down(three, notes)
     assert cleaned(three) == ["n1", "n3"]
     assert (three.directory / "cluster.json").exists()
-    with pytest.raises(Unreachable, match="node n2: n2: no route to host") as told:
+    with pytest.raises(Unreachable, match="node n2: n2: no route to host") as reported:
         tell_of_silent(three.absent, "demo", dry_run=False)
-    assert "`autarky down` again when they do, or `autarky down --leave n2`" in str(told.value)
+    assert "`autarky down` again when they do, or `autarky down --leave n2`" in str(reported.value)
 
 
 async def test_a_host_whose_marker_cannot_be_read_holds_up_no_other(three, notes):
@@ -177,9 +177,9 @@ async def test_what_a_host_says_is_one_line_of_the_question(three, notes):
         raise CommandFailed("n3", ["cat", NODE_MARKER], 1, f"no{lines}")
 
     three.machines.hosts["n3"].read = read
-    told = await doomed(three, purge=False)
-    assert [line for line in told if "n3" in line]
-    assert not [line for line in told if "\n" in line]
+    reported = await doomed(three, purge=False)
+    assert [line for line in reported if "n3" in line]
+    assert not [line for line in reported if "\n" in line]
 
 
 async def test_a_second_down_finishes_when_the_host_is_back(three, notes):

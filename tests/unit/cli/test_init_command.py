@@ -199,9 +199,9 @@ def test_validate_tells_all_that_is_wrong_with_its_line(tmp_path: Path, capsys):
     path = tmp_path / "cluster.yaml"
     path.write_text("apiVersion: autarky.dev/v1alpha1\nkind: Cluster\nmetadata: {name: x}\nspec:\n  nods: []\n")
     assert main.main(["validate", "-f", str(path)]) == 2
-    told = capsys.readouterr().err
-    assert f"{path}:5" in told
-    assert "nodes" in told
+    reported = capsys.readouterr().err
+    assert f"{path}:5" in reported
+    assert "nodes" in reported
 
 
 def test_validate_names_files_that_are_not_there(tmp_path: Path, capsys):

@@ -266,12 +266,12 @@ async def test_a_look_does_not_wait_for_the_lock(tmp_path):
         assert (await up(tmp_path, dry_run=True)).outcome == "planned"
 
 
-@pytest.mark.parametrize(("output", "told"), [("plain", True), ("json", False)])
-async def test_an_error_is_told_once(tmp_path, capsys, output, told):
+@pytest.mark.parametrize(("output", "reported"), [("plain", True), ("json", False)])
+async def test_an_error_is_told_once(tmp_path, capsys, output, reported):
     with pytest.raises(Unreachable) as caught:
         await up(tmp_path, Fail("it"), output=output)
-    assert caught.value.told is told
-    assert capsys.readouterr().err.count("n1 is silent") == int(told)
+    assert caught.value.reported is reported
+    assert capsys.readouterr().err.count("n1 is silent") == int(reported)
 
 
 def test_a_failed_operation_is_told_once_on_the_whole_way(autarky, capsys, tmp_path):
@@ -319,5 +319,5 @@ async def test_an_operation_that_fails_marks_its_error_as_told(capsys):
     with pytest.raises(Unreachable) as caught:
         async with operation("make 3 lab hosts"):
             raise Unreachable("n1 is silent")
-    assert caught.value.told
+    assert caught.value.reported
     assert "n1 is silent" in capsys.readouterr().err

@@ -74,7 +74,7 @@ def test_a_single_node_is_both_and_of_several_the_file_says_which():
 
 
 def test_all_errors_are_told_at_once_each_with_its_position_and_remedy():
-    told = problems(
+    reported = problems(
         "nodez: []\n"
         "selfHosted: 1-5\n"
         "network: {podCIDR: 10.0.0.0/8, serviceCIDR: 10.96.0.0/16}\n"
@@ -87,7 +87,7 @@ def test_all_errors_are_told_at_once_each_with_its_position_and_remedy():
         "  etcd: {v: 2}\n"
         "  kubelets: {v: '2'}"
     )
-    assert {tuple(line.split(": ")[:2]) for line in told} == {
+    assert {tuple(line.split(": ")[:2]) for line in reported} == {
         ("cluster.yaml:8:29", "duplicate key 'enabled' | remove one of them"),
         ("cluster.yaml:5:3", "spec.nodez"),
         ("cluster.yaml:6:15", "spec.selfHosted"),
@@ -99,17 +99,17 @@ def test_all_errors_are_told_at_once_each_with_its_position_and_remedy():
         ("cluster.yaml:14:15", "spec.extraArgs.etcd.v"),
         ("cluster.yaml:15:5", "spec.extraArgs.kubelets"),
     }
-    assert all(" | " in line for line in told)
+    assert all(" | " in line for line in reported)
 
 
 def test_rules_between_nodes_are_told_together_with_what_is_wrong_elsewhere():
-    told = problems(
+    reported = problems(
         'kubernetesVersion: "1.36.5"\n'
         "nodes:\n"
         "  - {name: n1, roles: [control-plane], address: 192.0.2.1}\n"
         '  - {name: n1, host: "lab:n1", roles: [control-plane], address: 192.0.2.1}\n'
     )
-    assert [line.split(": ", 1)[1] for line in told] == [
+    assert [line.split(": ", 1)[1] for line in reported] == [
         'spec.kubernetesVersion: there is no release file for v1.36.5 | use "1.36.4"; known: 1.36.4, 1.37.1',
         "spec.nodes[1].name: a second node n1 | give each node a name of its own",
         "spec.nodes[1].host: a second node on lab:n1 | give each node a machine of its own",
@@ -296,8 +296,8 @@ def test_a_network_must_be_usable(network, expected):
 
 def test_every_node_must_get_its_block_of_the_pod_network():
     nodes = ", ".join(f"{{name: w{number}}}" for number in range(2))
-    told = problem(f"nodes: [{{name: n1, roles: [control-plane]}}, {nodes}]\nnetwork: {{podCIDR: 10.1.0.0/23}}")
-    assert "spec.network.podCIDR: 10.1.0.0/23 has room for 2 nodes, but there are 3" in told
+    reported = problem(f"nodes: [{{name: n1, roles: [control-plane]}}, {nodes}]\nnetwork: {{podCIDR: 10.1.0.0/23}}")
+    assert "spec.network.podCIDR: 10.1.0.0/23 has room for 2 nodes, but there are 3" in reported
 
 
 @pytest.mark.parametrize(

@@ -96,9 +96,11 @@ def test_the_kept_file_means_the_same_wherever_it_is_read(had):
 
 
 def test_an_edition_that_is_not_known_is_refused_with_what_is():
-    told = problem(f"nodes: [{{name: n1}}]\ndefaults: {defaults.newest() + 1}\n")
-    assert told.startswith(f"cluster.yaml:6:13: spec.defaults: there is no edition {defaults.newest() + 1} of defaults")
-    assert "a newer autarky may know more of them" in told
+    reported = problem(f"nodes: [{{name: n1}}]\ndefaults: {defaults.newest() + 1}\n")
+    assert reported.startswith(
+        f"cluster.yaml:6:13: spec.defaults: there is no edition {defaults.newest() + 1} of defaults"
+    )
+    assert "a newer autarky may know more of them" in reported
     assert "must be a whole number" in problem('nodes: [{name: n1}]\ndefaults: "1"\n')
 
 

@@ -20,21 +20,21 @@ def test_times_and_endless_numbers_stay_text():
 
 @pytest.mark.parametrize("number", ["1.36", "1.4", "2"])
 def test_a_version_that_is_not_quoted_is_told_to_be(number):
-    told = problem(f"kubernetesVersion: {number}\nnodes: [{{name: n1}}]")
-    assert told.startswith(f"cluster.yaml:5:22: spec.kubernetesVersion: it is the number {number}, ")
-    assert 'in quotes, such as "1.36.4"' in told
+    reported = problem(f"kubernetesVersion: {number}\nnodes: [{{name: n1}}]")
+    assert reported.startswith(f"cluster.yaml:5:22: spec.kubernetesVersion: it is the number {number}, ")
+    assert 'in quotes, such as "1.36.4"' in reported
 
 
 @pytest.mark.parametrize("value", ["true", "1", "1.5"])
 def test_a_value_that_must_be_text_is_told_to_be_quoted(value):
-    told = problem(f"nodes: [{{name: n1, labels: {{key: {value}}}}}]")
-    assert f"must be text, not {value} | put it in quotes" in told
+    reported = problem(f"nodes: [{{name: n1, labels: {{key: {value}}}}}]")
+    assert f"must be text, not {value} | put it in quotes" in reported
 
 
 @pytest.mark.parametrize("value", ["null", "~", ""])
 def test_a_value_that_is_not_there_is_told_so(value):
-    told = problem(f"nodes:\n  - name: n1\n    labels:\n      key: {value}")
-    assert "spec.nodes[0].labels.key: must be text, but it is empty" in told
+    reported = problem(f"nodes:\n  - name: n1\n    labels:\n      key: {value}")
+    assert "spec.nodes[0].labels.key: must be text, but it is empty" in reported
 
 
 def test_the_same_key_twice_is_told_with_its_position_each_time():

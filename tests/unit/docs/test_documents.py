@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import pkgutil
 import re
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
 
 import autarky
+from autarky import control
+from autarky.agents.node import agent as node_agent
+from autarky.agents.node import wiring as node_wiring
+from autarky.agents.operator import wiring as operator_wiring
 from autarky.cli.main import cli
+from autarky.control.base.controller import Controller
 from autarky.control.control_nodes.decide import procedure
 from autarky.model import ports
 from autarky.workflows.up import PHASES
-from unit.docs.documents import ROOT, anchors, blocks, documents, links, spans
+from unit.docs.documents import ROOT, anchors, blocks, documents, links, spans, table_rows
 
 each_document = pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
 ARCHITECTURE = ROOT / "docs/architecture.md"
@@ -44,6 +54,27 @@ def test_the_index_of_decisions_links_each_of_them():
     index = ROOT / "docs/decisions/README.md"
     linked = {(index.parent / target).resolve() for target in links(index)}
     assert {path for path in index.parent.glob("*.md") if path != index} == linked
+
+
+DECISIONS = sorted(ROOT.glob("docs/decisions/[0-9]*.md"))
+each_decision = pytest.mark.parametrize("decision", DECISIONS, ids=lambda path: path.stem)
+
+
+def test_there_are_decisions():
+    assert DECISIONS
+
+
+@each_decision
+def test_a_decision_has_context_options_choice_and_measurement(decision):
+    parts = re.findall(r"^\*\*(\w+)\.\*\*", decision.read_text(), re.MULTILINE)
+    assert parts in (needed := ["Context", "Options", "Choice", "Measurement"], [*needed, "Result"])
+
+
+@each_decision
+def test_a_measurement_has_date_and_machine_or_says_why_there_is_none(decision):
+    measured = decision.read_text().partition("**Measurement.** ")[2].partition("**Result.**")[0]
+    dated = re.search(r"\b20\d\d-\d\d-\d\d\b", measured) and re.search(r"\b\d+ cores\b", measured)
+    assert dated or measured.startswith("Not measured, because ")
 
 
 def rendering() -> list[Path]:
@@ -79,7 +110,7 @@ def test_every_run_command_that_is_named_exists(document):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "reported"),
     [
         ("autarky jump", "autarky has no command jump"),
         ("autarky lab jump", "lab has no command jump"),
@@ -88,8 +119,8 @@ def test_every_run_command_that_is_named_exists(document):
         ("autarky -q up", "autarky has no option -q"),
     ],
 )
-def test_a_wrong_command_would_be_found(wrong, told):
-    assert [problem for command in invocations(wrong) if (problem := what_is_wrong(command))] == [told]
+def test_a_wrong_command_would_be_found(wrong, reported):
+    assert [problem for command in invocations(wrong) if (problem := what_is_wrong(command))] == [reported]
 
 
 @pytest.mark.parametrize(
@@ -217,6 +248,63 @@ def test_the_table_of_subjects_is_that_of_the_folders():
     documented = set(re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in table.splitlines()[2:])))
     control = Path(autarky.__file__).parent / "control"
     assert documented == {path.name for path in control.iterdir() if path.is_dir() and path.name != "__pycache__"}
+
+
+CONTROLLER_HEAD = "controller | subject | run by | what it does"
+
+
+def test_the_table_of_controllers_is_that_of_the_code():
+    rows = {name: row.split(" | ")[1:3] for name, row in table_rows(ARCHITECTURE, CONTROLLER_HEAD).items()}
+    assert {name: subject for name, (subject, _) in rows.items()} == {
+        one.__name__: f"`{subject_of(one)}`" for one in controllers()
+    }
+    assert {name: agent for name, (_, agent) in rows.items()} == {one.__name__: run_by(one) for one in controllers()}
+
+
+def controllers(base: type[Controller] = Controller) -> Iterator[type[Controller]]:
+    for module in pkgutil.walk_packages(control.__path__, f"{control.__name__}."):
+        import_module(module.name)
+    for one in base.__subclasses__():
+        yield from controllers(one)
+        if one.__module__.startswith("autarky.") and not inspect.isabstract(one):
+            yield one
+
+
+def subject_of(controller: type[Controller]) -> str:
+    return "slots" if controller is node_agent.NodeAgent else controller.__module__.split(".")[2]
+
+
+def run_by(controller: type[Controller]) -> str | None:
+    """By the wirings; None where no agent makes one."""
+    name = controller.__name__
+    if name in made_by([operator_wiring], "Operator"):
+        return "operator"
+    if name in made_by([node_wiring], "_act_on_worker"):
+        return "node agent"
+    return "node agent, control nodes" if name in made_by([node_wiring, node_agent], "_act_on_control_node") else None
+
+
+def made_by(modules: Sequence[ModuleType], entry: str) -> set[str]:
+    """The names of what a function or a class calls, and of what those of these modules call that it calls."""
+    bodies = [part for module in modules for part in ast.parse(inspect.getsource(module)).body]
+    calls = {
+        part.name: {called_name(call.func) for call in ast.walk(part) if isinstance(call, ast.Call)}
+        for part in bodies
+        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    }
+    found: set[str] = set()
+    new = {entry}
+    while new:
+        found |= new
+        new = {name for one in new for name in calls.get(one, ())} - found
+    return found
+
+
+def called_name(function: ast.expr) -> str:
+    """A function's or a class's, also that of another module; a method of something has none here."""
+    if isinstance(function, ast.Attribute) and function.attr[0].isupper():
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
 
 
 def test_the_steps_of_control_nodes_are_those_of_the_code():

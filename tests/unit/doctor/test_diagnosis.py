@@ -14,7 +14,7 @@ from autarky.control.guards.decide import (
     Refused,
     Rules,
     refused,
-    told_beforehand,
+    sentences_beforehand,
 )
 from autarky.doctor.diagnosis import (
     LONGEST_EVIDENCE,
@@ -264,8 +264,8 @@ def test_no_worker_moves_what_a_control_nodes_clock_is_compared_with(clocks: lis
         replace(WELL, name=f"w{number}", control_plane=False, has_etcd=False, clock=clock)
         for number, clock in enumerate(lies)
     )
-    told = whats(ClusterEvidence((*controls, *workers)))
-    assert [one for one in told if one.startswith("n")] == whats(ClusterEvidence(controls))
+    reported = whats(ClusterEvidence((*controls, *workers)))
+    assert [one for one in reported if one.startswith("n")] == whats(ClusterEvidence(controls))
 
 
 def test_where_no_control_node_says_a_time_workers_are_compared_with_each_other():
@@ -288,8 +288,8 @@ def test_a_load_balancer_that_runs_an_old_configuration_is_named():
 
 
 def test_what_the_operator_says_is_wrong_is_told():
-    told = ClusterEvidence((WELL,), conditions={"StandbysCurrent": "kube-apiserver on n1: restart it"})
-    (finding,) = diagnose(told)
+    reported = ClusterEvidence((WELL,), conditions={"StandbysCurrent": "kube-apiserver on n1: restart it"})
+    (finding,) = diagnose(reported)
     assert finding.evidence == "kube-apiserver on n1: restart it"
     assert finding.next == "autarky kubectl describe controlplane cluster"
 
@@ -328,7 +328,7 @@ def test_nobody_is_advised_to_give_a_namespace_the_ports_of_the_control_plane():
     """A tenant's workload with the API's port is enough for the finding."""
     wanted = Refused(HOST_PORTS, "web", "Deployment mine", "hostPort 6443")
     [finding] = diagnose(ClusterEvidence((WELL,), refused=(wanted,)))
-    [beforehand] = told_beforehand([wanted], {HOST_PORTS})
+    [beforehand] = sentences_beforehand([wanted], {HOST_PORTS})
     assert "another hostPort" in finding.next
     assert "whose it is" in finding.next
     assert finding.next in beforehand
@@ -342,9 +342,9 @@ def test_whoever_makes_many_workloads_hides_no_others(made: int):
     flood = [Refused(PRIORITIES, "flood", f"Job j{number}", "a class") for number in range(made)]
     quiet = Refused(PRIORITIES, "quiet", "DaemonSet csi", "a class")
     first, second = diagnose(ClusterEvidence((WELL,), refused=(*flood, quiet)))
-    told = first.evidence.split("; ")
-    assert told[:MOST_NAMED] == [f"{one.workload} has a class" for one in flood[:MOST_NAMED]]
-    assert told[MOST_NAMED:] == ([f"and {made - MOST_NAMED} more"] if made > MOST_NAMED else [])
+    reported = first.evidence.split("; ")
+    assert reported[:MOST_NAMED] == [f"{one.workload} has a class" for one in flood[:MOST_NAMED]]
+    assert reported[MOST_NAMED:] == ([f"and {made - MOST_NAMED} more"] if made > MOST_NAMED else [])
     assert second.evidence == "DaemonSet csi has a class"
 
 

@@ -65,10 +65,10 @@ def as_hosts(machines: dict[str, Machine]) -> dict[str, Any]:
 @dataclass
 class Operation:
     machines: dict[str, Machine]
-    told: list[str] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
 
     async def run(self, seconds: float = 0.0) -> str:
-        async with hosts_locked("/run/lock", US, LoopClock(), self.told.append) as locks:
+        async with hosts_locked("/run/lock", US, LoopClock(), self.reported.append) as locks:
             await locks.take(as_hosts(self.machines))
             assert all(Holder.parse(machine.holder) == US for machine in self.machines.values())
             await asyncio.sleep(seconds)
@@ -106,7 +106,7 @@ async def test_the_lock_of_a_dead_command_of_this_machine_is_waited_for(looptime
     operation = Operation({"n1": Machine(dead.text())})
     asyncio.get_running_loop().call_later(20, setattr, operation.machines["n1"], "holder", None)
     assert await operation.run() == "done"
-    assert operation.told == [f"waiting until host n1 has noticed that `autarky up` (pid {dead.pid}) is dead"]
+    assert operation.reported == [f"waiting until host n1 has noticed that `autarky up` (pid {dead.pid}) is dead"]
     assert looptime == 20
 
 
@@ -135,11 +135,11 @@ async def test_a_host_that_does_not_answer_fails_the_operation_at_once(looptime)
 
 async def test_a_host_of_several_that_does_not_answer_is_passed_over_and_told():
     machines = {"n1": Machine(), "n2": Machine(), "n3": Machine(silent=Unreachable("n3: no answer"))}
-    told: list[str] = []
-    async with hosts_locked("/run/lock", US, LoopClock(), told.append) as locks:
+    reported: list[str] = []
+    async with hosts_locked("/run/lock", US, LoopClock(), reported.append) as locks:
         await locks.take(as_hosts(machines))
         assert [name for name, machine in machines.items() if machine.holder] == ["n1", "n2"]
-    assert told == ["going on without the lock on a host that does not answer: n3: no answer"]
+    assert reported == ["going on without the lock on a host that does not answer: n3: no answer"]
 
 
 async def test_half_of_the_hosts_is_too_few_since_somebody_else_may_have_the_others():
@@ -175,7 +175,7 @@ async def test_a_host_that_has_not_noticed_the_loss_is_waited_for():
     loop.call_later(10, lambda: machine.lose(US.text()))
     loop.call_later(40, setattr, machine, "holder", None)
     assert await operation.run(60) == "done"
-    assert operation.told == ["the lock on host n1 was lost; waiting until the host has noticed"]
+    assert operation.reported == ["the lock on host n1 was lost; waiting until the host has noticed"]
 
 
 async def test_an_operation_ends_when_somebody_else_took_the_lock_that_it_lost(looptime):

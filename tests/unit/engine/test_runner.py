@@ -323,9 +323,14 @@ class Edited(Step):
 async def test_what_others_have_set_is_told_and_is_no_change(clock, listener):
     world: set[str] = set()
     result = await run_operation("up", "one", [Edited("apply")], world, clock=clock, events=[listener])
-    (told,) = [event for event in listener.events if isinstance(event, Drifted)]
-    assert (told.subject, told.field, told.ours, told.live) == ("DaemonSet x", "spec.image", "a:1", "a:2")
-    assert (told.manager, told.since, told.phase) == ("kubectl-set", "2026-11-21T10:00:00Z", "apply")
+    (reported,) = [event for event in listener.events if isinstance(event, Drifted)]
+    assert (reported.subject, reported.field, reported.ours, reported.live) == (
+        "DaemonSet x",
+        "spec.image",
+        "a:1",
+        "a:2",
+    )
+    assert (reported.manager, reported.since, reported.phase) == ("kubectl-set", "2026-11-21T10:00:00Z", "apply")
     assert result.outcome == "unchanged"
     assert world == set()
 
@@ -339,6 +344,6 @@ class Doubtful(Step):
 async def test_a_warning_is_told_by_every_run_and_plan_and_is_no_change(clock, listener, dry_run):
     phases = [Doubtful("check", hook=fail(AssertionError))]
     result = await run_operation("up", "one", phases, set(), clock=clock, events=[listener], dry_run=dry_run)
-    told = [(event.sentence, event.in_plan) for event in listener.events if isinstance(event, Warned)]
-    assert told == [("swap is on", False), ("an old default", True)]
+    reported = [(event.sentence, event.in_plan) for event in listener.events if isinstance(event, Warned)]
+    assert reported == [("swap is on", False), ("an old default", True)]
     assert result.outcome == "unchanged"

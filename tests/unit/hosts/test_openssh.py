@@ -21,7 +21,7 @@ Host key verification failed.
 
 
 @pytest.mark.parametrize(
-    ("said", "kind", "told"),
+    ("said", "kind", "reported"),
     [
         (CHANGED, UserError, "not the known one: WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!; Host key"),
         ("Host key verification failed.\r\n", UserError, "not known here"),
@@ -35,10 +35,10 @@ Host key verification failed.
         ("", Unreachable, "ssh said nothing"),
     ],
 )
-def test_what_ssh_says_becomes_the_error_that_helps(said, kind, told):
+def test_what_ssh_says_becomes_the_error_that_helps(said, kind, reported):
     error = explain("n1", "ssh://x", said)
     assert type(error) is kind
-    assert told in str(error)
+    assert reported in str(error)
     assert "n1 (ssh://x)" in str(error)
 
 

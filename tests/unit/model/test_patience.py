@@ -85,7 +85,7 @@ def test_the_lock_has_the_tables_numbers_though_it_imports_nothing() -> None:
     """Whoever waits for it is a process that stays small."""
     assert (lock.HANG_SECONDS, lock.BEAT_SECONDS) == (patience.HANG, patience.BEAT)
     assert end_hung.STOP_SECONDS < end_hung.LONGEST_SECONDS < patience.HANG
-    assert loop.HUNG_SECONDS == patience.LONGEST_ROUND
+    assert loop.HUNG_SECONDS == patience.LONGEST_PASS
 
 
 def test_a_look_at_a_control_node_that_is_about_to_go_ends_before_the_one_before_it_is_too_old() -> None:
@@ -119,8 +119,10 @@ DOCUMENT = Path(__file__).parents[3] / "docs/timeouts.md"
 
 def test_the_document_has_every_number_and_every_rule() -> None:
     text = DOCUMENT.read_text()
-    told = {name: float(value) for name, value in re.findall(r"^\| `([A-Z_0-9]+)` \| ([\d.]+) \|", text, re.MULTILINE)}
-    assert told == TABLE
+    reported = {
+        name: float(value) for name, value in re.findall(r"^\| `([A-Z_0-9]+)` \| ([\d.]+) \|", text, re.MULTILINE)
+    }
+    assert reported == TABLE
     rules = re.findall(r"^- (.+): `([A-Z_0-9]+)` < `([A-Z_0-9]+)`$", text, re.MULTILINE)
     assert [patience.Rule(*rule) for rule in rules] == list(patience.RULES)
 

@@ -11,7 +11,7 @@ import pytest
 from autarky.errors import UserError
 from autarky.payload import default_version, get_payload, gobuild, load_release
 from autarky.payload.build_tools import Needs, refuse_missing_tools
-from fakes.told import Told
+from fakes.heard_progress import HeardProgress
 
 EVERYTHING = Needs(cgo=("runc", "flannel"), layers=True, pip=True)
 
@@ -59,7 +59,7 @@ async def test_nothing_is_built_where_a_tool_is_missing(bare, own_store, monkeyp
 
     monkeypatch.setattr(gobuild, "build_binaries", build)
     with pytest.raises(UserError, match="mmdebstrap"):
-        await get_payload(load_release(default_version()), Told())
+        await get_payload(load_release(default_version()), HeardProgress())
     assert begun == []
 
 
@@ -76,5 +76,5 @@ async def test_what_needs_no_c_is_built_without_a_compiler(bare, own_store, monk
     monkeypatch.setattr(gobuild, "build_binaries", build)
     release = replace(load_release(default_version()), images=())
     with pytest.raises(UserError, match="disappeared from the store"):
-        await get_payload(release, Told(), groups=("test",))
+        await get_payload(release, HeardProgress(), groups=("test",))
     assert begun == ["kubernetes"]

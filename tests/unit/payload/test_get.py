@@ -8,7 +8,7 @@ import pytest
 from autarky.errors import UserError
 from autarky.payload import Release, Store, default_version, find_binary, get_payload, gobuild, load_release, needs
 from autarky.payload.artefacts import binary_key
-from fakes.told import Told
+from fakes.heard_progress import HeardProgress
 
 
 @pytest.fixture
@@ -49,44 +49,44 @@ def builder(own_store: Store, monkeypatch: pytest.MonkeyPatch) -> Builder:
 
 
 async def test_only_what_the_groups_need_is_built_and_nothing_twice(builder, release):
-    first = await get_payload(release, Told(), groups=("test",))
+    first = await get_payload(release, HeardProgress(), groups=("test",))
     assert builder.built == ["agnhost"]
     assert first.binaries["agnhost"].path.read_text() == "agnhost"
     assert needs(release, ("test",)) == []
-    await get_payload(release, Told(), groups=("test", "bench"))
+    await get_payload(release, HeardProgress(), groups=("test", "bench"))
     assert builder.built == ["agnhost", "kubeadm"]
 
 
 async def test_two_at_once_build_everything_once(builder, release):
-    told = Told(), Told()
-    payloads = await asyncio.gather(*(get_payload(release, one) for one in told))
+    reported = HeardProgress(), HeardProgress()
+    payloads = await asyncio.gather(*(get_payload(release, one) for one in reported))
     assert len(builder.built) == len(set(builder.built)) == len(payloads[0].binaries)
     assert payloads[0] == payloads[1]
-    assert [note for one in told for note in one.notes] == ["waiting for another process that builds"]
+    assert [note for one in reported for note in one.notes] == ["waiting for another process that builds"]
 
 
 async def test_a_changed_blob_is_made_again_and_that_is_said(builder, release):
-    await get_payload(release, Told(), groups=("test",))
+    await get_payload(release, HeardProgress(), groups=("test",))
     binary = find_binary(release, "agnhost")
     assert binary is not None
     binary.path.write_text("changed")
-    told = Told()
-    await get_payload(release, told, groups=("test",))
+    reported = HeardProgress()
+    await get_payload(release, reported, groups=("test",))
     assert builder.built == ["agnhost", "agnhost"]
     assert binary.path.read_text() == "agnhost"
-    assert told.notes == [f"blob {binary.sha256[:16]} of the store is damaged; it is built again"]
+    assert reported.notes == [f"blob {binary.sha256[:16]} of the store is damaged; it is built again"]
 
 
 async def test_the_store_alone_is_enough_when_it_has_everything(builder, release):
     with pytest.raises(UserError, match=r"not in the store: binary agnhost\n  fix: autarky payload get v1\..* --group"):
-        await get_payload(release, Told(), groups=("test",), sources=("store",))
-    built = await get_payload(release, Told(), groups=("test",))
-    assert await get_payload(release, Told(), groups=("test",), sources=("store",)) == built
+        await get_payload(release, HeardProgress(), groups=("test",), sources=("store",))
+    built = await get_payload(release, HeardProgress(), groups=("test",))
+    assert await get_payload(release, HeardProgress(), groups=("test",), sources=("store",)) == built
 
 
 async def test_a_source_that_does_not_exist_yet_is_refused_by_name(own_store, release):
     with pytest.raises(UserError, match="unknown source registry"):
-        await get_payload(release, Told(), sources=("store", "registry"))
+        await get_payload(release, HeardProgress(), sources=("store", "registry"))
 
 
 async def test_an_image_is_missing_while_its_binary_is(own_store):
@@ -96,7 +96,7 @@ async def test_an_image_is_missing_while_its_binary_is(own_store):
 async def test_another_processor_is_refused(own_store, release, monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     with pytest.raises(UserError, match="x86_64 so far; this machine is aarch64"):
-        await get_payload(release, Told(), groups=("test",))
+        await get_payload(release, HeardProgress(), groups=("test",))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from autarky.payload import gobuild
 from autarky.payload.artefacts import stored_binary
 from autarky.payload.release import BinarySpec, Component
-from fakes.told import Told
+from fakes.heard_progress import HeardProgress
 
 STAND_IN = """\
 #!/bin/sh
@@ -43,7 +43,7 @@ def build(own_store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     async def built(*binaries: BinarySpec, tags: str = "") -> list[str]:
         calls.write_text("")
         component = Component("parts", "v1", "parts-v1", ("-s", "-X a=b c"), binaries, recipe, tags=tags)
-        await gobuild.build_binaries(str(go), own_store, component, binaries, Told())
+        await gobuild.build_binaries(str(go), own_store, component, binaries, HeardProgress())
         assert all(stored_binary(own_store, component, binary) for binary in binaries)
         said = calls.read_text().replace(" -ldflags -s '-X a=b c'", " LINKED")
         return [" ".join(word for word in line.split() if "/scratch/" not in word) for line in said.splitlines()]

@@ -17,7 +17,7 @@ from autarky.payload.disk import remove_tree
 from autarky.payload.release import Release, forget_releases, read_release, unusable_files
 from autarky.payload.upkeep import prune_store
 from autarky.store import write_private
-from fakes.told import Told
+from fakes.heard_progress import HeardProgress
 
 OLDER = Version(1, 36, 3)
 THEIRS = """module k8s.io/kubernetes
@@ -155,7 +155,7 @@ def test_one_that_cannot_be_used_is_told_and_is_in_nobodys_way(own):
 async def test_what_such_a_file_needs_is_not_removed_from_the_store(own, own_store):
     written(own).write_text("{")
     with pytest.raises(UserError, match="is unknown"):
-        await prune_store(Told())
+        await prune_store(HeardProgress())
 
 
 @pytest.mark.parametrize("name", ["../../../.ssh", "/etc", "", ".", "a/b"])
@@ -170,24 +170,24 @@ def test_the_name_of_a_recipe_leads_nowhere_else(own, name):
 
 async def test_a_release_file_by_its_path_is_taken_over_with_its_recipes(own, own_store, tmp_path):
     path = written(tmp_path / "elsewhere", name="mine.json")
-    assert (await new_release.add_release(path, Told())).kubernetes == OLDER
+    assert (await new_release.add_release(path, HeardProgress())).kubernetes == OLDER
     assert (own / "recipes" / "kubernetes-v1.36.3" / "go.sum").read_text() == "go.sum "
     assert OLDER in known_versions()
     with pytest.raises(UserError, match="already"):
-        await new_release.add_release(path, Told())
+        await new_release.add_release(path, HeardProgress())
 
 
 async def test_one_whose_recipe_is_not_there_is_not(own, own_store, tmp_path):
     path = written(tmp_path / "elsewhere", name="mine.json")
     remove_tree(path.parent / "recipes")
     with pytest.raises(UserError, match=r"there is no recipe kubernetes-v1\.36\.3"):
-        await new_release.add_release(path, Told())
+        await new_release.add_release(path, HeardProgress())
     assert not own.exists()
 
 
 async def test_one_that_lies_there_under_another_name_keeps_its_recipes(own, own_store):
     path = written(own, name="mine.json")
-    await new_release.add_release(path, Told())
+    await new_release.add_release(path, HeardProgress())
     assert (own / "recipes" / "kubernetes-v1.36.3" / "go.sum").is_file()
     assert OLDER in known_versions()
 
@@ -196,7 +196,7 @@ async def test_a_recipe_of_that_name_that_says_something_else_is_not_replaced(ow
     theirs = a_recipe(own, content="theirs")
     path = written(tmp_path / "elsewhere", name="mine.json")
     with pytest.raises(UserError, match="a different recipe"):
-        await new_release.add_release(path, Told())
+        await new_release.add_release(path, HeardProgress())
     assert (theirs / "go.sum").read_text() == "go.sum theirs"
     assert OLDER not in known_versions()
 
@@ -282,14 +282,14 @@ def go(tmp_path, monkeypatch):
 
 
 async def test_a_release_is_made_and_is_known_from_then_on(own, own_store, go):
-    path = await new_release.new_release(OLDER, own, Told())
+    path = await new_release.new_release(OLDER, own, HeardProgress())
     assert path == own / "v1.36.3.json"
     assert json.loads(path.read_text()) == {"kubernetes": "v1.36.3", "parts": ["base", "conformance"]}
     recipes = {one.name: one.directory for one in load_release(OLDER).components if one.version == "v1.36.3"}
     assert set(recipes) == {"kubernetes", "kubernetes-tests"}
     assert all(one.is_relative_to(own) and (one / "go.sum").read_text() == "sums\n" for one in recipes.values())
     with pytest.raises(UserError, match="already"):
-        await new_release.new_release(OLDER, own, Told())
+        await new_release.new_release(OLDER, own, HeardProgress())
 
 
 class CutAfter:
@@ -310,10 +310,10 @@ async def test_one_that_was_cut_off_is_not_known_and_is_made_again(own, own_stor
     with monkeypatch.context() as cut:
         cut.setattr(new_release, "write_private", CutAfter(files))
         with pytest.raises(OSError, match="power"):
-            await new_release.new_release(OLDER, own, Told())
+            await new_release.new_release(OLDER, own, HeardProgress())
     forget_releases()
     assert OLDER not in known_versions()
-    await new_release.new_release(OLDER, own, Told())
+    await new_release.new_release(OLDER, own, HeardProgress())
     assert OLDER in known_versions()
 
 
@@ -323,10 +323,10 @@ async def test_one_that_was_added_in_part_is_added_again(own, own_store, monkeyp
     with monkeypatch.context() as cut:
         cut.setattr(new_release, "write_private", CutAfter(files))
         with pytest.raises(OSError, match="power"):
-            await new_release.add_release(path, Told())
+            await new_release.add_release(path, HeardProgress())
     forget_releases()
     assert OLDER not in known_versions()
-    await new_release.add_release(path, Told())
+    await new_release.add_release(path, HeardProgress())
     assert OLDER in known_versions()
 
 
@@ -340,7 +340,7 @@ def test_a_name_that_is_a_path_is_refused(own):
 async def test_a_recipe_that_somebody_has_written_is_not_replaced(own, own_store, go):
     theirs = a_recipe(own, content="theirs")
     with pytest.raises(UserError, match="a different recipe"):
-        await new_release.new_release(OLDER, own, Told())
+        await new_release.new_release(OLDER, own, HeardProgress())
     assert (theirs / "go.sum").read_text() == "go.sum theirs"
 
 
@@ -348,7 +348,7 @@ async def test_a_release_file_that_cannot_be_used_is_named_with_what_to_do(own, 
     own.mkdir()
     (own / "v1.36.3.json").write_text("{")
     with pytest.raises(UserError, match="cannot be used") as no:
-        await new_release.new_release(OLDER, own, Told())
+        await new_release.new_release(OLDER, own, HeardProgress())
     assert no.value.fix == "correct or remove it"
 
 
@@ -357,5 +357,5 @@ async def test_a_version_that_there_is_not_is_told_with_what_go_says(own, own_st
         GO.replace("printf", "echo no such version; exit 1; printf")
     )
     with pytest.raises(UserError, match="no such version"):
-        await new_release.new_release(Version(1, 36, 99), own, Told())
+        await new_release.new_release(Version(1, 36, 99), own, HeardProgress())
     assert not own.exists()

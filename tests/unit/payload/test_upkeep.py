@@ -4,7 +4,7 @@ import pytest
 
 from autarky.payload import Store, known_versions, load_release, prune_store, verify_store
 from autarky.payload.artefacts import needed_records
-from fakes.told import Told
+from fakes.heard_progress import HeardProgress
 
 
 def add(store: Store, content: bytes) -> str:
@@ -23,7 +23,7 @@ async def test_pruning_removes_what_no_release_leads_to_and_survives_a_torn_reco
     own_store.write_record(kept, {"sha256": add(own_store, b"kept"), "size": 4, "name": "kept"})
     own_store.write_record("of-an-older-recipe", {"sha256": add(own_store, b"stale")})
     (own_store.root / "records" / f"{torn}.json").write_text("{")
-    assert await prune_store(Told()) == len(b"stale")
+    assert await prune_store(HeardProgress()) == len(b"stale")
     assert [path.read_bytes() for path in own_store.blobs()] == [b"kept"]
     assert set(own_store.records()) == {kept, torn}
 
@@ -34,21 +34,21 @@ async def test_pruning_removes_what_killed_runs_left(own_store):
     template = own_store.root.parent / "containerd-templates" / "1234"
     template.mkdir(parents=True)
     (template / "meta.db").write_text("")
-    assert await prune_store(Told()) == 0
+    assert await prune_store(HeardProgress()) == 0
     assert not (own_store.root / "scratch").exists()
     assert not template.exists()
 
 
 async def test_an_empty_store_is_pruned_and_verified(own_store):
-    assert await prune_store(Told()) == 0
-    assert await verify_store(Told()) == []
+    assert await prune_store(HeardProgress()) == 0
+    assert await verify_store(HeardProgress()) == []
 
 
 async def test_verifying_reads_everything_and_removes_what_is_damaged(own_store):
     complete, damaged = add(own_store, b"whole"), add(own_store, b"damaged")
     own_store.blob_path(damaged).write_bytes(b"Damaged")
-    told = Told()
-    assert await verify_store(told) == [damaged]
+    reported = HeardProgress()
+    assert await verify_store(reported) == [damaged]
     assert [path.name for path in own_store.blobs()] == [complete]
-    assert told.notes == [f"blob {damaged[:16]} was damaged; removed"]
-    assert told.steps[-1] == ("blobs", 2, 2)
+    assert reported.notes == [f"blob {damaged[:16]} was damaged; removed"]
+    assert reported.steps[-1] == ("blobs", 2, 2)

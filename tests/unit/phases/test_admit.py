@@ -292,9 +292,9 @@ async def test_denied_requests_of_a_node_that_has_its_certificate_are_told_and_n
         kube.put(denied(f"csr-{number}", "n2", "x" * 9000, kind))
     await admit(context, CLUSTER.node("n2"), notes)
     assert looptime < 1
-    [told, _admitted] = notes.notes
-    assert told.startswith("node n2: not waiting for its denied certificate request csr-")
-    assert len(told) < 300
+    [reported, _admitted] = notes.notes
+    assert reported.startswith("node n2: not waiting for its denied certificate request csr-")
+    assert len(reported) < 300
 
 
 @pytest.mark.looptime

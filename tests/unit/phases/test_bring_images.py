@@ -76,8 +76,8 @@ async def test_a_worker_whose_host_never_ends_is_left_out(context, notes, stored
         return await real(host, *rest)
 
     monkeypatch.setattr(images, real.__name__, never)
-    told = [found.sentence for found in await BringImages().plan(context) if isinstance(found, Warn)]
-    assert told == ["n2 is left out: it was not done within 120 s"] * (asked == "looked at")
+    reported = [found.sentence for found in await BringImages().plan(context) if isinstance(found, Warn)]
+    assert reported == ["n2 is left out: it was not done within 120 s"] * (asked == "looked at")
     await BringImages().run(context, notes)
     assert context.machines.hosts["n1"].images[SERVER] == "sha256:new"
     assert list(context.absent) == ["n2"]

@@ -255,9 +255,9 @@ async def test_a_worker_whose_host_cannot_be_looked_at_is_left_out(running, note
     context = await running()
     context.joined = frozenset({"n1", "n2"})
     asking_for(context, "max-pods", "50")
-    [change, told] = await PHASE.plan(context)
+    [change, reported] = await PHASE.plan(context)
     assert change.sentence.startswith("restart the kubelet of n1 ")
-    assert told.sentence == f"n2 is left out: {context.absent['n2']}"
+    assert reported.sentence == f"n2 is left out: {context.absent['n2']}"
     await PHASE.run(context, notes)
     assert b"--max-pods=50" in unit(context, "n1")
 

@@ -123,13 +123,13 @@ def removal(*, dead=False, node=WORKER):
 
 async def carried_out(context, some, notes) -> list[str]:
     """What was warned of."""
-    told = []
+    reported = []
     for phase in some:
         found = await phase.plan(context)
-        told += [one.sentence for one in found if isinstance(one, Warn)]
+        reported += [one.sentence for one in found if isinstance(one, Warn)]
         if any(isinstance(one, Change) for one in found):
             await phase.run(context, notes)
-    return told
+    return reported
 
 
 async def trusted(kube) -> list[str]:
@@ -210,8 +210,8 @@ async def test_a_dead_worker_whose_lease_somebody_renews_is_removed_and_that_is_
     context = a_context(make_context, kube)
     del context.machines.hosts["n4"]
     async with somebody_renews(kube):
-        told = await carried_out(context, removal(dead=True), notes)
-    assert [sentence.partition(":")[0] for sentence in told] == ["something renews the lease of n4"]
+        reported = await carried_out(context, removal(dead=True), notes)
+    assert [sentence.partition(":")[0] for sentence in reported] == ["something renews the lease of n4"]
     await is_gone(kube)
 
 
@@ -242,9 +242,9 @@ async def test_a_worker_whose_host_does_not_let_itself_be_cleaned_is_removed_and
     context = a_context(make_context, kube, n4=host)
     assert await carried_out(context, removal(), notes) == []
     await is_gone(kube)
-    [told] = [note for note in notes.notes if note.startswith("warning: ")]
-    assert "host n4 was not cleaned" in told
-    assert "wipe its disk" in told
+    [reported] = [note for note in notes.notes if note.startswith("warning: ")]
+    assert "host n4 was not cleaned" in reported
+    assert "wipe its disk" in reported
 
 
 async def test_a_control_nodes_host_that_cannot_be_cleaned_stops_its_removal_as_before(make_context, notes):
@@ -261,8 +261,8 @@ async def test_a_worker_that_spoils_its_files_once_it_was_looked_at_is_removed(m
     all_of_it = removal()
     await carried_out(context, all_of_it[:6], notes)
     context.machines.hosts["n4"] = UnreadableHost("n4")
-    [told] = await carried_out(context, all_of_it[6:], notes)
-    assert "host n4 was not cleaned" in told
+    [reported] = await carried_out(context, all_of_it[6:], notes)
+    assert "host n4 was not cleaned" in reported
     await is_gone(kube)
 
 
@@ -279,11 +279,11 @@ async def test_a_worker_that_claims_to_be_another_clusters_is_removed_as_dead_an
         await carried_out(context, removal(), notes)
     if renewed:
         async with somebody_renews(kube):
-            told = await carried_out(context, removal(dead=True), notes)
+            reported = await carried_out(context, removal(dead=True), notes)
     else:
-        told = await carried_out(context, removal(dead=True), notes)
-    assert len(told) == 1 + renewed
-    assert "host n4 belongs to another cluster of the same name" in told[0]
+        reported = await carried_out(context, removal(dead=True), notes)
+    assert len(reported) == 1 + renewed
+    assert "host n4 belongs to another cluster of the same name" in reported[0]
     assert host.log == []
     await is_gone(kube)
 
@@ -371,8 +371,8 @@ async def test_an_up_between_a_removal_that_was_cut_and_its_repetition_gives_no_
         later.machines.hosts["n1"].files[places.CLUSTER_RECORD] = (json.dumps(record).encode(), 0o600)
     await observe(later)
     assert {node.name: node.address for node in later.unlisted} == {"n4": None}
-    [told] = [hosts.taken_out(node) for node in later.unlisted]
-    assert "autarky node remove n4" in told.live
+    [reported] = [hosts.taken_out(node) for node in later.unlisted]
+    assert "autarky node remove n4" in reported.live
     await ApplyObjects().run(later, notes)
     assert "n4" not in await read_inventory(kube)
     await WriteKubeconfig().run(later, notes)

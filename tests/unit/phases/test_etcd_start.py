@@ -48,9 +48,9 @@ async def test_etcd_is_founded_with_all_control_nodes(three, notes):
     await started(three, notes)
     for host in three.machines.hosts.values():
         (path,) = manifests(host)
-        told = etcd.founding_of(json.loads(host.files[path][0]))
-        assert told.state == "new"
-        assert told.cluster.count("https://") == 3
+        reported = etcd.founding_of(json.loads(host.files[path][0]))
+        assert reported.state == "new"
+        assert reported.cluster.count("https://") == 3
         (written,) = (number for number, what in enumerate(host.log) if what == f"write {path}")
         assert any(what.startswith("make ") for what in host.log[:written])
 
@@ -123,9 +123,9 @@ async def test_rule_3_an_initial_member_starts_nothing_where_anything_says_that_
 async def test_a_member_that_an_agent_started_is_left_as_it_is(three, notes):
     context = three
     node = context.cluster.node("n2")
-    told = etcd.Founding("n1=https://192.0.2.11:2380,n2=https://192.0.2.12:2380", "existing")
+    reported = etcd.Founding("n1=https://192.0.2.11:2380,n2=https://192.0.2.12:2380", "existing")
     spec = etcd.read_template(etcd.template_object(context.inputs()))
-    file = render_node.manifest(etcd.filled(spec, "n2", "192.0.2.12", told, written_for=0xABC))
+    file = render_node.manifest(etcd.filled(spec, "n2", "192.0.2.12", reported, written_for=0xABC))
     host = context.machines.hosts["n2"]
     host.files[file.path] = (file.content, file.mode)
     stale, missing = await static_pod_changes(context, host, node, founding=True)

@@ -43,9 +43,9 @@ PAST = "2020-01-01T00:00:00Z"
 
 def telling(kube: FakeKube, name: str, ends: Mapping[str, str], trouble: Mapping[str, str] | None = None) -> None:
     """The node's agent tells of its certificates."""
-    told = json.dumps({"ends": dict(ends), "trouble": dict(trouble or {})})
+    reported = json.dumps({"ends": dict(ends), "trouble": dict(trouble or {})})
     live = kube._objects["v1", "Node", None, name]
-    kube.put({**live, "metadata": {**live["metadata"], "annotations": {certificates.ANNOTATION: told}}})
+    kube.put({**live, "metadata": {**live["metadata"], "annotations": {certificates.ANNOTATION: reported}}})
 
 
 async def test_status_says_of_each_nodes_certificates_when_they_end_and_which_ends_first(make_context: MakeContext):

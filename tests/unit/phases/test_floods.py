@@ -173,9 +173,9 @@ async def test_doctor_waits_for_neither_workloads_nor_pods_without_end(make_cont
     await kube.patch("v1", "Node", "n2", unready, subresource="status")
     seen = await evidence(a_context(make_context, WITH_A_WORKER, kube))
     assert seen.api == ""
-    told = whats(seen)
-    assert told[0] == "n2: the node is not Ready"
-    assert told[-2:] == ["pods: not all of them could be looked at", "workloads: they could not be looked at"]
+    reported = whats(seen)
+    assert reported[0] == "n2: the node is not Ready"
+    assert reported[-2:] == ["pods: not all of them could be looked at", "workloads: they could not be looked at"]
     assert {finding.evidence for finding in diagnose(seen)[-2:]} == {"it takes more than 20 s"}
     assert asyncio.get_running_loop().time() <= 2 * LOOK_SECONDS + 30
 

@@ -48,7 +48,7 @@ def live_node(name: str, *, ready: bool = True, annotations=None, labels=None):
     }
 
 
-def told(*names: str):
+def reported(*names: str):
     return {certificates.ANNOTATION: json.dumps({"ends": dict.fromkeys(names, "2030-01-01T00:00:00Z")})}
 
 
@@ -126,7 +126,7 @@ async def test_what_would_not_go_back_is_not_refused(a_live):
     kube.put(live_node("n2", ready=False))
     await CheckHosts().plan(passed_over)
     has_some, kube = a_live(silent=("n2",))
-    kube.put(live_node("n2", annotations=told("apiserver", "kubelet-client")))
+    kube.put(live_node("n2", annotations=reported("apiserver", "kubelet-client")))
     await CheckHosts().plan(has_some)
     a_worker, _ = a_live(silent=("n4",))
     await CheckHosts().plan(a_worker)
@@ -134,7 +134,7 @@ async def test_what_would_not_go_back_is_not_refused(a_live):
 
 async def test_an_agent_that_tells_of_its_kubelet_only_keeps_no_leaves(a_live):
     context, kube = a_live(silent=("n2",))
-    kube.put(live_node("n2", annotations=told("kubelet-client")))
+    kube.put(live_node("n2", annotations=reported("kubelet-client")))
     await refused(context)
 
 

@@ -389,9 +389,9 @@ async def test_a_worker_of_the_file_is_not_believed_whatever_it_has(first):
     for name in ("n1", "n2"):
         del hosts[name].files[f"{places.PKI}/ca.key"]
     del hosts["n3"]
-    with pytest.raises(Problems, match="no host of the cluster demo could be asked") as told:
+    with pytest.raises(Problems, match="no host of the cluster demo could be asked") as reported:
         await login_command._first(first)
-    said = [str(problem) for problem in told.value.problems]
+    said = [str(problem) for problem in reported.value.problems]
     assert len(said) == 3
     assert "host n1 holds no CA key" in said[0]
     assert "the machine of node n3 (lab:n3) is not running" in said[2]

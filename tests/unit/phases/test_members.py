@@ -119,10 +119,10 @@ async def test_warnings_are_told_by_every_plan_and_those_of_hosts_that_were_made
     short = replace(THREE, certificates=replace(THREE.certificates, leaf_seconds=360))
     context = make_context(short)
     for _ in range(2):
-        [told] = [
+        [reported] = [
             one for one in await CheckHosts().plan(context) if isinstance(one, Warn) and "leafLifetime" in one.sentence
         ]
-        assert told.sentence.startswith("[lifetimes] cluster file: spec.certificates.leafLifetime is 6m")
+        assert reported.sentence.startswith("[lifetimes] cluster file: spec.certificates.leafLifetime is 6m")
     context.machines.hosts["n1"].host_facts = replace(context.facts["n1"], swap_total=1)
     await CheckHosts().run(context, notes)
     [noted] = [note for note in notes.notes if note.startswith("warning: ")]
@@ -146,9 +146,9 @@ async def test_a_node_that_was_taken_out_of_the_file_is_told_and_stays_in_what_i
     await WriteKubeconfig().run(context, notes)
     context.cluster = replace(THREE, nodes=THREE.nodes[:3])
     del context.facts["n4"]
-    [told] = [finding for finding in await CheckHosts().plan(context) if isinstance(finding, Kept)]
-    assert told.subject == "node n4"
-    assert "autarky node remove n4" in told.live
+    [reported] = [finding for finding in await CheckHosts().plan(context) if isinstance(finding, Kept)]
+    assert reported.subject == "node n4"
+    assert "autarky node remove n4" in reported.live
     assert [node.name for node in context.inputs().cluster.nodes] == ["n1", "n2", "n3", "n4"]
     assert [node.name for node in context.cluster.nodes] == ["n1", "n2", "n3"]
 
@@ -210,12 +210,12 @@ async def test_a_host_of_a_time_when_there_was_one_control_node_is_the_only_init
 def test_a_member_of_etcd_keeps_what_it_was_told_when_members_come_and_go(make_context):
     context = make_context(THREE)
     before = etcd.member_pod(context.inputs(), THREE.nodes[0])
-    told = etcd.founding_of(before)
-    assert told is not None
-    assert told.cluster.count("https://") == 3
+    reported = etcd.founding_of(before)
+    assert reported is not None
+    assert reported.cluster.count("https://") == 3
     context.cluster = replace(THREE, nodes=(*THREE.nodes[:2], THREE.nodes[3]))
     assert etcd.member_pod(context.inputs(), THREE.nodes[0]) != before
-    assert etcd.member_pod(context.inputs(), THREE.nodes[0], told) == before
+    assert etcd.member_pod(context.inputs(), THREE.nodes[0], reported) == before
 
 
 @pytest.mark.parametrize("text", ["local", "lab:n1", "ssh://root@192.0.2.1:22"])

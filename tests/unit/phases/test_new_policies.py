@@ -25,7 +25,7 @@ from fakes.kube import FakeKube
 
 pytestmark = pytest.mark.looptime
 PHASE = ApplyObjects()
-TOLD = "[namespace storage] DaemonSet csi has priorityClassName system-node-critical (2000001000)."
+REPORTED = "[namespace storage] DaemonSet csi has priorityClassName system-node-critical (2000001000)."
 
 
 @dataclass
@@ -76,7 +76,7 @@ async def test_the_plan_ends_with_what_loses_its_pods_by_a_policy_that_comes(mak
     kube = a_kube(*bound)
     [found] = await warned(that_is_there(make_context(kube=kube)))
     assert found.in_plan
-    assert TOLD in found.sentence
+    assert REPORTED in found.sentence
     assert f"the policy {PRIORITIES} is new" in found.sentence
 
 
@@ -124,8 +124,8 @@ async def test_up_goes_on_and_tells_it_once(make_context):
         found = that_is_there(context)
         result = await run_operation("up", "x", [PHASE], found, clock=context.clock, events=[events.append])
         assert result.outcome == outcome
-    told = [event.sentence for event in events if isinstance(event, Warned)]
-    assert [TOLD in sentence for sentence in told] == [True]
+    reported = [event.sentence for event in events if isinstance(event, Warned)]
+    assert [REPORTED in sentence for sentence in reported] == [True]
     assert await kube.get("admissionregistration.k8s.io/v1", BINDING, PRIORITIES) is not None
 
 

@@ -179,7 +179,7 @@ async def test_an_api_that_answers_later_with_what_was_known_is_gone_on_with(con
 # --- a node that lives and is in no inventory ----------------------------------------------------------------------
 
 
-async def told(context):
+async def reported(context):
     return [found for found in await CheckHosts().plan(context) if isinstance(found, Kept)]
 
 
@@ -188,7 +188,7 @@ async def test_a_node_that_was_lost_from_the_inventory_gets_back_into_it_by_the_
     kube.put(access.inventory(THREE))
     put_node(kube, "n4", "192.0.2.11")
     put_record(context, record(OLD, 1, FOUR))
-    [kept] = await told(context)
+    [kept] = await reported(context)
     assert "autarky node remove n4" in kept.live
     assert "192.0.2.14" in access.inventory(context.inputs().cluster)["data"]["n4"]
 
@@ -197,7 +197,7 @@ async def test_a_node_whose_address_nobody_has_written_down_is_told_with_what_fo
     kube.unhealthy = None
     kube.put(access.inventory(THREE))
     put_node(kube, "n4", "192.0.2.11")
-    [kept] = await told(context)
+    [kept] = await reported(context)
     assert kept.live.startswith("in no join inventory, so that its certificates will expire")
     assert "autarky node add n4" in kept.live
     assert "n4" not in access.inventory(context.inputs().cluster)["data"]

@@ -305,11 +305,11 @@ async def test_static_pods_of_a_level_that_is_not_hosted_go_on_and_a_warning_say
     before = dict(host.activations)
     context.cluster = replace(context.cluster, extra_args={API: {"v": "5"}})
     for changes in (1, 0, 0):  # told by the first `up`, and by each after it
-        *changed, told = await PHASE.plan(context)
+        *changed, reported = await PHASE.plan(context)
         assert len(changed) == changes
-        assert isinstance(told, Warn)
-        assert told.sentence.startswith(f"{API} on n1 goes on with its former arguments")
-        assert told.sentence.endswith(f"{standby.SCRIPT_PATH} renew {API}")
+        assert isinstance(reported, Warn)
+        assert reported.sentence.startswith(f"{API} on n1 goes on with its former arguments")
+        assert reported.sentence.endswith(f"{standby.SCRIPT_PATH} renew {API}")
         await PHASE.run(context, notes)
     assert host.activations == before
     await host.run([standby.SCRIPT_PATH, "renew", API])
@@ -349,9 +349,9 @@ async def test_a_worker_that_has_joined_before_is_left_out_and_the_others_are_pr
     a_workers_host, notes, kind, why
 ):
     context = a_workers_host(kind, joined=True)
-    [told] = [found.sentence for found in await PHASE.plan(context) if isinstance(found, Warn)]
-    assert told == f"n2 is left out: {context.absent['n2']}"
-    assert why in told
+    [reported] = [found.sentence for found in await PHASE.plan(context) if isinstance(found, Warn)]
+    assert reported == f"n2 is left out: {context.absent['n2']}"
+    assert why in reported
     await PHASE.run(context, notes)
     assert list(context.absent) == ["n2"]
     assert context.machines.hosts["n1"].active_units

@@ -148,9 +148,9 @@ def test_a_node_that_writes_what_it_wants_neither_breaks_nor_forges_the_status(
     make_context: MakeContext, monkeypatch: pytest.MonkeyPatch, output: str
 ):
     kube, word = a_kube(WITH_A_WORKER), "x\x1b[2J\n9 \u202e\ud800y"
-    told = {"ends": {word: "2020-01-01T00:00:00Z"}, "trouble": {"kubelet-client": word, word: word}}
+    reported = {"ends": {word: "2020-01-01T00:00:00Z"}, "trouble": {"kubelet-client": word, word: word}}
     ready = {"type": "Ready", "status": "False", "message": word}
-    metadata = {"name": "n2", "annotations": {certificates.ANNOTATION: json.dumps(told)}}
+    metadata = {"name": "n2", "annotations": {certificates.ANNOTATION: json.dumps(reported)}}
     status = {"conditions": [ready], "nodeInfo": {"kubeletVersion": word}}
     kube.put({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status})
     monkeypatch.setattr("autarky.cli.wiring.load_cluster", lambda _file, _name, **_more: WITH_A_WORKER)

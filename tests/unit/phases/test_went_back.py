@@ -54,8 +54,8 @@ class Scene:
         """The operator, in its own words."""
         plane = await self.kube.get(API_VERSION, "ControlPlane", "cluster")
         assert plane is not None
-        told = plane_status.status((), (), back, (), (), (), generation=1, before={}, now="2026-11-21T10:00:00Z")
-        await self.kube.replace({**plane, "status": told}, subresource="status")
+        reported = plane_status.status((), (), back, (), (), (), generation=1, before={}, now="2026-11-21T10:00:00Z")
+        await self.kube.replace({**plane, "status": reported}, subresource="status")
 
     async def tell(self, message: str, status: str = "True") -> None:
         plane = await self.kube.get(API_VERSION, "ControlPlane", "cluster")
@@ -98,7 +98,7 @@ async def test_the_operator_has_a_moment_to_say_that_it_was_taken_back(scene):
     await scene.exchange(scene.good)
 
     async def later() -> None:
-        await asyncio.sleep(patience.TOLD / 2)
+        await asyncio.sleep(patience.REPORTED / 2)
         await scene.tell(f"{API}: {SENTENCE}")
 
     telling = asyncio.create_task(later())

@@ -38,9 +38,9 @@ def test_a_key_with_any_byte_damaged_is_unreadable_or_as_good_as_it_was() -> Non
     """It holds the public key as well, which nobody needs."""
     leaf = issue_leaf(SERVER, AUTHORITY, "EC", NOW, LIFE)
     damaged = [Pair(leaf.certificate, key) for key in every_byte_flipped(leaf.key)]
-    told = [why_renew(pair, SERVER, AUTHORITY, "EC", NOW, LIFE) for pair in damaged]
-    assert {(why or "good").partition(":")[0] for why in told} <= {"unreadable", "good"}
-    assert sum(why is not None for why in told) > len(told) / 3
+    reported = [why_renew(pair, SERVER, AUTHORITY, "EC", NOW, LIFE) for pair in damaged]
+    assert {(why or "good").partition(":")[0] for why in reported} <= {"unreadable", "good"}
+    assert sum(why is not None for why in reported) > len(reported) / 3
 
 
 def test_a_ca_with_any_byte_damaged_is_refused_in_a_sentence_if_it_is_refused() -> None:

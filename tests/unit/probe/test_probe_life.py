@@ -173,11 +173,11 @@ async def test_a_probe_cancelled_while_it_begins_leaves_no_task(server, make_pro
 
 
 async def test_failures_are_told_at_once(server, make_probe, until):
-    told: list[Any] = []
-    async with make_probe(server, rates=NEW_ONLY, on_failure=told.append) as probe:
+    reported: list[Any] = []
+    async with make_probe(server, rates=NEW_ONLY, on_failure=reported.append) as probe:
         server.misbehave("status 503", when=new_reads)
-        await until(lambda: told)
-    assert tuple(told) == probe.report().failures
+        await until(lambda: reported)
+    assert tuple(reported) == probe.report().failures
 
 
 async def test_a_probe_that_was_held_up_says_so(server, make_probe, until):

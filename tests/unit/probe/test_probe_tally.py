@@ -128,8 +128,8 @@ def test_what_was_slow_is_told_one_by_one_and_is_no_failure():
     tally.answered(Stream.WRITES, "https://a", 20.0, 1.1)
     tally.shown(30.0, 1.2)  # of the watch
     found = report(tally, started=0.0, ended=60.0, endpoints=["https://a"])
-    told = [(slow.time, slow.stream, slow.seconds) for slow in found.slow]
-    assert told == [(20.0, Stream.WRITES, 1.1), (30.0, Stream.WATCH, 1.2)]
+    reported = [(slow.time, slow.stream, slow.seconds) for slow in found.slow]
+    assert reported == [(20.0, Stream.WRITES, 1.1), (30.0, Stream.WATCH, 1.2)]
     assert [found.streams[stream].slow for stream in Stream] == [0, 0, 1, 0, 1]
     assert (found.ok, found.failed, found.slow_left_out) == (True, 0, 0)
     assert "2 slower than 1 s," in found.verdict
@@ -323,8 +323,8 @@ def test_a_timeout_while_the_probe_itself_was_held_up_says_so():
 
 def test_the_end_of_a_connection_while_the_probe_itself_was_held_up_says_so():
     failure = Failure(100.0, Stream.KEPT, Kind.CLOSED, "closed, 2.00 s after the request", seconds=2.0)
-    told = "closed, 2.00 s after the request; the probe itself was held up for 1.5 s of it"
-    assert explained(failure, [Stall(99.0, 101.5)]).detail == told
+    reported = "closed, 2.00 s after the request; the probe itself was held up for 1.5 s of it"
+    assert explained(failure, [Stall(99.0, 101.5)]).detail == reported
 
 
 def test_a_refusal_is_no_matter_of_time():

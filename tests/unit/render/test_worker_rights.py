@@ -150,8 +150,8 @@ def test_what_heartbeats_meet_has_no_parameter_or_lets_them_through_where_it_can
 
 
 def test_what_agents_tell_on_their_nodes_is_a_report_that_the_guards_let_through():
-    told = {certificates.ANNOTATION, node_slots.ANNOTATION, control_nodes.ANNOTATION, WITHDRAWN}
-    assert told == set(guards.REPORTS)
+    reported = {certificates.ANNOTATION, node_slots.ANNOTATION, control_nodes.ANNOTATION, WITHDRAWN}
+    assert reported == set(guards.REPORTS)
 
 
 def passes_for_a_hosted_pod(labels: dict[str, str]) -> bool:

@@ -77,8 +77,8 @@ def test_the_changes_of_a_dry_run_are_left_to_the_result(script):
 
 
 def test_the_text_of_an_error_keeps_its_lines_in_its_place_and_commands_nothing(script):
-    told = shown([script.end("failed", 0, "one\n  fix: \x1b[31mtwo")])
-    assert told.partition("\n")[2] == "  one\n    fix:  [31mtwo\n"
+    reported = shown([script.end("failed", 0, "one\n  fix: \x1b[31mtwo")])
+    assert reported.partition("\n")[2] == "  one\n    fix:  [31mtwo\n"
 
 
 def test_whatever_a_sentence_says_it_is_one_line_and_no_longer_than_can_be_read(script):

@@ -125,10 +125,10 @@ class NodeAgent(Controller):
         if hosted is slots.Health.READY and now < self._rests_until:
             return
         self._rests_until = now + REST_SECONDS  # a change that is reported meanwhile resets it
-        if not await self._round(hosted):
+        if not await self._pass(hosted):
             self._rests_until = 0.0
 
-    async def _round(self, hosted_api_server: slots.Health) -> bool:
+    async def _pass(self, hosted_api_server: slots.Health) -> bool:
         """Returns whether the node may rest now. An unexpected failure of one part does not stop the others."""
         if role_on_disk.leaves():
             await self._leave()
@@ -238,7 +238,7 @@ class NodeAgent(Controller):
             lease=self.api.lease(component),
             elsewhere=leadership.is_held_elsewhere(self.api.lease(component), socket.gethostname()),
             readable=etcd_up and self.api.leases_readable(component),
-            candidates=self.api.told_of(component).elsewhere(self.node),
+            candidates=self.api.reported_of(component).elsewhere(self.node),
         )
         memory = self._leases.get(component, leadership.LeaseMemory())
         settle = slots.settle_seconds(first=self._is_first(component))

@@ -111,11 +111,11 @@ async def _run(node: str, hold: Hold) -> bool:
 
 async def _beat(hold: Hold, say: Say) -> None:
     """Write heartbeats as long as this loop runs and no reconcile hangs."""
-    told = _log(say)
+    log = _log(say)
     hold.began()
     while True:
         if hung := bounds.hangs():
-            told.tell("watchdog", f"{hung}: this agent stops its heartbeat")
+            log.tell("watchdog", f"{hung}: this agent stops its heartbeat")
         else:
             hold.alive()
         await asyncio.sleep(lock.BEAT_SECONDS)
@@ -263,11 +263,11 @@ def _leaf_keeping(node: str, kube: KubeClient, log: DecisionLog, api: ApiView) -
     clock, changed, only = SystemClock(), asyncio.Event(), f"metadata.name={leaves.CONFIG_MAP}"
     plan = Reflector(kube, clock, "v1", "ConfigMap", namespace=SYSTEM, fields=only, on_change=changed.set)
 
-    def told_plan() -> Object | None:
+    def live_plan() -> Object | None:
         return plan.items.get((SYSTEM, leaves.CONFIG_MAP))
 
     keeps = role_on_disk.acts_as_control_node
-    keeping = LeafKeeping(node, kube, clock, log.tell, told_plan, lambda: api.own_node, keeps, changed=changed)
+    keeping = LeafKeeping(node, kube, clock, log.tell, live_plan, lambda: api.own_node, keeps, changed=changed)
     return keeping, plan
 
 

@@ -21,9 +21,7 @@ from autarky.ports import Clock
 
 GATHER_SECONDS = 0.1
 """Changes come in bursts: one pass handles all of them."""
-AGAIN_SECONDS = 2.0
-"""Most seconds until a failed controller is retried: rollouts wait for it."""
-HUNG_SECONDS = patience.LONGEST_ROUND
+HUNG_SECONDS = patience.LONGEST_PASS
 """A pass that takes so long hangs: each request gives up after 30 s."""
 BEAT_SECONDS = patience.BEAT
 STILL_SECONDS = patience.HANG
@@ -45,12 +43,12 @@ class Loop:
     def runs(self, controllers: Sequence[ClusterController]) -> None:
         """Reconcile these from now on, in that order."""
         self._controllers = controllers
-        self._reconcilers = [Reconciler(one, self.clock, _teller(one), AGAIN_SECONDS) for one in controllers]
+        self._reconcilers = [Reconciler(one, self.clock, _teller(one)) for one in controllers]
 
     async def run(self) -> NoReturn:
         while True:
             self.changed.clear()
-            pause = await self._round()
+            pause = await self._pass()
             await self._quiet(pause)
 
     async def beat(self) -> NoReturn:
@@ -68,7 +66,7 @@ class Loop:
             return None
         return f"one pass over all controllers has taken {busy:.0f} s"
 
-    async def _round(self) -> float:
+    async def _pass(self) -> float:
         """One pass: every controller once. Returns the seconds until the next one if nothing changes."""
         self._round_began = self.clock.monotonic()
         for controller in self._controllers:

@@ -122,8 +122,8 @@ async def request_of(kube: Kube, csr: Object, wanted: Asked) -> approval.Request
 def _credential(spec: Object) -> str | None:
     """As the API server writes it into the request; the requester cannot."""
     found = (spec.get("extra") or {}).get(_CREDENTIAL_ID) or []
-    told = [one.removeprefix(_SHA256).lower() for one in found if one.startswith(_SHA256)]
-    return told[0] if len(told) == 1 else None
+    hashes = [one.removeprefix(_SHA256).lower() for one in found if one.startswith(_SHA256)]
+    return hashes[0] if len(hashes) == 1 else None
 
 
 async def _token_node(kube: Kube, user: str) -> str | None:

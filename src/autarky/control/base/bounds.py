@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from autarky.model import patience
 
-LONGEST_SECONDS = patience.LONGEST_ROUND
+LONGEST_SECONDS = patience.LONGEST_PASS
 """Each request and each command gives up within 30 s, and a reconcile makes a few of them."""
 GRACE_SECONDS = 30.0
 """How long a cancelled reconcile may take to stop."""

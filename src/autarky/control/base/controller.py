@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
 from autarky.control.base.decision_log import DecisionLog, Say
+from autarky.control.base.shield import LONGEST_PAUSE
 from autarky.kube import Reflector
 
 MANAGER = "autarky-operator"
@@ -31,6 +32,8 @@ class Controller(ABC):
     gather: ClassVar[float] = 0.0
     rest: ClassVar[float | None] = None
     """Seconds after which it looks again though nothing changes, where `reconcile` does not say; None: it need not."""
+    longest_pause: ClassVar[float] = LONGEST_PAUSE
+    """Most seconds until it is retried after a failure. Lower where others wait for it."""
 
     @abstractmethod
     async def reconcile(self) -> float | None:
@@ -50,6 +53,8 @@ class Controller(ABC):
 @dataclass(slots=True)
 class ClusterController(Controller):
     """A controller of the operator. They share their live copies, and all reconcile when one of these changes."""
+
+    longest_pause: ClassVar[float] = 2.0  # rollouts wait for it
 
     say: Say
     _log: DecisionLog = field(init=False, repr=False)

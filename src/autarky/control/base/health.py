@@ -70,16 +70,16 @@ class Answering:
 
     async def run(self) -> None:
         """Return when it listens. From then on a thread answers until the process exits."""
-        told = ""
+        logged = ""
         while (trouble := self._begin()) is not None:
             sentence = f"127.0.0.1:{self.port} is not available, trying again: {trouble}"
-            if not told:
+            if not logged:
                 self.happened(PORT_TAKEN, sentence)
-            if sentence != told:
+            if sentence != logged:
                 self.tell("health port", sentence)
-            told = sentence
+            logged = sentence
             await self.clock.sleep(RETRY_SECONDS)
-        if told:
+        if logged:
             self.tell("health port", f"this agent listens on 127.0.0.1:{self.port} now")
 
     def _begin(self) -> str | None:

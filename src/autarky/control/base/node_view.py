@@ -14,7 +14,7 @@ from autarky.control.checkpoint.decide.evidence import version_unstarted
 from autarky.control.common import understood
 from autarky.control.common.pods import is_mirror, is_ready
 from autarky.control.leadership.decide.leader import Lease, lease_of
-from autarky.control.leadership.decide.reported import Told, read
+from autarky.control.leadership.decide.reported import Reported, read
 from autarky.kube import KubeClient, Reflector
 from autarky.model.components import CONTROLLER_MANAGER, NAME_LABEL, SCHEDULER, SLOT_LABEL
 from autarky.ports import Clock, Object
@@ -90,10 +90,10 @@ class ApiView:
                 return int(obj["spec"]["selfHosted"][0])
         return None
 
-    def told_of(self, component: str) -> Told:
+    def reported_of(self, component: str) -> Reported:
         """What the operator reports of a component of level 3; empty while that may be outdated."""
         current = self._plane.synced and self._plane.error is None
-        return read(self._plane.items.get((None, CONTROL_PLANE)), component) if current else Told()
+        return read(self._plane.items.get((None, CONTROL_PLANE)), component) if current else Reported()
 
     # --- pods ---
 

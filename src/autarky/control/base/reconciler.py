@@ -14,7 +14,7 @@ from prometheus_client import Counter, Histogram
 
 from autarky.control.base.bounds import bounded
 from autarky.control.base.controller import Controller
-from autarky.control.base.shield import LONGEST_PAUSE, Shield, Tell, follow
+from autarky.control.base.shield import Shield, Tell, follow
 from autarky.control.base.waiting import changed_within
 from autarky.kube import Reflector
 from autarky.ports import Clock
@@ -32,18 +32,17 @@ def _never() -> bool:
 
 @dataclass(slots=True)
 class Reconciler:
-    """`tell(subject, sentence)` logs a change once. longest_pause: most seconds to wait after a failure."""
+    """`tell(subject, sentence)` logs a change once."""
 
     controller: Controller
     clock: Clock
     tell: Tell
-    longest_pause: float = LONGEST_PAUSE
     _shield: Shield = field(init=False)
     _again: float | None = None
     _followed: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._shield = Shield(self.controller.name, self.clock, self.tell, self.longest_pause)
+        self._shield = Shield(self.controller.name, self.clock, self.tell, self.controller.longest_pause)
 
     async def attempt(self) -> float | None:
         """Reconcile, unless it is still waiting after a failure. Returns the seconds until the next attempt if nothing

@@ -22,7 +22,7 @@ _MOST, _LEAVES = 300, 40
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Reported:
     """ends: certificate → when it expires. trouble: certificate → why it is not renewed, a clause."""
 
     ends: Mapping[str, datetime] = field(default_factory=dict)
@@ -34,27 +34,27 @@ class Told:
         return min(self.ends.items(), key=lambda one: (one[1], one[0]), default=None)
 
 
-def text(told: Told) -> str:
+def text(reported: Reported) -> str:
     """The annotation."""
-    ends = {name: stamp(end) for name, end in sorted(told.ends.items())}
-    trouble = {name: why[:_MOST] for name, why in sorted(told.trouble.items())}
+    ends = {name: stamp(end) for name, end in sorted(reported.ends.items())}
+    trouble = {name: why[:_MOST] for name, why in sorted(reported.trouble.items())}
     return json.dumps({"ends": ends, **({"trouble": trouble} if trouble else {})}, ensure_ascii=False)
 
 
-def read(metadata: Mapping[str, Any]) -> Told | None:
+def read(metadata: Mapping[str, Any]) -> Reported | None:
     """What a Node's annotation reports; None where it cannot be parsed. The node writes it itself: not trusted."""
     said = (metadata.get("annotations") or {}).get(ANNOTATION) or ""
     try:
         found = json.loads(said)
         ends = {name: _time(end) for name, end in _named(found["ends"])}
-        return Told(ends, {name: _plain(str(why)[:_MOST]) for name, why in _named(found.get("trouble") or {})})
+        return Reported(ends, {name: _plain(str(why)[:_MOST]) for name, why in _named(found.get("trouble") or {})})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
-def _named(told: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+def _named(reported: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     """Only entries whose key can be a certificate's name."""
-    return ((name, value) for name, value in islice(told.items(), _LEAVES) if _NAME.fullmatch(name))
+    return ((name, value) for name, value in islice(reported.items(), _LEAVES) if _NAME.fullmatch(name))
 
 
 def _plain(text: str) -> str:
@@ -62,24 +62,24 @@ def _plain(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def wrong(nodes: Mapping[str, Told], now: datetime) -> list[str]:
+def wrong(nodes: Mapping[str, Reported], now: datetime) -> list[str]:
     """A sentence for each certificate that has expired, or that should have been renewed and was not."""
-    return [sentence for node, told in sorted(nodes.items()) for sentence in _wrong(node, told, now)]
+    return [sentence for node, reported in sorted(nodes.items()) for sentence in _wrong(node, reported, now)]
 
 
-def _wrong(node: str, told: Told, now: datetime) -> Iterable[str]:
-    ended = sorted(name for name, end in told.ends.items() if end <= now)
-    for name in sorted({*ended, *told.trouble}):
-        why = f": {told.trouble[name]}" if name in told.trouble else ""
-        end = told.ends.get(name)
+def _wrong(node: str, reported: Reported, now: datetime) -> Iterable[str]:
+    ended = sorted(name for name, end in reported.ends.items() if end <= now)
+    for name in sorted({*ended, *reported.trouble}):
+        why = f": {reported.trouble[name]}" if name in reported.trouble else ""
+        end = reported.ends.get(name)
         until = "" if end is None else f" expired at {stamp(end)}" if end <= now else f" expires at {stamp(end)}"
         yield f"{name} on {node}{until or ' does not exist'}{why}"
 
 
-def earliest(nodes: Mapping[str, Told]) -> tuple[str, str, datetime] | None:
+def earliest(nodes: Mapping[str, Reported]) -> tuple[str, str, datetime] | None:
     """(node, certificate, end) of the one that expires first."""
     found: Sequence[tuple[datetime, str, str]] = [
-        (first[1], node, first[0]) for node, told in nodes.items() if (first := told.first) is not None
+        (first[1], node, first[0]) for node, reported in nodes.items() if (first := reported.first) is not None
     ]
     if not found:
         return None

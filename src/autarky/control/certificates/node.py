@@ -51,7 +51,7 @@ _NOT_THERE = (FileNotFoundError, NotADirectoryError)
 
 @dataclass(slots=True)
 class LeafKeeping(Controller):
-    """told_plan: the live ConfigMap, None where it is not known; own_node: the live Node; keeps:
+    """live_plan: the live ConfigMap, None where it is not known; own_node: the live Node; keeps:
     whether this node has leaves to renew, as a control node does; root: where the host's files are (for tests)."""
 
     name: ClassVar[str] = "leaf certificates"
@@ -62,7 +62,7 @@ class LeafKeeping(Controller):
     kube: Kube
     clock: Clock
     tell: Callable[[str, str], None]
-    told_plan: Callable[[], Object | None]
+    live_plan: Callable[[], Object | None]
     own_node: Callable[[], Object | None]
     keeps: Callable[[], bool]
     root: Path = Path("/")
@@ -114,7 +114,7 @@ class LeafKeeping(Controller):
 
     def _plan(self) -> leaves.Plan | None:
         """From the API, and saved for times without one; else as last saved."""
-        path, live = self._at(places.LEAVES_PLAN), self.told_plan()
+        path, live = self._at(places.LEAVES_PLAN), self.live_plan()
         try:
             kept = leaves.read(path.read_text(errors="replace"))
         except FileNotFoundError:
@@ -127,7 +127,7 @@ class LeafKeeping(Controller):
             return kept if kept is not None and kept.address else None
         address = internal_address(self.own_node()) or (kept.address if kept is not None else "")
         try:
-            plan = leaves.told(live).at(address)
+            plan = leaves.plan_in(live).at(address)
         except AutarkyError as error:
             if kept is None or not kept.address:
                 raise
@@ -244,7 +244,7 @@ class LeafKeeping(Controller):
 
     async def _announce(self) -> None:
         live = self.own_node()
-        wanted = certificates.text(certificates.Told(self._ends, self._trouble))
+        wanted = certificates.text(certificates.Reported(self._ends, self._trouble))
         if live is None or (live["metadata"].get("annotations") or {}).get(certificates.ANNOTATION) == wanted:
             return
         try:

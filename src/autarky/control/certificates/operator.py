@@ -37,12 +37,12 @@ class Serving(ClusterController):
         if live is None:
             return  # a cluster created by an earlier release, until its first `up`
         try:
-            told = frozenset(leaves.told(live).names)
+            planned = frozenset(leaves.plan_in(live).names)
         except UserError as error:
             self.tell(str(error))
             return
         wanted = frozenset(self._wanted())
-        if wanted <= told:
+        if wanted <= planned:
             return
         await self.kube.apply(leaves.with_control_nodes(wanted), manager=MANAGER)
         self.tell(f"the API servers' certificates will include {', '.join(sorted(wanted))} as well")

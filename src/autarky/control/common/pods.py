@@ -62,8 +62,8 @@ def pressure(node: Object) -> str:
     """
     conditions = node.get("status", {}).get("conditions") or ()
     pressing = [c for c in conditions if c["type"].endswith("Pressure") and c["status"] == "True"]
-    told = [(c["type"], c.get("message") or "no message") for c in pressing[:_MOST_PRESSING]]
-    return ", ".join(f"{_cut(name)} ({_cut(message)})" for name, message in told)
+    clauses = [(c["type"], c.get("message") or "no message") for c in pressing[:_MOST_PRESSING]]
+    return ", ".join(f"{_cut(name)} ({_cut(message)})" for name, message in clauses)
 
 
 def _cut(text: str) -> str:

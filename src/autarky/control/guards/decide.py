@@ -49,7 +49,7 @@ INSTEAD = {
 MOST_OTHERS = 3
 """Names or ports in a reason: in a template their number is limited only by the object's size."""
 MOST_OF_A_NAMESPACE, MOST_NAMESPACES = 3, 20
-"""What `told_beforehand` names of each policy."""
+"""What `sentences_beforehand` names of each policy."""
 KINDS = {
     "Deployment": "apps/v1",
     "DaemonSet": "apps/v1",
@@ -188,7 +188,7 @@ def _first(most: int, names: list[str], between: str = ", ") -> str:
 # --- warnings about new policies ------------------------------------------------------------------------
 
 
-def told_beforehand(found: Iterable[Refused], new: Collection[str]) -> list[str]:
+def sentences_beforehand(found: Iterable[Refused], new: Collection[str]) -> list[str]:
     """A sentence for each of the policies that are new to a cluster and would refuse something in it. found: in the
     order of `refused`."""
     about_new = [one for one in found if one.policy in new]

@@ -121,16 +121,16 @@ def status(
     `controllers`: what is reported of level 3 to the node agents; `old_defaults`: a sentence on the new defaults that
     the cluster lacks; `generation`: of the observed spec; `now`: RFC 3339."""
     found = [
-        *_told(("Ready",), lambda *seen: [_ready(*seen)], layers, nodes),
+        *_conditions(("Ready",), lambda *seen: [_ready(*seen)], layers, nodes),
         _settled(on_trial),
-        *_told(("RolledBack", "RolloutFailed"), lambda seen: [_rolled_back(seen), _failed(seen)], rollouts),
-        *_told(("Drifted",), lambda seen: [_drifted(seen)], drift),
+        *_conditions(("RolledBack", "RolloutFailed"), lambda seen: [_rolled_back(seen), _failed(seen)], rollouts),
+        *_conditions(("Drifted",), lambda seen: [_drifted(seen)], drift),
         _applied([*spec, *_refused(etcd)]),
         _as_labelled(labels),
-        *_told(("StandbysCurrent",), lambda seen: [_current(seen)], nodes),
-        *_told(("EtcdMembersSettled", "EtcdEvenCount"), lambda seen: [_members(seen), _even(seen)], etcd),
-        *_told(("CertificatesCurrent",), lambda seen: [_certificates(seen)], expiry),
-        *_told(("DefaultsCurrent",), lambda seen: [_defaults(seen)], old_defaults),
+        *_conditions(("StandbysCurrent",), lambda seen: [_current(seen)], nodes),
+        *_conditions(("EtcdMembersSettled", "EtcdEvenCount"), lambda seen: [_members(seen), _even(seen)], etcd),
+        *_conditions(("CertificatesCurrent",), lambda seen: [_certificates(seen)], expiry),
+        *_conditions(("DefaultsCurrent",), lambda seen: [_defaults(seen)], old_defaults),
     ]
     return {
         "observedGeneration": generation,
@@ -150,7 +150,7 @@ def not_understood(sentence: str, *, generation: int, before: Mapping[str, Any],
     return {**before, "observedGeneration": generation, "conditions": [*others, found]}
 
 
-def _told(types: Sequence[str], tell: Callable[..., Sequence[Condition]], *seen: object) -> Sequence[Condition]:
+def _conditions(types: Sequence[str], tell: Callable[..., Sequence[Condition]], *seen: object) -> Sequence[Condition]:
     """The conditions for what was observed; none for None."""
     unseen = next((one for one in seen if isinstance(one, Unseen)), None)
     if unseen is not None:
@@ -198,8 +198,8 @@ def _ready(layers: Sequence[Layer], nodes: Sequence[NodeSlots]) -> Condition:
 def _settled(on_trial: Sequence[str]) -> Condition:
     if on_trial:
         what = ", ".join(sorted(on_trial))
-        told = f"{what}: a new revision is on trial; until it has proved healthy, the last good one is kept"
-        return Condition("RolloutsSettled", False, "OnTrial", told)
+        message = f"{what}: a new revision is on trial; until it has proved healthy, the last good one is kept"
+        return Condition("RolloutsSettled", False, "OnTrial", message)
     return Condition("RolloutsSettled", True, "Judged", "no revision of the control plane is on trial")
 
 
@@ -212,8 +212,10 @@ def _current(nodes: Sequence[NodeSlots]) -> Condition:
     ]
     if refused:
         return Condition("StandbysCurrent", False, "CheckpointRefused", _bounded(sorted(refused)))
-    told = "every standby is, or is about to become, a copy of the hosted pod on its node, or of a good one elsewhere"
-    return Condition("StandbysCurrent", True, "Current", told)
+    current = (
+        "every standby is, or is about to become, a copy of the hosted pod on its node, or of a good one elsewhere"
+    )
+    return Condition("StandbysCurrent", True, "Current", current)
 
 
 def _rolled_back(rollouts: Sequence[Rollout]) -> Condition:

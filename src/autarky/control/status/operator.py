@@ -19,7 +19,7 @@ from autarky.control.control_nodes.operator.roles import ControlNodes
 from autarky.control.drift.decide import applied
 from autarky.control.drift.decide.field_owners import edits
 from autarky.control.etcd.operator import EtcdMembers
-from autarky.control.leadership.decide import reported as level_3_told
+from autarky.control.leadership.decide import reported as level_3_reported
 from autarky.control.levels.operator import Spec, not_understood
 from autarky.control.rollout.decide.verdict import Verdict
 from autarky.control.rollout.good_revision import content_of
@@ -78,7 +78,7 @@ class PlaneStatus(ClusterController):
             self.etcd.seen,
             self.control_nodes.unsettled,
             looks.at(lambda: _certificates(view, now)),
-            controllers=looks.at(lambda: level_3_told.text(told_of_level_3(view, self.rollouts))),
+            controllers=looks.at(lambda: level_3_reported.text(reported_of_level_3(view, self.rollouts))),
             old_defaults=looks.at(lambda: _old_defaults(plane)),
             generation=plane["metadata"]["generation"],
             before=before,
@@ -146,7 +146,7 @@ def _node_slots(view: View) -> list[plane_status.NodeSlots]:
     ]
 
 
-def told_of_level_3(view: View, rollouts: Rollouts) -> dict[str, level_3_told.Told]:
+def reported_of_level_3(view: View, rollouts: Rollouts) -> dict[str, level_3_reported.Reported]:
     """What is reported to the node agents of each hosted component of level 3."""
     ready = {
         node["metadata"]["name"]
@@ -157,21 +157,21 @@ def told_of_level_3(view: View, rollouts: Rollouts) -> dict[str, level_3_told.To
     for component in TWO_SLOTS:
         if component.leads_by_lease and workload(view, component) is not None:
             kept = rollouts.kept.get(component.name) or LastGood()
-            candidates = level_3_told.candidates(view.pods.items.values(), ready, component.name)
+            candidates = level_3_reported.candidates(view.pods.items.values(), ready, component.name)
             content = "" if kept.template is None else content_of(kept.template, kept.objects)
-            found[component.name] = level_3_told.Told(candidates, kept.record.good or "", content)
+            found[component.name] = level_3_reported.Reported(candidates, kept.record.good or "", content)
     return found
 
 
 def _certificates(view: View, now: datetime) -> plane_status.Certificates | None:
     read = {node["metadata"]["name"]: certificates.read(node["metadata"]) for node in view.nodes.items.values()}
-    told = {name: found for name, found in read.items() if found is not None}
-    first = certificates.earliest(told)
+    reported = {name: found for name, found in read.items() if found is not None}
+    first = certificates.earliest(reported)
     if first is None:
         return None
     node, name, end = first
     clause = f"{name} on {node}, at {certificates.stamp(end)}"
-    return plane_status.Certificates(clause, tuple(certificates.wrong(told, now)))
+    return plane_status.Certificates(clause, tuple(certificates.wrong(reported, now)))
 
 
 def _old_defaults(plane: Object) -> str:

@@ -40,7 +40,7 @@ class Works(ClusterController):
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "reported"),
     [
         (
             ApiError(500, "InternalError", "etcdserver: no leader"),
@@ -52,7 +52,7 @@ class Works(ClusterController):
         ),
     ],
 )
-async def test_the_others_go_on(error: Exception, told: str):
+async def test_the_others_go_on(error: Exception, reported: str):
     said: list[str] = []
 
     def say(sentence: str, **_: object) -> None:
@@ -70,7 +70,7 @@ async def test_the_others_go_on(error: Exception, told: str):
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert len(said) == 1
-    assert told in said[0]
+    assert reported in said[0]
 
 
 class Decides(ClusterController):

@@ -80,7 +80,7 @@ async def test_a_request_that_could_be_read_in_two_ways_is_denied_and_the_others
 
 
 @pytest.mark.parametrize(
-    ("told", "read"),
+    ("reported", "read"),
     [
         (["X509SHA256=AB01"], "ab01"),
         (["JTI=x", "X509SHA256=ab01"], "ab01"),
@@ -90,9 +90,9 @@ async def test_a_request_that_could_be_read_in_two_ways_is_denied_and_the_others
         (None, None),
     ],
 )
-async def test_the_credential_is_what_the_api_server_says_of_it(told: list[str] | None, read: str | None):
+async def test_the_credential_is_what_the_api_server_says_of_it(reported: list[str] | None, read: str | None):
     csr = csr_of("n2")
-    csr["spec"]["extra"] = {"authentication.kubernetes.io/credential-id": told}
+    csr["spec"]["extra"] = {"authentication.kubernetes.io/credential-id": reported}
     assert (await certificates.request_of(FakeKube(), csr, certificates.asked(csr))).credential == read
 
 

@@ -25,16 +25,16 @@ ERRORS = [ValueError("odd"), KeyError("x"), RecursionError("deep"), UserError("n
 async def test_whatever_a_duty_raises_it_is_done_again_until_it_ends_by_itself(
     outcomes: list[Exception | None],
 ) -> None:
-    clock, told = HandClock(), []
+    clock, reported = HandClock(), []
     left = list(outcomes)
 
     async def run() -> None:
         if left and (error := left.pop(0)) is not None:
             raise error
 
-    await Shield("duty", clock, lambda *said: told.append(said)).keep(run)
+    await Shield("duty", clock, lambda *said: reported.append(said)).keep(run)
     failures = next((index for index, one in enumerate(outcomes) if one is None), len(outcomes))
-    assert len(told) == failures + (failures > 0)
+    assert len(reported) == failures + (failures > 0)
     assert clock.now <= LONGEST_PAUSE * failures
 
 
@@ -43,21 +43,21 @@ async def fails() -> None:
 
 
 async def test_a_failure_is_told_with_its_place_and_the_pause_grows() -> None:
-    clock, told = HandClock(), []
+    clock, reported = HandClock(), []
 
     async def run() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(fails())
 
-    shield = Shield("duty", clock, lambda *said: told.append(said))
+    shield = Shield("duty", clock, lambda *said: reported.append(said))
     assert not await shield.attempt(run)
     assert not await shield.attempt(run), "it is not tried again at once"
-    assert len(told) == 1
-    assert "ValueError: banana (test_shields.py:" in told[0][1]
-    assert "retrying in 1 s" in told[0][1]
+    assert len(reported) == 1
+    assert "ValueError: banana (test_shields.py:" in reported[0][1]
+    assert "retrying in 1 s" in reported[0][1]
     await clock.sleep(1)
     await shield.attempt(run)
-    assert "retrying in 2 s" in told[1][1]
+    assert "retrying in 2 s" in reported[1][1]
 
 
 async def test_a_cancellation_passes() -> None:

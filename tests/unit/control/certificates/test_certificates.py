@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autarky.control.certificates.decide import ANNOTATION, Told, earliest, read, text, wrong
+from autarky.control.certificates.decide import ANNOTATION, Reported, earliest, read, text, wrong
 from autarky.control.status import decide as plane_status
 
 NOW = datetime(2027, 3, 1, 12, tzinfo=UTC)
@@ -18,13 +18,13 @@ names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9./_-]{0,20}", fullmatch=True)
 words = st.text(min_size=1, max_size=20).filter(str.isprintable)
 
 
-def read_back(annotation: str) -> Told | None:
+def read_back(annotation: str) -> Reported | None:
     return read({"annotations": {ANNOTATION: annotation}})
 
 
 @given(st.dictionaries(names, moments, max_size=5), st.dictionaries(names, words, max_size=3))
 def test_what_is_told_is_read_back(ends: dict[str, datetime], trouble: dict[str, str]) -> None:
-    assert read_back(text(Told(ends, trouble))) == Told(ends, trouble)
+    assert read_back(text(Reported(ends, trouble))) == Reported(ends, trouble)
 
 
 @pytest.mark.parametrize(
@@ -36,22 +36,25 @@ def test_what_a_node_tells_that_cannot_be_understood_tells_nothing(annotation: s
 
 def test_what_has_ended_or_is_not_renewed_is_told_with_its_reason() -> None:
     later = NOW + timedelta(hours=1)
-    told = {
-        "n1": Told({"apiserver": NOW, "etcd/peer": later}, {"etcd/peer": "its CA has no key here"}),
-        "n2": Told({"apiserver": later}, {"scheduler": "disk full"}),
+    reported = {
+        "n1": Reported({"apiserver": NOW, "etcd/peer": later}, {"etcd/peer": "its CA has no key here"}),
+        "n2": Reported({"apiserver": later}, {"scheduler": "disk full"}),
     }
-    assert wrong(told, NOW) == [
+    assert wrong(reported, NOW) == [
         "apiserver on n1 expired at 2027-03-01T12:00:00Z",
         "etcd/peer on n1 expires at 2027-03-01T13:00:00Z: its CA has no key here",
         "scheduler on n2 does not exist: disk full",
     ]
-    assert wrong({"n2": Told({"apiserver": later})}, NOW) == []
+    assert wrong({"n2": Reported({"apiserver": later})}, NOW) == []
 
 
 def test_the_first_of_all_to_end_is_found() -> None:
-    told = {"n1": Told({"a": NOW + timedelta(2), "b": NOW + timedelta(1)}), "n2": Told({"a": NOW + timedelta(3)})}
-    assert earliest(told) == ("n1", "b", NOW + timedelta(1))
-    assert earliest({"n1": Told()}) is None
+    reported = {
+        "n1": Reported({"a": NOW + timedelta(2), "b": NOW + timedelta(1)}),
+        "n2": Reported({"a": NOW + timedelta(3)}),
+    }
+    assert earliest(reported) == ("n1", "b", NOW + timedelta(1))
+    assert earliest({"n1": Reported()}) is None
 
 
 def condition(expiry: plane_status.Certificates | None) -> dict[str, str] | None:

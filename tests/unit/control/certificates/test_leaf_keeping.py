@@ -377,9 +377,9 @@ async def test_a_life_that_no_certificate_has_is_told_and_ends_no_agent(scene: S
     await scene.keeping.reconcile()
     live = await scene.kube.get("v1", "Node", "n1")
     assert live is not None
-    told = certificates.read(live["metadata"])
-    assert told is not None
-    assert "a life of" in told.trouble["plan"]
+    reported = certificates.read(live["metadata"])
+    assert reported is not None
+    assert "a life of" in reported.trouble["plan"]
 
     scene.live = leaves.config_map(CLUSTER)
     await scene.keeping.reconcile()
@@ -652,11 +652,11 @@ async def test_the_ends_of_all_are_told_on_the_node(scene: Scene) -> None:
     await scene.keeping._announce()
     live = await scene.kube.get("v1", "Node", "n1")
     assert live is not None
-    told = certificates.read(live["metadata"])
-    assert told is not None
-    assert told.ends["apiserver"] == NOW + timedelta(seconds=LIFE)
-    assert told.ends["etcd/peer"] == NOW + timedelta(seconds=LIFE)
-    assert not told.trouble
+    reported = certificates.read(live["metadata"])
+    assert reported is not None
+    assert reported.ends["apiserver"] == NOW + timedelta(seconds=LIFE)
+    assert reported.ends["etcd/peer"] == NOW + timedelta(seconds=LIFE)
+    assert not reported.trouble
 
 
 def sample(name: str, certificate: str) -> float | None:

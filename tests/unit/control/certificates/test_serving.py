@@ -41,7 +41,7 @@ class Scene:
             await asyncio.sleep(0)
         await self.serving.reconcile()
         live: Any = await self.kube.get("v1", "ConfigMap", leaves.CONFIG_MAP, SYSTEM)
-        return frozenset(leaves.told(live).names)
+        return frozenset(leaves.plan_in(live).names)
 
 
 @pytest.fixture

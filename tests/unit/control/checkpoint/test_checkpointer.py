@@ -61,8 +61,8 @@ async def test_a_pod_that_cannot_be_static_is_told_with_rule_and_remedy_and_noth
     kube: Any = FakeKube()
     api: Any = node
     images: Any = NoImages()
-    told: Any = events.append
-    checkpointer = Checkpointer(SCHEDULER, kube, api, SystemClock(), images, tell, lambda *event: told(event))
+    reported: Any = events.append
+    checkpointer = Checkpointer(SCHEDULER, kube, api, SystemClock(), images, tell, lambda *event: reported(event))
     for _ in range(2):
         await checkpointer.reconcile(Slot.HOSTED, Health.READY, etcd_up=True)
     assert "spec.volumes[data].persistentVolumeClaim" in said[-1]

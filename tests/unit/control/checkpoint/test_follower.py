@@ -15,7 +15,7 @@ from autarky.control.checkpoint.decide.following import FOLLOW_SECONDS
 from autarky.control.checkpoint.manifests import references
 from autarky.control.checkpoint.manifests.references import TOKEN_DIRECTORY
 from autarky.control.checkpoint.node.follower import RETRY_SECONDS, Follower
-from autarky.control.leadership.decide.reported import Told
+from autarky.control.leadership.decide.reported import Reported
 from autarky.control.rollout.decide.failures import Record
 from autarky.control.rollout.good_revision import content_of, revision_of
 from autarky.control.rollout.operator.last_good import collect
@@ -60,7 +60,7 @@ class Scene:
     kube: Watched = field(default_factory=Watched)
     clock: HandClock = field(default_factory=HandClock)
     images: AllImages = field(default_factory=AllImages)
-    told: Told = field(default_factory=Told)
+    reported: Reported = field(default_factory=Reported)
     said: list[str] = field(default_factory=list)
     follower: Follower = field(init=False)
 
@@ -74,8 +74,8 @@ class Scene:
             lambda _, sentence: self.said.append(sentence),
         )
 
-    def told_of(self, _component: str) -> Told:
-        return self.told
+    def reported_of(self, _component: str) -> Reported:
+        return self.reported
 
     def deploys(self, image: str, *volumes: Object, **container: Any) -> Object:
         pod = a_pod(container={"image": image, **container}, volumes=[VOLUME, *volumes])
@@ -88,7 +88,7 @@ class Scene:
         """As the operator keeps and tells it."""
         good = revision_of(template)
         kept = await collect(self.kube, Record(good=good), template)
-        self.told = Told((), good, content_of(template, kept.objects))
+        self.reported = Reported((), good, content_of(template, kept.objects))
         self.kube.read.clear()
 
     async def passes(self, seconds: float, hosted: Health = Health.ABSENT) -> None:

@@ -10,7 +10,7 @@ import pytest
 from autarky.control.checkpoint.operator import StandbyRights
 from autarky.control.control_nodes.manifests import RECORD, STANDBYS
 from autarky.control.rollout.good_revision import content_of, revision_of
-from autarky.control.status.operator import told_of_level_3
+from autarky.control.status.operator import reported_of_level_3
 from autarky.render.values import SYSTEM, metadata
 from unit.control.world import GOOD, SCHEDULER, SECRET, World, becomes_good, revision_label, rounds
 
@@ -76,12 +76,12 @@ async def test_agents_are_told_of_ready_pods_and_of_what_was_seen_to_lead(world)
     world.node("w1", control=False)
     async with world.operator() as rollouts:
         await rounds(rollouts, 1)
-        [told] = told_of_level_3(rollouts.view, rollouts).values()
-    assert [one.uid for one in told.candidates] == [pod["metadata"]["uid"]]
+        [reported] = reported_of_level_3(rollouts.view, rollouts).values()
+    assert [one.uid for one in reported.candidates] == [pod["metadata"]["uid"]]
     live = await world.kube.get("apps/v1", "Deployment", SCHEDULER, SYSTEM)
-    assert told.last_good == revision_of(live["spec"]["template"])
+    assert reported.last_good == revision_of(live["spec"]["template"])
     secret = await world.kube.get("v1", "Secret", SECRET["metadata"]["name"], SYSTEM)
-    assert told.content == content_of(GOOD, [secret])
+    assert reported.content == content_of(GOOD, [secret])
 
 
 async def test_a_pod_on_a_node_that_is_not_ready_is_not_told_of(world):
@@ -89,5 +89,5 @@ async def test_a_pod_on_a_node_that_is_not_ready_is_not_told_of(world):
     world.node("n2", ready="Unknown")
     world.pod(SCHEDULER, "n2", {"autarky.dev/slot": "hosted"})
     async with world.operator() as rollouts:
-        [told] = told_of_level_3(rollouts.view, rollouts).values()
-    assert told.candidates == ()
+        [reported] = reported_of_level_3(rollouts.view, rollouts).values()
+    assert reported.candidates == ()

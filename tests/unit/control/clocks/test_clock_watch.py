@@ -131,8 +131,8 @@ async def test_a_clock_for_which_every_certificate_has_expired_is_noticed_and_to
     scene.elsewhere.outage = None
     scene.elsewhere.put(scene.node)
     await scene.look(telling(NOW), issued_years_ago=30)
-    told = scene.elsewhere._objects["v1", "Node", None, "n1"]["metadata"]["annotations"][WITHDRAWN]
-    assert told == "the clock is 93 s ahead of those of n2"
+    reported = scene.elsewhere._objects["v1", "Node", None, "n1"]["metadata"]["annotations"][WITHDRAWN]
+    assert reported == "the clock is 93 s ahead of those of n2"
 
 
 @pytest.mark.parametrize("years", [0, 30])

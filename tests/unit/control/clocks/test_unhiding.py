@@ -119,17 +119,17 @@ async def test_what_cannot_be_removed_keeps_nothing_else_and_each_is_told_once(
         await duty.reconcile()
     assert await there(cri) == [("a", 1), ("a", 2), ("also-a", 1), ("also-a", 2), ("b", 2), ("c", 0)]
     assert dead.id not in {one.id for one in await cri.containers()}
-    told = [
+    reported = [
         f"cannot remove run 1 of the sandbox of kube-system/a, {WHAT}; trying again: {error}",
         f"cannot remove run 1 of the sandbox of kube-system/also-a, {WHAT}; trying again: {error}",
         f"removed run 0 of etcd of kube-system/c, {WHAT}",
         f"removed run 1 of the sandbox of kube-system/b, {WHAT}",
     ]
-    assert sorted(said) == told
+    assert sorted(said) == reported
     cri.irremovable.clear()
     await duty.reconcile()
-    told += [f"removed run 1 of the sandbox of kube-system/{pod}, {WHAT}" for pod in ("a", "also-a")]
-    assert sorted(said) == sorted(told)
+    reported += [f"removed run 1 of the sandbox of kube-system/{pod}, {WHAT}" for pod in ("a", "also-a")]
+    assert sorted(said) == sorted(reported)
     assert await there(cri) == [("a", 2), ("also-a", 2), ("b", 2), ("c", 0)]
 
 

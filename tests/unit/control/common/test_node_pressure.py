@@ -6,8 +6,8 @@ from autarky.control.common.pods import pressure
 
 
 def a_node(**conditions):
-    told = [{"type": name, "status": status, "message": f"about {name}"} for name, status in conditions.items()]
-    return {"metadata": {"name": "n1"}, "status": {"conditions": told}}
+    reported = [{"type": name, "status": status, "message": f"about {name}"} for name, status in conditions.items()]
+    return {"metadata": {"name": "n1"}, "status": {"conditions": reported}}
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,9 @@ def test_a_node_is_pressed_by_what_its_kubelet_says(node, text):
 
 
 def test_of_what_a_kubelet_says_as_much_as_can_be_read_is_told():
-    told = [{"type": f"{'x' * 9000}{number}Pressure", "status": "True", "message": "9" * 10**6} for number in range(50)]
-    said = pressure({"metadata": {"name": "n1"}, "status": {"conditions": told}})
+    reported = [
+        {"type": f"{'x' * 9000}{number}Pressure", "status": "True", "message": "9" * 10**6} for number in range(50)
+    ]
+    said = pressure({"metadata": {"name": "n1"}, "status": {"conditions": reported}})
     assert said.count("(999") == 3
     assert len(said) < 1300

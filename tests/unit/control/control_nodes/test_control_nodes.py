@@ -16,17 +16,17 @@ from autarky.control.control_nodes.decide.observed import (
     OwnNode,
     Record,
     State,
-    labels_and_told,
+    labels_and_report,
 )
 from autarky.control.control_nodes.decide.procedure import Decision, OwnStep, Step
 from autarky.control.control_nodes.decide.roles import asked_whether_they_serve, decide, forgotten, own_step
 
-TOLD = f"{READY}0123456789"
+REPORTED = f"{READY}0123456789"
 
 
 def control(name: str = "n1", **changes: Any) -> Node:
     """One that was seen to serve."""
-    serving = Node(name, f"uid-{name}", True, True, TOLD, recorded=Record(f"uid-{name}"), obstacle=None)
+    serving = Node(name, f"uid-{name}", True, True, REPORTED, recorded=Record(f"uid-{name}"), obstacle=None)
     return replace(serving, **changes)
 
 
@@ -42,8 +42,8 @@ def of(node: Node, *others: Node, unfit: str = "") -> Decision:
 
 
 def test_a_control_node_as_up_made_it_is_recorded_and_left_alone():
-    assert of(control(recorded=None, told=None)).step is Step.REMEMBER
-    assert of(control(told=None)).step is Step.NOTHING
+    assert of(control(recorded=None, reported=None)).step is Step.REMEMBER
+    assert of(control(reported=None)).step is Step.NOTHING
     assert of(control()).step is Step.NOTHING
 
 
@@ -54,19 +54,21 @@ def test_a_worker_without_the_requested_label_is_left_alone():
 def test_the_requested_label_lets_the_agent_read_and_its_report_sets_the_active_label():
     asks = worker(requested=True)
     assert of(asks, control()).step is Step.GRANT
-    joining = replace(asks, recorded=Record(asks.uid, State.JOINING), told=f"{JOINING}the image x is not on the node")
+    joining = replace(
+        asks, recorded=Record(asks.uid, State.JOINING), reported=f"{JOINING}the image x is not on the node"
+    )
     assert of(joining, control()) == Decision(Step.GRANT, "its agent reports: the image x is not on the node")
-    assert of(replace(joining, told=TOLD), control()).step is Step.MARK
+    assert of(replace(joining, reported=REPORTED), control()).step is Step.MARK
 
 
 def test_two_that_are_labelled_at_once_both_become_control_nodes():
-    found = decide([control(), worker("n2", requested=True), worker("n3", requested=True, told=TOLD)])
+    found = decide([control(), worker("n2", requested=True), worker("n3", requested=True, reported=REPORTED)])
     assert [found[name].step for name in ("n2", "n3")] == [Step.GRANT, Step.MARK]
 
 
 @pytest.mark.parametrize(("fits", "step"), [(None, Step.WAIT), (False, Step.REFUSE)])
 def test_an_address_that_is_unknown_waits_and_a_foreign_one_is_refused(fits: bool | None, step: Step):
-    assert of(worker(requested=True, fits=fits, told=TOLD), control()).step is step
+    assert of(worker(requested=True, fits=fits, reported=REPORTED), control()).step is step
 
 
 def test_what_is_not_hosted_cannot_be_copied():
@@ -74,7 +76,7 @@ def test_what_is_not_hosted_cannot_be_copied():
 
 
 def test_a_control_node_that_has_lost_its_parts_may_read_again():
-    assert of(control(told=f"{JOINING}failed, and tried again")).step is Step.GRANT
+    assert of(control(reported=f"{JOINING}failed, retrying")).step is Step.GRANT
 
 
 # --- ceasing -----------------------------------------------------------------------------------------
@@ -85,13 +87,13 @@ def test_without_the_requested_label_its_member_goes_first_and_then_the_active_l
     assert of(leaves, control()).step is Step.REMOVE_MEMBER
     assert of(replace(leaves, member=Member.UNKNOWN), control()).step is Step.WAIT
     assert of(replace(leaves, member=Member.NONE), control()).step is Step.DISMISS
-    gone = replace(leaves, member=Member.NONE, active=False, told=LEAVE, recorded=Record("uid-n2", State.DISMISSED))
+    gone = replace(leaves, member=Member.NONE, active=False, reported=LEAVE, recorded=Record("uid-n2", State.DISMISSED))
     assert of(gone, control()).step is Step.WAIT
-    assert of(replace(gone, told=None), control()).step is Step.FORGET
+    assert of(replace(gone, reported=None), control()).step is Step.FORGET
 
 
 def test_silence_before_the_agent_was_told_to_leave_is_no_answer():
-    assert of(control("n2", requested=False, active=False, told=None), control()).step is Step.DISMISS
+    assert of(control("n2", requested=False, active=False, reported=None), control()).step is Step.DISMISS
 
 
 def test_the_last_control_node_stays_one():
@@ -125,7 +127,7 @@ def test_nobody_leaves_while_no_other_was_seen_to_serve_and_what_was_seen_is_sai
 
 def test_unless_somebody_asked_nobody_counts_as_serving():
     asked = control()
-    unasked = Node(asked.name, asked.uid, True, True, TOLD, recorded=asked.recorded)
+    unasked = Node(asked.name, asked.uid, True, True, REPORTED, recorded=asked.recorded)
     assert of(control("n2", requested=False), unasked).step is Step.WAIT
 
 
@@ -136,7 +138,7 @@ def test_those_that_stay_are_asked_whether_they_serve_only_while_another_is_to_g
         control("n2", requested=False),
         control("n3", ready=None),
         worker("n4"),
-        control("n5", told=None),
+        control("n5", reported=None),
     ]
     assert asked_whether_they_serve(nodes) == {"n1"}
 
@@ -152,7 +154,7 @@ def test_of_several_that_are_to_go_one_without_a_member_is_first_and_then_one_th
 
 
 def test_one_whose_agent_has_said_nothing_is_not_relied_on():
-    assert of(control("n2", requested=False), control(told=None)).step is Step.REFUSE
+    assert of(control("n2", requested=False), control(reported=None)).step is Step.REFUSE
 
 
 def test_an_active_label_that_nobody_recorded_is_left_alone():
@@ -160,15 +162,16 @@ def test_an_active_label_that_nobody_recorded_is_left_alone():
 
 
 def test_a_request_that_is_withdrawn_on_the_way_takes_everything_away_again():
-    joining = worker(recorded=Record("uid-n2", State.JOINING), told=f"{JOINING}waiting for the operator")
+    joining = worker(recorded=Record("uid-n2", State.JOINING), reported=f"{JOINING}waiting for the operator")
     assert of(joining, control()).step is Step.DISMISS
-    assert of(replace(joining, told=None), control()).step is Step.DISMISS
-    assert of(joining, control(told=None)).step is Step.DISMISS
+    assert of(replace(joining, reported=None), control()).step is Step.DISMISS
+    assert of(joining, control(reported=None)).step is Step.DISMISS
 
 
 def test_a_request_that_comes_back_on_the_way_out_is_heard():
     assert (
-        of(worker(requested=True, recorded=Record("uid-n2", State.DISMISSED), told=LEAVE), control()).step is Step.GRANT
+        of(worker(requested=True, recorded=Record("uid-n2", State.DISMISSED), reported=LEAVE), control()).step
+        is Step.GRANT
     )
 
 
@@ -178,7 +181,7 @@ def test_a_request_that_comes_back_on_the_way_out_is_heard():
 def test_a_node_that_was_deleted_and_created_again_gets_its_labels_back():
     created = worker(uid="another", recorded=Record("uid-n2"))
     assert of(created, control()).step is Step.RESTORE
-    assert of(replace(created, requested=True, told=TOLD), control()).step is Step.MARK
+    assert of(replace(created, requested=True, reported=REPORTED), control()).step is Step.MARK
     dismissed = replace(created, recorded=Record("uid-n2", State.DISMISSED))
     assert of(dismissed, control()).step is Step.DISMISS
 
@@ -196,25 +199,25 @@ def test_only_nodes_that_may_not_join_again_are_forgotten():
 
 
 def test_only_the_operators_word_takes_anything_away():
-    for told in (None, TOLD, f"{JOINING}x"):
-        assert own_step(OwnNode(requested=False, active=False, told=told, ready=TOLD)) is not OwnStep.CEASE
-    assert own_step(OwnNode(requested=False, active=False, told=LEAVE, ready=TOLD)) is OwnStep.CEASE
-    assert own_step(OwnNode(requested=True, active=False, told=LEAVE, ready=TOLD)) is OwnStep.ANNOUNCE
-    assert own_step(OwnNode(requested=False, active=True, told=LEAVE, ready=TOLD)) is OwnStep.ANNOUNCE
+    for reported in (None, REPORTED, f"{JOINING}x"):
+        assert own_step(OwnNode(requested=False, active=False, reported=reported, ready=REPORTED)) is not OwnStep.CEASE
+    assert own_step(OwnNode(requested=False, active=False, reported=LEAVE, ready=REPORTED)) is OwnStep.CEASE
+    assert own_step(OwnNode(requested=True, active=False, reported=LEAVE, ready=REPORTED)) is OwnStep.ANNOUNCE
+    assert own_step(OwnNode(requested=False, active=True, reported=LEAVE, ready=REPORTED)) is OwnStep.ANNOUNCE
 
 
 def test_a_node_that_has_everything_is_told_of_once():
-    assert own_step(OwnNode(requested=True, active=True, told=None, ready=TOLD)) is OwnStep.ANNOUNCE
-    assert own_step(OwnNode(requested=True, active=True, told=TOLD, ready=TOLD)) is OwnStep.NOTHING
+    assert own_step(OwnNode(requested=True, active=True, reported=None, ready=REPORTED)) is OwnStep.ANNOUNCE
+    assert own_step(OwnNode(requested=True, active=True, reported=REPORTED, ready=REPORTED)) is OwnStep.NOTHING
 
 
 def test_a_request_makes_a_node_ready_and_without_one_nothing_happens():
-    assert own_step(OwnNode(requested=True, active=False, told=None, ready=None)) is OwnStep.BECOME
-    assert own_step(OwnNode(requested=False, active=False, told=None, ready=None)) is OwnStep.NOTHING
-    assert own_step(OwnNode(requested=False, active=True, told=TOLD, ready=None)) is OwnStep.NOTHING
+    assert own_step(OwnNode(requested=True, active=False, reported=None, ready=None)) is OwnStep.BECOME
+    assert own_step(OwnNode(requested=False, active=False, reported=None, ready=None)) is OwnStep.NOTHING
+    assert own_step(OwnNode(requested=False, active=True, reported=REPORTED, ready=None)) is OwnStep.NOTHING
 
 
 def test_what_a_node_says_is_read_from_its_metadata():
-    assert labels_and_told({}, "requested", "active") == (False, False, None)
+    assert labels_and_report({}, "requested", "active") == (False, False, None)
     meta = {"labels": {"requested": "", "active": ""}, "annotations": {"autarky.dev/control-node": LEAVE}}
-    assert labels_and_told(meta, "requested", "active") == (True, True, LEAVE)
+    assert labels_and_report(meta, "requested", "active") == (True, True, LEAVE)

@@ -15,7 +15,7 @@ from autarky.control.control_nodes.decide.procedure import Decision, OwnStep, St
 from autarky.control.control_nodes.decide.roles import asked_whether_they_serve, decide, own_step
 from unit.control.machines import run_until_all_ways_are_gone
 
-TOLD = f"{READY}0123456789"
+REPORTED = f"{READY}0123456789"
 NAMES = ("n1", "n2", "n3", "n4")
 ONE = st.sampled_from(NAMES)
 SOME = st.sets(ONE) | ONE.map(lambda name: {name}) | ONE.map(lambda name: set(NAMES) - {name})
@@ -71,8 +71,10 @@ class Labels(RuleBasedStateMachine):
         """So many that were made control nodes; none: the one that `up` makes."""
         self.world = World()
         for number, name in enumerate(NAMES):
-            control, told = number < max(made, 1), TOLD if number < made else None
-            node = Node(name, f"{name}-0", control, control, told, recorded=Record(f"{name}-0") if control else None)
+            control, reported = number < max(made, 1), REPORTED if number < made else None
+            node = Node(
+                name, f"{name}-0", control, control, reported, recorded=Record(f"{name}-0") if control else None
+            )
             member = Member.THERE if control else Member.NONE
             self.world.machines[name] = Machine(node, parts=control, member=member)
 
@@ -89,7 +91,7 @@ class Labels(RuleBasedStateMachine):
     @rule(name=ONE)
     def delete_and_make_anew(self, name: str) -> None:
         self.world.uids += 1
-        self.change(name, uid=f"{name}-{self.world.uids}", requested=False, active=False, told=None)
+        self.change(name, uid=f"{name}-{self.world.uids}", requested=False, active=False, reported=None)
 
     @rule(name=ONE, ready=st.sampled_from([True, False, None]))
     def be_seen(self, name: str, ready: bool | None) -> None:
@@ -158,7 +160,7 @@ class Labels(RuleBasedStateMachine):
                 self.change(name, recorded=Record(seen.uid, State.MADE if was_made else State.JOINING))
                 machine.granted = True
             case Step.MARK:
-                assert machine.parts or machine.node.told == TOLD
+                assert machine.parts or machine.node.reported == REPORTED
                 self.change(name, recorded=Record(seen.uid), active=True)
             case Step.RESTORE:
                 self.change(name, requested=True)
@@ -170,7 +172,7 @@ class Labels(RuleBasedStateMachine):
                     assert self.world.staying() - {name}, "the last one that serves"
                     self.ways[ONE_GOES] += self.world.facts() > self.world.serving() | {name}
                 machine.granted = False
-                self.change(name, active=False, told=LEAVE, recorded=Record(seen.uid, State.DISMISSED))
+                self.change(name, active=False, reported=LEAVE, recorded=Record(seen.uid, State.DISMISSED))
             case Step.FORGET:
                 assert not machine.parts
                 self.change(name, recorded=None)
@@ -184,18 +186,18 @@ class Labels(RuleBasedStateMachine):
     def act(self, name: str) -> None:
         machine = self.world.machines[name]
         node = machine.node
-        match own_step(OwnNode(node.requested, node.active, node.told, TOLD if machine.parts else None)):
+        match own_step(OwnNode(node.requested, node.active, node.reported, REPORTED if machine.parts else None)):
             case OwnStep.ANNOUNCE:
-                self.change(name, told=TOLD)
+                self.change(name, reported=REPORTED)
             case OwnStep.BECOME if machine.granted:
                 machine.parts = True
             case OwnStep.BECOME:
-                self.change(name, told=f"{JOINING}it waits")
+                self.change(name, reported=f"{JOINING}it waits")
             case OwnStep.CEASE if machine.parts:
                 assert machine.member is Member.NONE
                 machine.parts = False
             case OwnStep.CEASE:
-                self.change(name, told=None)
+                self.change(name, reported=None)
             case _:
                 pass
 

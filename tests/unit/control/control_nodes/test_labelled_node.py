@@ -123,7 +123,7 @@ class Scene:
         for part in [*parts(inputs), *agent_parts(inputs)]:
             for obj in part.objects:
                 self.kube.put(obj)
-        self.put_node("n1", requested=True, active=True, told=f"{READY}1")
+        self.put_node("n1", requested=True, active=True, reported=f"{READY}1")
         self.put_node(NODE)
         for image in IMAGES.values():
             self.cri.put_image(image)
@@ -156,7 +156,9 @@ class Scene:
 
     # --- the API ---
 
-    def put_node(self, name: str, *, requested: bool = False, active: bool = False, told: str | None = None) -> None:
+    def put_node(
+        self, name: str, *, requested: bool = False, active: bool = False, reported: str | None = None
+    ) -> None:
         labels = {
             label: ""
             for label, there in ((CONTROL_PLANE_REQUESTED, requested), (CONTROL_PLANE_ACTIVE, active))
@@ -166,7 +168,7 @@ class Scene:
             {
                 "apiVersion": "v1",
                 "kind": "Node",
-                "metadata": {"name": name, "labels": labels, "annotations": {ANNOTATION: told} if told else {}},
+                "metadata": {"name": name, "labels": labels, "annotations": {ANNOTATION: reported} if reported else {}},
                 "status": {
                     "conditions": [{"type": "Ready", "status": "True"}],
                     "addresses": [{"type": "InternalIP", "address": f"192.0.2.1{name[1:]}"}],
@@ -183,7 +185,7 @@ class Scene:
         meta: Object = found["metadata"]
         return meta
 
-    async def told(self) -> str | None:
+    async def reported(self) -> str | None:
         return ((await self.metadata()).get("annotations") or {}).get(ANNOTATION)
 
     async def has_fact(self, name: str = NODE) -> bool:
@@ -235,7 +237,7 @@ class Scene:
         await self.label(NODE, None)
         for _ in range(12):
             await self.rounds()
-            if await self.told() is None and not await self.rights():
+            if await self.reported() is None and not await self.rights():
                 return
         raise AssertionError(self.said)
 
@@ -292,7 +294,7 @@ def _is_root_only(path: Path) -> bool:
 
 async def test_a_label_gives_a_worker_all_that_a_control_node_has(scene: Scene):
     await scene.become()
-    assert str(await scene.told()).startswith(READY)
+    assert str(await scene.reported()).startswith(READY)
     assert role_on_disk.state() is State.READY
     assert scene.agent.role_changed.is_set()
     for component in (*WITH_STANDBY, NODE_AGENT):
@@ -317,7 +319,7 @@ async def test_its_api_server_is_named_by_the_certificates_of_all_before_it_is_o
     await scene.become()
     plan = await scene.kube.get("v1", "ConfigMap", leaves.CONFIG_MAP, SYSTEM)
     assert plan is not None
-    assert {"n1", "192.0.2.11", NODE, "192.0.2.12"} <= set(leaves.told(plan).names)
+    assert {"n1", "192.0.2.11", NODE, "192.0.2.12"} <= set(leaves.plan_in(plan).names)
     served = names_in(Path(places.LEAVES) / "kube-apiserver/apiserver.crt")
     assert {"n1", NODE, "192.0.2.11", "192.0.2.12", "127.0.0.1", "kubernetes"} <= served
 
@@ -341,7 +343,7 @@ async def test_an_image_that_is_missing_is_told_on_the_node(scene: Scene):
         scene.agent.parts.cri.put_image(image)
     await scene.label(NODE)
     await scene.rounds(4)
-    assert (await scene.told()).startswith(f"{JOINING}the image {IMAGES['kube-scheduler']} is not on the node")
+    assert (await scene.reported()).startswith(f"{JOINING}the image {IMAGES['kube-scheduler']} is not on the node")
     assert not await scene.has_fact()
 
 
@@ -375,7 +377,7 @@ async def test_an_agent_that_is_killed_between_any_two_steps_goes_on(scene: Scen
             assert not role_on_disk.acts_as_control_node()
         if await scene.has_fact():
             break
-    assert str(await scene.told()).startswith(READY)
+    assert str(await scene.reported()).startswith(READY)
     assert control_parts.complete() is not None
 
 
@@ -407,7 +409,7 @@ async def test_a_control_node_of_an_earlier_release_gets_the_keys_that_it_lacks(
     for _ in range(6):
         await scene.rounds()
     assert (control_parts.PKI / "front-proxy-ca.key").exists()
-    assert str(await scene.told()).startswith(READY)
+    assert str(await scene.reported()).startswith(READY)
 
 
 # --- ceasing -----------------------------------------------------------------------------------------
@@ -540,7 +542,7 @@ async def test_the_right_to_read_keys_ends_with_the_label_and_not_when_the_node_
     assert joining in await scene.rights()
     await scene.label(NODE, None)
     await scene.operator_rounds(4)
-    assert await scene.told() == LEAVE
+    assert await scene.reported() == LEAVE
     assert joining not in await scene.rights()
 
 
@@ -571,7 +573,7 @@ async def test_a_right_to_read_keys_whose_grant_was_interrupted_ends_as_well(sce
     scene.control_nodes.kube = scene.kube
     await scene.label(NODE, None)
     await scene.operator_rounds(4)
-    assert await scene.told() == LEAVE
+    assert await scene.reported() == LEAVE
     assert f"autarky:joining:{NODE}" not in await scene.rights()
 
 
@@ -580,12 +582,12 @@ async def test_its_parts_stay_while_something_of_it_runs(scene: Scene):
     (Path(places.MANIFESTS) / "etcd-0123abcd.json").write_text("{}")
     await scene.label(NODE, None)
     await scene.rounds(8)
-    assert await scene.told() == LEAVE
+    assert await scene.reported() == LEAVE
     assert role_on_disk.state() is State.LEAVING
     assert control_parts.complete() is not None
     (Path(places.MANIFESTS) / "etcd-0123abcd.json").unlink()
     await scene.rounds(4)
-    assert await scene.told() is None
+    assert await scene.reported() is None
 
 
 async def test_a_label_that_comes_back_on_the_way_out_keeps_what_is_there(scene: Scene):

@@ -21,19 +21,19 @@ from autarky.control.control_nodes.decide.procedure import (
 from autarky.control.control_nodes.decide.roles import decide, own_step
 
 OPERATORS = (*BECOMES, *STAYS, *LEAVES)
-TOLD = st.sampled_from([None, LEAVE, f"{READY}0123", f"{JOINING}the image x is not on the node", "anything"])
+REPORTED = st.sampled_from([None, LEAVE, f"{READY}0123", f"{JOINING}the image x is not on the node", "anything"])
 RECORDS = st.none() | st.builds(Record, st.sampled_from(["uid-1", "uid-2"]), st.sampled_from(State))
 MAYBE = st.sampled_from([None, False, True])
 
 
 def nodes(name: str) -> st.SearchStrategy[Node]:
-    fields = {"requested": st.booleans(), "active": st.booleans(), "told": TOLD, "ready": MAYBE, "fits": MAYBE}
+    fields = {"requested": st.booleans(), "active": st.booleans(), "reported": REPORTED, "ready": MAYBE, "fits": MAYBE}
     more = {"member": st.sampled_from(Member), "recorded": RECORDS, "obstacle": st.sampled_from([None, "refused"])}
     return st.builds(Node, st.just(name), st.just("uid-1"), **fields, **more)
 
 
 CLUSTERS = st.tuples(nodes("n1"), nodes("n2"), nodes("n3"))
-OWN_NODES = st.builds(OwnNode, st.booleans(), st.booleans(), TOLD, st.sampled_from([None, f"{READY}0123"]))
+OWN_NODES = st.builds(OwnNode, st.booleans(), st.booleans(), REPORTED, st.sampled_from([None, f"{READY}0123"]))
 
 
 @given(CLUSTERS, st.sampled_from(["", "kube-apiserver is not hosted"]))
@@ -67,7 +67,9 @@ def test_no_step_takes_the_active_label_from_the_last_that_stays(cluster):
 @given(OWN_NODES)
 def test_an_agent_removes_nothing_but_for_the_word(node):
     removes = Write.REMOVE_PARTS in first(OWN, node).writes
-    assert removes == (own_step(node) is OwnStep.CEASE) == (node.told == LEAVE and not (node.requested or node.active))
+    assert (
+        removes == (own_step(node) is OwnStep.CEASE) == (node.reported == LEAVE and not (node.requested or node.active))
+    )
 
 
 def test_each_step_and_each_write_is_in_some_row():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from autarky.control.etcd.decide.leaving import RELOAD_SECONDS, Seen, Step, decide
 
-NOTICED = Seen(told_for=RELOAD_SECONDS, noted=None, pod="old", ends=False, ready=True)
+NOTICED = Seen(reported_for=RELOAD_SECONDS, noted=None, pod="old", ends=False, ready=True)
 
 
 def step(seen: Seen) -> Step:
@@ -12,7 +12,7 @@ def step(seen: Seen) -> Step:
 
 
 def test_the_load_balancers_hear_of_it_first() -> None:
-    assert step(replace(NOTICED, told_for=0.0)) is Step.WAIT
+    assert step(replace(NOTICED, reported_for=0.0)) is Step.WAIT
 
 
 def test_the_api_server_is_replaced_and_then_the_member_is_free() -> None:

@@ -34,7 +34,7 @@ def spec(number: int, *, present: bool = True, asked: str = "", lost: bool = Fal
 
 def leaving(number: int) -> Desired:
     """Its status says so already."""
-    return replace(spec(number, present=False), told=True)
+    return replace(spec(number, present=False), reported=True)
 
 
 def seen(members: list[Member], desired: list[Desired], *, own: int = 1, leader: int = 1) -> Seen:
@@ -58,19 +58,19 @@ def test_rule_2_what_is_not_seen_now_changes_nothing(missing: str) -> None:
     sight = seen(THREE, [spec(1), spec(2), leaving(3), spec(4)])
     decision = decide(replace(sight, **{missing: None}), Memory(), 100.0)
     assert decision.action is None
-    assert decision.told == {}
+    assert decision.reported == {}
 
 
 def test_rule_2_a_member_that_was_not_asked_counts_as_one_that_does_not_serve() -> None:
     decision = after_notice(seen([voter(1), voter(2, serves=None), voter(3)], [spec(1), spec(2), leaving(3)]))
     assert decision.action is None
-    assert decision.told["n3"].phase is Phase.BLOCKED
+    assert decision.reported["n3"].phase is Phase.BLOCKED
 
 
 def test_rule_2_a_member_that_is_silent_for_ever_is_not_removed_for_it() -> None:
     sight = seen([voter(1), voter(2), voter(3, serves=False)], WISHES)
     assert decide(sight, decide(sight, Memory(), 0.0).memory, 1e6).action is None
-    assert decide(sight, Memory(), 0.0).told["n3"] == MemberStatus(Phase.MEMBER, 3, "it does not answer")
+    assert decide(sight, Memory(), 0.0).reported["n3"] == MemberStatus(Phase.MEMBER, 3, "it does not answer")
 
 
 # --- rule 3: one change at a time, quorum, learner first, leader moved -----------------------------
@@ -84,14 +84,14 @@ def test_rule_3_a_new_member_joins_without_a_vote() -> None:
 def test_rule_3_a_learner_gets_its_vote_when_it_runs() -> None:
     decision = decide(seen([voter(1), learner(2)], [spec(1), spec(2)]), Memory(), 0.0)
     assert decision.action == Action(Verb.PROMOTE, "n2", "10.0.0.2", 2)
-    assert decision.told["n2"].phase is Phase.LEARNER
+    assert decision.reported["n2"].phase is Phase.LEARNER
 
 
 def test_rule_3_joins_queue_in_the_order_in_which_they_were_asked_for() -> None:
     late, early = spec(2, asked="2026-02"), spec(3, asked="2026-01")
     decision = decide(seen([voter(1)], [spec(1), late, early]), Memory(), 0.0)
     assert decision.action == Action(Verb.ADD, "n3", "10.0.0.3")
-    assert decision.told["n2"] == MemberStatus(Phase.PENDING, None, "waiting: one member joins at a time")
+    assert decision.reported["n2"] == MemberStatus(Phase.PENDING, None, "waiting: one member joins at a time")
 
 
 def test_rule_3_nobody_joins_while_another_is_a_learner() -> None:
@@ -104,36 +104,36 @@ def test_rule_3_nobody_joins_while_another_is_a_learner() -> None:
         0.0,
     )
     assert decision.action is None
-    assert decision.told["n2"].phase is Phase.JOINING
-    assert decision.told["n3"].phase is Phase.PENDING
+    assert decision.reported["n2"].phase is Phase.JOINING
+    assert decision.reported["n3"].phase is Phase.PENDING
 
 
 def test_rule_3_nobody_joins_while_a_member_does_not_serve_and_the_refusal_says_what_to_do() -> None:
     decision = decide(seen([voter(1), voter(2), voter(3, serves=False)], [*WISHES, spec(4)]), Memory(), 0.0)
     assert decision.action is None
-    assert decision.told["n4"].phase is Phase.BLOCKED
-    assert "n3" in decision.told["n4"].message
-    assert "kubectl patch etcdmember" in decision.told["n4"].message
+    assert decision.reported["n4"].phase is Phase.BLOCKED
+    assert "n3" in decision.reported["n4"].message
+    assert "kubectl patch etcdmember" in decision.reported["n4"].message
 
 
 def test_rule_3_nobody_joins_while_etcd_has_an_alarm() -> None:
     sight = replace(seen([voter(1)], [spec(1), spec(2)]), alarms=("memberID:1 alarm:NOSPACE",))
     decision = decide(sight, Memory(), 0.0)
     assert decision.action is None
-    assert "NOSPACE" in decision.told["n2"].message
+    assert "NOSPACE" in decision.reported["n2"].message
 
 
 def test_rule_3_a_member_that_serves_leaves_only_if_the_rest_has_a_quorum() -> None:
     decision = after_notice(seen([voter(1), voter(2, serves=False), voter(3)], [spec(1), spec(2), leaving(3)]))
     assert decision.action is None
-    assert decision.told["n3"].phase is Phase.BLOCKED
-    assert "1 of 2 members would serve" in decision.told["n3"].message
+    assert decision.reported["n3"].phase is Phase.BLOCKED
+    assert "1 of 2 members would serve" in decision.reported["n3"].message
 
 
 def test_rule_3_the_last_member_is_never_removed() -> None:
     decision = after_notice(seen([voter(1)], [leaving(1)]))
     assert decision.action is None
-    assert decision.told["n1"].phase is Phase.BLOCKED
+    assert decision.reported["n1"].phase is Phase.BLOCKED
 
 
 def test_rule_3_the_leadership_is_moved_before_the_leader_leaves_and_to_one_that_stays() -> None:
@@ -145,9 +145,9 @@ def test_rule_3_those_who_use_a_member_are_moved_before_it_leaves() -> None:
     sight = seen(THREE, [spec(1), spec(2), spec(3, present=False)])
     first = decide(sight, Memory(), 0.0)
     assert first.action is None
-    assert first.told["n3"].phase is Phase.LEAVING
-    told = seen(THREE, [spec(1), spec(2), leaving(3)])
-    assert decide(told, first.memory, 1.0).action is None
+    assert first.reported["n3"].phase is Phase.LEAVING
+    reported = seen(THREE, [spec(1), spec(2), leaving(3)])
+    assert decide(reported, first.memory, 1.0).action is None
     disconnected = seen(THREE, [spec(1), spec(2), replace(leaving(3), disconnected=3)])
     assert decide(disconnected, first.memory, 2.0).action == Action(Verb.REMOVE, "n3", "10.0.0.3", 3)
     of_another = seen(THREE, [spec(1), spec(2), replace(leaving(3), disconnected=33)])
@@ -155,10 +155,10 @@ def test_rule_3_those_who_use_a_member_are_moved_before_it_leaves() -> None:
 
 
 def test_a_node_that_never_reports_that_it_is_disconnected_does_not_hold_its_member() -> None:
-    told = seen(THREE, [spec(1), spec(2), leaving(3)])
-    first = decide(told, Memory(), 0.0)
+    reported = seen(THREE, [spec(1), spec(2), leaving(3)])
+    first = decide(reported, Memory(), 0.0)
     assert first.action is None
-    assert decide(told, first.memory, LONGEST_NOTICE).action == Action(Verb.REMOVE, "n3", "10.0.0.3", 3)
+    assert decide(reported, first.memory, LONGEST_NOTICE).action == Action(Verb.REMOVE, "n3", "10.0.0.3", 3)
 
 
 def test_a_dead_member_that_is_to_go_leaves_at_once_and_before_anybody_joins() -> None:
@@ -180,7 +180,7 @@ def test_promotion_waits_while_one_vote_more_would_cost_the_quorum() -> None:
     assert decision.action == Action(Verb.PROMOTE, "n4", "10.0.0.4", 4)  # three of five serve
     decision = decide(seen([*silent[:3], learner(4)], [*WISHES, spec(4)]), Memory(), 0.0)
     assert decision.action is None
-    assert decision.told["n4"].phase is Phase.BLOCKED
+    assert decision.reported["n4"].phase is Phase.BLOCKED
 
 
 # --- rule 5: killed anywhere, it goes on -----------------------------------------------------------
@@ -194,7 +194,7 @@ def test_rule_5_the_agent_beside_a_new_leader_goes_on_where_the_old_one_was() ->
 def test_rule_5_only_the_agent_beside_the_leader_acts() -> None:
     decision = decide(seen([voter(1), voter(2)], [spec(1), spec(2), spec(3)], own=2), Memory(), 0.0)
     assert decision.action is None
-    assert decision.told == {}
+    assert decision.reported == {}
 
 
 def test_a_learner_that_never_starts_gives_up_its_place_to_the_next_and_tries_again_later() -> None:
@@ -270,7 +270,7 @@ def test_rule_2_a_member_that_serves_has_its_data_whatever_was_claimed() -> None
     sight = seen(THREE, [spec(1), spec(2), spec(3, lost=True)])
     decision = decide(sight, Memory(), 0.0)
     assert decision.action is None
-    assert decision.told["n3"].phase is Phase.MEMBER
+    assert decision.reported["n3"].phase is Phase.MEMBER
 
 
 def test_a_claim_about_an_earlier_member_means_nothing_for_a_new_one() -> None:
@@ -281,7 +281,7 @@ def test_a_claim_about_an_earlier_member_means_nothing_for_a_new_one() -> None:
         0.0,
     )
     assert decision.action is None
-    assert decision.told["n3"].phase is Phase.MEMBER
+    assert decision.reported["n3"].phase is Phase.MEMBER
 
 
 # --- whether anything is left to do ----------------------------------------------------------------
@@ -303,4 +303,4 @@ def test_it_is_settled_when_members_are_as_requested() -> None:
 def test_what_is_told_holds_no_counting_seconds() -> None:
     sight = seen([voter(1), learner(2, started=False, serves=False)], [spec(1), spec(2), spec(3)])
     first = decide(sight, Memory(), 0.0)
-    assert decide(sight, first.memory, 50.0).told == first.told
+    assert decide(sight, first.memory, 50.0).reported == first.reported

@@ -1,6 +1,6 @@
 """etcd's membership on a simulated cluster: nodes come, go, crash, lose disks, and any observation may be stale.
 
-The simulated etcd obeys whatever it is told: it is the decisions that must keep the quorum. Only what no real etcd
+The simulated etcd obeys whatever it is reported: it is the decisions that must keep the quorum. Only what no real etcd
 would do is left out: it changes nothing without a quorum, and promotes no learner that is not in sync.
 """
 
@@ -110,7 +110,7 @@ class Membership(RuleBasedStateMachine):
             for member, entry in self.members.items()
         )
         desired = tuple(
-            Desired(w.name, w.address, w.present, w.asked, w.lost, self.hosts[w.name].up, w.told)
+            Desired(w.name, w.address, w.present, w.asked, w.lost, self.hosts[w.name].up, w.reported)
             for w in self.desired.values()
         )
         return Seen(own, self.leader, members, desired)
@@ -233,12 +233,12 @@ class Membership(RuleBasedStateMachine):
             assert decide(blind, etcd_members.Memory(), self.now).action is None
 
     def carry_out(self, decision: Decision) -> None:
-        for name, told in decision.told.items():
+        for name, reported in decision.reported.items():
             if name in self.desired:
                 spec = self.desired[name]
-                leaving = told.phase is Phase.LEAVING
-                self.desired[name] = Desired(name, name, spec.present, spec.asked, spec.lost, told=leaving)
-            self.ways[REFUSED] += told.phase is Phase.BLOCKED and "and etcd needs" in told.message
+                leaving = reported.phase is Phase.LEAVING
+                self.desired[name] = Desired(name, name, spec.present, spec.asked, spec.lost, reported=leaving)
+            self.ways[REFUSED] += reported.phase is Phase.BLOCKED and "and etcd needs" in reported.message
         action = decision.action
         if action is None:
             return
@@ -295,7 +295,7 @@ class Membership(RuleBasedStateMachine):
                 host.disk = 0 if host.disk is None else host.disk
             case etcd_local.Action.CLAIM_LOST:
                 spec = self.desired[node]
-                self.desired[node] = Desired(node, node, spec.present, spec.asked, mine, told=spec.told)
+                self.desired[node] = Desired(node, node, spec.present, spec.asked, mine, reported=spec.reported)
             case etcd_local.Action.NOTHING:
                 pass
         self.run_kubelet(node)

@@ -23,18 +23,18 @@ def with_nodes(count: int) -> Inputs:
 def test_a_member_that_is_there_keeps_its_generation_when_nodes_are_added() -> None:
     small, large = with_nodes(1), with_nodes(3)
     first = etcd.member_pod(small, small.cluster.node("n1"))
-    told = etcd.founding_of(first)
-    assert told == etcd.Founding("n1=https://192.0.2.11:2380", "new")
-    assert etcd.member_pod(large, large.cluster.node("n1"), told) == first
+    reported = etcd.founding_of(first)
+    assert reported == etcd.Founding("n1=https://192.0.2.11:2380", "new")
+    assert etcd.member_pod(large, large.cluster.node("n1"), reported) == first
     assert etcd.member_pod(large, large.cluster.node("n1")) != first
 
 
 def test_an_agent_writes_by_the_template_what_up_would_write() -> None:
     inputs = with_nodes(3)
     spec = etcd.read_template(etcd.template_object(inputs))
-    told = etcd.Founding("n1=https://192.0.2.11:2380,n3=https://192.0.2.13:2380", "existing")
-    by_agent = etcd.filled(spec, "n3", "192.0.2.13", told, written_for=0xABC)
-    by_up = etcd.member_pod(inputs, inputs.cluster.node("n3"), told)
+    reported = etcd.Founding("n1=https://192.0.2.11:2380,n3=https://192.0.2.13:2380", "existing")
+    by_agent = etcd.filled(spec, "n3", "192.0.2.13", reported, written_for=0xABC)
+    by_up = etcd.member_pod(inputs, inputs.cluster.node("n3"), reported)
     assert etcd.written_as(by_up, by_agent) == by_agent
     assert by_agent["metadata"]["annotations"] == {etcd.WRITTEN_FOR: "abc"}
 

@@ -23,7 +23,7 @@ from autarky.control.etcd.decide.wanted import ControlNode, Existing, InForce, W
 NAMES = ("n1", "n2", "n3", "n4")
 TYPOS = ("n9", "nl", "worker")
 ONE = st.sampled_from(NAMES)
-TOLD = f"{READY}1"
+REPORTED = f"{READY}1"
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class WantedMembers(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.nodes = {
-            name: Node(name, f"uid-{name}", True, True, TOLD, recorded=Record(f"uid-{name}")) for name in NAMES
+            name: Node(name, f"uid-{name}", True, True, REPORTED, recorded=Record(f"uid-{name}")) for name in NAMES
         }
         self.silent: set[str] = set()
         self.names: list[str] | None = None
@@ -145,12 +145,12 @@ class WantedMembers(RuleBasedStateMachine):
             case Step.MARK | Step.REMEMBER:
                 self.change(seen.name, active=True, recorded=Record(seen.uid))
             case Step.GRANT:
-                self.change(seen.name, told=TOLD, recorded=Record(seen.uid, State.JOINING))
+                self.change(seen.name, reported=REPORTED, recorded=Record(seen.uid, State.JOINING))
             case Step.RESTORE:
                 self.change(seen.name, requested=True)
             case Step.DISMISS:
                 assert seen.name not in self.etcd.voters, "rule 3: its member is gone before"
-                self.change(seen.name, active=False, told=LEAVE, recorded=Record(seen.uid, State.DISMISSED))
+                self.change(seen.name, active=False, reported=LEAVE, recorded=Record(seen.uid, State.DISMISSED))
             case Step.FORGET:
                 self.change(seen.name, recorded=None)
             case _:
@@ -211,8 +211,8 @@ class WantedMembers(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES))
     def an_agent_obeys(self, name: str) -> None:
         node = self.nodes[name]
-        if is_dismissed(node.requested, node.active, node.told):
-            self.change(name, told=None)
+        if is_dismissed(node.requested, node.active, node.reported):
+            self.change(name, reported=None)
 
     # --- what holds, and what comes about ---
 

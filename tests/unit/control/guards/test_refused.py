@@ -23,7 +23,7 @@ from autarky.control.guards.decide import (
     Refused,
     Rules,
     refused,
-    told_beforehand,
+    sentences_beforehand,
 )
 from autarky.control.guards.manifests import tenants
 from autarky.control.guards.manifests.policies import BINDING, POLICY
@@ -65,7 +65,7 @@ def away(terms: list[Object]) -> Object:
     return {"affinity": {"podAntiAffinity": {REQUIRED: terms}}}
 
 
-def told(*workloads: Object, classes: list[Object] = CLASSES, bindings: tuple[Object, ...] = ()) -> list[str]:
+def reported(*workloads: Object, classes: list[Object] = CLASSES, bindings: tuple[Object, ...] = ()) -> list[str]:
     """The policies, each with its workload, by everything else as it is usual."""
     rules = Rules(classes, [a_namespace(HERE, tier="trusted"), a_namespace("other")], bindings)
     return [f"{one.policy}: {one.workload}" for one in refused(workloads, rules)]
@@ -79,7 +79,7 @@ REFUSED = f"{PRIORITIES}: DaemonSet csi"
 
 @given(value=st.integers(-(10**9), 2 * MOST_IMPORTANT) | st.integers(MOST_IMPORTANT - 1, MOST_IMPORTANT + 1))
 def test_a_class_is_refused_above_what_somebody_may_make(value: int):
-    assert told(a_workload(IMPORTANT), classes=[a_class(CRITICAL, value)]) == [REFUSED] * (value > MOST_IMPORTANT)
+    assert reported(a_workload(IMPORTANT), classes=[a_class(CRITICAL, value)]) == [REFUSED] * (value > MOST_IMPORTANT)
 
 
 @given(
@@ -90,18 +90,18 @@ def test_without_a_class_of_its_own_a_pod_has_the_lowest_of_the_default_ones(val
     defaults = [a_class(f"default-{number}", value, default=True) for number, value in enumerate(values)]
     pod = {"priorityClassName": named} if named else {}
     priority = VALUES[named] if named else min(values, default=0)
-    assert told(a_workload(pod), classes=[*CLASSES, *defaults]) == [REFUSED] * (priority > MOST_IMPORTANT)
+    assert reported(a_workload(pod), classes=[*CLASSES, *defaults]) == [REFUSED] * (priority > MOST_IMPORTANT)
 
 
 def test_a_number_without_its_class_and_a_class_that_is_not_there_are_for_others_to_refuse():
-    assert told(a_workload({"priority": 2 * MOST_IMPORTANT})) == []
-    assert told(a_workload(IMPORTANT), classes=[a_class("default", 2 * MOST_IMPORTANT, default=True)]) == []
+    assert reported(a_workload({"priority": 2 * MOST_IMPORTANT})) == []
+    assert reported(a_workload(IMPORTANT), classes=[a_class("default", 2 * MOST_IMPORTANT, default=True)]) == []
 
 
 @pytest.mark.parametrize("what", KEEPS_AWAY)
 def test_the_anti_affinity_that_a_real_api_server_refuses_is_told(what: str):
     workload = a_workload(away(KEEPS_AWAY[what]), namespace="default")
-    assert told(workload) == [f"{ANTI_AFFINITY}: DaemonSet csi"]
+    assert reported(workload) == [f"{ANTI_AFFINITY}: DaemonSet csi"]
 
 
 OWN = st.fixed_dictionaries(
@@ -125,13 +125,13 @@ def test_anti_affinity_is_refused_if_any_term_reaches_another_namespace(
     before: list[Object], reaching: list[Object], after: list[Object]
 ):
     workload = a_workload(away([*before, *reaching, *after]))
-    assert told(workload) == [f"{ANTI_AFFINITY}: DaemonSet csi"] * bool(reaching)
+    assert reported(workload) == [f"{ANTI_AFFINITY}: DaemonSet csi"] * bool(reaching)
 
 
 def test_what_is_only_preferred_or_is_affinity_keeps_nobody_away():
     term = {"topologyKey": "kubernetes.io/hostname", "namespaceSelector": {}}
     requested = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]}
-    assert told(a_workload({"affinity": {"podAntiAffinity": requested, "podAffinity": {REQUIRED: [term]}}})) == []
+    assert reported(a_workload({"affinity": {"podAntiAffinity": requested, "podAffinity": {REQUIRED: [term]}}})) == []
 
 
 def test_it_is_said_what_in_the_template_is_refused():
@@ -182,8 +182,8 @@ def test_a_port_of_the_control_plane_is_refused_in_every_namespace(own: list[int
 
 
 def test_a_pod_in_its_nodes_network_takes_no_port_by_naming_it():
-    assert told(a_workload(with_ports([ports.NLLB_API], [], hostNetwork=True))) == []
-    assert told(a_workload(with_ports([ports.NLLB_API], [], hostNetwork=False))) == [f"{HOST_PORTS}: DaemonSet csi"]
+    assert reported(a_workload(with_ports([ports.NLLB_API], [], hostNetwork=True))) == []
+    assert reported(a_workload(with_ports([ports.NLLB_API], [], hostNetwork=False))) == [f"{HOST_PORTS}: DaemonSet csi"]
 
 
 # --- by the workload ----------------------------------------------------------------------------------
@@ -192,8 +192,8 @@ def test_a_pod_in_its_nodes_network_takes_no_port_by_naming_it():
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_that_has_pods_made_is_told_outside_of_kube_system(kind: str):
     both = {**IMPORTANT, **away([{"namespaceSelector": {}}])}
-    assert told(a_workload(both, kind)) == [f"{PRIORITIES}: {kind} csi", f"{ANTI_AFFINITY}: {kind} csi"]
-    assert told(a_workload(both, kind, "kube-system")) == []
+    assert reported(a_workload(both, kind)) == [f"{PRIORITIES}: {kind} csi", f"{ANTI_AFFINITY}: {kind} csi"]
+    assert reported(a_workload(both, kind, "kube-system")) == []
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_every_kind_that_has_pods_made_is_told_outside_of_kube_system(kind: str)
 def test_what_another_workload_has_made_is_told_as_that_one(owner: Object, is_told: bool):
     workload = a_workload(IMPORTANT, "ReplicaSet")
     workload["metadata"]["ownerReferences"] = [owner]
-    assert bool(told(workload)) == is_told
+    assert bool(reported(workload)) == is_told
 
 
 @pytest.mark.parametrize(
@@ -219,19 +219,19 @@ def test_what_another_workload_has_made_is_told_as_that_one(owner: Object, is_to
 @pytest.mark.parametrize("end", ["Complete", "Failed"])
 def test_a_job_that_has_ended_is_not_told(kind: str, status: str, is_told: bool, end: str):
     workload = {**a_workload(IMPORTANT, kind), "status": {"conditions": [{"type": end, "status": status}]}}
-    assert bool(told(workload)) == is_told
+    assert bool(reported(workload)) == is_told
 
 
 def test_a_job_that_has_not_ended_yet_is_told():
     suspended = {"conditions": [{"type": "Suspended", "status": "True"}]}
-    assert told({**a_workload(IMPORTANT, "Job"), "status": suspended}) == [f"{PRIORITIES}: Job csi"]
+    assert reported({**a_workload(IMPORTANT, "Job"), "status": suspended}) == [f"{PRIORITIES}: Job csi"]
 
 
 @pytest.mark.parametrize(
     ("kind", "replicas", "is_told"), [("ReplicaSet", 0, False), ("ReplicaSet", 1, True), ("Deployment", 0, True)]
 )
 def test_an_old_revision_is_not_told_and_what_may_be_scaled_up_again_is(kind: str, replicas: int, is_told: bool):
-    assert bool(told(a_workload(IMPORTANT, kind, replicas=replicas))) == is_told
+    assert bool(reported(a_workload(IMPORTANT, kind, replicas=replicas))) == is_told
 
 
 # --- exceptions ---------------------------------------------------------------------------------------
@@ -272,14 +272,14 @@ def test_a_namespace_is_excepted_by_the_binding_and_no_other_is(excepted: set[st
 )
 def test_a_binding_is_about_the_namespaces_that_it_selects(selector: Object, is_told: bool):
     assert bool(
-        told(a_workload(IMPORTANT), bindings=(a_binding(PRIORITIES, PRIORITIES, namespaceSelector=selector),))
+        reported(a_workload(IMPORTANT), bindings=(a_binding(PRIORITIES, PRIORITIES, namespaceSelector=selector),))
     ) == (is_told)
 
 
 @pytest.mark.parametrize(("value", "is_told"), [("csi", True), ("x", False)])
 def test_a_binding_is_about_the_pods_that_it_selects(value: str, is_told: bool):
     selected = a_binding(PRIORITIES, PRIORITIES, objectSelector={"matchLabels": {"app": value}})
-    assert bool(told(a_workload(IMPORTANT), bindings=(selected,))) == is_told
+    assert bool(reported(a_workload(IMPORTANT), bindings=(selected,))) == is_told
 
 
 NOWHERE = but(NAMESPACE_LABEL, "In", "nowhere")
@@ -310,7 +310,7 @@ NOWHERE = but(NAMESPACE_LABEL, "In", "nowhere")
     ],
 )
 def test_what_some_binding_of_the_policy_denies_is_refused(bindings: tuple[Object, ...], is_told: bool):
-    assert told(a_workload(IMPORTANT), bindings=bindings) == [REFUSED] * is_told
+    assert reported(a_workload(IMPORTANT), bindings=bindings) == [REFUSED] * is_told
 
 
 def test_as_rendered_the_bindings_except_nobody():
@@ -318,7 +318,7 @@ def test_as_rendered_the_bindings_except_nobody():
     rendered = tenants.objects()
     bindings = tuple(obj for obj in rendered if obj["kind"] == BINDING)
     both = a_workload({**IMPORTANT, **away([{"namespaceSelector": {}}])})
-    assert told(both, bindings=bindings) == told(both) != []
+    assert reported(both, bindings=bindings) == reported(both) != []
     selected = {
         obj["metadata"]["name"]: obj["spec"]["matchConstraints"].get("namespaceSelector")
         for obj in rendered
@@ -360,7 +360,7 @@ def test_beforehand_only_what_a_new_policy_refuses_is_told_with_the_way_out(new:
         PRIORITIES: "[namespace storage] DaemonSet csi has a reason; DaemonSet x has a reason.",
         ANTI_AFFINITY: "[namespace web] DaemonSet lonely has a reason.",
     }
-    for policy, sentence in zip(policies, told_beforehand(found, new), strict=True):
+    for policy, sentence in zip(policies, sentences_beforehand(found, new), strict=True):
         assert f"the policy {policy} is new" in sentence
         assert names[policy] in sentence
         assert INSTEAD[policy] in sentence
@@ -371,9 +371,11 @@ def test_beforehand_only_what_a_new_policy_refuses_is_told_with_the_way_out(new:
 def test_beforehand_whoever_has_many_workloads_hides_no_other_namespace(namespaces: int, made: int):
     spaces = [f"n{number:03}" for number in range(namespaces)]
     found = [lost(PRIORITIES, space, f"d{number}") for space in spaces for number in range(made)]
-    [told] = told_beforehand(found, {PRIORITIES})
+    [reported] = sentences_beforehand(found, {PRIORITIES})
     named = spaces[:MOST_NAMESPACES]
-    assert [space for space in spaces if f"[namespace {space}]" in told] == named
-    assert told.count("DaemonSet ") == len(named) * min(made, MOST_OF_A_NAMESPACE)
-    assert told.count(f" and {made - MOST_OF_A_NAMESPACE} more") >= (len(named) if made > MOST_OF_A_NAMESPACE else 0)
-    assert (f" and {namespaces - MOST_NAMESPACES} more. Before" in told) == (namespaces > MOST_NAMESPACES)
+    assert [space for space in spaces if f"[namespace {space}]" in reported] == named
+    assert reported.count("DaemonSet ") == len(named) * min(made, MOST_OF_A_NAMESPACE)
+    assert reported.count(f" and {made - MOST_OF_A_NAMESPACE} more") >= (
+        len(named) if made > MOST_OF_A_NAMESPACE else 0
+    )
+    assert (f" and {namespaces - MOST_NAMESPACES} more. Before" in reported) == (namespaces > MOST_NAMESPACES)

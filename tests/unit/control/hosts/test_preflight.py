@@ -80,10 +80,10 @@ def test_a_route_that_overlaps_a_network_of_the_cluster_is_an_error(route):
     assert f"its route to {route} overlaps serviceCIDR" in only("networks", cluster, networks=(route,)).what
 
 
-@pytest.mark.parametrize(("cni", "ours", "told"), [("none", ["n1"], 0), ("none", [], 1), ("flannel", ["n1"], 1)])
-def test_routes_of_a_pod_network_that_the_user_brings_are_no_fault_of_hosts_that_are_ours(cni, ours, told):
+@pytest.mark.parametrize(("cni", "ours", "reported"), [("none", ["n1"], 0), ("none", [], 1), ("flannel", ["n1"], 1)])
+def test_routes_of_a_pod_network_that_the_user_brings_are_no_fault_of_hosts_that_are_ours(cni, ours, reported):
     cluster = a_cluster(network=replace(ONE.network, cni=Cni(cni)))
-    assert found(cluster, ours=ours, networks=("10.244.0.0/24",)).count(("networks", "error")) == told
+    assert found(cluster, ours=ours, networks=("10.244.0.0/24",)).count(("networks", "error")) == reported
     assert found(cluster, ours=ours, networks=("10.96.0.0/24",)).count(("networks", "error")) == 1
 
 
@@ -255,9 +255,9 @@ def test_an_unknown_check_to_demote_is_an_error_with_the_near_name():
 @pytest.mark.parametrize(("controls", "said"), [(1, None), (2, "survives the loss of 0"), (3, None), (4, "loss of 1")])
 def test_an_even_number_of_control_nodes_is_warned_of(controls, said):
     cluster = a_cluster(controls=controls)
-    told = [f"{f.severity}: {f.what}" for f in checks(cluster, facts_of(cluster)) if f.name == "members"]
-    assert bool(told) == (said is not None)
-    assert all(line.startswith("warning: ") and said in line for line in told)
+    reported = [f"{f.severity}: {f.what}" for f in checks(cluster, facts_of(cluster)) if f.name == "members"]
+    assert bool(reported) == (said is not None)
+    assert all(line.startswith("warning: ") and said in line for line in reported)
 
 
 def test_with_external_etcd_two_control_nodes_are_as_good_as_any_number():
@@ -266,13 +266,13 @@ def test_with_external_etcd_two_control_nodes_are_as_good_as_any_number():
 
 
 @pytest.mark.parametrize(
-    ("leaves", "kubelets", "told"), [(None, None, []), (3600, 3600, []), (360, None, ["leafLifetime is 6m"])]
+    ("leaves", "kubelets", "reported"), [(None, None, []), (3600, 3600, []), (360, None, ["leafLifetime is 6m"])]
 )
-def test_certificates_that_live_for_less_than_an_hour_are_warned_of(leaves, kubelets, told):
+def test_certificates_that_live_for_less_than_an_hour_are_warned_of(leaves, kubelets, reported):
     settings = CertificateSettings(leaf_seconds=leaves, kubelet_seconds=kubelets)
     cluster = replace(ONE, certificates=settings)
     findings = [finding for finding in checks(cluster, facts_of(cluster)) if finding.name == "lifetimes"]
-    assert [finding.what.partition(":")[0].removeprefix("spec.certificates.") for finding in findings] == told
+    assert [finding.what.partition(":")[0].removeprefix("spec.certificates.") for finding in findings] == reported
     assert all(finding.severity == "warning" for finding in findings)
 
 

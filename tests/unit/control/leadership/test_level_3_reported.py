@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autarky.control.leadership.decide.reported import FIELD, Candidate, Told, candidates, read, text
+from autarky.control.leadership.decide.reported import FIELD, Candidate, Reported, candidates, read, text
 
 NAME = "kube-scheduler"
 
@@ -46,9 +46,9 @@ def test_nothing_else_is(other):
 
 
 def test_what_is_told_is_read_again():
-    told = Told((Candidate("n2", "p", "u"), Candidate("n3", "q", "v")), "good", "content")
-    plane = {"status": {FIELD: text({NAME: told})}}
-    assert read(plane, NAME) == told
+    reported = Reported((Candidate("n2", "p", "u"), Candidate("n3", "q", "v")), "good", "content")
+    plane = {"status": {FIELD: text({NAME: reported})}}
+    assert read(plane, NAME) == reported
     assert read(plane, NAME).elsewhere("n2") == {"v"}
 
 
@@ -65,7 +65,7 @@ def test_what_is_told_is_read_again():
     )
 )
 def test_a_foreign_value_ends_nobody(value):
-    assert isinstance(read({"status": {FIELD: value}}, NAME), Told)
-    assert isinstance(read({"status": {FIELD: {NAME: value}}}, NAME), Told)
-    assert isinstance(read({"status": value}, NAME), Told)
-    assert read(None, NAME) == Told()
+    assert isinstance(read({"status": {FIELD: value}}, NAME), Reported)
+    assert isinstance(read({"status": {FIELD: {NAME: value}}}, NAME), Reported)
+    assert isinstance(read({"status": value}, NAME), Reported)
+    assert read(None, NAME) == Reported()

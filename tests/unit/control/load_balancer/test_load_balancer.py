@@ -68,9 +68,9 @@ def test_every_api_server_of_every_control_node_is_known_everywhere_in_both_slot
         listed = [server.split()[0] for server in servers(found[f"backend {backend}"])]
         assert len(listed) == len(expected)
         assert set(listed) == expected
-    told = {line.split()[7].removeprefix("/") for line in found["frontend health"] if "srv_is_up" in line}
+    reported = {line.split()[7].removeprefix("/") for line in found["frontend health"] if "srv_is_up" in line}
     members = [server.split()[0] for server in servers(found.get("backend etcd", []))]
-    assert told == expected | {f"alive/{server}" for server in expected} | {f"etcd/{name}" for name in members}
+    assert reported == expected | {f"alive/{server}" for server in expected} | {f"etcd/{name}" for name in members}
 
 
 @settings(max_examples=25, deadline=None)

@@ -83,8 +83,8 @@ async def test_where_the_good_revision_was_slow_to_start_the_next_one_has_its_ti
         assert (await scheduler(world))["spec"]["template"] == BAD
         await rounds(duty, 5)
     assert (await scheduler(world))["spec"]["template"] == GOOD
-    [told] = await world.explanations()
-    assert "was not healthy within 240 s" in told
+    [reported] = await world.explanations()
+    assert "was not healthy within 240 s" in reported
 
 
 async def test_everything_else_of_the_workload_stays_as_the_user_left_it(world):

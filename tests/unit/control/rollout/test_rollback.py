@@ -353,9 +353,9 @@ def test_what_is_said_of_a_failure_names_what_to_run():
     record = GOOD
     for _ in range(3):
         record = record.with_failure("new", "crashed", by_skew=False)
-    told = record.failure("new").again("ds/kube-proxy")
-    assert "goes back after 20 s" in told
-    assert f"`kubectl -n kube-system annotate ds/kube-proxy {TRY_AGAIN}=now`" in told
+    reported = record.failure("new").again("ds/kube-proxy")
+    assert "goes back after 20 s" in reported
+    assert f"`kubectl -n kube-system annotate ds/kube-proxy {TRY_AGAIN}=now`" in reported
     never_ran = GOOD.with_failure("new", "no image", by_skew=False, never_ran=True).failure("new")
     assert never_ran.again("ds/kube-proxy") == "nothing of it ever ran: to try it again, apply it again"
 

@@ -160,7 +160,7 @@ def test_level_3_is_given_as_long_and_remembered_as_well():
 BEGAN, READY = "2026-11-21T10:00:05Z", "2026-11-21T10:02:35Z"
 
 
-def told(began: Any = BEGAN, ready: Any = READY, *, status: str = "True", name: str = API) -> dict[str, Any]:
+def reported(began: Any = BEGAN, ready: Any = READY, *, status: str = "True", name: str = API) -> dict[str, Any]:
     return {
         "status": {
             "containerStatuses": [
@@ -176,20 +176,24 @@ def told(began: Any = BEGAN, ready: Any = READY, *, status: str = "True", name: 
 
 
 def test_a_start_is_from_the_containers_to_the_pods_stamp():
-    assert seconds_to_ready(told(), API) == 150.0
+    assert seconds_to_ready(reported(), API) == 150.0
 
 
 NOTHING = {
-    "not Ready": told(status="False"),
-    "a clock that was stepped back": told(READY, BEGAN),
-    "another container": told(name="x"),
-    "no stamp": told(ready=None),
-    "no time": told("yesterday"),
-    "a number": told(7),
-    "no zone": told("2026-11-21T10:00:05"),
-    "it has ended": {"status": {**told()["status"], "containerStatuses": [{"name": API, "state": {"terminated": {}}}]}},
+    "not Ready": reported(status="False"),
+    "a clock that was stepped back": reported(READY, BEGAN),
+    "another container": reported(name="x"),
+    "no stamp": reported(ready=None),
+    "no time": reported("yesterday"),
+    "a number": reported(7),
+    "no zone": reported("2026-11-21T10:00:05"),
+    "it has ended": {
+        "status": {**reported()["status"], "containerStatuses": [{"name": API, "state": {"terminated": {}}}]}
+    },
     "no word": {},
-    "two of them": {"status": {**told()["status"], "containerStatuses": told()["status"]["containerStatuses"][1:] * 2}},
+    "two of them": {
+        "status": {**reported()["status"], "containerStatuses": reported()["status"]["containerStatuses"][1:] * 2}
+    },
 }
 
 
@@ -203,5 +207,5 @@ STAMPS = st.datetimes().map(lambda one: f"{one.isoformat()}Z") | st.text(max_siz
 
 @given(STAMPS, STAMPS)
 def test_whatever_a_kubelet_says_grants_no_more_than_the_most(began, ready):
-    start = seconds_to_ready(told(began, ready), API)
+    start = seconds_to_ready(reported(began, ready), API)
     assert 0.0 <= Policy().after(start).slow <= SLOW_ROLLOUT

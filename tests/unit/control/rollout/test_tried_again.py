@@ -106,8 +106,8 @@ async def test_a_record_with_more_in_it_is_read_as_far_as_it_is_known(world):
     await becomes_good(world)
     secret = await world.kube.get("v1", "Secret", secret_name(SCHEDULER), SYSTEM)
     assert secret is not None
-    told = [{"revision": "x", "count": 2, "sentence": "crashed", "of_a_later_release": True}]
-    failures = base64.b64encode(json.dumps(told).encode()).decode()
+    reported = [{"revision": "x", "count": 2, "sentence": "crashed", "of_a_later_release": True}]
+    failures = base64.b64encode(json.dumps(reported).encode()).decode()
     world.kube.put({**secret, "data": {**secret["data"], "failures.json": failures}})
     kept = await last_good.load(world.kube, SCHEDULER)
     assert kept.record.failure("x").count == 2
@@ -147,12 +147,12 @@ async def test_what_is_too_large_to_be_kept_is_refused_with_a_condition_and_a_re
         for second in range(20):
             world.lease(SCHEDULER, "n1_uuid", second)
             await rounds(duty, 1)
-        told = [failure.sentence for failure in _failures(duty)]
+        reported = [failure.sentence for failure in _failures(duty)]
     secret = await world.kube.get("v1", "Secret", secret_name(SCHEDULER), SYSTEM)
     if kept:
         assert secret is not None
         assert sum(len(base64.b64decode(value)) for value in secret["data"].values()) < 1 << 20
-        assert told == []
+        assert reported == []
     else:
         assert secret is None
         expected = (
@@ -161,4 +161,4 @@ async def test_what_is_too_large_to_be_kept_is_refused_with_a_condition_and_a_re
             f" {SECRET['metadata']['name']} has 0 KiB; mark large ones as optional (optional: true), or mount their"
             " content from the host"
         )
-        assert told == [expected]
+        assert reported == [expected]

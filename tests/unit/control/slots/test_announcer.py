@@ -41,9 +41,9 @@ class Counting(FakeKube):
         return await super().patch(*args, **options)
 
 
-def announcer_of(kube: Counting, told: list[tuple[str, ...]], file: Path) -> Announcer:
+def announcer_of(kube: Counting, reported: list[tuple[str, ...]], file: Path) -> Announcer:
     def tell(*words: str) -> None:
-        told.append(words)
+        reported.append(words)
 
     return Announcer("n1", kube, Api(kube), LoopClock(), tell, PendingEvents(tell, file))  # type: ignore[arg-type]
 
@@ -51,11 +51,11 @@ def announcer_of(kube: Counting, told: list[tuple[str, ...]], file: Path) -> Ann
 @pytest.fixture
 async def scene(tmp_path):
     Counting.patches = 0
-    kube, told = Counting(), list[tuple[str, ...]]()
+    kube, reported = Counting(), list[tuple[str, ...]]()
     kube.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1", "resourceVersion": "1"}})
-    announcer = announcer_of(kube, told, tmp_path / "pending.json")
+    announcer = announcer_of(kube, reported, tmp_path / "pending.json")
     running = asyncio.create_task(Reconciler(announcer, announcer.clock, print).run())
-    yield announcer, kube, told
+    yield announcer, kube, reported
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
@@ -87,11 +87,11 @@ async def test_what_somebody_else_has_written_is_mended(scene):
 
 @pytest.mark.looptime
 async def test_an_api_that_does_not_answer_is_tried_again(scene):
-    announcer, kube, told = scene
+    announcer, kube, reported = scene
     kube.set_outage("connection refused")
     announcer.wants(2, SLOTS)
     await asyncio.sleep(12)
-    assert told
+    assert reported
     kube.set_outage(None)
     await asyncio.sleep(12)
     assert read(kube.node)["level"] == 2
@@ -121,7 +121,7 @@ async def test_what_happens_becomes_an_event_of_that_time_when_the_api_answers_a
 async def test_an_annotation_that_is_refused_holds_up_no_event_and_an_event_that_is_refused_no_other(
     scene, monkeypatch
 ):
-    announcer, kube, told = scene
+    announcer, kube, reported = scene
 
     async def refuses(*_args, **_options):
         raise ApiError(403, "Forbidden", "a policy says no")
@@ -138,7 +138,7 @@ async def test_an_annotation_that_is_refused_holds_up_no_event_and_an_event_that
     announcer.happened("Activated", "can be told")
     await asyncio.sleep(1)
     assert [event["message"] for event in await kube.list("v1", "Event")] == ["can be told"]
-    said = " ".join(sentence for _, sentence in told)
+    said = " ".join(sentence for _, sentence in reported)
     assert "a policy says no" in said
     assert "not like this" in said
 
@@ -152,23 +152,23 @@ async def test_of_a_long_outage_the_latest_is_told(scene):
         await asyncio.sleep(1)
     kube.set_outage(None)
     await asyncio.sleep(12)
-    told = [message for *_, message in await events_of(kube)]
-    assert told == [f"the {number}th" for number in range(MOST_EVENTS, 2 * MOST_EVENTS)]
+    reported = [message for *_, message in await events_of(kube)]
+    assert reported == [f"the {number}th" for number in range(MOST_EVENTS, 2 * MOST_EVENTS)]
 
 
 @pytest.mark.looptime
 async def test_what_one_agent_could_not_tell_the_next_one_tells_once(scene, tmp_path):
-    first, kube, told = scene
+    first, kube, reported = scene
     kube.set_outage("connection refused")
     first.happened("LeaseFreed", "kube-scheduler: it died")
     first.happened("StandbyActivated", "kube-apiserver: it is absent")
     await asyncio.sleep(1)
     kube.set_outage(None)
-    following = announcer_of(kube, told, tmp_path / "pending.json")
+    following = announcer_of(kube, reported, tmp_path / "pending.json")
     await tell_for_a_while(following)
     messages = ["kube-apiserver: it is absent", "kube-scheduler: it died"]
     assert sorted(message for *_, message in await events_of(kube)) == messages
-    third = announcer_of(kube, told, tmp_path / "pending.json")
+    third = announcer_of(kube, reported, tmp_path / "pending.json")
     assert third.pending.first is None
 
 
@@ -188,10 +188,10 @@ def test_a_file_of_no_use_is_none(tmp_path, content):
 
 
 def test_a_disk_that_takes_nothing_down_loses_the_file_only(tmp_path):
-    told = []
+    reported = []
     (tmp_path / "file").write_text("")
-    pending = PendingEvents(lambda *words: told.append(words), tmp_path / "file" / "pending.json")
+    pending = PendingEvents(lambda *words: reported.append(words), tmp_path / "file" / "pending.json")
     one = Happened("StandbyActivated", "kube-apiserver: it is absent", 1.0)
     pending.append(one)
     assert pending.first is one
-    assert told
+    assert reported

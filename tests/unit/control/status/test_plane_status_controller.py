@@ -14,7 +14,7 @@ from autarky.control.certificates import decide as certificates
 from autarky.control.control_nodes.operator.roles import ControlNodes
 from autarky.control.drift.decide import applied
 from autarky.control.etcd.operator import EtcdMembers
-from autarky.control.leadership.decide import reported as level_3_told
+from autarky.control.leadership.decide import reported as level_3_reported
 from autarky.control.levels.operator import Spec
 from autarky.control.rollout.operator.rollouts import Rollouts
 from autarky.control.status import operator as module
@@ -33,7 +33,7 @@ PARTS = {
     "_drift": {"Drifted"},
     "_certificates": {"CertificatesCurrent"},
     "_old_defaults": {"DefaultsCurrent"},
-    "told_of_level_3": set(),
+    "reported_of_level_3": set(),
 }
 """What looks at one thing → the conditions that tell of it."""
 
@@ -41,10 +41,10 @@ PARTS = {
 @pytest.fixture
 async def good(world: World) -> World:
     await becomes_good(world)
-    told = json.dumps({"ends": {"apiserver": SOON}})
+    reported = json.dumps({"ends": {"apiserver": SOON}})
     live = await world.kube.get("v1", "Node", "n1")
     assert live is not None
-    world.kube.put({**live, "metadata": {**live["metadata"], "annotations": {certificates.ANNOTATION: told}}})
+    world.kube.put({**live, "metadata": {**live["metadata"], "annotations": {certificates.ANNOTATION: reported}}})
     return world
 
 
@@ -88,8 +88,8 @@ async def test_the_condition_of_certificates_says_what_the_nodes_tell(good: Worl
         assert (truth, message[-len(SOON) - 20 :]) == ("True", f"apiserver on n1, at {SOON}")
         live = await good.kube.get("v1", "Node", "n1")
         assert live is not None
-        told = json.dumps({"ends": {"apiserver": SOON}, "trouble": {"apiserver": "disk full"}})
-        good.kube.put({**live, "metadata": {**live["metadata"], "annotations": {certificates.ANNOTATION: told}}})
+        reported = json.dumps({"ends": {"apiserver": SOON}, "trouble": {"apiserver": "disk full"}})
+        good.kube.put({**live, "metadata": {**live["metadata"], "annotations": {certificates.ANNOTATION: reported}}})
         await asyncio.sleep(1)
         await duty.reconcile()
         expected = ("False", f"apiserver on n1 expires at {SOON}: disk full")
@@ -140,7 +140,7 @@ async def test_what_cannot_be_told_keeps_nothing_else_from_being_told(
     others = conditions(before).keys() - unseen
     assert {name: conditions(after)[name] for name in others} == {name: conditions(before)[name] for name in others}
     assert ("layers" in after and after["layers"] == before["layers"]) == (part != "_layers")
-    assert (after.get(level_3_told.FIELD) == before[level_3_told.FIELD]) == (part != "told_of_level_3")
+    assert (after.get(level_3_reported.FIELD) == before[level_3_reported.FIELD]) == (part != "reported_of_level_3")
 
 
 async def test_agents_are_told_of_new_candidates_while_something_else_cannot_be_told(
@@ -154,8 +154,8 @@ async def test_agents_are_told_of_new_candidates_while_something_else_cannot_be_
         monkeypatch.setattr(module, "_drift", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             await duty.reconcile()
-    told = level_3_told.read(await plane(good), SCHEDULER)
-    assert pod["metadata"]["uid"] in {one.uid for one in told.candidates}
+    reported = level_3_reported.read(await plane(good), SCHEDULER)
+    assert pod["metadata"]["uid"] in {one.uid for one in reported.candidates}
 
 
 async def test_what_was_told_before_stays_while_it_cannot_be_seen(good: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,12 +165,12 @@ async def test_what_was_told_before_stays_while_it_cannot_be_seen(good: World, m
         before = {**(await status(good)), "etcd": {"members": ["n1"]}}
         good.kube.put({**(await plane(good)), "status": before})
         await asyncio.sleep(1)
-        for part in ("told_of_level_3", "_layers", "_node_slots"):
+        for part in ("reported_of_level_3", "_layers", "_node_slots"):
             monkeypatch.setattr(module, part, lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             await duty.reconcile()
         after = await status(good)
-    kept = ("etcd", "layers", "nodes", level_3_told.FIELD)
+    kept = ("etcd", "layers", "nodes", level_3_reported.FIELD)
     assert {name: after.get(name) for name in kept} == {name: before[name] for name in kept}
 
 

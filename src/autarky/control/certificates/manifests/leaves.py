@@ -170,7 +170,7 @@ def _object(data: dict[str, str]) -> Object:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(CONFIG_MAP, SYSTEM), "data": data}
 
 
-def told(obj: Object) -> Plan:
+def plan_in(obj: Object) -> Plan:
     """The plan in a live ConfigMap. UserError where it cannot be parsed."""
     data = obj.get("data") or {}
     try:

@@ -28,7 +28,7 @@ from autarky.control.checkpoint.node.reading import (
     pod_of_template,
     reading,
 )
-from autarky.control.leadership.decide.reported import Told
+from autarky.control.leadership.decide.reported import Reported
 from autarky.control.rollout.good_revision import content_of, revision_of
 from autarky.control.slots.decide.pivot import Health, Slot
 from autarky.control.slots.manifests import Revision
@@ -79,10 +79,10 @@ class Follower:
             self._refused = ""
         if not self._memory.is_due(now):
             return
-        told = self.api.told_of(self.component)
-        if not told.last_good:
+        reported = self.api.reported_of(self.component)
+        if not reported.last_good:
             return
-        await self._read_when_new(told)
+        await self._read_when_new(reported)
         known = self._reading
         revision = None if known is None else known.revision
         if known is not None and (revision is not None or known.refusal):  # else the last result stands
@@ -102,16 +102,16 @@ class Follower:
 
     # --- reading ---
 
-    async def _read_when_new(self, told: Told) -> None:
-        known, good, now = self._reading, (told.last_good, told.content), self.clock.monotonic()
+    async def _read_when_new(self, reported: Reported) -> None:
+        known, good, now = self._reading, (reported.last_good, reported.content), self.clock.monotonic()
         if known is None or not known.stands(good, now, RETRY_SECONDS):
-            self._reading = await self._read(told, good)
+            self._reading = await self._read(reported, good)
 
-    async def _read(self, told: Told, good: tuple[str, str]) -> Reading[tuple[str, str]]:
+    async def _read(self, reported: Reported, good: tuple[str, str]) -> Reading[tuple[str, str]]:
         now = self.clock.monotonic()
         try:
             async with asyncio.timeout(READ_SECONDS):
-                content = await self._content(told)
+                content = await self._content(reported)
         except _NotToBeHad as why:
             return Reading(good, now, refusal=str(why), ends=isinstance(why, _OnTrial))
         except ApiError as error:
@@ -122,13 +122,13 @@ class Follower:
             return Reading(good, now)
         return reading(good, now, self.component, content, refused="no standby can be made of the last good revision")
 
-    async def _content(self, told: Told) -> Content:
+    async def _content(self, reported: Reported) -> Content:
         live = await self.kube.get("apps/v1", COMPONENTS[self.component].kind, self.component, SYSTEM)
-        if live is None or revision_of(live["spec"]["template"]) != told.last_good:
+        if live is None or revision_of(live["spec"]["template"]) != reported.last_good:
             raise _OnTrial("the current template is not known to be good yet")
         template = live["spec"]["template"]
         content = await content_of_pod(self.kube, pod_of_template(self.component, template))
-        if content_of(template, content.objects) != told.content:
+        if content_of(template, content.objects) != reported.content:
             raise _NotToBeHad("the Secrets and ConfigMaps that the last good revision names have changed since it led")
         return content
 

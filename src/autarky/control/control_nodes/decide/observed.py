@@ -50,16 +50,16 @@ class Record:
 class Node:
     """One Node object as observed.
 
-    told: the annotation, None where there is none. ready: None when unknown. fits: whether the join inventory has its
-    address, None when that is not known. recorded: None when there is no record under this name. obstacle: why it does
-    not count as serving, None when it was seen to serve.
+    reported: the annotation, None where there is none. ready: None when unknown. fits: whether the join inventory has
+    its address, None when that is not known. recorded: None when there is no record under this name. obstacle: why it
+    does not count as serving, None when it was seen to serve.
     """
 
     name: str
     uid: str
     requested: bool
     active: bool
-    told: str | None = None
+    reported: str | None = None
     ready: bool | None = True
     fits: bool | None = True
     member: Member = Member.NONE
@@ -74,7 +74,7 @@ class Node:
     @property
     def is_ready_to_serve(self) -> bool:
         """Whether its agent reports that it has everything."""
-        return self.told is not None and self.told.startswith(READY)
+        return self.reported is not None and self.reported.startswith(READY)
 
     @property
     def stays(self) -> bool:
@@ -123,23 +123,23 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class OwnNode:
-    """A node as its own agent sees it. requested, active, told: as on the Node. ready: what to report now, None when
-    the disk does not have all."""
+    """A node as its own agent sees it. requested, active, reported: as on the Node. ready: what to report now, None
+    when the disk does not have all."""
 
     requested: bool
     active: bool
-    told: str | None
+    reported: str | None
     ready: str | None
 
 
-def is_dismissed(requested: bool, active: bool, told: str | None) -> bool:  # three facts of one Node
-    return told == LEAVE and not requested and not active
+def is_dismissed(requested: bool, active: bool, reported: str | None) -> bool:  # three facts of one Node
+    return reported == LEAVE and not requested and not active
 
 
-def labels_and_told(metadata: Mapping[str, object], requested: str, active: str) -> tuple[bool, bool, str | None]:
+def labels_and_report(metadata: Mapping[str, object], requested: str, active: str) -> tuple[bool, bool, str | None]:
     """(requested, active, told) of a Node's metadata."""
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     if not isinstance(labels, Mapping) or not isinstance(annotations, Mapping):
         return False, False, None
-    told = annotations.get(ANNOTATION)
-    return requested in labels, active in labels, told if isinstance(told, str) else None
+    reported = annotations.get(ANNOTATION)
+    return requested in labels, active in labels, reported if isinstance(reported, str) else None

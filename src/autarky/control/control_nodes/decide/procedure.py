@@ -154,8 +154,10 @@ def first(rows: tuple[Row[S, T], ...], seen: S) -> Row[S, T]:
 
 
 def _what_the_agent_does(seen: Situation) -> str:
-    told = seen.node.told or ""
-    return f"its agent reports: {told.removeprefix(JOINING)}" if told.startswith(JOINING) else "its agent prepares it"
+    reported = seen.node.reported or ""
+    if not reported.startswith(JOINING):
+        return "its agent prepares it"
+    return f"its agent reports: {reported.removeprefix(JOINING)}"
 
 
 def _who_does_not_serve(seen: Situation) -> str:
@@ -195,7 +197,7 @@ STAYS = (
     _row(
         Step.GRANT,
         "both labels are there, and its agent reports that something is missing",
-        lambda seen: seen.node.told is not None and not seen.node.is_ready_to_serve,
+        lambda seen: seen.node.reported is not None and not seen.node.is_ready_to_serve,
         _what_the_agent_does,
         *_GRANTS,
         then="its agent completes it",
@@ -284,14 +286,14 @@ LEAVES = (
     _row(
         Step.WAIT,
         "it is dismissed, and the Node says `leave`",
-        lambda seen: seen.is_dismissed and seen.is_this_node and not seen.node.active and seen.node.told == LEAVE,
+        lambda seen: seen.is_dismissed and seen.is_this_node and not seen.node.active and seen.node.reported == LEAVE,
         "its agent is removing the parts of a control node",
         Write.END_PODS,
     ),
     _row(
         Step.FORGET,
         "it is dismissed, and its agent has removed its report",
-        lambda seen: seen.is_dismissed and seen.is_this_node and not seen.node.active and seen.node.told is None,
+        lambda seen: seen.is_dismissed and seen.is_this_node and not seen.node.active and seen.node.reported is None,
         "it is a worker again",
         *(Write.REVOKE_ALL, Write.FORGET),
     ),
@@ -367,14 +369,14 @@ OWN = (
     _own(
         OwnStep.CEASE,
         "the Node says `leave`, and has neither label",
-        lambda node: is_dismissed(node.requested, node.active, node.told),
+        lambda node: is_dismissed(node.requested, node.active, node.reported),
         *(Write.BALANCE_AS_WORKER, Write.REMOVE_PARTS, Write.REPORT_NOTHING),
         then="the operator forgets it",
     ),
     _own(
         OwnStep.NOTHING,
         "its disk has everything, and the Node says so",
-        lambda node: node.ready is not None and node.told == node.ready,
+        lambda node: node.ready is not None and node.reported == node.ready,
     ),
     _own(
         OwnStep.ANNOUNCE,

@@ -18,7 +18,7 @@ from pathlib import Path
 from autarky import places
 from autarky.clock import SystemClock
 from autarky.control.agents.manifests import node_agent as agent
-from autarky.control.certificates.manifests.leaves import CONFIG_MAP, told
+from autarky.control.certificates.manifests.leaves import CONFIG_MAP, plan_in
 from autarky.control.certificates.manifests.specs import renewal_certificate
 from autarky.control.certificates.node import LeafKeeping
 from autarky.control.checkpoint.manifests import images
@@ -158,7 +158,7 @@ class ControlParts:
         keeping.look()
         if keeping.trouble:
             raise NotYet("; ".join(f"{name}: {why}" for name, why in sorted(keeping.trouble.items())))
-        return told(plan).etcd
+        return plan_in(plan).etcd
 
     async def _read(self, kind: str, name: str) -> Object:
         try:

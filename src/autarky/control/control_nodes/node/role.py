@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from autarky.control.base.controller import Controller
 from autarky.control.common.pods import internal_address
-from autarky.control.control_nodes.decide.observed import ANNOTATION, JOINING, READY, OwnNode, labels_and_told
+from autarky.control.control_nodes.decide.observed import ANNOTATION, JOINING, READY, OwnNode, labels_and_report
 from autarky.control.control_nodes.decide.procedure import OwnStep
 from autarky.control.control_nodes.decide.roles import own_step
 from autarky.control.control_nodes.node import parts as control_parts
@@ -45,6 +45,7 @@ class ControlNode(Controller):
     `role_on_disk`, at once. tell(subject, sentence): logs a sentence once."""
 
     name: ClassVar[str] = "control node"
+    longest_pause: ClassVar[float] = 5.0  # the operator waits for it
 
     node: str
     kube: Kube
@@ -58,21 +59,16 @@ class ControlNode(Controller):
     role_changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def reconcile(self) -> float:
-        try:
-            busy = await self.look()
-        except (AutarkyError, OSError) as error:
-            self.tell("control node", f"failed, and tried again: {error}")
-            busy = True
-        return POLL_SECONDS if busy else REST_SECONDS
+        return POLL_SECONDS if await self.look() else REST_SECONDS
 
     async def look(self) -> bool:
         """Look and act once; returns whether there is more to do."""
         live = self.own_node()
         if live is None:
             return True
-        requested, active, told = labels_and_told(live["metadata"], CONTROL_PLANE_REQUESTED, CONTROL_PLANE_ACTIVE)
+        requested, active, reported = labels_and_report(live["metadata"], CONTROL_PLANE_REQUESTED, CONTROL_PLANE_ACTIVE)
         ready = self._ready()
-        match own_step(OwnNode(requested, active, told, ready)):
+        match own_step(OwnNode(requested, active, reported, ready)):
             case OwnStep.NOTHING:
                 return False
             case OwnStep.ANNOUNCE:
@@ -113,7 +109,7 @@ class ControlNode(Controller):
             self.tell("control node", error.what)
             await self._announce(live, f"{JOINING}{error.what}")
         except AutarkyError as error:
-            await self._announce(live, f"{JOINING}failed, and tried again: {error}"[:500])
+            await self._announce(live, f"{JOINING}failed, retrying: {error}"[:500])
             raise
 
     async def _make(self, live: Object) -> None:

@@ -28,7 +28,7 @@ from autarky.control.control_nodes.decide.observed import (
     Node,
     Record,
     State,
-    labels_and_told,
+    labels_and_report,
 )
 from autarky.control.control_nodes.decide.procedure import Decision, Step, Write
 from autarky.control.control_nodes.observe import Ask, SeenToServe, ask_address
@@ -108,13 +108,13 @@ class ControlNodes(ClusterController):
 
     def _seen(self, obj: Object, recorded: Mapping[str, Record], inventory: Mapping[str, frozenset[str]]) -> Node:
         meta, address = obj["metadata"], internal_address(obj)
-        requested, active, told = labels_and_told(meta, CONTROL_PLANE_REQUESTED, CONTROL_PLANE_ACTIVE)
+        requested, active, reported = labels_and_report(meta, CONTROL_PLANE_REQUESTED, CONTROL_PLANE_ACTIVE)
         return Node(
             name=meta["name"],
             uid=meta["uid"],
             requested=requested,
             active=active,
-            told=told,
+            reported=reported,
             ready=node_is_ready(obj),
             fits=None if address is None else address in inventory.get(meta["name"], frozenset()),
             member=self._member(meta["name"]),
@@ -266,8 +266,8 @@ class ControlNodes(ClusterController):
 
     async def _end_what_needs_a_control_node(self, node: Object) -> None:
         """Removing a label stops only the pods of DaemonSets. Others are deleted one at a time, the operator's last."""
-        told = (node["metadata"].get("annotations") or {}).get(ANNOTATION)
-        if told != LEAVE or CONTROL_PLANE_ACTIVE in (node["metadata"].get("labels") or {}):
+        reported = (node["metadata"].get("annotations") or {}).get(ANNOTATION)
+        if reported != LEAVE or CONTROL_PLANE_ACTIVE in (node["metadata"].get("labels") or {}):
             return
         name = node["metadata"]["name"]
         there = [pod for pod in self.view.pods.items.values() if pod["spec"].get("nodeName") == name]

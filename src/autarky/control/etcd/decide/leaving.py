@@ -27,11 +27,11 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Of a voting member that should leave. told_for: for how many seconds it has been reported as leaving. noted: the
-    uid of the API server pod to be replaced, None while nothing is noted for this member. pod: the uid of the hosted
-    pod on this node, None where there is none; ends: it is terminating; ready: it serves."""
+    """Of a voting member that should leave. reported_for: seconds since it was reported as leaving. noted: the uid of
+    the API server pod to be replaced, None while nothing is noted for this member. pod: the uid of the hosted pod on
+    this node, None where there is none; ends: it is terminating; ready: it serves."""
 
-    told_for: float
+    reported_for: float
     noted: str | None
     pod: str | None
     ends: bool
@@ -40,7 +40,7 @@ class Seen:
 
 def decide(seen: Seen) -> tuple[Step, str]:
     """The next step, and a sentence that explains it."""
-    if seen.told_for < RELOAD_SECONDS:
+    if seen.reported_for < RELOAD_SECONDS:
         return Step.WAIT, "waiting for the load balancers to notice that this member leaves"
     if seen.noted is None:
         return _not_begun(seen)

@@ -58,16 +58,16 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """told: by name of the EtcdMember; empty where another agent reports."""
+    """reported: by name of the EtcdMember; empty where another agent reports."""
 
     memory: Memory
     action: Action | None
-    told: Mapping[str, MemberStatus]
+    reported: Mapping[str, MemberStatus]
     sentence: str
 
 
 @dataclass(slots=True)
-class _Round:
+class _Pass:
     """One decision in the making: `stop` is set when nothing else may be started now."""
 
     members: tuple[Member, ...]
@@ -130,7 +130,7 @@ def decide(seen: Seen, memory: Memory, now: float) -> Decision:
     if seen.own != seen.leader:
         return Decision(Memory(), None, {}, "the agent beside etcd's leader manages the members")
     memory = _observed(seen.members, seen.desired, memory, now)
-    one = _Round(seen.members, seen.desired, seen.alarms, seen.leader, memory, now)
+    one = _Pass(seen.members, seen.desired, seen.alarms, seen.leader, memory, now)
     for step in (_learners, _remove_dead, _add, _remove_serving):
         step(one)
         if one.stop:
@@ -138,7 +138,7 @@ def decide(seen: Seen, memory: Memory, now: float) -> Decision:
     return Decision(
         one.memory,
         one.action,
-        {spec.name: _told(one, spec) for spec in one.desired},
+        {spec.name: _status_of(one, spec) for spec in one.desired},
         one.sentence,
     )
 
@@ -169,21 +169,21 @@ def _observed(members: Sequence[Member], desired: Sequence[Desired], memory: Mem
             learners[member.id] = replace(old, alive=now) if member.serves else old
     voting = {member.address for member in members if not member.learner}
     pauses = {w.name: memory.pauses[w.name] for w in desired if w.name in memory.pauses and w.address not in voting}
-    leaving = {w.name: memory.leaving.get(w.name, now) for w in desired if w.told and not w.present}
+    leaving = {w.name: memory.leaving.get(w.name, now) for w in desired if w.reported and not w.present}
     return Memory(learners, pauses, leaving)
 
 
 # --- an existing learner ---------------------------------------------------------------------------
 
 
-def _learners(one: _Round) -> None:
+def _learners(one: _Pass) -> None:
     for member in one.learners:
         spec = one.spec(member)
         if spec is not None and not one.stop:
             _learner(one, member, spec)
 
 
-def _learner(one: _Round, member: Member, spec: Desired) -> None:
+def _learner(one: _Pass, member: Member, spec: Desired) -> None:
     if not spec.present:
         one.act(Verb.REMOVE, spec, "it should leave and has no vote yet", member=member.id)
     elif is_lost(member, spec):
@@ -199,7 +199,7 @@ def _learner(one: _Round, member: Member, spec: Desired) -> None:
         one.act(Verb.PROMOTE, spec, "a learner; it is promoted when it is in sync", member=member.id)
 
 
-def _given_up(one: _Round, member: Member) -> str | None:
+def _given_up(one: _Pass, member: Member) -> str | None:
     known = one.memory.learners[member.id]
     if one.now - known.alive > SILENT_SECONDS:
         return f"no sign of life for {SILENT_SECONDS:.0f} s"
@@ -208,7 +208,7 @@ def _given_up(one: _Round, member: Member) -> str | None:
     return None
 
 
-def _pause(one: _Round, spec: Desired) -> None:
+def _pause(one: _Pass, spec: Desired) -> None:
     old = one.memory.pauses.get(spec.name, Pause(0, 0.0))
     seconds = min(LONGEST_PAUSE, PAUSE_SECONDS * 2**old.failures)
     pauses = {**one.memory.pauses, spec.name: Pause(old.failures + 1, one.now + seconds)}
@@ -218,7 +218,7 @@ def _pause(one: _Round, spec: Desired) -> None:
 # --- joining ---------------------------------------------------------------------------------------
 
 
-def _add(one: _Round) -> None:
+def _add(one: _Pass) -> None:
     at = {member.address for member in one.members}
     waiting = sorted((w for w in one.desired if w.present and w.address not in at), key=lambda w: (w.asked, w.name))
     ready = []
@@ -237,7 +237,7 @@ def _add(one: _Round) -> None:
         one.act(Verb.ADD, ready[0], "it joins as a learner")
 
 
-def _obstacle(one: _Round) -> str | None:
+def _obstacle(one: _Pass) -> str | None:
     """Why no member may join now."""
     if one.learners:
         return f"etcd has a learner that no EtcdMember asks for: see `etcdctl member list` ({one.names(one.learners)})"
@@ -248,7 +248,7 @@ def _obstacle(one: _Round) -> str | None:
     return None
 
 
-def _silent(one: _Round) -> str:
+def _silent(one: _Pass) -> str:
     names = one.names([voter for voter in one.voters if not voter.serves])
     return f"{names} does not: repair it, or remove it (kubectl patch etcdmember NAME --type=merge -p {_REMOVED})"
 
@@ -259,7 +259,7 @@ _REMOVED = '\'{"spec":{"state":"Removed"}}\''
 # --- leaving ---------------------------------------------------------------------------------------
 
 
-def _remove_dead(one: _Round) -> None:
+def _remove_dead(one: _Pass) -> None:
     for member in one.voters:
         spec = one.spec(member)
         if spec is None or one.stop or member.serves or (spec.present and not is_lost(member, spec)):
@@ -273,7 +273,7 @@ def _remove_dead(one: _Round) -> None:
             one.act(Verb.REMOVE, spec, reason, member=member.id)
 
 
-def _remove_serving(one: _Round) -> None:
+def _remove_serving(one: _Pass) -> None:
     for member in one.voters:
         spec = one.spec(member)
         if spec is None or one.stop or spec.present or not member.serves:
@@ -295,7 +295,7 @@ def _remove_serving(one: _Round) -> None:
             one.act(Verb.REMOVE, spec, "it leaves", member=member.id)
 
 
-def _indispensable(one: _Round, member: Member) -> str | None:
+def _indispensable(one: _Pass, member: Member) -> str | None:
     """Why etcd cannot do without it now."""
     rest = [voter for voter in one.voters if voter.id != member.id]
     if not rest:
@@ -308,7 +308,7 @@ def _indispensable(one: _Round, member: Member) -> str | None:
     return None
 
 
-def _heir(one: _Round, leaving: Member) -> Member:
+def _heir(one: _Pass, leaving: Member) -> Member:
     """One that serves, and stays if possible. There is one: the others have a quorum without the one that leaves."""
     able = [voter for voter in one.voters if voter.serves and voter.id != leaving.id]
 
@@ -322,7 +322,7 @@ def _heir(one: _Round, leaving: Member) -> Member:
 # --- what is reported ------------------------------------------------------------------------------
 
 
-def _told(one: _Round, spec: Desired) -> MemberStatus:
+def _status_of(one: _Pass, spec: Desired) -> MemberStatus:
     member = next((member for member in one.members if member.address == spec.address), None)
     known = None if member is None else member.id
     if spec.name in one.refused:

@@ -52,6 +52,7 @@ class EtcdMembership(Controller):
 
     name: ClassVar[str] = "etcd membership"
     gather: ClassVar[float] = 0.1
+    longest_pause: ClassVar[float] = 5.0  # a member that joins or leaves waits for it
 
     node: str
     kube: Kube
@@ -65,27 +66,19 @@ class EtcdMembership(Controller):
     etcd: EtcdSeen = field(default_factory=EtcdSeen)
     _local: etcd_local.Memory = field(default_factory=etcd_local.Memory)
     _memory: etcd_members.Memory = field(default_factory=etcd_members.Memory)
-    _told_since: float | None = None
+    _reported_since: float | None = None
 
     def sources(self) -> Sequence[Reflector]:
         return [self.objects] if self._follows_objects() else []
 
     async def reconcile(self) -> float:
-        busy = etcd_on_disk.has_certificates() and await self._handled()
+        busy = etcd_on_disk.has_certificates() and await self.look()
         return WORK_SECONDS if busy else REST_SECONDS
 
     def _follows_objects(self) -> bool:
         """Where etcd is external, or level 1 is not hosted, agents have no permission to read EtcdMembers."""
         level = self.lowest_level()
         return level is not None and level <= Level.ETCD and etcd_on_disk.has_certificates()
-
-    async def _handled(self) -> bool:
-        """A look; if it fails, another one follows soon."""
-        try:
-            return await self.look()
-        except (AutarkyError, OSError) as error:
-            self.log.tell("etcd members", f"reconcile failed: {error}")
-            return True
 
     async def look(self) -> bool:
         """Look and act once; returns whether another look should follow soon."""
@@ -118,7 +111,7 @@ class EtcdMembership(Controller):
 
     def _remember(self, membership: Membership, desired: tuple[Desired, ...]) -> None:
         """Without members that leave, so that they get no new connections, unless no other voter would remain."""
-        leaving = {spec.address for spec in desired if spec.told and not spec.present}
+        leaving = {spec.address for spec in desired if spec.reported and not spec.present}
         entries = [
             {"name": member.name, "address": address_of(member), "learner": member.is_learner}
             for member in membership.members
@@ -170,15 +163,15 @@ class EtcdMembership(Controller):
         """Before this node's member leaves, its API server moves to the other members, if there are any."""
         spec = next(spec for spec in desired if spec.name == self.node)
         alone = membership is None or sum(not known.is_learner for known in membership.members) < 2
-        if spec.present or not spec.told or spec.disconnected == member or alone:
-            self._told_since = None
+        if spec.present or not spec.reported or spec.disconnected == member or alone:
+            self._reported_since = None
             return
         now = self.clock.monotonic()
-        self._told_since = now if self._told_since is None else self._told_since
+        self._reported_since = now if self._reported_since is None else self._reported_since
         pod = self.hosted_api_server()
         noted_for, _, noted = self._status(self.node).get("vacating", "").partition("/")
         seen = etcd_leaving.Seen(
-            told_for=now - self._told_since,
+            reported_for=now - self._reported_since,
             noted=noted if noted_for == f"{member:x}" else None,
             pod=None if pod is None else pod["metadata"]["uid"],
             ends=pod is not None and "deletionTimestamp" in pod["metadata"],
@@ -205,9 +198,9 @@ class EtcdMembership(Controller):
             for known in membership.members
             if known.id == member or known.name
         }
-        told = etcd.Founding(etcd.initial_cluster(names), "existing")
+        reported = etcd.Founding(etcd.initial_cluster(names), "existing")
         template = etcd.read_template(found)
-        etcd_on_disk.start(etcd.filled(template, self.node, address, told, written_for=member))
+        etcd_on_disk.start(etcd.filled(template, self.node, address, reported, written_for=member))
 
     async def _runs(self) -> tuple[bool | None, bool | None]:
         """Whether an etcd container runs here, and whether an etcd pod does; None where the runtime does not say."""
@@ -243,7 +236,7 @@ class EtcdMembership(Controller):
         decision = etcd_members.decide(seen, self._memory, self.clock.monotonic())
         self._memory = decision.memory
         self.log.tell("etcd members", decision.sentence)
-        await self._tell_all(decision.told)
+        await self._tell_all(decision.reported)
         if decision.action is not None and await self._still(decision.action, membership, local.leader):
             await self._act(decision.action)
         return not etcd_members.settled(members, desired)
@@ -290,8 +283,8 @@ class EtcdMembership(Controller):
 
     # --- reporting ---
 
-    async def _tell_all(self, told: Mapping[str, MemberStatus]) -> None:
-        for name, one in told.items():
+    async def _tell_all(self, reported: Mapping[str, MemberStatus]) -> None:
+        for name, one in reported.items():
             status: Object = {"phase": one.phase.value, "message": one.message}
             status["memberID"] = "" if one.member is None else f"{one.member:x}"
             await self._tell(name, status)
@@ -314,7 +307,7 @@ def _desired(obj: Object) -> Desired:
         present=spec.get("state", "Member") == "Member",
         asked=obj["metadata"].get("creationTimestamp", ""),
         lost=int(lost, 16) if lost else None,
-        told=status.get("phase") == Phase.LEAVING.value,
+        reported=status.get("phase") == Phase.LEAVING.value,
         disconnected=int(disconnected, 16) if disconnected else None,
     )
 

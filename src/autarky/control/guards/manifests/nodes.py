@@ -113,8 +113,8 @@ def _annotations_change(addons: Sequence[AddOn]) -> str:
     ]
     orders = " || ".join([ours, *theirs])
     new, old = of("object", "annotations"), of("oldObject", "annotations")
-    told = f"[?'{CONTROL_NODE}'].orValue('')"
-    leaves = f"({new}{told} == '{LEAVE}' && {old}{told} != '{LEAVE}')"
+    annotation = f"[?'{CONTROL_NODE}'].orValue('')"
+    leaves = f"({new}{annotation} == '{LEAVE}' && {old}{annotation} != '{LEAVE}')"
     return f"{leaves} || {some_change('annotations', f'({orders})')}"
 
 

@@ -36,7 +36,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Reported:
     """What is reported of one component. last_good, content: empty while no revision is known to be good."""
 
     candidates: tuple[Candidate, ...] = field(default=())
@@ -65,25 +65,25 @@ def _is_hosted(pod: Object, component: str) -> bool:
     return labels.get(NAME_LABEL) == component and labels.get(SLOT_LABEL) == HOSTED and not of_a_kubelet
 
 
-def text(told: Mapping[str, Told]) -> Object:
+def text(reported: Mapping[str, Reported]) -> Object:
     """The field's value: the same observation gives the same text."""
-    return {component: _component(one) for component, one in sorted(told.items())}
+    return {component: _component(one) for component, one in sorted(reported.items())}
 
 
-def _component(told: Told) -> Object:
-    listed = [{"node": one.node, "pod": one.pod, "uid": one.uid} for one in told.candidates]
-    good = {"lastGood": told.last_good, "content": told.content} if told.last_good else {}
+def _component(reported: Reported) -> Object:
+    listed = [{"node": one.node, "pod": one.pod, "uid": one.uid} for one in reported.candidates]
+    good = {"lastGood": reported.last_good, "content": reported.content} if reported.last_good else {}
     return {"candidates": listed, **good}
 
 
-def read(plane: Object | None, component: str) -> Told:
+def read(plane: Object | None, component: str) -> Reported:
     """What a ControlPlane reports of the component."""
     try:
         said = ((plane or {}).get("status") or {}).get(FIELD, {}).get(component, {})
         found = tuple(_candidate(one) for one in _listed(said.get("candidates")))
-        return Told(found, str(said.get("lastGood") or ""), str(said.get("content") or ""))
+        return Reported(found, str(said.get("lastGood") or ""), str(said.get("content") or ""))
     except (AttributeError, KeyError, TypeError):
-        return Told()
+        return Reported()
 
 
 def _listed(value: object) -> Sequence[Object]:

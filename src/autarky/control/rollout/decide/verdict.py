@@ -386,15 +386,15 @@ def _failed(
     if not policy.enabled:
         return Decision(Verdict.FAILED, memory, record, f"{sentence}; rolling back is switched off", pod, settled=True)
     if record.good is None or memory.revision is None:
-        told = f"{sentence}; there is no last good revision to roll back to"
-        return Decision(Verdict.FAILED, memory, record, told, pod)
+        message = f"{sentence}; there is no last good revision to roll back to"
+        return Decision(Verdict.FAILED, memory, record, message, pod)
     before = record.failure(memory.revision)
     if before is not None and now - memory.since < before.delay:
-        told = f"applied again after {before.count} rollbacks, is about to be rolled back again: {sentence}"
-        return Decision(Verdict.WAIT, memory, record, told, pod)
+        message = f"applied again after {before.count} rollbacks, is about to be rolled back again: {sentence}"
+        return Decision(Verdict.WAIT, memory, record, message, pod)
     after = record.with_failure(memory.revision, sentence, by_skew=by_skew, never_ran=never_ran)
-    told = sentence if before is None else f"applied again although it was rolled back before: {sentence}"
-    return Decision(Verdict.ROLL_BACK, memory, after, told, pod)
+    message = sentence if before is None else f"applied again although it was rolled back before: {sentence}"
+    return Decision(Verdict.ROLL_BACK, memory, after, message, pod)
 
 
 def _progress(observed: Observed, memory: Memory, policy: Policy) -> str:

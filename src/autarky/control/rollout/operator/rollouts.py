@@ -139,9 +139,9 @@ class Rollouts(ClusterController):
         try:
             kept = await last_good.collect(self.kube, record, template)
         except UserError as error:
-            told = f"healthy, but it cannot be kept as the last good revision: {error.what}; {error.fix}"
-            self.unkept[component.name], self._refused[component.name] = told, now
-            self.tell(told, subject)
+            sentences = f"healthy, but it cannot be kept as the last good revision: {error.what}; {error.fix}"
+            self.unkept[component.name], self._refused[component.name] = sentences, now
+            self.tell(sentences, subject)
             return
         self.unkept.pop(component.name, None)
         await self._store(component, kept)
@@ -262,8 +262,8 @@ class Rollouts(ClusterController):
 
     async def _explain(self, component: Component, live: Object, record: Record, decision: rollback.Decision) -> None:
         """An event on the workload. A failure to write it does not stop the rollback."""
-        told = [decision.sentence, *self.differing[component.name]]
-        message = f"Rolling back to the last healthy revision: {'. '.join(told)}."
+        sentences = [decision.sentence, *self.differing[component.name]]
+        message = f"Rolling back to the last healthy revision: {'. '.join(sentences)}."
         failed = self._pod(decision.pod)
         words = await last_words(self.kube, failed) if failed is not None else ""
         if words:

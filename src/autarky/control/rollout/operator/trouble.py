@@ -33,9 +33,9 @@ def trouble_of(pod: Object) -> str:
 def has_never_run(pod: Object | None) -> bool:
     """Whether the kubelet reports that no container was ever created; False when it has reported nothing."""
     status = (pod or {}).get("status", {})
-    told = status.get("containerStatuses", [])
-    each = [*status.get("initContainerStatuses", []), *told]
-    return bool(told) and not any(one.get("containerID") or one.get("lastState") for one in each)
+    own = status.get("containerStatuses", [])
+    each = [*status.get("initContainerStatuses", []), *own]
+    return bool(own) and not any(one.get("containerID") or one.get("lastState") for one in each)
 
 
 def _of_container(container: Object) -> str:

@@ -49,7 +49,7 @@ def revision_of(pod: Object | None) -> str:
 
 def text(level: int, slots: Mapping[str, Slots]) -> str:
     """The annotation's value: the same slots give the same text."""
-    told = {
+    by_component = {
         component: {
             "slot": one.slot,
             **{n: v for n, v in (("revision", one.revision), ("standby", one.standby)) if v},
@@ -59,7 +59,7 @@ def text(level: int, slots: Mapping[str, Slots]) -> str:
         }
         for component, one in slots.items()
     }
-    return json.dumps({"level": level, "slots": told}, sort_keys=True, separators=(",", ":"))
+    return json.dumps({"level": level, "slots": by_component}, sort_keys=True, separators=(",", ":"))
 
 
 def read(node: Object) -> Object:
@@ -69,10 +69,10 @@ def read(node: Object) -> Object:
         found = json.loads(value)
     except (ValueError, TypeError, RecursionError):
         return {}
-    return found if isinstance(found, dict) and _is_told(found) else {}
+    return found if isinstance(found, dict) and _is_report(found) else {}
 
 
-def _is_told(found: Object) -> bool:
+def _is_report(found: Object) -> bool:
     """Whether it has the form that `text` writes. Not only the agent can write the annotation."""
     slots = found.get("slots", {})
     return (
