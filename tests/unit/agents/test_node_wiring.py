@@ -23,10 +23,13 @@ from autarky.control.base.shield import LONGEST_PAUSE
 from autarky.control.certificates.node import LeafKeeping
 from autarky.control.control_nodes.node import role_on_disk
 from autarky.control.etcd.manifests import members as etcd_members
+from autarky.control.etcd.node import on_disk as etcd_on_disk
 from autarky.control.slots.node import on_disk as slots_on_disk
 from autarky.control.slots.node.hand_over import HandOver
 from autarky.control.slots.node.stop_paths import StopPaths
+from autarky.kube import Reflector
 from autarky.model import ports
+from autarky.model.cluster import Level
 from fakes.clock import LoopClock
 from fakes.cri import FakeCri
 from fakes.kube import FakeKube
@@ -250,6 +253,18 @@ async def test_each_controller_that_there_is_is_run(wired: Wired) -> None:
 async def test_each_controller_of_a_worker_is_run(wired: Wired) -> None:
     names = {type(one).__name__ for one in await duties_of_worker(wired)}
     assert names == {"Answering", "ApiView", "ControlNode", "LeafKeeping", "LoadBalancer", "Unhiding"}
+
+
+async def test_each_live_copy_is_followed_by_one_only(wired: Wired, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who follows one knows nothing of the others who do: a shared one is to be run in the background."""
+    monkeypatch.setattr(slots_on_disk, "wanted_level", lambda: Level.ETCD)
+    monkeypatch.setattr(etcd_on_disk, "has_certificates", lambda: True)
+    role_on_disk.remember(role_on_disk.State.READY)
+    running = await duties(wired, slot="hosted")
+    copies = [source for one in running if isinstance(one, Controller) for source in one.sources()]
+    copies += [one for one in running if isinstance(one, Reflector)]
+    assert sorted(copy.kind for copy in copies) == ["ConfigMap", "EndpointSlice", "EtcdMember"]
+    assert len({id(copy) for copy in copies}) == len(copies)
 
 
 async def test_only_the_hosted_agent_keeps_the_standby_one(wired: Wired) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from itertools import pairwise
+from typing import ClassVar, NoReturn
 
 import pytest
 from prometheus_client import REGISTRY
@@ -13,7 +14,10 @@ from prometheus_client import REGISTRY
 from autarky.control.base import bounds
 from autarky.control.base.controller import Controller
 from autarky.control.base.reconciler import LONGEST_QUIET, Reconciler
+from autarky.control.base.shield import LONGEST_PAUSE
+from autarky.kube import Reflector
 from fakes.clock import LoopClock
+from fakes.kube import FakeKube
 
 pytestmark = pytest.mark.looptime
 
@@ -107,6 +111,29 @@ async def test_what_fails_is_told_with_its_name_and_tried_again_after_growing_pa
     assert said[-1] == "sample failed: recovered"
 
 
+async def test_the_pauses_after_failures_grow_to_the_longest() -> None:
+    sample = Sample([ValueError("odd")])
+    await running(sample, 200.0)
+    assert [later - earlier for earlier, later in pairwise(sample.at)][:7] == [
+        1,
+        2,
+        4,
+        8,
+        16,
+        LONGEST_PAUSE,
+        LONGEST_PAUSE,
+    ]
+
+
+async def test_a_controller_that_others_wait_for_is_tried_again_sooner() -> None:
+    class Awaited(Sample):
+        longest_pause: ClassVar[float] = 3.0
+
+    awaited = Awaited([ValueError("odd")])
+    await running(awaited, 15.0)
+    assert [later - earlier for earlier, later in pairwise(awaited.at)] == [1, 2, 3, 3, 3]
+
+
 async def test_a_change_does_not_make_a_failure_be_tried_again_at_once() -> None:
     sample = Sample([ValueError("odd"), 60.0])
     task = asyncio.create_task(running(sample, 10.0))
@@ -137,6 +164,38 @@ async def test_it_rests_for_as_long_as_its_kind_says_unless_a_look_says_otherwis
     rests = Rests([None, None, 3.0, None])
     await running(rests, 8.0)
     assert rests.at == [0.0, 2.0, 4.0, 7.0]
+
+
+@dataclass(slots=True)
+class Copy(Reflector):
+    """followed: how often it was begun to follow."""
+
+    followed: int = 0
+
+    async def run(self) -> NoReturn:
+        self.followed += 1
+        return await Reflector.run(self)
+
+
+def a_copy() -> Copy:
+    return Copy(FakeKube(), LoopClock(), "v1", "Node")
+
+
+async def test_a_source_that_is_named_at_each_look_is_followed_once_and_so_is_one_that_comes_later() -> None:
+    first, later = a_copy(), a_copy()
+
+    class Watches(Sample):
+        def sources(self) -> Sequence[Reflector]:
+            return [first] if len(self.at) < 3 else [first, later]
+
+    watches = Watches([1.0])
+    task = asyncio.create_task(running(watches, 10.0))
+    await asyncio.sleep(2.5)
+    assert (first.followed, later.followed) == (1, 0)
+    await task
+    assert (first.followed, later.followed) == (1, 1)
+    assert first.synced
+    assert later.synced
 
 
 async def test_it_ends_when_it_is_to_end() -> None:

@@ -86,6 +86,7 @@ def test_without_the_requested_label_its_member_goes_first_and_then_the_active_l
     leaves = control("n2", requested=False, member=Member.THERE)
     assert of(leaves, control()).step is Step.REMOVE_MEMBER
     assert of(replace(leaves, member=Member.UNKNOWN), control()).step is Step.WAIT
+    assert of(replace(leaves, member=Member.UNMANAGED), control()).step is Step.REFUSE
     assert of(replace(leaves, member=Member.NONE), control()).step is Step.DISMISS
     gone = replace(leaves, member=Member.NONE, active=False, reported=LEAVE, recorded=Record("uid-n2", State.DISMISSED))
     assert of(gone, control()).step is Step.WAIT
@@ -109,6 +110,12 @@ def test_two_that_would_leave_together_with_nobody_left_both_stay():
 def test_one_leaves_at_a_time():
     found = decide([control("n1"), control("n2", requested=False), control("n3", requested=False)])
     assert [found[name].step for name in ("n2", "n3")] == [Step.DISMISS, Step.WAIT]
+
+
+def test_one_whose_etcd_member_nobody_manages_keeps_no_other_one_waiting():
+    leave = {name: control(name, requested=False, member=Member.UNMANAGED) for name in ("n2", "n3")}
+    found = decide([control("n1"), *leave.values()])
+    assert [found[name].step for name in leave] == [Step.REFUSE, Step.REFUSE]
 
 
 @pytest.mark.parametrize("ready", [None, False])

@@ -23,11 +23,16 @@ LEAVE = "leave"
 
 
 class Member(Enum):
-    """Of a node's etcd member. NONE: it has none (any more)."""
+    """Of a node's etcd member. NONE: it has none (any more). UNMANAGED: no EtcdMember describes it."""
 
     NONE = "none"
     THERE = "there"
+    UNMANAGED = "unmanaged"
     UNKNOWN = "unknown"
+
+    @property
+    def exists(self) -> bool:
+        return self in (Member.THERE, Member.UNMANAGED)
 
 
 class State(Enum):

@@ -330,6 +330,13 @@ LEAVES = (
         "it is not known whether it has an etcd member",
     ),
     _row(
+        Step.REFUSE,
+        "it has an etcd member that no EtcdMember describes (`selfHosted` 2-4 or higher)",
+        lambda seen: seen.node.member is Member.UNMANAGED,
+        "it has an etcd member that no EtcdMember describes: it stays a control node",
+        Write.EXPLAIN,
+    ),
+    _row(
         Step.REMOVE_MEMBER,
         "it has an etcd member",
         lambda seen: seen.node.member is Member.THERE,

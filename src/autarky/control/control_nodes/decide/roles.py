@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from autarky.control.control_nodes.decide import procedure
-from autarky.control.control_nodes.decide.observed import Member, Node, OwnNode, Situation
+from autarky.control.control_nodes.decide.observed import Node, OwnNode, Situation
 from autarky.control.control_nodes.decide.procedure import Decision, OwnStep, Step, first
 
 
@@ -23,7 +23,7 @@ def decide(nodes: Iterable[Node], *, unfit: str = "") -> dict[str, Decision]:
     Of several that should leave, first comes one whose member is gone already, then one that is down: as long as it is
     a member, those of the others may be needed.
     """
-    all_of_them = sorted(nodes, key=lambda node: (node.member is Member.THERE, node.ready is True, node.name))
+    all_of_them = sorted(nodes, key=lambda node: (node.member.exists, node.ready is True, node.name))
     decisions: dict[str, Decision] = {}
     for node in all_of_them:
         others = tuple(one for one in all_of_them if one.name != node.name and one.stays)

@@ -138,13 +138,15 @@ class ControlNodes(ClusterController):
         if phases is None:
             return Member.UNKNOWN
         phase = phases.get(node)
-        if phase is not None:
-            return Member.NONE if phase == "Removed" else Member.THERE
         runs = any(
             pod["spec"].get("nodeName") == node and (pod["metadata"].get("labels") or {}).get(NAME_LABEL) == ETCD
             for pod in self.view.pods.items.values()
         )
-        return Member.THERE if runs else Member.NONE
+        if phase == "Removed" or (phase is None and not runs):
+            return Member.NONE
+        plane = self.view.control_plane
+        hosts_etcd = plane is None or int(plane["spec"]["selfHosted"][0]) <= Level.ETCD
+        return Member.THERE if hosts_etcd else Member.UNMANAGED
 
     def _unfit(self) -> str:
         missing = [one.name for one in TWO_SLOTS if workload(self.view, one) is None]
@@ -183,7 +185,7 @@ class ControlNodes(ClusterController):
             Write.SAY_LEAVE: lambda: self._patch(
                 node, labels={CONTROL_PLANE_ACTIVE: None}, annotations={ANNOTATION: LEAVE}
             ),
-            Write.LET_MEMBER_LEAVE: lambda: self._remove_member(node),
+            Write.LET_MEMBER_LEAVE: _follows_the_decision,
             Write.END_PODS: lambda: self._end_what_needs_a_control_node(node),
             Write.FORGET: lambda: self._forget_record(name),
             Write.EXPLAIN: lambda: self._explain(node, decision),
@@ -257,13 +259,6 @@ class ControlNodes(ClusterController):
         said = decision.sentence
         await report(self.kube, node, "ControlNodeRefused", said, by=OPERATOR, token=said, now=self.clock.time())
 
-    async def _remove_member(self, node: Object) -> None:
-        """Its EtcdMember follows this decision (`control.etcd.operator`), where level 1 is hosted."""
-        plane = self.view.control_plane
-        if plane is not None and int(plane["spec"]["selfHosted"][0]) > Level.ETCD:
-            said = "it has an etcd member that no EtcdMember describes: it stays a control node"
-            await self._explain(node, Decision(Step.REFUSE, said))
-
     async def _end_what_needs_a_control_node(self, node: Object) -> None:
         """Removing a label stops only the pods of DaemonSets. Others are deleted one at a time, the operator's last."""
         reported = (node["metadata"].get("annotations") or {}).get(ANNOTATION)
@@ -291,6 +286,10 @@ def _phase(member: Object) -> str:
 
 _SETTLED = (Step.NOTHING, Step.REMEMBER, Step.FORGET)
 _UNDER_WAY = (Step.WAIT, Step.GRANT, Step.REMOVE_MEMBER, Step.DISMISS, Step.MARK)
+
+
+async def _follows_the_decision() -> None:
+    """The EtcdMember follows the operator's decision: `control.etcd.operator`."""
 
 
 def _ends(obj: Object) -> bool:
