@@ -1,4 +1,4 @@
-"""`./run cases`: shows, checks and mends the list of cases, and runs parts of it.
+"""`./run cases`: shows, checks and corrects the list of cases, and runs parts of it.
 
 Exit status: 0; 1 when something is wrong with the list, when a case failed or is stale; 2 for a command that cannot be
 carried out.

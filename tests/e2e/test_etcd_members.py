@@ -109,9 +109,9 @@ def test_a_mistake_in_etcds_arguments_meets_one_member_which_is_put_back(cluster
     with cluster.probed() as reports:
         refused = bad.up(check=False)
     assert refused.status == 2
-    assert f"node {first}: its member of etcd is not well with --nonsense=1" in refused.stderr
+    assert f"node {first}: its member of etcd is not healthy with --nonsense=1" in refused.stderr
     assert "flag provided but not defined" in refused.stderr
-    assert "mend spec.extraArgs.etcd" in refused.stderr
+    assert "correct spec.extraArgs.etcd" in refused.stderr
     assert {name: static_etcd(cluster, name) for name in NODES} == before
     assert etcd_members(cluster, first) == set(NODES)
     nothing_failed(reports[0])

@@ -234,7 +234,7 @@ def test_a_bad_flag_of_the_kubelet_is_taken_back_and_the_error_has_its_last_word
         refused = bad.up(check=False)
     nothing_failed(reports[0])
     assert refused.status == 2
-    assert "node n2: its kubelet is not well with the new settings" in refused.stderr
+    assert "node n2: its kubelet is not healthy with the new settings" in refused.stderr
     assert "unknown flag: --nonsense" in refused.stderr
     assert {host: containers(cluster, host) for host in ("n1", "n2")} == running
     assert {host: on_disk(cluster, host) for host in ("n1", "n2")} == on_disks

@@ -160,9 +160,9 @@ async def _change(context: Context, plan: _Plan, progress: Progress, *, serves: 
         said = await _last_words(host, plan.wanted)
         await _put_back(context, plan, progress, serves=serves)
         raise UserError(
-            f"node {name}: its member of etcd is not well with {_difference(plan)} ({failure}): it was restored, and"
+            f"node {name}: its member of etcd is not healthy with {_difference(plan)} ({failure}): it was restored, and"
             f" the members after it were not touched. Its last output:\n{said}",
-            fix="mend spec.extraArgs.etcd in the file, and run `autarky up` again",
+            fix="correct spec.extraArgs.etcd in the file, and run `autarky up` again",
         ) from failure
     await host.remove([FORMER])
     progress.note(f"the member of etcd on {name} runs with {_difference(plan)}")

@@ -174,7 +174,7 @@ async def _apply(context: Context, node: Node, progress: Progress) -> None:
         said = await _last_words(host)
         await _take_back(context, node, former, progress)
         raise UserError(
-            f"node {node.name}: its kubelet is not well with the new settings ({failure}), so that it has the former"
+            f"node {node.name}: its kubelet is not healthy with the new settings ({failure}), so that it has the former"
             f" ones again. Its last output:\n{said}",
             fix="correct spec.extraArgs.kubelet (or what else was changed) in the file, and run `autarky up` again",
         ) from failure
@@ -246,7 +246,7 @@ async def _take_back(context: Context, node: Node, former: Former, progress: Pro
 async def _restart_with(
     context: Context, node: Node, files: Sequence[File], progress: Progress, *, was_ready: bool
 ) -> None:
-    """Raises NotWell where the kubelet is not well afterwards."""
+    """Raises NotWell where the kubelet is not healthy afterwards."""
     host = context.host(node)
     await host.write_files(files)
     await host.run(["systemctl", "daemon-reload"])

@@ -23,7 +23,7 @@ def quoted(lines: Sequence[str]) -> str:
 async def until_well(
     what: str, look: Callable[[], Awaitable[Verdict]], *, timeout: float, progress: Progress, clock: Clock
 ) -> None:
-    """timeout: seconds. Raises NotWell for a verdict that it has failed, and where it is not well in time."""
+    """timeout: seconds. Raises NotWell for a verdict that it has failed, and where it is not healthy in time."""
     last = Verdict(well=False, failed=False, missing="nothing was seen of it")
 
     async def is_judged() -> str | None:
