@@ -27,7 +27,7 @@ def problems(
     scenarios: Mapping[str, str],
     before: Collection[str] | None = None,
 ) -> list[str]:
-    """In sentences, each with what mends it. `scenarios`: case → its hash now. `before`: the cases that had a record
+    """In sentences, each with what corrects it. `scenarios`: case → its hash now. `before`: the cases that had a record
     before the change; None when nobody knows."""
     return [
         *_unlisted(cases, records, scenarios),

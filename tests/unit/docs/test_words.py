@@ -26,7 +26,6 @@ NOT_OURS = {
 """Pattern → what is said instead. Names on the wire and on disk stay as they are."""
 ON_THE_WIRE = (
     *("vacatedMemberID", "untold-events.json", '"founders"', "`founders`", '"founder"'),
-    "mend spec.extraArgs.etcd",  # a scenario looks for it
 )
 FILES = [
     path

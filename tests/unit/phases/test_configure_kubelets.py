@@ -167,7 +167,7 @@ async def test_a_bad_flag_is_taken_back_on_the_first_node_and_the_error_has_the_
     asking_for(context, "nonsense", "1")
     with pytest.raises(UserError) as caught:
         await PHASE.run(context, notes)
-    assert "node n2: its kubelet is not well with the new settings" in str(caught.value)
+    assert "node n2: its kubelet is not healthy with the new settings" in str(caught.value)
     assert "unknown flag: --nonsense" in str(caught.value)
     assert "deprecated" not in str(caught.value)
     assert {name: unit(context, name) for name in ("n1", "n2")} == before

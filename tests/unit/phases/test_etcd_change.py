@@ -124,12 +124,12 @@ async def test_a_mistake_meets_one_member_which_is_put_back_and_the_others_are_n
     context = await running()
     before = await pods(context)
     given(context, BAD)
-    with pytest.raises(UserError, match="node n2: its member of etcd is not well with --nonsense=1") as refused:
+    with pytest.raises(UserError, match="node n2: its member of etcd is not healthy with --nonsense=1") as refused:
         await PHASE.run(context, notes)
     assert "it was started 3 times, and exited each time" in str(refused.value)
     assert "}\n  | flag provided but not defined: -nonsense\n" in str(refused.value)
     assert "Usage" not in str(refused.value)
-    assert "mend spec.extraArgs.etcd" in refused.value.fix
+    assert "correct spec.extraArgs.etcd" in refused.value.fix
     assert await pods(context) == before
     assert changed(context) == ["n2"]
     assert fake_etcd.living() == {"n1", "n2", "n3"}
