@@ -93,6 +93,11 @@ class Host(Protocol):
         """Copy a big local file to the host, atomically, unless the same content is there already."""
         ...
 
+    async def pull(self, path: str, target: Path, progress: Callable[[float], None] | None = None) -> None:
+        """Copy a big file of the host to a local one, mode 0600, atomically and complete: its digest is compared.
+        CommandFailed if it does not exist. `progress` gets the bytes that have come."""
+        ...
+
     def hold(self, path: str, holder: str) -> AbstractAsyncContextManager[Hold]:
         """Hold the lock file for the block; it is released with our process or connection. `holder`, one line, is
         what others see. Raises Held at once if somebody else has it."""

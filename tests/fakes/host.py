@@ -14,7 +14,7 @@ without a runtime, fail the test.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -136,6 +136,16 @@ class FakeHost:
         self._act(f"push {path}")
         with self._as_a_failure("push", path):
             self.disk.write(path, content, mode)
+
+    async def pull(self, path: str, target: Path, progress: Callable[[float], None] | None = None) -> None:
+        found = self.disk.file(path)
+        if found is None:
+            raise CommandFailed(self.name, ["pull", path], 1, "there is no such file")
+        target.touch(0o600)
+        target.chmod(0o600)
+        target.write_bytes(found[0])
+        if progress is not None and found[0]:
+            progress(len(found[0]))
 
     @asynccontextmanager
     async def hold(self, path: str, holder: str) -> AsyncIterator[FakeHold]:

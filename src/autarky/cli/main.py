@@ -45,6 +45,9 @@ COMMANDS = {
         "logs": LazyCommand("autarky.cli.status:logs", "Show the logs of a component."),
         "render": LazyCommand("autarky.cli.render:render", "Write the manifests and files that `up` would apply."),
     },
+    "Upkeep": {
+        "etcd": LazyCommand("autarky.cli.etcd:etcd", "Look at etcd and look after it; works with the API down."),
+    },
     "Payload and labs": {
         "payload": LazyCommand("autarky.cli.payload:payload", "Get, list and check the components of a release."),
         "lab": LazyCommand("autarky.cli.lab:lab", "Create and remove test hosts on this machine."),

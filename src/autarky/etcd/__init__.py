@@ -1,6 +1,18 @@
-"""Talking to etcd."""
+"""Talking to etcd: to a member through its gateway, or with its own tools on the member's host."""
 
 from autarky.etcd.data import Identity, read_identity
 from autarky.etcd.gateway import EtcdClient, KeyValue, Member, Membership, MemberStatus
+from autarky.etcd.tools import Alarm, EtcdTools, SnapshotStatus
 
-__all__ = ["EtcdClient", "Identity", "KeyValue", "Member", "MemberStatus", "Membership", "read_identity"]
+__all__ = [
+    "Alarm",
+    "EtcdClient",
+    "EtcdTools",
+    "Identity",
+    "KeyValue",
+    "Member",
+    "MemberStatus",
+    "Membership",
+    "SnapshotStatus",
+    "read_identity",
+]

@@ -80,6 +80,8 @@ class MemberStatus:
     db_size_in_use: int
     is_learner: bool
     errors: tuple[str, ...]
+    quota: int = 0
+    """Most bytes of the database; 0 where etcd does not say (before 3.6)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,7 @@ class EtcdClient:
             db_size_in_use=_number(found, "dbSizeInUse"),
             is_learner=found.get("isLearner", False),
             errors=tuple(found.get("errors", ())),
+            quota=_number(found, "dbSizeQuota"),
         )
 
     async def members(self) -> tuple[Member, ...]:

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import re
 import shlex
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -35,6 +36,8 @@ ENVIRONMENT = (f"PATH={PATH}", "LC_ALL=C", "HOME=/root")
 SHA256_DIGITS = 64
 _MODE = re.compile("[0-7]{1,6}")
 PUSH_SECONDS = 60.0
+PULL_SECONDS = 60.0
+"""Without a byte, until a pull is given up."""
 SLOWEST_PUSH = 256 * 1024
 """Bytes per second: a push that is slower than that after its first minute is given up."""
 
@@ -196,6 +199,45 @@ class ShellHost:
         completed = await self._repeatable(argv, [source], PUSH_SECONDS + size / SLOWEST_PUSH)
         if completed.status != 0:
             raise CommandFailed(self._name, ["push", path], completed.status, completed.stderr)
+
+    async def pull(self, path: str, target: Path, progress: Callable[[float], None] | None = None) -> None:
+        seen = (await self.digests([path])).get(path)
+        if seen is None:
+            raise CommandFailed(self._name, ["pull", path], 1, "there is no such file")
+        temporary = target.with_name(f".autarky.{target.name}")
+        try:
+            digest = await self._receive(path, temporary, progress)
+            if digest != seen[0]:
+                raise CommandFailed(self._name, ["pull", path], 1, "it has changed, or did not arrive complete")
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    async def _receive(self, path: str, target: Path, progress: Callable[[float], None] | None) -> str:
+        """Its digest. There is no time limit while something arrives."""
+        program = await self._start(["cat", "--", path])
+        assert program.stdout is not None  # noqa: S101 # we asked for pipes
+        digest, come = hashlib.sha256(), 0
+        try:
+            with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                while chunk := await self._chunk(program.stdout, path):
+                    digest.update(chunk)
+                    file.write(chunk)
+                    come += len(chunk)
+                    if progress is not None:
+                        progress(come)
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            await process.end(program)
+        return digest.hexdigest()
+
+    async def _chunk(self, stream: asyncio.StreamReader, path: str) -> bytes:
+        try:
+            async with asyncio.timeout(PULL_SECONDS):
+                return await stream.read(1 << 20)
+        except TimeoutError as error:
+            raise self._no_answer(["cat", path], PULL_SECONDS) from error
 
     async def _has(self, source: Path, path: str, mode: int) -> bool:
         """Whether the same content is there: hashing it on both sides costs less than sending it."""

@@ -80,6 +80,15 @@ async def test_a_file_that_is_longer_than_it_may_be_is_not_read(host):
         await host.read(f"{HERE}/one", most=9)
 
 
+async def test_a_file_is_pulled_privately_or_not_at_all(host, tmp_path):
+    await host.write_files([File(f"{HERE}/one", b"one")])
+    await host.pull(f"{HERE}/one", tmp_path / "target")
+    assert (tmp_path / "target").read_bytes() == b"one"
+    assert (tmp_path / "target").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(CommandFailed, match="no such file"):
+        await host.pull(f"{HERE}/absent", tmp_path / "target")
+
+
 async def test_a_directory_is_neither_read_nor_written_nor_removed_as_a_file(host, tmp_path):
     (tmp_path / "source").write_bytes(b"pushed")
     await host.write_files([File(f"{HERE}/a/b/one", b"one")])

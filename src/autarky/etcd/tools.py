@@ -1,0 +1,229 @@
+"""etcd through its own tools on the host of a member: `etcdctl` with the member's certificate, and `etcdutl`.
+
+Contract: it needs neither the API nor a credential of etcd on the user's machine, only root on one control node. An
+error that etcd reports is CommandFailed with its last line; what is not understood is Unreachable.
+
+Dangers: `etcdctl` exits with 1 when one of several endpoints does not answer, and still prints the others: what it
+printed counts. Numbers of 64 bits are numbers in its JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autarky import places
+from autarky.errors import CommandFailed, Unreachable
+from autarky.etcd.gateway import Member, Membership, MemberStatus
+from autarky.model import patience, ports
+from autarky.parsing import parsed
+from autarky.ports import Completed, Host
+
+_MARGIN = 5.0
+"""Seconds that the program itself may take beyond the time that it gives etcd."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """On a host. local: the client URL of its own member. pki, programs: directories."""
+
+    local: str = f"https://127.0.0.1:{ports.ETCD_CLIENT}"
+    pki: str = places.ETCD_PKI
+    programs: str = places.BIN
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """kind: NOSPACE or CORRUPT."""
+
+    member: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotStatus:
+    """Of a snapshot file, whose hash was verified. size in bytes."""
+
+    hash: int
+    revision: int
+    keys: int
+    size: int
+    version: str
+
+
+class EtcdTools:
+    """On one host. timeout: seconds that etcd has for one answer, unless a method says otherwise."""
+
+    def __init__(self, host: Host, timeout: float = patience.MEMBER_LOOK, place: Place | None = None) -> None:
+        self._host = host
+        self._timeout = timeout
+        self._place = place or Place()
+
+    # --- looking ---
+
+    async def membership(self, *, by_quorum: bool = True) -> Membership:
+        """by_quorum: as the quorum sees it; else as the member on this host remembers it."""
+        consistency = "l" if by_quorum else "s"
+        found = _object(await self._ctl(["member", "list", f"--consistency={consistency}"]))
+        members = tuple(_member(one) for one in found.get("members", ()))
+        return Membership(_number(found.get("header", {}), "cluster_id"), members)
+
+    async def statuses(self, endpoints: Iterable[str]) -> Mapping[str, MemberStatus]:
+        """Endpoint → what its member says of itself; those that do not answer are absent."""
+        asked = list(endpoints)
+        if not asked:
+            return {}
+        done = await self._run(["endpoint", "status"], asked, timeout=self._timeout, check=False)
+        found = _parsed(done.text)
+        rows = found if isinstance(found, list) else []
+        return {str(one.get("Endpoint")): _status(one.get("Status", {})) for one in rows if isinstance(one, dict)}
+
+    async def health(self, endpoints: Iterable[str]) -> Mapping[str, str | None]:
+        """Endpoint → None if it answers through its quorum and has no alarm, else why not, in etcd's words."""
+        asked = list(endpoints)
+        if not asked:
+            return {}
+        done = await self._run(["endpoint", "health"], asked, timeout=self._timeout, check=False)
+        found = _parsed(done.text)
+        rows = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+        said = {str(one.get("endpoint")): None if one.get("health") else _why(one) for one in rows}
+        return {one: said.get(one, "it does not answer") for one in asked}
+
+    async def hashes(self, endpoints: Iterable[str], revision: int = 0) -> Mapping[str, int]:
+        """Endpoint → the hash of its keys up to the revision (0: the newest of each). Absent: no answer."""
+        asked = list(endpoints)
+        done = await self._run(["endpoint", "hashkv", f"--rev={revision}"], asked, timeout=self._timeout, check=False)
+        found = _parsed(done.text)
+        rows = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+        return {str(one.get("Endpoint")): _number(one.get("HashKV", {}), "hash") for one in rows}
+
+    async def alarms(self) -> tuple[Alarm, ...]:
+        found = _object(await self._ctl(["alarm", "list"]))
+        return tuple(
+            Alarm(_number(one, "memberID"), {1: "NOSPACE", 2: "CORRUPT"}.get(_number(one, "alarm"), "unknown"))
+            for one in found.get("alarms", ())
+        )
+
+    async def revision(self) -> int:
+        """The newest revision, as the quorum sees it."""
+        found = _object(await self._ctl(["get", "revision-of-the-store", "--keys-only"]))
+        return _number(found.get("header", {}), "revision")
+
+    # --- acting ---
+
+    async def disarm(self) -> None:
+        """Clears all alarms. etcd raises one again when its cause is still there."""
+        await self._ctl(["alarm", "disarm"])
+
+    async def defragment(self, endpoint: str, *, timeout: float) -> None:
+        """The member answers nothing meanwhile."""
+        await self._ctl(["defrag"], [endpoint], timeout=timeout)
+
+    async def compact(self, revision: int, *, timeout: float) -> None:
+        """Forget all that is older than the revision, and wait until the space is free inside the database."""
+        await self._ctl(["compact", "--physical=true", str(revision)], timeout=timeout)
+
+    async def move_leader(self, leader: str, target: int) -> None:
+        """leader: the endpoint of the present one, which alone can do it."""
+        await self._ctl(["move-leader", f"{target:x}"], [leader])
+
+    async def save_snapshot(self, path: str, *, timeout: float) -> None:
+        """Of this host's member to a file on this host, mode 0600, never half under its name. Its hash is at its end."""
+        await self._ctl(["snapshot", "save", path], timeout=timeout)
+
+    async def snapshot_status(self, path: str, *, timeout: float) -> SnapshotStatus:
+        """Of a snapshot on this host; CommandFailed if its hash is wrong."""
+        done = await self._host.run(
+            [f"{self._place.programs}/etcdutl", "snapshot", "status", path, "-w", "json"], timeout=timeout
+        )
+        found = _object(done.text)
+        return SnapshotStatus(
+            _number(found, "hash"),
+            _number(found, "revision"),
+            _number(found, "totalKey"),
+            _number(found, "totalSize"),
+            str(found.get("version", "")),
+        )
+
+    # --- running ---
+
+    async def _ctl(
+        self, arguments: Sequence[str], endpoints: Sequence[str] = (), *, timeout: float | None = None
+    ) -> str:
+        asked = endpoints or [self._place.local]
+        done = await self._run(arguments, asked, timeout=self._timeout if timeout is None else timeout)
+        return done.text
+
+    async def _run(
+        self, arguments: Sequence[str], endpoints: Sequence[str], *, timeout: float, check: bool = True
+    ) -> Completed:
+        argv = [
+            f"{self._place.programs}/etcdctl",
+            f"--endpoints={','.join(endpoints)}",
+            f"--command-timeout={timeout:.0f}s",
+            f"--cacert={self._place.pki}/ca.crt",
+            f"--cert={self._place.pki}/server.crt",
+            f"--key={self._place.pki}/server.key",
+            *arguments,
+            "--write-out=json",
+        ]
+        done = await self._host.run(argv, timeout=timeout + _MARGIN, check=False)
+        if check and done.status != 0:
+            raise CommandFailed(self._host.name, ["etcdctl", *arguments], done.status, _last_words(done.stderr))
+        return done
+
+
+def _last_words(text: str) -> str:
+    """etcdctl logs retries before it says what is wrong, in its last line."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].removeprefix("Error: ") if lines else ""
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return parsed(text.encode())
+    except ValueError:
+        return None
+
+
+def _object(text: str) -> Mapping[str, Any]:
+    found = _parsed(text)
+    if isinstance(found, dict):
+        return found
+    raise Unreachable(f"etcdctl printed something else than JSON: {text[:100]!r}")
+
+
+def _why(one: Mapping[str, Any]) -> str:
+    return str(one.get("error") or "it is not healthy")
+
+
+def _member(one: Mapping[str, Any]) -> Member:
+    return Member(
+        id=_number(one, "ID"),
+        name=str(one.get("name", "")),
+        peer_urls=tuple(one.get("peerURLs", ())),
+        client_urls=tuple(one.get("clientURLs", ())),
+        is_learner=bool(one.get("isLearner", False)),
+    )
+
+
+def _status(one: Mapping[str, Any]) -> MemberStatus:
+    return MemberStatus(
+        member=_number(one.get("header", {}), "member_id"),
+        cluster=_number(one.get("header", {}), "cluster_id"),
+        leader=_number(one, "leader"),
+        version=str(one.get("version", "")),
+        raft_term=_number(one, "raftTerm"),
+        raft_index=_number(one, "raftIndex"),
+        raft_applied_index=_number(one, "raftAppliedIndex"),
+        db_size=_number(one, "dbSize"),
+        db_size_in_use=_number(one, "dbSizeInUse"),
+        is_learner=bool(one.get("isLearner", False)),
+        errors=tuple(str(error) for error in one.get("errors", ()) or ()),
+        quota=_number(one, "dbSizeQuota"),
+    )
+
+
+def _number(found: Mapping[str, Any], name: str) -> int:
+    return int(found.get(name, 0) or 0)
