@@ -24,9 +24,7 @@ NOT_OURS = {
     r"an only member": "a single member",
 }
 """Pattern → what is said instead. Names on the wire and on disk stay as they are."""
-ON_THE_WIRE = (
-    *("vacatedMemberID", "untold-events.json", '"founders"', "`founders`", '"founder"'),
-)
+ON_THE_WIRE = (*("vacatedMemberID", "untold-events.json", '"founders"', "`founders`", '"founder"'),)
 FILES = [
     path
     for pattern in ("src/autarky/**/*.py", "src/autarky/**/*.sh", "src/autarky/**/*.lua", "docs/**/*.md", "README.md")
