@@ -101,11 +101,27 @@ def kubeconfig(file: Path | None, cluster: str | None, only_path: bool) -> None:
 )
 @click.option("--cluster", metavar="NAME", help="The cluster; default: the only one there is.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def kubectl(cluster: str | None, arguments: tuple[str, ...]) -> None:
-    """Run kubectl, of the cluster's version, against the cluster: `autarky kubectl get pods -A`."""
-    path = answering_kubeconfig(None, cluster)
-    program = kubectl_for(path.parent.name)
+@click.pass_context
+def kubectl(context: click.Context, cluster: str | None, arguments: tuple[str, ...]) -> None:
+    """Run kubectl, of the cluster's version, against the cluster: `autarky kubectl get pods -A`.
+
+    Everything that follows is kubectl's, --help as well: once there is a cluster, it shows the help of kubectl.
+    """
+    try:
+        path = answering_kubeconfig(None, cluster)
+        program = kubectl_for(path.parent.name)
+    except UserError:
+        if not _asks_for_help(arguments):
+            raise
+        click.echo(context.get_help())
+        return
     os.execve(program, ["kubectl", *arguments], {**os.environ, "KUBECONFIG": str(path)})  # noqa: S606 # no shell
+
+
+def _asks_for_help(arguments: tuple[str, ...]) -> bool:
+    """What follows a `--` is for a program in a container."""
+    before = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return before[:1] == ("help",) or not {"-h", "--help"}.isdisjoint(before)
 
 
 def kubectl_for(cluster: str) -> Path:

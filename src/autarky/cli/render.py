@@ -67,7 +67,7 @@ async def _render(
         written = render_files.write_all(inputs, directory, in_file=context.in_file)
         if with_payload:
             async with operation(f"add the components of Kubernetes {wanted.kubernetes_version}", "plain") as progress:
-                written += await render_files.write_payload(context.release, directory, progress)
+                written += await render_files.write_payload(context.release, context.cluster, directory, progress)
     finally:
         await context.close()
     click.echo(f"{len(written)} files in {directory}")
@@ -93,7 +93,7 @@ async def _live_inputs(context: Context) -> Inputs:
 
 
 async def _inputs_of_file(context: Context, directory: Path, *, ask_hosts: bool, with_pki: bool) -> Inputs:
-    from autarky.model.components import IMAGES
+    from autarky.control.addons import images_of
     from autarky.payload import image_reference
     from autarky.phases.hosts import look
     from autarky.render.values import Credentials, Inputs
@@ -105,7 +105,7 @@ async def _inputs_of_file(context: Context, directory: Path, *, ask_hosts: bool,
                 f"not all hosts answer: {of_nodes(context.absent)}", fix="power them on, or leave out --ask-hosts"
             )
     wanted = with_some_addresses(context.cluster)
-    images = {component: image_reference(context.release, component) for component in IMAGES}
+    images = {name: image_reference(context.release, name) for name in images_of(wanted)}
     credentials = _keys(wanted, directory / "pki") if with_pki else placeholders(wanted)
     return Inputs(wanted, images, Credentials(credentials), context.facts)
 

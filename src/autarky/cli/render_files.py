@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autarky import places
-from autarky.model.components import IMAGES, WITH_STANDBY
+from autarky.model.components import WITH_STANDBY
 
 if TYPE_CHECKING:
     from autarky.model.cluster import Cluster, Node
@@ -142,8 +142,9 @@ def _certificates(cluster: Cluster, directory: Path) -> Path:
     return _write(directory / "certificates.yaml", _yaml(specs).encode(), 0o644)
 
 
-async def write_payload(release: Release, directory: Path, progress: Progress) -> list[Path]:
+async def write_payload(release: Release, cluster: Cluster, directory: Path, progress: Progress) -> list[Path]:
     """Binaries at their paths on a host, and images as archives; built if the store lacks them."""
+    from autarky.control.addons import images_of
     from autarky.payload import get_payload
     from autarky.render import node as render_node
 
@@ -151,7 +152,7 @@ async def write_payload(release: Release, directory: Path, progress: Progress) -
     copies = {
         _below(directory / "binaries", path): payload.binaries[n].path for n, path in render_node.BINARIES.items()
     }
-    copies |= {directory / "images" / f"{name}.tar": payload.images[name].archive for name in IMAGES}
+    copies |= {directory / "images" / f"{name}.tar": payload.images[name].archive for name in images_of(cluster)}
     for number, (target, source) in enumerate(copies.items()):
         progress.progress("files of the payload", number, len(copies))
         _directory(target.parent)

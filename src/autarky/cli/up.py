@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ import click
 from autarky.cli.options import cluster_options, output_option
 from autarky.cli.say import of_nodes, say
 from autarky.cli.session import run_async, run_phases
-from autarky.errors import Unreachable
+from autarky.errors import Unreachable, UserError
 
 if TYPE_CHECKING:
     from autarky.model.cluster import Cluster
@@ -22,8 +22,45 @@ _WHEN_BACK = (
     "  fix: run `autarky up` again when that is fixed, or `autarky node remove NAME` (`--dead`: its machine is gone)"
 )
 
+
+class IgnoreOption(click.Option):
+    """Its help names the checks. They are imported for that only, since it takes a third of a second."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:  # as click has it
+        self.help = f"Only warn if this preflight check fails (repeatable): {', '.join(_checks())}."
+        return super().get_help_record(ctx)
+
+
+def _checks() -> Iterable[str]:
+    from autarky.control.hosts.decide.preflight import CHECKS
+
+    return CHECKS
+
+
+def _known_checks(_context: click.Context, _parameter: click.Parameter, names: Sequence[str]) -> Sequence[str]:
+    """Refuse others before anything is done: hosts may be checked much later, or not at all."""
+    if not names:
+        return names
+    from autarky.control.hosts.decide.preflight import CHECKS, unknown_check
+
+    for name in names:
+        if name not in CHECKS:
+            found = unknown_check(name)
+            raise UserError(found.what, fix=found.remedy)
+    return names
+
+
+def _matching_checks(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in _checks() if name.startswith(incomplete)]
+
+
 ignore_option = click.option(
-    "--ignore", multiple=True, metavar="CHECK", help="Only warn if this preflight check fails (repeatable)."
+    "--ignore",
+    cls=IgnoreOption,
+    multiple=True,
+    metavar="CHECK",
+    callback=_known_checks,
+    shell_complete=_matching_checks,
 )
 
 skip_option = click.option(

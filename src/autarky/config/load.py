@@ -21,6 +21,7 @@ from autarky.config.filling import Founded, filled, nothing_is_there
 from autarky.config.positions import Document, parse
 from autarky.errors import Problems, UserError
 from autarky.model.cluster import (
+    UNNAMED_CNI,
     CertificateSettings,
     Cluster,
     Cni,
@@ -205,7 +206,7 @@ def dump(cluster: Cluster) -> dict[str, Any]:
                 "serviceCIDR": str(cluster.network.service_cidr),
                 "dnsDomain": cluster.network.dns_domain,
                 # Omitted if it is what every file meant before this field existed, so that kept files stay the same.
-                **({} if cluster.network.cni is Cni.FLANNEL else {"cni": cluster.network.cni.value}),
+                **({} if cluster.network.cni is UNNAMED_CNI else {"cni": cluster.network.cni.value}),
             },
             "etcd": {"external": _dump_external(cluster.external_etcd)},
             "controlPlaneEndpoint": cluster.control_plane_endpoint,

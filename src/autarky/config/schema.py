@@ -26,7 +26,7 @@ from pydantic import (
 from autarky.config import rules, syntax
 from autarky.config.syntax import raise_all, refused
 from autarky.model import defaults
-from autarky.model.cluster import MOST_DAYS, Taint
+from autarky.model.cluster import MOST_DAYS, UNNAMED_CNI, CniName, Taint
 from autarky.model.versions import Version
 
 NEW: Mapping[str, Any] = defaults.edition(defaults.newest()).file
@@ -91,8 +91,8 @@ class NetworkPart(Part):
     dns_domain: syntax.Domain = Field(
         default="cluster.local", alias="dnsDomain", description="The domain of Services' names."
     )
-    cni: Literal["flannel", "none"] = Field(
-        default="flannel",
+    cni: CniName = Field(
+        default=UNNAMED_CNI.value,
         description="Who gives pods their network. `none`: you do, by a manifest of your own; until it is applied, "
         "nodes are NotReady. It cannot be changed later.",
     )

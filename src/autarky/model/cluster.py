@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from types import MappingProxyType
-from typing import Literal
+from typing import Final, Literal
 
 from autarky.model import defaults as editions
 from autarky.model.versions import Version
@@ -97,12 +97,18 @@ class Cni(Enum):
     NONE = "none"
 
 
+CniName = Literal["flannel", "none"]
+"""As the cluster file has it."""
+UNNAMED_CNI: Final = Cni.FLANNEL
+"""What a file means that names none, as all did before there was a choice."""
+
+
 @dataclass(frozen=True, slots=True)
 class Network:
     pod_cidr: ipaddress.IPv4Network
     service_cidr: ipaddress.IPv4Network
     dns_domain: str
-    cni: Cni = Cni.FLANNEL
+    cni: Cni = UNNAMED_CNI
 
     @property
     def kubernetes_service_ip(self) -> str:

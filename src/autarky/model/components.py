@@ -132,7 +132,9 @@ COMPONENTS: Final[Mapping[str, Component]] = _table(
     Component(KUBE_PROXY, Level.CONTROLLERS, "DaemonSet", ports.PROXY_HEALTH, image="kube-proxy"),
     Component(NODE_AGENT, Level.ADD_ONS, "DaemonSet", ports.NODE_AGENT, image="agent"),
     Component(OPERATOR, Level.ADD_ONS, "Deployment", ports.OPERATOR, leads_by_lease=True, image="agent"),
-    Component(FLANNEL, Level.ADD_ONS, "DaemonSet", ports.FLANNEL_HEALTH, image="flannel", links=("cni0", "flannel.1")),
+    Component(
+        FLANNEL, Level.ADD_ONS, "DaemonSet", ports.POD_NETWORK_HEALTH, image="flannel", links=("cni0", "flannel.1")
+    ),
     # The label that its Service has had since kube-dns.
     Component(COREDNS, Level.ADD_ONS, "Deployment", NO_PORT, image="coredns", label="kube-dns"),
 )

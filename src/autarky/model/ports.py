@@ -1,4 +1,5 @@
-"""The ports of a node and who listens on them: TCP, except flannel's. Stable: firewalls and users rely on them."""
+"""The ports of a node and who listens on them: TCP, except the tunnels of the pod network. Stable: firewalls
+and users rely on them."""
 
 from __future__ import annotations
 
@@ -25,12 +26,12 @@ KUBELET: Final = 10250
 PROXY_METRICS: Final = 10249
 """Loopback only, unless kube-proxy's configuration says otherwise."""
 PROXY_HEALTH: Final = 10256
-FLANNEL_HEALTH: Final = 10253
+POD_NETWORK_HEALTH: Final = 10253
 OPERATOR: Final = 10300
 """Loopback only: health and metrics of the operator."""
 NODE_AGENT: Final = 10301
 """Loopback only: health and metrics of the active node agent."""
-FLANNEL_VXLAN: Final = 8472
+POD_NETWORK_VXLAN: Final = 8472
 """UDP."""
 
 ON_HOSTS: Final = frozenset(
@@ -40,7 +41,7 @@ ON_HOSTS: Final = frozenset(
         *(ETCD_CLIENT, ETCD_PEER, ETCD_HEALTH),
         *(CONTROLLER_MANAGER_HOSTED, CONTROLLER_MANAGER_STANDBY, SCHEDULER_HOSTED, SCHEDULER_STANDBY),
         *(KUBELET_HEALTH, KUBELET, PROXY_METRICS, PROXY_HEALTH),
-        *(FLANNEL_HEALTH, FLANNEL_VXLAN, OPERATOR, NODE_AGENT),
+        *(POD_NETWORK_HEALTH, POD_NETWORK_VXLAN, OPERATOR, NODE_AGENT),
     }
 )
 """All of them."""

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from autarky.control.addons import images_of
 from autarky.control.certificates.manifests import leaves
 from autarky.control.cluster_file.decide.records import Record, newest
 from autarky.control.control_nodes.decide.initial import Memory
@@ -21,7 +22,6 @@ from autarky.engine.phase import Warn
 from autarky.errors import CommandFailed, TimedOut, Unreachable, UserError
 from autarky.model import ports
 from autarky.model.cluster import Cluster, Node
-from autarky.model.components import IMAGES
 from autarky.model.facts import HostFacts
 from autarky.payload import Payload, Release, image_reference
 from autarky.pki import PkiStore
@@ -150,7 +150,7 @@ class Context:
 
     def inputs(self) -> Inputs:
         """What the renderers need; the addresses must be known and the certificates issued."""
-        images = {component: image_reference(self.release, component) for component in IMAGES}
+        images = {name: image_reference(self.release, name) for name in images_of(self.cluster)}
         files = {**self.pki.files(), **external_etcd_files(self.cluster)}
         credentials = Credentials(with_first_leaves(self.complete, files))
         return Inputs(self.complete, images, credentials, self.facts, self._record())

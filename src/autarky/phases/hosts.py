@@ -201,7 +201,7 @@ def refuse_errors(context: Context) -> list[str]:
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         raise Problems(
-            "the hosts are not ready; any of these can be demoted to a warning by --ignore NAME",
+            "the hosts are not ready; --ignore CHECK demotes any of these to a warning, by its name in brackets",
             [UserError(f"[{e.name}] {e.host or 'cluster file'}: {e.what}", fix=e.remedy) for e in errors],
         )
     return _warnings(findings)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autarky.control.addons import images_of
 from autarky.engine.phase import Change, Warn
-from autarky.model.cluster import Node
-from autarky.model.components import IMAGES
+from autarky.model.cluster import Cluster, Node
 from autarky.payload import Image, Release, get_payload, image_reference, known_versions, load_release, needs
 from autarky.phases.context import Context, for_each_or_left_out, left_out_since
 from autarky.phases.prepare import SEEN_WITHIN, import_images, present_images
@@ -42,7 +42,7 @@ class BringImages:
 
     async def run(self, context: Context, progress: Progress) -> None:
         lacking = await _lacking(context)
-        images = await _images(frozenset().union(*lacking.values()), progress)
+        images = await _images(context.cluster, frozenset().union(*lacking.values()), progress)
 
         async def one(node: Node) -> None:
             wanted = [images[reference] for reference in sorted(lacking[node.name])]
@@ -57,8 +57,8 @@ async def _lacking(context: Context) -> dict[str, frozenset[str]]:
     if not await context.api_answers():
         return {}
     run = await _run_images(context)
-    own = set(_references(context.release).values())
-    known = {reference for release in _others(context) for reference in _references(release).values()}
+    own = set(_references(context.cluster, context.release).values())
+    known = {reference for release in _others(context) for reference in _references(context.cluster, release).values()}
     wanted = (run & known) - own
     if not wanted:
         return {}
@@ -85,17 +85,18 @@ def _others(context: Context) -> list[Release]:
     return [load_release(version) for version in known_versions() if version != own]
 
 
-def _references(release: Release) -> dict[str, str]:
-    """Component → reference."""
-    return {name: image_reference(release, name) for name in IMAGES}
+def _references(cluster: Cluster, release: Release) -> dict[str, str]:
+    """The names of the cluster's images in a release → their references."""
+    return {name: image_reference(release, name) for name in images_of(cluster)}
 
 
-async def _images(references: frozenset[str], progress: Progress) -> dict[str, Image]:
+async def _images(cluster: Cluster, references: frozenset[str], progress: Progress) -> dict[str, Image]:
     """From the store, or built if they are not there."""
     found: dict[str, Image] = {}
     for version in known_versions():
         release = load_release(version)
-        names = [name for name, reference in _references(release).items() if reference in references - found.keys()]
+        run = _references(cluster, release)
+        names = [name for name, reference in run.items() if reference in references - found.keys()]
         if names:
             if missing := needs(release, GROUPS):
                 progress.note(f"Kubernetes {version} is built here first: {len(missing)} parts are not in the store")

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from autarky import places
-from autarky.control.addons import needless_images
+from autarky.control.addons import images_of
 from autarky.control.certificates.manifests import leaves
 from autarky.control.certificates.manifests.specs import certificate_specs
 from autarky.control.slots import manifests as standby
 from autarky.engine.phase import Change, Warn
 from autarky.model.cluster import Node
-from autarky.model.components import IMAGES, WITH_STANDBY
+from autarky.model.components import WITH_STANDBY
 from autarky.model.files import File
 from autarky.payload import Binary, Image, Payload
 from autarky.phases import balancer, kubelets, members, standbys
@@ -142,7 +142,7 @@ async def look(context: Context, node: Node) -> NodeWork:
     work.watch = await lacks_watch(host, work.files)
     runtime = await host.run(["systemctl", "is-active", "containerd"], check=False)
     work.start_runtime = runtime.text != "active" or any(f.path in _RUNTIME_FILES for f in work.files)
-    wanted = [payload.images[name] for name in IMAGES if name not in needless_images(context.cluster)]
+    wanted = [payload.images[name] for name in images_of(context.cluster)]
     work.images = await _missing_images(host, wanted, readable=not work.start_runtime and not work.binaries)
     return work
 
@@ -351,7 +351,7 @@ async def push_images(context: Context, payload: Payload, progress: Progress) ->
     """Put the images of a payload on every node that may run them; those that are there are left alone."""
 
     async def one(node: Node) -> None:
-        wanted = [payload.images[name] for name in IMAGES]
+        wanted = [payload.images[name] for name in images_of(context.cluster)]
         await import_images(context.host(node), wanted, progress)
         progress.note(f"{node.name} has the images of Kubernetes {payload.release.kubernetes}")
 

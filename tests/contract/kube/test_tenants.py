@@ -189,7 +189,7 @@ async def test_no_pod_of_a_tenant_nor_one_that_a_controller_makes_for_it_takes_a
     "declared",
     [
         {"hostPort": ports.ETCD_HEALTH, "hostIP": "127.0.0.1"},
-        {"hostPort": ports.FLANNEL_VXLAN, "protocol": "UDP"},
+        {"hostPort": ports.POD_NETWORK_VXLAN, "protocol": "UDP"},
         {"hostPort": ports.KUBELET, "containerPort": ports.KUBELET, "name": "kubelet"},
     ],
     ids=str,

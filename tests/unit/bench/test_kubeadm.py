@@ -25,6 +25,7 @@ from _kubeadm import (
 )
 
 from autarky.ports import Completed
+from fakes.clock import HandClock
 from fakes.host import FakeHost
 
 # As `kubeadm init` ends with a control plane endpoint and without --upload-certs.
@@ -124,35 +125,26 @@ async def test_what_kubeadm_made_anew_on_the_clock_is_seen_afterwards(path):
 # --- the clock ------------------------------------------------------------------------------------
 
 
-class Steps:
-    """Each takes a second by the clock that only they move, but those before the clock starts, which take a hundred."""
+def step_taking(seconds: float, answer: object, clock: HandClock) -> Any:
+    async def step(*_, **__):
+        clock.now += seconds
+        return answer
 
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def taking(self, seconds: float, answer: object) -> Any:
-        async def step(*_, **__):
-            self.now += seconds
-            return answer
-
-        return step
+    return step
 
 
 @pytest.fixture
 def steps(monkeypatch):
-    steps = Steps()
+    """Each takes a second, but those before the clock starts, which take a hundred."""
+    clock = HandClock()
     hosts = {name: SimpleNamespace(address=name) for name in ("n1", "n2", "n3", "w1")}
     before = {"_hosts": hosts, "_prepare": None, "issue_certificates": {"n1": {}}}
     for name, answer in before.items():
-        monkeypatch.setattr(_kubeadm, name, steps.taking(100, answer))
+        monkeypatch.setattr(_kubeadm, name, step_taking(100, answer, clock))
     for name, answer in {"_init": SAID, "_apply": ["kubectl"], "_join": None}.items():
-        monkeypatch.setattr(_kubeadm, name, steps.taking(1, answer))
+        monkeypatch.setattr(_kubeadm, name, step_taking(1, answer, clock))
     monkeypatch.setattr(_kubeadm, "_flannel", lambda _: None)
-    monkeypatch.setattr(_kubeadm, "time", steps)
-    return steps
+    monkeypatch.setattr(_kubeadm, "time", clock)
 
 
 async def test_the_last_command_of_one_node_is_that_for_flannel_without_which_nothing_is_ready(steps):

@@ -10,7 +10,9 @@ import click
 import pytest
 
 from autarky import __version__, errors
+from autarky.cli import up as cli_up
 from autarky.cli.main import COMMANDS, EXIT_CODES, cli, main
+from autarky.control.hosts.decide.preflight import CHECKS
 from autarky.errors import AutarkyError, Conflict, Problems, Refused, TimedOut, Unreachable, UserError
 
 ROOT = Path(__file__).parents[3]
@@ -235,11 +237,36 @@ def test_a_start_with_help_is_quick():
     assert min(float(python(program).stderr) for _ in range(3)) < 0.15
 
 
+def cluster_file(directory: Path) -> Path:
+    file = directory / "cluster.yaml"
+    head = "apiVersion: autarky.dev/v1alpha1\nkind: Cluster\nmetadata: {name: demo}\n"
+    file.write_text(f"{head}spec: {{nodes: [{{name: n1, host: lab}}]}}\n")
+    return file
+
+
 def test_a_phase_to_skip_that_does_not_exist_is_named(tmp_path, monkeypatch, capsys):
     """Before anything is shown, so by the command itself."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    file = tmp_path / "cluster.yaml"
-    head = "apiVersion: autarky.dev/v1alpha1\nkind: Cluster\nmetadata: {name: demo}\n"
-    file.write_text(f"{head}spec: {{nodes: [{{name: n1, host: lab}}]}}\n")
+    file = cluster_file(tmp_path)
     assert main(["plan", "-f", str(file), "--skip", "pviot"]) == 2
     assert "plan has no phase pviot" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["up", "plan"])
+def test_a_check_to_ignore_that_does_not_exist_is_answered_with_all_that_there_are(
+    command, tmp_path, monkeypatch, capsys
+):
+    """Before a host is made or asked, of which there may be none yet."""
+    monkeypatch.setattr(cli_up, "bring_up", lambda *_, **__: pytest.fail("it begins"))
+    assert main([command, "-f", str(cluster_file(tmp_path)), "--ignore", "disk", "--ignore", "prots"]) == 2
+    heard = capsys.readouterr().err
+    assert "there is no check prots" in heard
+    assert f"did you mean ports? The checks are: {', '.join(CHECKS)}" in heard
+
+
+@pytest.mark.parametrize("command", ["up", "plan"])
+def test_the_checks_that_can_be_ignored_are_in_the_help_and_completed(command, monkeypatch, capsys):
+    assert main([command, "--help"]) == 0
+    help_ = " ".join(capsys.readouterr().out.split())
+    assert f"--ignore CHECK Only warn if this preflight check fails (repeatable): {', '.join(CHECKS)}." in help_
+    assert completions(monkeypatch, capsys, f"autarky {command} --ignore pr") == ["programs"]

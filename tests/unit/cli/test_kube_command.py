@@ -4,12 +4,14 @@ it is."""
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from autarky import payload, places
 from autarky.cli.kube import kubectl_for, turn_to_a_server_that_answers
+from autarky.cli.main import main
 from autarky.errors import UserError
 from autarky.kube.kubeconfig import read_kubeconfig
 from autarky.model.patience import HEAD_START
@@ -125,3 +127,54 @@ def test_where_there_is_none_the_user_is_told_which_can_be_had(stored, has, gets
     with pytest.raises(UserError, match="kubectl is not in the store") as no:
         kubectl_for("demo")
     assert f"`autarky payload get {gets}`" in str(no.value.fix)
+
+
+# --- its help ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def started(tmp_path, monkeypatch):
+    """The programs that this process would have become: a path, and arguments."""
+    found: list[tuple[Path, list[str]]] = []
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(os, "execve", lambda program, argv, _environment: found.append((program, argv)))
+    return found
+
+
+ASKING_FOR_HELP = pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["get", "--help"], ["help", "get"]])
+
+
+@ASKING_FOR_HELP
+def test_without_a_cluster_its_help_is_ours(started, capsys, arguments):
+    assert main(["kubectl", *arguments]) == 0
+    heard = capsys.readouterr()
+    assert heard.out.startswith("Usage: autarky kubectl ")
+    assert "shows the help of kubectl" in " ".join(heard.out.split())
+    assert (heard.err, started) == ("", [])
+
+
+@ASKING_FOR_HELP
+def test_with_a_cluster_whose_kubectl_is_not_in_the_store_it_is_ours_as_well(started, stored, capsys, arguments):
+    the_cluster_has(THIS)
+    kubeconfig(places.cluster_dir("demo") / "kubeconfig", NOBODY)
+    assert main(["kubectl", "--cluster", "demo", *arguments]) == 0
+    assert capsys.readouterr().out.startswith("Usage: autarky kubectl ")
+    assert started == []
+
+
+@ASKING_FOR_HELP
+def test_with_a_cluster_it_is_that_of_kubectl(started, stored, capsys, arguments):
+    stored.add(THIS)
+    the_cluster_has(THIS)
+    kubeconfig(places.cluster_dir("demo") / "kubeconfig", NOBODY)
+    assert main(["kubectl", "--cluster", "demo", *arguments]) == 0
+    assert started == [(Path(f"{THIS}/kubectl"), ["kubectl", *arguments])]
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("arguments", [[], ["get", "pods"], ["exec", "pod", "--", "ls", "--help"]])
+def test_whoever_wants_anything_else_is_told_that_there_is_no_cluster(started, capsys, arguments):
+    assert main(["kubectl", *arguments]) == 2
+    heard = capsys.readouterr()
+    assert "there is no cluster yet" in heard.err
+    assert (heard.out, started) == ("", [])

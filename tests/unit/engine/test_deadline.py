@@ -10,14 +10,14 @@ from autarky.engine import deadline
 from autarky.engine.deadline import LONGEST_SEEN, MOST_KNOWN, Deadline, NotYet, poll_until
 from autarky.errors import ApiError, CommandFailed, TimedOut, Unreachable
 from autarky.model.patience import CEILING
+from fakes.clock import LoopClock
 
 pytestmark = pytest.mark.looptime
 
 WHAT = "the API answers"
 
 
-def now() -> float:
-    return asyncio.get_running_loop().time()
+now = LoopClock().monotonic
 
 
 async def test_a_condition_that_holds_at_once_takes_no_time_and_says_nothing(clock, listener, true_after):

@@ -15,6 +15,7 @@ from autarky.model.files import File
 from autarky.phases.context import Context
 from autarky.ports import Completed
 from autarky.render.values import CONTROL_PLANE_ACTIVE
+from fakes.clock import LoopClock
 from fakes.clusters import FACTS, a_cluster, facts_of
 from fakes.host import FakeHost
 from fakes.kube import FakeKube
@@ -66,7 +67,7 @@ class SeenHost(FakeHost):
         if self.ahead is None:
             return Completed(127, b"", "date: not found")
         await asyncio.sleep(ROUND_TRIP / 2)
-        now = BEGIN + asyncio.get_running_loop().time() + self.ahead
+        now = LoopClock(BEGIN + self.ahead).time()
         await asyncio.sleep(ROUND_TRIP / 2)
         return Completed(0, f"{now:.9f}\n".encode(), "")
 

@@ -25,6 +25,7 @@ from autarky.phases.finish import (
 )
 from autarky.ports import Object
 from autarky.render.objects import agent_parts, parts
+from fakes.clock import LoopClock
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
 
@@ -56,8 +57,7 @@ class Spoken(FakeKube):
         return {"metadata": {"name": name}, "status": {"conditions": conditions}}
 
 
-def now() -> float:
-    return asyncio.get_running_loop().time()
+now = LoopClock().monotonic
 
 
 async def ends_at(context: Context, notes) -> float:

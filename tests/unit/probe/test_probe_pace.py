@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from autarky.probe.pace import Pace
+from fakes.clock import LoopClock
 
 pytestmark = pytest.mark.looptime
 
 
-def now() -> float:
-    return asyncio.get_running_loop().time()
+now = LoopClock().monotonic
 
 
 async def halt() -> asyncio.Future[None]:

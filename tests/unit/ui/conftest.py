@@ -19,8 +19,7 @@ from autarky.engine.events import (
     Waiting,
     Warned,
 )
-
-START = 1_800_000_000.0
+from fakes.clock import BEGAN
 
 
 class Script:
@@ -35,7 +34,7 @@ class Script:
         return self
 
     def _where(self) -> dict[str, Any]:
-        return {"time": START + self.now, "operation": "up", "phase": self.phase}
+        return {"time": BEGAN + self.now, "operation": "up", "phase": self.phase}
 
     def begin(self, **phases: str) -> Event:
         names = tuple(name.replace("_", "-") for name in phases)

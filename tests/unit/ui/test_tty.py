@@ -9,8 +9,7 @@ from autarky.ui.board import Board
 from autarky.ui.stream import LastingStream
 from autarky.ui.text import LONGEST_SENTENCE
 from autarky.ui.tty import ASCII, UNICODE, TtyRenderer, draw
-
-START = 1_800_000_000.0
+from fakes.clock import BEGAN, HandClock
 
 
 def picture(events, *, at, height=24, width=80, marks=UNICODE) -> str:
@@ -20,7 +19,7 @@ def picture(events, *, at, height=24, width=80, marks=UNICODE) -> str:
         board.follow(event)
     screen = io.StringIO()
     console = Console(file=screen, width=width, color_system=None)
-    console.print(Group(*draw(board, START + at, marks, height=height)))
+    console.print(Group(*draw(board, BEGAN + at, marks, height=height)))
     return "\n".join(line.rstrip() for line in screen.getvalue().splitlines())
 
 
@@ -141,7 +140,7 @@ def renderer_on(screen, *, at=5.0, environ=None) -> TtyRenderer:
         highlight=False,
         _environ={"TERM": "xterm-256color", **(environ or {})},
     )
-    return TtyRenderer(console, now=lambda: START + at)
+    return TtyRenderer(console, now=HandClock(BEGAN + at).time)
 
 
 def test_the_cursor_is_given_back_when_the_operation_ends_and_when_it_is_cut_short(screen, failing_run):

@@ -3,7 +3,7 @@
 from autarky.control.addons import coredns, flannel, kube_proxy
 from autarky.control.addons.addon import AddOn
 from autarky.model.cluster import Cluster
-from autarky.model.components import COMPONENTS
+from autarky.model.components import IMAGES
 
 ADD_ONS: tuple[AddOn, ...] = (kube_proxy.ADD_ON, flannel.ADD_ON, coredns.ADD_ON)
 """In the order in which they are applied."""
@@ -14,10 +14,11 @@ def add_ons_of(cluster: Cluster) -> tuple[AddOn, ...]:
     return tuple(one for one in ADD_ONS if one.cni in (None, cluster.network.cni))
 
 
-def needless_images(cluster: Cluster) -> frozenset[str]:
-    """Images of add-ons that the cluster does not have, by their names in a release."""
-    has = add_ons_of(cluster)
-    return frozenset(COMPONENTS[one.component].image for one in ADD_ONS if one not in has)
+def images_of(cluster: Cluster) -> tuple[str, ...]:
+    """The names in a release of the images that each of its nodes needs: of add-ons, only those that it has."""
+    of_add_ons = {image for one in ADD_ONS for image in one.images}
+    of_its_add_ons = [image for one in add_ons_of(cluster) for image in one.images]
+    return tuple(dict.fromkeys([*(name for name in IMAGES if name not in of_add_ons), *of_its_add_ons]))
 
 
-__all__ = ["ADD_ONS", "AddOn", "add_ons_of", "needless_images"]
+__all__ = ["ADD_ONS", "AddOn", "add_ons_of", "images_of"]

@@ -1,4 +1,5 @@
-"""The interface of an add-on: everything that rendering, preflight, policies and `down` have to know of one.
+"""The interface of an add-on: everything that rendering, the choice of images, preflight, policies and `down` have to
+know of one.
 
 A new add-on is a module or a folder here, and a line in `ADD_ONS`.
 """
@@ -25,7 +26,8 @@ class AddOn:
     """name: of its part, whose field manager is `autarky-NAME`. component: its name in the table of components.
 
     cni: its name in the cluster file if it is a pod network, of which a cluster has at most one.
-    On every host: its ports, the kernel modules that it needs, and what `down` removes (nftables tables, paths).
+    On every host: its images, by their names in a release; its ports; the kernel modules that it needs; and what `down`
+    removes (nftables tables, paths).
     policies: admission policies that it needs. node_annotations: prefix of the Node annotations that configure it →
     those of them that it only reports with.
     """
@@ -34,6 +36,7 @@ class AddOn:
     component: str
     objects: Callable[[Inputs], list[Object]]
     cni: Cni | None = None
+    images: tuple[str, ...] = ()
     ports: tuple[int, ...] = ()
     modules: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()

@@ -144,4 +144,4 @@ def _dns_service(cluster: Cluster, labels: dict[str, str]) -> Object:
     }
 
 
-ADD_ON = AddOn("coredns", COREDNS, objects)
+ADD_ON = AddOn("coredns", COREDNS, objects, images=(COMPONENTS[COREDNS].image,))

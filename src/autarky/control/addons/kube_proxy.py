@@ -68,6 +68,7 @@ ADD_ON = AddOn(
     "kube-proxy",
     KUBE_PROXY,
     objects,
+    images=(COMPONENTS[KUBE_PROXY].image,),
     ports=(COMPONENTS[KUBE_PROXY].port,),
     modules=("nf_conntrack", "nf_tables"),
     tables=("kube-proxy",),

@@ -174,7 +174,7 @@ class Copy(Reflector):
 
     async def run(self) -> NoReturn:
         self.followed += 1
-        return await Reflector.run(self)
+        await Reflector.run(self)
 
 
 def a_copy() -> Copy:

@@ -34,6 +34,7 @@ from autarky.pki.kept import Wanted, why_renewed
 from autarky.ports import Object
 from autarky.render.node import GIVEN
 from autarky.store import write_private
+from fakes.clock import HandClock
 from fakes.clusters import a_cluster
 from fakes.kube import FakeKube
 from unit.pki.damage import flipped, unforeseen_by_a_reader_of_values
@@ -46,23 +47,10 @@ CURRENT = "var/lib/kubelet/pki/kubelet-client-current.pem"
 
 
 @dataclass
-class Clock:
-    now: datetime = NOW
-
-    def time(self) -> float:
-        return self.now.timestamp()
-
-    def monotonic(self) -> float:
-        return 0.0
-
-    async def sleep(self, seconds: float) -> None: ...
-
-
-@dataclass
 class Scene:
     root: Path
     files: dict[str, bytes]
-    clock: Clock = field(default_factory=Clock)
+    clock: HandClock = field(default_factory=lambda: HandClock(NOW.timestamp()))
     said: list[str] = field(default_factory=list)
     live: Object | None = None
     node: Object | None = None
@@ -89,12 +77,16 @@ class Scene:
             root=self.root,
         )
 
+    @property
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.clock.now, UTC)
+
     def write(self, path: str, content: bytes) -> None:
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         (self.root / path).write_bytes(content)
 
     def round_after(self, seconds: float) -> None:
-        self.clock.now += timedelta(seconds=seconds)
+        self.clock.now += seconds
         self.keeping.look()
 
     @property
@@ -155,7 +147,7 @@ def test_what_client_go_reads_every_five_minutes_is_valid_for_more_than_that_whe
     assert sorted(Path(path).name for path in slow) == ["client.crt", "client.crt", "kubelet-client.crt"]
     for _ in range(400):
         scene.round_after(10)
-        assert min(ends(scene.all)[path] for path in slow) - scene.clock.now > timedelta(minutes=5, seconds=30)
+        assert min(ends(scene.all)[path] for path in slow) - scene.now > timedelta(minutes=5, seconds=30)
 
 
 def test_a_renewal_keeps_the_key_so_that_whoever_reads_both_files_has_a_pair(scene: Scene) -> None:
@@ -170,11 +162,11 @@ def test_a_renewal_keeps_the_key_so_that_whoever_reads_both_files_has_a_pair(sce
 
 def test_a_cluster_that_was_off_for_longer_than_its_leaves_live_renews_them_all_with_no_api(scene: Scene) -> None:
     first = scene.all
-    scene.clock.now += timedelta(days=30)
+    scene.clock.now += timedelta(days=30).total_seconds()
     scene.begin()
     scene.keeping.look()
     assert all(scene.all[path] != first[path] for path in first)
-    assert min(ends(scene.all).values()) > scene.clock.now
+    assert min(ends(scene.all).values()) > scene.now
 
 
 def test_those_who_use_them_may_read_them_and_nobody_else_may_look_for_them(scene: Scene) -> None:
@@ -248,13 +240,13 @@ def test_whatever_the_clock_says_nothing_is_renewed_in_a_loop_or_made_invalid(sc
     """Two rounds at the same moment: the second never renews. And back at the right time, all is valid after a round,
     with no more than one renewal each."""
     for jump in days:
-        scene.clock.now = NOW + timedelta(days=jump)
+        scene.clock.now = (NOW + timedelta(days=jump)).timestamp()
         scene.keeping.look()
         after = scene.all
         scene.keeping.look()
         assert scene.all == after
         assert all(certificate(pem).not_valid_before_utc <= NOW for pem in after.values())
-    scene.clock.now = NOW
+    scene.clock.now = NOW.timestamp()
     scene.keeping.look()
     assert not scene.keeping.trouble
     assert all(
@@ -303,7 +295,7 @@ def test_a_flipped_bit_that_no_reader_foresees_costs_one_renewal_and_no_other_le
     for damaged in unforeseen:
         path.write_bytes(damaged)
         before = scene.all
-        scene.clock.now += timedelta(seconds=LONGEST)
+        scene.clock.now += LONGEST
         scene.begin()
         scene.keeping.look()
         assert not scene.keeping.trouble
@@ -325,7 +317,7 @@ def test_any_flipped_bit_in_any_file_ends_no_loop_and_holds_up_no_other_leaf(
     complete = path.read_bytes()
     path.write_bytes(flipped(complete, place % len(complete), bit))
     before = scene.all
-    scene.clock.now += timedelta(seconds=LONGEST)
+    scene.clock.now += LONGEST
     scene.begin()
     scene.keeping.look()
     if path.name.startswith(("ca.", "front-proxy-ca.")):
@@ -362,7 +354,7 @@ async def test_a_life_that_no_certificate_has_is_told_and_ends_no_agent(scene: S
     scene.round_after(LIFE)
     assert f"a life of {life} seconds" in scene.keeping.trouble["plan"]
     assert scene.keeping.trouble.keys() == {"plan"}
-    assert min(ends(scene.all).values()) > scene.clock.now, "it goes on by the plan that it had"
+    assert min(ends(scene.all).values()) > scene.now, "it goes on by the plan that it had"
 
     scene.write(places.LEAVES_PLAN.lstrip("/"), json.dumps(plan).encode())
     scene.begin()
@@ -418,7 +410,7 @@ def test_a_kubelet_whose_certificate_has_ended_gets_another_one_and_no_other(sce
     scene.round_after(120)
     given_ = certificate((scene.root / CURRENT).read_bytes())
     assert given_.subject.rfc4514_string() == "CN=system:node:n1,O=system:nodes"
-    assert given_.not_valid_after_utc > scene.clock.now
+    assert given_.not_valid_after_utc > scene.now
     assert (scene.root / CURRENT).is_symlink()
 
 
@@ -429,7 +421,7 @@ def test_a_node_that_is_no_control_node_yet_or_any_more_does_so_as_well_while_it
     scene.write(CURRENT, one + key)
     scene.keeping.keeps = lambda: False
     scene.round_after(LONGEST + 60)
-    assert certificate((scene.root / CURRENT).read_bytes()).not_valid_after_utc > scene.clock.now
+    assert certificate((scene.root / CURRENT).read_bytes()).not_valid_after_utc > scene.now
 
 
 def ended(scene: Scene) -> None:
@@ -437,7 +429,7 @@ def ended(scene: Scene) -> None:
     one = scene.all["var/lib/autarky/leaves/kube-apiserver/kubelet-client.crt"]
     key = (scene.root / "var/lib/autarky/leaves/kube-apiserver/kubelet-client.key").read_bytes()
     scene.write(CURRENT, one + key)
-    scene.clock.now += timedelta(seconds=LONGEST + 60)
+    scene.clock.now += LONGEST + 60
 
 
 def test_the_host_is_told_to_restart_the_kubelet_once_with_each_that_was_given(scene: Scene) -> None:
@@ -486,7 +478,7 @@ def test_whenever_the_agent_ends_the_host_is_told_and_never_before_there_is_a_ce
     scene.begin()
     scene.round_after(0)
     assert mark.exists()
-    assert certificate((scene.root / CURRENT).read_bytes()).not_valid_after_utc > scene.clock.now
+    assert certificate((scene.root / CURRENT).read_bytes()).not_valid_after_utc > scene.now
 
 
 def test_a_kubelet_that_got_a_certificate_of_its_own_meanwhile_is_not_restarted(
@@ -505,7 +497,7 @@ def test_a_kubelet_that_got_a_certificate_of_its_own_meanwhile_is_not_restarted(
     scene.begin()
     own = scene.root / CURRENT
     good = (scene.root / "var/lib/autarky/nllb/etcd-client.pem").read_bytes()
-    scene.clock.now -= timedelta(seconds=LONGEST)  # so that it has not ended
+    scene.clock.now -= LONGEST  # so that it has not ended
     (own.parent / "of-its-own.pem").write_bytes(good)
     own.unlink()
     own.symlink_to("of-its-own.pem")
@@ -562,7 +554,7 @@ def test_a_kubelet_that_lost_its_files_with_the_power_gets_a_certificate(
         written = as_a_kubelet_writes_it(current) if kubeconfig else b""
         scene.write("etc/kubernetes/kubelet.conf", written)
     scene.round_after(0)
-    assert certificate(current.read_bytes()).not_valid_after_utc > scene.clock.now
+    assert certificate(current.read_bytes()).not_valid_after_utc > scene.now
     assert (scene.root / GIVEN.lstrip("/")).exists()
     assert "cannot be read" in "".join(scene.said)
     assert not scene.keeping.trouble
@@ -590,7 +582,7 @@ def test_a_certificate_that_stands_in_the_kubeconfig_is_the_kubelets_own_matter_
     scene.round_after(LONGEST - 60)
     assert not (scene.root / CURRENT).exists()
     scene.round_after(120)
-    assert certificate((scene.root / CURRENT).read_bytes()).not_valid_after_utc > scene.clock.now
+    assert certificate((scene.root / CURRENT).read_bytes()).not_valid_after_utc > scene.now
 
 
 def test_a_disk_that_cannot_be_read_says_nothing_of_the_certificate(scene: Scene) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 
 from autarky.control.base.decision_log import DecisionLog
@@ -15,25 +13,14 @@ from fakes.cri import FakeCri
 WHAT = "which is dead and hides a later one: the clock was set back between them"
 
 
-@dataclass
-class Time:
-    """Goes on with each question, from where it is set."""
-
-    at: float = 1000.0
-
-    def __call__(self) -> float:
-        self.at += 1
-        return self.at
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock(1000.0, step=1.0)
 
 
 @pytest.fixture
-def time() -> Time:
-    return Time()
-
-
-@pytest.fixture
-def cri(time: Time) -> FakeCri:
-    made = FakeCri(now=time)
+def cri(clock: HandClock) -> FakeCri:
+    made = FakeCri(now=clock.time)
     made.put_image("etcd:1")
     return made
 
@@ -50,12 +37,12 @@ def runs(cri: FakeCri, attempt: int, pod: str = "etcd-n1", namespace: str = "kub
     return box
 
 
-def hidden(cri: FakeCri, time: Time, pod: str, namespace: str = "kube-system") -> str:
+def hidden(cri: FakeCri, clock: HandClock, pod: str, namespace: str = "kube-system") -> str:
     """A pod's dead sandbox that hides the one which runs."""
-    time.at = 1000
+    clock.now = 1000
     before = runs(cri, 1, pod, namespace)
     cri.end_sandbox(before)
-    time.at = 500
+    clock.now = 500
     runs(cri, 2, pod, namespace)
     return before
 
@@ -69,9 +56,9 @@ async def there(cri: FakeCri) -> list[tuple[str, int]]:
 
 
 async def test_what_ran_before_the_clock_was_set_back_is_removed_and_told_once(
-    cri: FakeCri, time: Time, said: list[str]
+    cri: FakeCri, clock: HandClock, said: list[str]
 ) -> None:
-    hidden(cri, time, "etcd-n1")
+    hidden(cri, clock, "etcd-n1")
     duty = unhiding(cri, said)
     await duty.reconcile()
     assert [(one.attempt, one.ready) for one in await cri.pods()] == [(2, True)]
@@ -81,9 +68,9 @@ async def test_what_ran_before_the_clock_was_set_back_is_removed_and_told_once(
 
 
 async def test_a_dead_run_that_hides_a_dead_one_is_removed_and_each_is_told(
-    cri: FakeCri, time: Time, said: list[str]
+    cri: FakeCri, clock: HandClock, said: list[str]
 ) -> None:
-    for attempt, time.at in enumerate((1000, 900, 500)):
+    for attempt, clock.now in enumerate((1000, 900, 500)):
         cri.end_sandbox(runs(cri, attempt))
     await unhiding(cri, said).reconcile()
     assert await there(cri) == [("etcd-n1", 2)]
@@ -104,14 +91,14 @@ FAILURES = pytest.mark.parametrize(
 
 @FAILURES
 async def test_what_cannot_be_removed_keeps_nothing_else_and_each_is_told_once(
-    cri: FakeCri, time: Time, said: list[str], error: Exception
+    cri: FakeCri, clock: HandClock, said: list[str], error: Exception
 ) -> None:
-    stay = [hidden(cri, time, pod) for pod in ("a", "also-a")]
-    hidden(cri, time, "b")
+    stay = [hidden(cri, clock, pod) for pod in ("a", "also-a")]
+    hidden(cri, clock, "b")
     box = runs(cri, 0, "c")
     [dead] = [one for one in await cri.containers() if one.sandbox_id == box]
     cri.exit_container(dead.id)
-    time.at = 400
+    clock.now = 400
     cri.start_container(cri.create_container(box, "etcd", "etcd:1", attempt=1))
     cri.irremovable.update(dict.fromkeys(stay, error))
     duty = unhiding(cri, said)
@@ -135,10 +122,10 @@ async def test_what_cannot_be_removed_keeps_nothing_else_and_each_is_told_once(
 
 @FAILURES
 async def test_a_container_that_cannot_be_removed_keeps_no_other_one(
-    cri: FakeCri, time: Time, said: list[str], error: Exception
+    cri: FakeCri, clock: HandClock, said: list[str], error: Exception
 ) -> None:
     box = runs(cri, 0)
-    for attempt, time.at in enumerate((900, 500), start=1):
+    for attempt, clock.now in enumerate((900, 500), start=1):
         cri.exit_container((await cri.containers())[0].id)
         cri.start_container(cri.create_container(box, "etcd", "etcd:1", attempt=attempt))
     by_attempt = {one.attempt: one.id for one in await cri.containers()}
@@ -153,17 +140,17 @@ async def test_a_container_that_cannot_be_removed_keeps_no_other_one(
     ]
 
 
-async def test_the_control_planes_come_first(cri: FakeCri, time: Time, said: list[str]) -> None:
-    hidden(cri, time, "users", "default")
-    hidden(cri, time, "ours")
+async def test_the_control_planes_come_first(cri: FakeCri, clock: HandClock, said: list[str]) -> None:
+    hidden(cri, clock, "users", "default")
+    hidden(cri, clock, "ours")
     await unhiding(cri, said).reconcile()
     assert ["default/users" in sentence for sentence in said] == [False, True]
 
 
-async def test_what_ended_a_round_comes_last_in_the_next_one(cri: FakeCri, time: Time, said: list[str]) -> None:
+async def test_what_ended_a_round_comes_last_in_the_next_one(cri: FakeCri, clock: HandClock, said: list[str]) -> None:
     """As one whose reconcile was cancelled: it takes no other one's turn again."""
-    cri.irremovable[hidden(cri, time, "a")] = ZeroDivisionError("nobody has foreseen that")
-    hidden(cri, time, "users", "default")
+    cri.irremovable[hidden(cri, clock, "a")] = ZeroDivisionError("nobody has foreseen that")
+    hidden(cri, clock, "users", "default")
     duty = unhiding(cri, said)
     for pods in ([("a", 1), ("a", 2), ("users", 1), ("users", 2)], [("a", 1), ("a", 2), ("users", 2)]):
         with pytest.raises(ZeroDivisionError):
@@ -171,11 +158,11 @@ async def test_what_ended_a_round_comes_last_in_the_next_one(cri: FakeCri, time:
         assert await there(cri) == pods
 
 
-async def test_a_dead_container_beside_the_living_one_in_its_sandbox_is_removed(cri: FakeCri, time: Time) -> None:
+async def test_a_dead_container_beside_the_living_one_in_its_sandbox_is_removed(cri: FakeCri, clock: HandClock) -> None:
     box = runs(cri, 0)
     [dead] = await cri.containers()
     cri.exit_container(dead.id)
-    time.at = 500
+    clock.now = 500
     cri.start_container(cri.create_container(box, "etcd", "etcd:1", attempt=1))
     await unhiding(cri, []).reconcile()
     assert [(one.attempt, one.state) for one in await cri.containers()] == [(1, "running")]

@@ -90,15 +90,6 @@ class AsKubelet:
         return await self.kube.patch(*args, **kwargs)
 
 
-class LongRounds(LoopClock):
-    """Of an operator that reconciles every six seconds."""
-
-    ahead = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.ahead
-
-
 @dataclass
 class Scene:
     root: Path
@@ -129,7 +120,7 @@ class Scene:
             self.cri.put_image(image)
         clock = LoopClock()
         self.view = View(self.kube, clock, lambda: None, print)
-        self.operator_clock = LongRounds()
+        self.operator_clock = LoopClock()
         self.control_nodes = ControlNodes(
             self.say, self.view, self.kube, self.operator_clock, lambda: self.phases, self.ask
         )

@@ -29,7 +29,7 @@ def test_every_port_that_is_rendered_for_a_node_is_among_those_that_are_guarded(
         for kind in ("startupProbe", "livenessProbe", "readinessProbe")
         if (probe := container.get(kind, {}).get("httpGet"))
     }
-    assert {ports.NLLB_API, ports.ETCD_CLIENT, ports.SCHEDULER_STANDBY, ports.FLANNEL_VXLAN} <= found
+    assert {ports.NLLB_API, ports.ETCD_CLIENT, ports.SCHEDULER_STANDBY, ports.POD_NETWORK_VXLAN} <= found
     assert found | probed <= ports.ON_HOSTS
 
 

@@ -50,23 +50,13 @@ async def holder_after(obj: dict) -> str:
     def report(*event: str) -> None:
         events.append(event)
 
-    await a_while(
-        StaleLeases({NAME: kube}, TurningClock(), lambda said_, **_: said.append(said_), report, lambda _: None)
-    )
+    await a_while(StaleLeases({NAME: kube}, HandClock(), lambda said_, **_: said.append(said_), report, lambda _: None))
     live = await kube.get("coordination.k8s.io/v1", "Lease", NAME, "kube-system")
     assert live is not None
     holder: str = live["spec"]["holderIdentity"]
     assert bool(said) == (holder == "")
     assert events == [("LeaseFreed", f"{NAME}: {sentence}") for sentence in said]
     return holder
-
-
-class TurningClock(HandClock):
-    """Lets others have their turn, as time does."""
-
-    async def sleep(self, seconds: float) -> None:
-        await super().sleep(seconds)
-        await asyncio.sleep(0)
 
 
 async def a_while(stale_leases: StaleLeases) -> None:
@@ -79,7 +69,7 @@ async def a_while(stale_leases: StaleLeases) -> None:
 
 
 async def note(holder: str) -> None:
-    await a_while(StaleLeases({NAME: FakeKube()}, TurningClock(), print, print, lambda _: Lease(holder, "", 15)))
+    await a_while(StaleLeases({NAME: FakeKube()}, HandClock(), print, print, lambda _: Lease(holder, "", 15)))
 
 
 @pytest.mark.parametrize("renewed", ["1970-01-01T00:00:00.000000Z", "2126-11-21T12:00:00.000000Z"])
@@ -134,7 +124,7 @@ async def test_who_holds_a_lease_is_written_down_once_the_disk_takes_it(monkeypa
     said: list[str] = []
     held = Lease(OWN, "", 15)
     await a_while(
-        StaleLeases({NAME: FakeKube()}, TurningClock(), lambda said_, **_: said.append(said_), print, lambda _: held)
+        StaleLeases({NAME: FakeKube()}, HandClock(), lambda said_, **_: said.append(said_), print, lambda _: held)
     )
     assert slots_on_disk.noted_holders() == {NAME: Noted(OWN, "this")}
     assert "No space left" in said[0]
@@ -157,7 +147,7 @@ async def test_an_api_that_does_not_answer_is_asked_again() -> None:
     booted("next")
     kube = Silent()
     await kube.create(lease(OWN))
-    await a_while(StaleLeases({NAME: kube}, TurningClock(), lambda *_, **__: None, lambda *_: None, lambda _: None))
+    await a_while(StaleLeases({NAME: kube}, HandClock(), lambda *_, **__: None, lambda *_: None, lambda _: None))
     live = await FakeKube.get(kube, "coordination.k8s.io/v1", "Lease", NAME, "kube-system")
     assert live is not None
     assert live["spec"]["holderIdentity"] == ""

@@ -8,17 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from autarky.clock import SystemClock
 from autarky.control.slots.decide.pivot import Health
 from autarky.control.slots.node import hand_over as handover
 from autarky.control.slots.node.hand_over import LONGEST_SECONDS, MOOT_SECONDS, QUICK_SECONDS, HandOver
-
-
-class AheadClock(SystemClock):
-    ahead = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.ahead
+from fakes.clock import HandClock
 
 
 @contextmanager
@@ -36,7 +29,7 @@ def asked(hand_over: HandOver) -> Iterator[threading.Thread]:
 
 
 def test_who_is_about_to_end_is_judged_as_if_it_did():
-    hand_over = HandOver(SystemClock())
+    hand_over = HandOver(HandClock())
     assert hand_over.judged(Health.READY) is Health.READY
     with asked(hand_over):
         assert hand_over.judged(Health.READY) is Health.TERMINATING
@@ -44,7 +37,7 @@ def test_who_is_about_to_end_is_judged_as_if_it_did():
 
 
 def test_the_kubelet_waits_until_the_standby_serves():
-    hand_over = HandOver(SystemClock())
+    hand_over = HandOver(HandClock())
     with asked(hand_over) as kubelet:
         kubelet.join(timeout=0.05)
         assert kubelet.is_alive()
@@ -55,7 +48,7 @@ def test_the_kubelet_waits_until_the_standby_serves():
 
 
 def test_a_server_that_ends_anyway_is_not_waited_for():
-    hand_over = HandOver(SystemClock())
+    hand_over = HandOver(HandClock())
     with asked(hand_over) as kubelet:
         assert hand_over.judged(Health.ABSENT) is Health.ABSENT
         kubelet.join(timeout=60)
@@ -64,14 +57,14 @@ def test_a_server_that_ends_anyway_is_not_waited_for():
 
 
 def test_a_server_that_serves_long_after_the_answer_was_not_told_to_end():
-    clock = AheadClock()
+    clock = HandClock()
     hand_over = HandOver(clock)
     with asked(hand_over) as kubelet:
-        clock.ahead = LONGEST_SECONDS + MOOT_SECONDS + 1
+        clock.now = LONGEST_SECONDS + MOOT_SECONDS + 1
         assert hand_over.judged(Health.READY) is Health.TERMINATING, "the kubelet has no answer yet"
         hand_over.go_on()
         kubelet.join(timeout=60)
-        clock.ahead += MOOT_SECONDS + 1
+        clock.now += MOOT_SECONDS + 1
         assert hand_over.judged(Health.READY) is Health.READY
         assert not hand_over.pending
 
@@ -88,7 +81,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_a_standby_of_which_nothing_is_seen_is_given_up_soon():
-    hand_over = HandOver(SystemClock())
+    hand_over = HandOver(HandClock())
     with asked(hand_over) as kubelet:
         kubelet.join(timeout=60)
         assert not kubelet.is_alive()
@@ -98,7 +91,7 @@ def test_a_standby_of_which_nothing_is_seen_is_given_up_soon():
 
 @pytest.mark.usefixtures("quick")
 def test_a_standby_that_is_on_its_way_is_waited_for():
-    hand_over = HandOver(SystemClock())
+    hand_over = HandOver(HandClock())
     with asked(hand_over) as kubelet:
         hand_over.is_worth(LONGEST_SECONDS)
         kubelet.join(timeout=1)
@@ -112,15 +105,15 @@ def test_a_standby_that_is_on_its_way_is_waited_for():
 @pytest.mark.usefixtures("quick")
 def test_a_kubelet_that_asks_again_after_its_restart_waits_as_long_as_the_first_time():
     """The first question's thread has nobody who hears its answer."""
-    clock = AheadClock()
+    clock = HandClock()
     hand_over = HandOver(clock)
     with asked(hand_over) as before_its_restart:
         hand_over.is_worth(100.0)
-        clock.ahead, first = 60.0, hand_over._asked
+        clock.now, first = 60.0, hand_over._asked
         with asked(hand_over) as again:
             while hand_over._asked == first:
                 pass
-            clock.ahead = 101.0
+            clock.now = 101.0
             before_its_restart.join(timeout=60)
             assert not before_its_restart.is_alive()
             again.join(timeout=1)
@@ -130,7 +123,7 @@ def test_a_kubelet_that_asks_again_after_its_restart_waits_as_long_as_the_first_
 
 @pytest.mark.usefixtures("quick")
 def test_one_that_has_ended_on_its_way_is_waited_for_no_more():
-    hand_over = HandOver(SystemClock())
+    hand_over = HandOver(HandClock())
     with asked(hand_over) as kubelet:
         hand_over.is_worth(LONGEST_SECONDS)
         kubelet.join(timeout=1)
@@ -142,21 +135,21 @@ def test_one_that_has_ended_on_its_way_is_waited_for_no_more():
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("worth", "longest"), [(1e9, LONGEST_SECONDS), (60.0, 60.0)])
 def test_one_that_never_arrives_holds_nobody_up_for_ever(worth, longest):
-    clock = AheadClock()
+    clock = HandClock()
     hand_over = HandOver(clock)
     with asked(hand_over) as kubelet:
         hand_over.is_worth(worth)
-        clock.ahead = longest - 10
+        clock.now = longest - 10
         kubelet.join(timeout=1)
         assert kubelet.is_alive()
-        clock.ahead = longest
+        clock.now = longest
         kubelet.join(timeout=60)
         assert not kubelet.is_alive()
 
 
 @pytest.mark.usefixtures("quick")
 def test_what_was_seen_of_one_hand_over_says_nothing_about_the_next():
-    hand_over = HandOver(SystemClock())
+    hand_over = HandOver(HandClock())
     with asked(hand_over):
         hand_over.is_worth(LONGEST_SECONDS)
     assert hand_over.judged(Health.ABSENT) is Health.ABSENT

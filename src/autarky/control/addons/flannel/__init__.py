@@ -10,6 +10,7 @@ ADD_ON = AddOn(
     FLANNEL,
     manifests.objects,
     cni=Cni.FLANNEL,
+    images=(COMPONENTS[FLANNEL].image,),
     ports=(COMPONENTS[FLANNEL].port,),
     modules=("vxlan",),
     tables=("flannel-ipv4", "flannel-ipv6"),

@@ -19,7 +19,7 @@ def objects(inputs: Inputs) -> list[Object]:
     net_conf = {
         "Network": str(inputs.cluster.network.pod_cidr),
         "EnableNFTables": True,
-        "Backend": {"Type": "vxlan", "Port": ports.FLANNEL_VXLAN},
+        "Backend": {"Type": "vxlan", "Port": ports.POD_NETWORK_VXLAN},
     }
     config = immutable_config_map(FLANNEL, {"net-conf.json": json.dumps(net_conf, indent=2) + "\n"})
     container = pods.command_container(
@@ -31,14 +31,16 @@ def objects(inputs: Inputs) -> list[Object]:
             f"--subnet-file={RUN}/subnet.env",
             f"--cni-conf={CONFIGURATION}",
             "--iface=$(HOST_IP)",
-            f"--healthz-port={ports.FLANNEL_HEALTH}",
+            f"--healthz-port={ports.POD_NETWORK_HEALTH}",
             "--ip-masq",
         ],
         env=[*LOCAL_API, NODE_NAME, {"name": "HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}],
         resources=pods.requests("50m", "50Mi"),
-        startupProbe=pods.http_probe("/livez", ports.FLANNEL_HEALTH, period=1, failures=STARTS, timeout=ADDON_PROBE),
-        livenessProbe=pods.http_probe("/livez", ports.FLANNEL_HEALTH, period=10, failures=6, timeout=ADDON_PROBE),
-        readinessProbe=pods.http_probe("/healthz", ports.FLANNEL_HEALTH, period=1, failures=3, timeout=ADDON_PROBE),
+        startupProbe=pods.http_probe(
+            "/livez", ports.POD_NETWORK_HEALTH, period=1, failures=STARTS, timeout=ADDON_PROBE
+        ),
+        livenessProbe=pods.http_probe("/livez", ports.POD_NETWORK_HEALTH, period=10, failures=6, timeout=ADDON_PROBE),
+        readinessProbe=pods.http_probe("/healthz", ports.POD_NETWORK_HEALTH, period=1, failures=3, timeout=ADDON_PROBE),
         volumeMounts=[
             pods.mount("config", "/etc/kube-flannel"),
             pods.mount("run", RUN, read_only=False),

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autarky.model.cluster import Cni
+from autarky.model.cluster import UNNAMED_CNI
 
 API = ""
 """In place of a host's name: the record is the API's."""
@@ -65,5 +65,5 @@ def cni_in(document: Any) -> str | None:
     was a choice do not name it."""
     spec = document.get("spec") if isinstance(document, Mapping) else None
     network = spec.get("network", {}) if isinstance(spec, Mapping) else None
-    found = network.get("cni", Cni.FLANNEL.value) if isinstance(network, Mapping) else None
+    found = network.get("cni", UNNAMED_CNI.value) if isinstance(network, Mapping) else None
     return found if isinstance(found, str) else None

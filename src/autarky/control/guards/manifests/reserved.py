@@ -5,8 +5,8 @@ its own records, agents create etcd's pod from a template, and hosted pods mount
 by their content. RBAC cannot restrict `create` by name, and `protection` guards only what has autarky's label. So
 whoever may create ConfigMaps in kube-system could create one under such a name before we do.
 
-The controller-manager's publisher writes into each namespace which CA pods trust. With another CA the operator, flannel
-and cluster DNS trust no API server; and if somebody also makes that ConfigMap immutable, the publisher cannot fix it.
+The controller-manager's publisher writes into each namespace which CA pods trust. With another CA the operator and the
+add-ons trust no API server; and if somebody also makes that ConfigMap immutable, the publisher cannot fix it.
 Deletion is not checked: it only delays pods that start meanwhile, since the publisher creates the ConfigMap again.
 
 Contract: exemptions come only by right: whoever may update the ControlPlane, and the operator; and the publisher, for
@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import re
 
+from autarky.control.addons import ADD_ONS
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.guards.manifests.policies import MAY, changes, policy
-from autarky.model.components import API_SERVER, CONTROLLER_MANAGER, COREDNS, FLANNEL, KUBE_PROXY, SCHEDULER
+from autarky.model.components import API_SERVER, CONTROLLER_MANAGER, SCHEDULER
 from autarky.render.values import SYSTEM, Object
 
 NAME = "autarky-reserved-names"
-_BY_CONTENT = (API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KUBE_PROXY, FLANNEL, COREDNS)
+_BY_CONTENT = (API_SERVER, CONTROLLER_MANAGER, SCHEDULER, *(one.component for one in ADD_ONS))
 """Whose Secrets and ConfigMaps are named by a hash (`values.immutable_secret`)."""
 PUBLISHED = "kube-root-ca.crt"
 PUBLISHER = f"system:serviceaccount:{SYSTEM}:root-ca-cert-publisher"

@@ -296,7 +296,7 @@ def checks(
 
     An unknown name in `demoted` is a finding of its own.
     """
-    findings = [_unknown_check(name) for name in demoted if name not in CHECKS]
+    findings = [unknown_check(name) for name in demoted if name not in CHECKS]
     for name, check in CHECKS.items():
         found = [Finding(name, *finding) for finding in check(cluster, facts, ours)]
         if name == "machines":
@@ -305,7 +305,8 @@ def checks(
     return findings
 
 
-def _unknown_check(name: str) -> Finding:
+def unknown_check(name: str) -> Finding:
     near = difflib.get_close_matches(name, CHECKS, n=1)
-    remedy = f"did you mean {near[0]}?" if near else f"the checks are: {', '.join(CHECKS)}"
+    known = f"checks are: {', '.join(CHECKS)}"
+    remedy = f"did you mean {near[0]}? The {known}" if near else f"the {known}"
     return Finding("ignore", "error", "", f"there is no check {name}", remedy)
