@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -41,18 +42,19 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
         (programs / name).symlink_to(found.path)
     stacks = [ExitStack() for _ in members]
 
-    async def start() -> None:
-        async with asyncio.TaskGroup() as group:
-            for stack, member in zip(stacks, members, strict=True):
-                running = running_member(member, members, pki, directory / member.name)
-                group.create_task(asyncio.to_thread(stack.enter_context, running))
-
-    asyncio.run(start())
-    asyncio.run(_written(Server(members[0].client, pki)))
-    place = Place(members[0].client, str(pki.directory / "etcd"), str(programs))
-    yield Three(EtcdTools(LocalHost("n1"), place=place), [one.client for one in members], stacks)
-    for stack in stacks:
-        stack.close()
+    # A member ends with the thread that has started it.
+    with ThreadPoolExecutor(len(members)) as threads:
+        begun = [
+            threads.submit(stack.enter_context, running_member(member, members, pki, directory / member.name))
+            for stack, member in zip(stacks, members, strict=True)
+        ]
+        for one in begun:
+            one.result()
+        asyncio.run(_written(Server(members[0].client, pki)))
+        place = Place(members[0].client, str(pki.directory / "etcd"), str(programs))
+        yield Three(EtcdTools(LocalHost("n1"), place=place), [one.client for one in members], stacks)
+        for stack in stacks:
+            stack.close()
 
 
 async def _written(server: Server) -> None:
@@ -113,10 +115,15 @@ async def test_a_snapshot_is_verified_by_its_hash(three, tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
     status = await three.tools.snapshot_status(str(path), timeout=30)
     assert status.revision == await three.tools.revision()
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(CommandFailed):
+    content = path.read_bytes()
+    for place in (0, len(content) // 2, len(content) - 33, len(content) - 1):
+        damaged = bytearray(content)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(CommandFailed, match="its hash is wrong"):
+            await three.tools.snapshot_status(str(path), timeout=30)
+    path.write_bytes(b"")
+    with pytest.raises(CommandFailed, match="is no snapshot"):
         await three.tools.snapshot_status(str(path), timeout=30)
 
 

@@ -1,0 +1,126 @@
+"""`autarky etcd` on three control nodes: looking and looking after, also with the API down and without a quorum."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ha import CONTROL, etcd_leader, nothing_failed
+from harness import TestCluster
+
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(600, func_only=True)]
+
+BULK = 40
+"""ConfigMaps of 500 kB: what they leave behind when they are deleted is worth a defragmentation."""
+
+
+@pytest.fixture(scope="module")
+def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
+    roles = ["control-plane", "worker"]
+    cluster = make_cluster("t-etcd-upkeep", nodes=[{"name": n, "host": "lab", "roles": roles} for n in CONTROL])
+    cluster.up()
+    return cluster
+
+
+def etcd_status(cluster: TestCluster) -> dict[str, Any]:
+    """Also of an etcd that is not well."""
+    ended = cluster.autarky("etcd", "status", "-o", "json", check=False)
+    found: dict[str, Any] = json.loads(ended.stdout)
+    assert ended.returncode == (0 if found["healthy"] else 1)
+    return found
+
+
+def sizes(cluster: TestCluster) -> dict[str, tuple[int, int]]:
+    return {one["name"]: (one["size"], one["in_use"]) for one in etcd_status(cluster)["members"]}
+
+
+@contextmanager
+def hung(cluster: TestCluster, program: str, *nodes: str) -> Iterator[None]:
+    """These processes answer nothing."""
+    for node in nodes:
+        cluster.shell(node, f"pkill -x -STOP {program}")
+    try:
+        yield
+    finally:
+        for node in nodes:
+            cluster.shell(node, f"pkill -x -CONT {program}")
+
+
+def test_each_member_is_shown_and_the_leader_moves_where_it_is_wanted(cluster: TestCluster):
+    found = etcd_status(cluster)
+    assert [one["name"] for one in found["members"]] == list(CONTROL)
+    assert found["healthy"]
+    assert found["findings"] == []
+    target = next(node for node in CONTROL if node != etcd_leader(cluster))
+    with cluster.probed() as reports:
+        cluster.autarky("etcd", "move-leader", target)
+    nothing_failed(reports)
+    assert etcd_leader(cluster) == target
+    assert [one["name"] for one in etcd_status(cluster)["members"] if one["leads"]] == [target]
+    table = cluster.autarky("etcd", "members").stdout.splitlines()
+    assert [line.split()[0] for line in table] == ["MEMBER", *CONTROL]
+    refused = cluster.autarky("etcd", "move-leader", "n9", check=False)
+    assert refused.returncode == 2
+    assert "its members are: n1, n2, n3" in refused.stderr
+
+
+def test_free_space_is_given_back_under_load(cluster: TestCluster, tmp_path: Path):
+    content = tmp_path / "content"
+    content.write_text("x" * 500_000)
+    for number in range(BULK):
+        cluster.kubectl("create", "configmap", f"bulk-{number}", f"--from-file=content={content}")
+    cluster.kubectl("delete", "configmap", *(f"bulk-{number}" for number in range(BULK)))
+    with cluster.probed() as reports:
+        cluster.autarky("etcd", "compact", "--keep", "10")
+        before = sizes(cluster)
+        cluster.autarky("etcd", "defrag")
+    nothing_failed(reports)
+    after = sizes(cluster)
+    assert all(size - in_use > BULK * 400_000 for size, in_use in before.values()), before
+    assert all(size < before[node][0] - BULK * 400_000 for node, (size, _) in after.items()), (before, after)
+
+
+def test_a_snapshot_is_fetched_and_is_said_to_be_no_backup(cluster: TestCluster, tmp_path: Path):
+    target = tmp_path / "etcd.db"
+    said = cluster.autarky("etcd", "snapshot", str(target))
+    assert "this is no backup" in said.stderr
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert b"/registry/namespaces/kube-system" in target.read_bytes()
+    assert cluster.autarky("etcd", "snapshot", str(target), check=False).returncode == 2
+    for node in CONTROL:
+        assert cluster.shell(node, "ls -A /var/lib/autarky/scratch 2>/dev/null || true") == ""
+
+
+def test_it_works_while_no_api_server_answers(cluster: TestCluster, tmp_path: Path):
+    with hung(cluster, "kube-apiserver", *CONTROL):
+        assert etcd_status(cluster)["healthy"]
+        cluster.autarky("etcd", "snapshot", str(tmp_path / "etcd.db"))
+        cluster.autarky("etcd", "defrag", "n1")
+    cluster.wait("the API answers", cluster.api_answers, seconds=120)
+
+
+def test_without_a_quorum_it_looks_and_refuses_to_act(cluster: TestCluster):
+    with hung(cluster, "etcd", "n2", "n3"):
+        found = etcd_status(cluster)
+        assert not found["quorum"]
+        assert "etcd has no quorum" in found["findings"][0]
+        assert {one["name"] for one in found["members"] if one["error"]} >= {"n2", "n3"}
+        refused = cluster.autarky("etcd", "defrag", check=False)
+        assert refused.returncode == 6
+        assert "etcd has no quorum" in refused.stderr
+    cluster.wait("the API answers", cluster.api_answers, seconds=120)
+    cluster.wait("etcd is healthy", lambda: etcd_status(cluster)["healthy"], seconds=120)
+
+
+def test_a_member_that_does_not_answer_keeps_the_others_from_being_defragmented(cluster: TestCluster):
+    follower = next(node for node in CONTROL if node != etcd_leader(cluster))
+    with hung(cluster, "etcd", follower):
+        refused = cluster.autarky("etcd", "defrag", check=False, timeout=240)
+        assert refused.returncode == 4
+        assert follower in refused.stderr
+        assert etcd_status(cluster)["quorum"]
+    cluster.wait("etcd is healthy", lambda: etcd_status(cluster)["healthy"], seconds=120)
