@@ -19,7 +19,7 @@ from autarky.control.control_nodes.decide.observed import (
     labels_and_report,
 )
 from autarky.control.control_nodes.decide.procedure import Decision, OwnStep, Step
-from autarky.control.control_nodes.decide.roles import asked_whether_they_serve, decide, forgotten, own_step
+from autarky.control.control_nodes.decide.roles import asked_whether_they_serve, decide, forgotten, own_row
 
 REPORTED = f"{READY}0123456789"
 
@@ -207,21 +207,23 @@ def test_only_nodes_that_may_not_join_again_are_forgotten():
 
 def test_only_the_operators_word_takes_anything_away():
     for reported in (None, REPORTED, f"{JOINING}x"):
-        assert own_step(OwnNode(requested=False, active=False, reported=reported, ready=REPORTED)) is not OwnStep.CEASE
-    assert own_step(OwnNode(requested=False, active=False, reported=LEAVE, ready=REPORTED)) is OwnStep.CEASE
-    assert own_step(OwnNode(requested=True, active=False, reported=LEAVE, ready=REPORTED)) is OwnStep.ANNOUNCE
-    assert own_step(OwnNode(requested=False, active=True, reported=LEAVE, ready=REPORTED)) is OwnStep.ANNOUNCE
+        assert (
+            own_row(OwnNode(requested=False, active=False, reported=reported, ready=REPORTED)).step is not OwnStep.CEASE
+        )
+    assert own_row(OwnNode(requested=False, active=False, reported=LEAVE, ready=REPORTED)).step is OwnStep.CEASE
+    assert own_row(OwnNode(requested=True, active=False, reported=LEAVE, ready=REPORTED)).step is OwnStep.ANNOUNCE
+    assert own_row(OwnNode(requested=False, active=True, reported=LEAVE, ready=REPORTED)).step is OwnStep.ANNOUNCE
 
 
 def test_a_node_that_has_everything_is_told_of_once():
-    assert own_step(OwnNode(requested=True, active=True, reported=None, ready=REPORTED)) is OwnStep.ANNOUNCE
-    assert own_step(OwnNode(requested=True, active=True, reported=REPORTED, ready=REPORTED)) is OwnStep.NOTHING
+    assert own_row(OwnNode(requested=True, active=True, reported=None, ready=REPORTED)).step is OwnStep.ANNOUNCE
+    assert own_row(OwnNode(requested=True, active=True, reported=REPORTED, ready=REPORTED)).step is OwnStep.NOTHING
 
 
 def test_a_request_makes_a_node_ready_and_without_one_nothing_happens():
-    assert own_step(OwnNode(requested=True, active=False, reported=None, ready=None)) is OwnStep.BECOME
-    assert own_step(OwnNode(requested=False, active=False, reported=None, ready=None)) is OwnStep.NOTHING
-    assert own_step(OwnNode(requested=False, active=True, reported=REPORTED, ready=None)) is OwnStep.NOTHING
+    assert own_row(OwnNode(requested=True, active=False, reported=None, ready=None)).step is OwnStep.BECOME
+    assert own_row(OwnNode(requested=False, active=False, reported=None, ready=None)).step is OwnStep.NOTHING
+    assert own_row(OwnNode(requested=False, active=True, reported=REPORTED, ready=None)).step is OwnStep.NOTHING
 
 
 def test_what_a_node_says_is_read_from_its_metadata():

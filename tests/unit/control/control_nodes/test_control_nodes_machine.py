@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from autarky.control.control_nodes.decide.observed import JOINING, LEAVE, READY, Member, Node, OwnNode, Record, State
 from autarky.control.control_nodes.decide.procedure import Decision, OwnStep, Step
-from autarky.control.control_nodes.decide.roles import asked_whether_they_serve, decide, own_step
+from autarky.control.control_nodes.decide.roles import asked_whether_they_serve, decide, own_row
 from unit.control.machines import run_until_all_ways_are_gone
 
 REPORTED = f"{READY}0123456789"
@@ -186,7 +186,7 @@ class Labels(RuleBasedStateMachine):
     def act(self, name: str) -> None:
         machine = self.world.machines[name]
         node = machine.node
-        match own_step(OwnNode(node.requested, node.active, node.reported, REPORTED if machine.parts else None)):
+        match own_row(OwnNode(node.requested, node.active, node.reported, REPORTED if machine.parts else None)).step:
             case OwnStep.ANNOUNCE:
                 self.change(name, reported=REPORTED)
             case OwnStep.BECOME if machine.granted:

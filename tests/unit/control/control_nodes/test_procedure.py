@@ -18,7 +18,8 @@ from autarky.control.control_nodes.decide.procedure import (
     first,
     table,
 )
-from autarky.control.control_nodes.decide.roles import decide, own_step
+from autarky.control.control_nodes.decide.roles import decide, own_row
+from autarky.control.control_nodes.node.role import ControlNode
 
 OPERATORS = (*BECOMES, *STAYS, *LEAVES)
 REPORTED = st.sampled_from([None, LEAVE, f"{READY}0123", f"{JOINING}the image x is not on the node", "anything"])
@@ -68,7 +69,9 @@ def test_no_step_takes_the_active_label_from_the_last_that_stays(cluster):
 def test_an_agent_removes_nothing_but_for_the_word(node):
     removes = Write.REMOVE_PARTS in first(OWN, node).writes
     assert (
-        removes == (own_step(node) is OwnStep.CEASE) == (node.reported == LEAVE and not (node.requested or node.active))
+        removes
+        == (own_row(node).step is OwnStep.CEASE)
+        == (node.reported == LEAVE and not node.requested and not node.active)
     )
 
 
@@ -89,3 +92,13 @@ def test_each_row_is_in_the_document_with_what_it_writes():
     for row in (*OPERATORS, *OWN):
         assert row.when in shown
         assert all(write.value in shown for write in row.writes)
+
+
+def test_the_agent_carries_out_each_write_of_its_rows():
+    agent = object.__new__(ControlNode)
+    hands = {OwnStep.BECOME: agent._makes({}), OwnStep.CEASE: agent._unmakes({})}
+    for row in OWN:
+        if row.step in hands:
+            assert list(hands[row.step]) == list(row.writes)
+        else:
+            assert set(row.writes) <= {Write.REPORT}

@@ -1,9 +1,9 @@
 """What makes a control node of a worker, and a worker of a control node, as one table: who acts, when, what is written,
 and what follows. Pure.
 
-For each node the first row that applies is its next step (`roles.decide`, `roles.own_step`). The operator carries out
-the writes of a row in their order; the status and the events say its sentence; the table in docs/control-nodes.md is
-this one, word for word.
+For each node the first row that applies is its next step (`roles.decide`, `roles.own_row`). The operator and the
+agent carry out the writes of a row in their order; the status and the events say its sentence; the table in
+docs/control-nodes.md is this one, word for word.
 
 Contract: a step may be interrupted after any of its writes, and doing it again is harmless: what stands for the others
 is written first, and deleted last.
@@ -82,7 +82,6 @@ class Write(Enum):
     EXPLAIN = "says why, by an event"
 
     REPORT = "reports `ready-…`"
-    REPORT_PROGRESS = "reports what is missing, `joining: …`"
     STANDBYS = "writes complete standbys"
     KEYS = "fetches the CA keys and signs its certificates"
     BALANCE_AS_CONTROL_NODE = "makes the load balancer that of a control node"
@@ -396,9 +395,8 @@ OWN = (
         OwnStep.BECOME,
         "the requested label is there",
         lambda node: node.requested,
-        *(Write.REPORT_PROGRESS, Write.STANDBYS, Write.KEYS, Write.BALANCE_AS_CONTROL_NODE, Write.USE_STANDBYS),
-        *(Write.REPORT,),
-        then="the operator sets the active label",
+        *(Write.STANDBYS, Write.KEYS, Write.BALANCE_AS_CONTROL_NODE, Write.USE_STANDBYS, Write.REPORT),
+        then="the operator sets the active label; until then the node reports what is missing, `joining: …`",
     ),
     _own(OwnStep.NOTHING, "none of these", lambda _node: True),
 )

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 
 from autarky.control.control_nodes.decide import procedure
 from autarky.control.control_nodes.decide.observed import Node, OwnNode, Situation
-from autarky.control.control_nodes.decide.procedure import Decision, OwnStep, Step, first
+from autarky.control.control_nodes.decide.procedure import Decision, OwnStep, Row, Step, first
 
 
 def decide(nodes: Iterable[Node], *, unfit: str = "") -> dict[str, Decision]:
@@ -50,6 +50,6 @@ def forgotten(recorded: Iterable[str], live: Collection[str], inventory: Collect
     return frozenset(name for name in recorded if name not in live and name not in inventory)
 
 
-def own_step(node: OwnNode) -> OwnStep:
+def own_row(node: OwnNode) -> Row[OwnNode, OwnStep]:
     """What the node's own agent does next."""
-    return first(procedure.OWN, node).step
+    return first(procedure.OWN, node)

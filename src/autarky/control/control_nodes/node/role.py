@@ -1,6 +1,7 @@
 """Becoming a control node, and ceasing to be one, when the operator and a label say so.
 
-Contract: `decide.procedure` says what comes when; this observes, and carries out one step after the other. A node that
+Contract: `decide.procedure` says what comes when, and which writes in which order; this observes, and carries them
+out. A node that
 has everything (from `up`, or an earlier run) is reported and not touched. Errors are reported on the Node
 and retried. When the node's role has changed, `role_changed` is set: the agent restarts in its new role.
 
@@ -10,19 +11,20 @@ Dangers: parts are removed only when the operator says so (`leave`), and only af
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from autarky.control.base.controller import Controller
 from autarky.control.common.pods import internal_address
 from autarky.control.control_nodes.decide.observed import ANNOTATION, JOINING, READY, OwnNode, labels_and_report
-from autarky.control.control_nodes.decide.procedure import OwnStep
-from autarky.control.control_nodes.decide.roles import own_step
+from autarky.control.control_nodes.decide.procedure import OwnStep, Write
+from autarky.control.control_nodes.decide.roles import own_row
 from autarky.control.control_nodes.node import parts as control_parts
 from autarky.control.control_nodes.node import role_on_disk
 from autarky.control.control_nodes.node.parts import ControlParts, NotYet
 from autarky.control.control_nodes.node.role_on_disk import State
+from autarky.control.slots.manifests import Revision
 from autarky.control.slots.node import on_disk as slots_on_disk
 from autarky.control.slots.node import ports as ports_seen
 from autarky.errors import AutarkyError
@@ -68,16 +70,17 @@ class ControlNode(Controller):
             return True
         requested, active, reported = labels_and_report(live["metadata"], CONTROL_PLANE_REQUESTED, CONTROL_PLANE_ACTIVE)
         ready = self._ready()
-        match own_step(OwnNode(requested, active, reported, ready)):
+        row = own_row(OwnNode(requested, active, reported, ready))
+        match row.step:
             case OwnStep.NOTHING:
                 return False
             case OwnStep.ANNOUNCE:
                 self._stay()
                 await self._announce(live, ready)
             case OwnStep.BECOME:
-                await self._become(live)
+                await self._become(live, row.writes)
             case OwnStep.CEASE:
-                await self._cease(live)
+                await self._cease(live, row.writes)
         return True
 
     def _ready(self) -> str | None:
@@ -99,12 +102,14 @@ class ControlNode(Controller):
 
     # --- becoming --------------------------------------------------------------------------------------
 
-    async def _become(self, live: Object) -> None:
-        """Report on the Node first: that is how the operator knows."""
+    async def _become(self, live: Object, writes: Sequence[Write]) -> None:
+        """While something is missing, that is reported on the Node: it is how the operator knows."""
         if not role_on_disk.acts_as_control_node():
             role_on_disk.remember(State.PREPARED if role_on_disk.state() is State.PREPARED else State.JOINING)
+        hands = self._makes(live)
         try:
-            await self._make(live)
+            for write in writes:
+                await hands[write]()
         except NotYet as error:
             self.tell("control node", error.what)
             await self._announce(live, f"{JOINING}{error.what}")
@@ -112,23 +117,44 @@ class ControlNode(Controller):
             await self._announce(live, f"{JOINING}failed, retrying: {error}"[:500])
             raise
 
-    async def _make(self, live: Object) -> None:
-        """Everything that a control node has. The standbys become current only when the rest is in place."""
-        if internal_address(live) is None:
-            raise NotYet("its Node has no address yet")
-        revisions = await self.parts.revisions()
-        self.parts.write(revisions)
-        await self.parts.authorities()
-        etcd = await self.parts.leaves(live)
-        await self._remember_level()
-        if not role_on_disk.acts_as_control_node():
-            role_on_disk.remember(State.PREPARED)
-        await self._balanced(etcd=etcd)
-        await self.parts.switch(revisions)
-        role_on_disk.remember(State.READY)
-        self.tell("control node", "all parts of a control node are in place")
-        await self._announce(live, self._ready())
-        self.role_changed.set()
+    def _makes(self, live: Object) -> Mapping[Write, Callable[[], Awaitable[None]]]:
+        """What carries out each write that makes a control node. Each is done again after an interruption."""
+        revisions: list[Revision] = []
+        with_etcd = False
+
+        async def write_standbys() -> None:
+            if internal_address(live) is None:
+                raise NotYet("its Node has no address yet")
+            revisions[:] = await self.parts.revisions()
+            self.parts.write(revisions)
+
+        async def fetch_keys() -> None:
+            nonlocal with_etcd
+            await self.parts.authorities()
+            with_etcd = await self.parts.leaves(live)
+            await self._remember_level()
+
+        async def balance() -> None:
+            if not role_on_disk.acts_as_control_node():
+                role_on_disk.remember(State.PREPARED)
+            await self._balanced(etcd=with_etcd)
+
+        async def use_standbys() -> None:
+            await self.parts.switch(revisions)
+            role_on_disk.remember(State.READY)
+            self.tell("control node", "all parts of a control node are in place")
+
+        async def report() -> None:
+            await self._announce(live, self._ready())
+            self.role_changed.set()
+
+        return {
+            Write.STANDBYS: write_standbys,
+            Write.KEYS: fetch_keys,
+            Write.BALANCE_AS_CONTROL_NODE: balance,
+            Write.USE_STANDBYS: use_standbys,
+            Write.REPORT: report,
+        }
 
     async def _remember_level(self) -> None:
         """Which levels are hosted: known at the next boot, with or without the API."""
@@ -144,23 +170,42 @@ class ControlNode(Controller):
 
     # --- ceasing ---------------------------------------------------------------------------------------
 
-    async def _cease(self, live: Object) -> None:
+    async def _cease(self, live: Object, writes: Sequence[Write]) -> None:
         """From here on nothing starts; what runs is stopped; then its parts are removed; the Node is updated last."""
         if role_on_disk.state() is None and not control_parts.has_standbys():
             await self._announce(live, None)  # an earlier run did the rest
             return
+        hands = self._unmakes(live)
+        try:
+            for write in writes:
+                await hands[write]()
+        except NotYet as error:
+            self.tell("control node", f"it leaves: {error.what}")
+
+    def _unmakes(self, live: Object) -> Mapping[Write, Callable[[], Awaitable[None]]]:
+        async def report() -> None:
+            await self._announce(live, None)
+            self.role_changed.set()
+
+        return {
+            Write.BALANCE_AS_WORKER: self._balance_as_worker,
+            Write.REMOVE_PARTS: self._remove_parts,
+            Write.REPORT_NOTHING: report,
+        }
+
+    async def _balance_as_worker(self) -> None:
         if role_on_disk.state() is not State.CEASING:
             if role_on_disk.acts_as_control_node():
                 role_on_disk.remember(State.LEAVING)
             if runs := await self._what_runs():
-                self.tell("control node", f"it leaves: {runs}")
-                return
+                raise NotYet(runs)
         role_on_disk.forget_initial_membership()
         role_on_disk.remember(State.CEASING)
         await self.balance()
         if await ports_seen.listens(ports.NLLB_ETCD):
-            self.tell("control node", "it leaves: its load balancer still leads to etcd")
-            return
+            raise NotYet("its load balancer still leads to etcd")
+
+    async def _remove_parts(self) -> None:
         control_parts.remove_standbys()
         if (none := control_parts.keep_way_back(self.node)) is not None:  # the keys are removed all the same
             self.tell(
@@ -169,8 +214,6 @@ class ControlNode(Controller):
         control_parts.remove_credentials()
         role_on_disk.forget()
         self.tell("control node", "all parts of a control node are removed: this node is a worker")
-        await self._announce(live, None)
-        self.role_changed.set()
 
     async def _what_runs(self) -> str:
         """Which part of a control node still runs here, as a clause; empty when none does. Withdraws standbys."""
