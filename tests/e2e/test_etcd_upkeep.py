@@ -124,3 +124,25 @@ def test_a_member_that_does_not_answer_keeps_the_others_from_being_defragmented(
         assert follower in refused.stderr
         assert etcd_status(cluster)["quorum"]
     cluster.wait("etcd is healthy", lambda: etcd_status(cluster)["healthy"], seconds=120)
+
+
+def test_a_full_database_is_told_and_the_documented_commands_make_it_writable_again(cluster: TestCluster):
+    """An alarm is raised by hand: a real one, at a quota that would have to be reached first."""
+    member = next(one for one in etcd_status(cluster)["members"] if one["name"] == "n1")
+    body = json.dumps({"action": "ACTIVATE", "memberID": str(int(member["id"], 16)), "alarm": "NOSPACE"})
+    pki = "/etc/kubernetes/pki/etcd"
+    cluster.shell(
+        "n1",
+        f"curl -sf --cacert {pki}/ca.crt --cert {pki}/server.crt --key {pki}/server.key"
+        f" https://127.0.0.1:2379/v3/maintenance/alarm -d '{body}'",
+    )
+    assert "no space" in cluster.kubectl_error("create", "configmap", "not-now")
+    assert [one["alarms"] for one in etcd_status(cluster)["members"]] == [["NOSPACE"], [], []]
+    said = cluster.autarky("doctor", check=False).stdout
+    assert "etcd refuses writes" in said
+    cluster.autarky("etcd", "compact", "--keep", "0")
+    cluster.autarky("etcd", "defrag")
+    cluster.autarky("etcd", "alarm", "--disarm")
+    assert cluster.autarky("etcd", "alarm").stdout.split() == ["MEMBER", "ALARM"]
+    cluster.kubectl("create", "configmap", "now")
+    assert etcd_status(cluster)["healthy"]

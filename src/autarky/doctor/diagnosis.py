@@ -25,11 +25,32 @@ SLOW_FSYNC_SECONDS = 0.1
 """etcd's documentation asks for a 99th percentile below 10 ms; at ten times that on average its leader is at risk."""
 CLOCK_SECONDS = 2.0
 """As preflight's warning: far less than what withdraws a server, and far more than a round trip."""
+NEARLY_FULL = 0.8
+"""Of the quota of etcd's database. At the whole of it etcd refuses writes."""
+ENTRIES_BEHIND = 5_000
+"""Of the log. etcd sends its whole database to a member that lacks more (its `snapshot-catchup-entries`)."""
+ALARMS = {
+    "NOSPACE": (
+        "etcd refuses writes: a database has reached its quota",
+        "autarky etcd compact --keep 0, then autarky etcd defrag, then autarky etcd alarm --disarm",
+    ),
+    "CORRUPT": ("the data of etcd's members differs", "see `autarky etcd status`, and remove the member that differs"),
+}
+"""Alarm of etcd → (what it means, how to go on)."""
 MOST_NAMED = 20
 """Workloads of one namespace in a sentence, and findings about pods of one node: tenants and kubelets can create any
 number."""
 LONGEST_EVIDENCE = 8_000
 """Characters: nodes and tenants can write as much as the API accepts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """Of an etcd member. size, quota: bytes; applied: entries of the log. 0 where it is not known."""
+
+    size: float = 0.0
+    quota: float = 0.0
+    applied: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +62,8 @@ class NodeEvidence:
     balancer considers it ready; None when the balancer does not answer. alive: the same of servers that are alive,
     ready or not. stale_balancer: whether it runs another configuration than the one on the disk. accepting: which of
     the node's own API servers accept connections. fsync: seconds that etcd's disk took to sync, on average, while it
-    was observed. clock: seconds since 1970, against a reference that all nodes' evidence shares. active: components
-    whose standby runs. missing_standby: components without a complete standby.
+    was observed. alarms: of any etcd member. clock: seconds since 1970, against a reference that all nodes' evidence
+    shares. active: components whose standby runs. missing_standby: components without a complete standby.
     """
 
     name: str
@@ -57,6 +78,8 @@ class NodeEvidence:
     stale_balancer: bool = False
     accepting: frozenset[str] = frozenset()
     fsync: float | None = None
+    database: Database = Database()
+    alarms: tuple[str, ...] = ()
     clock: float | None = None
     active: frozenset[str] = frozenset()
     missing_standby: frozenset[str] = frozenset()
@@ -132,7 +155,7 @@ def diagnose(cluster: ClusterEvidence) -> list[Finding]:
     hosts = [finding for node in cluster.nodes for finding in _host(node)]
     cut_off = [node.name for node in cluster.nodes if _is_cut_off(node, cluster)]
     between = [*_clocks(cluster), *map(_cut_off, cut_off), *_ended(cluster)]
-    etcd = [*_quorum(cluster), *_etcd(cluster, cut_off)]
+    etcd = [*_quorum(cluster), *_alarms(cluster), *_etcd(cluster, cut_off), *_databases(cluster)]
     servers = list(_servers(cluster))
     api = list(_api(cluster, explained=bool(hosts or etcd or servers or cluster.ended)))
     inside = [] if cluster.api else list(_inside(cluster, cut_off))
@@ -227,6 +250,26 @@ def _quorum(cluster: ClusterEvidence) -> Iterator[Finding]:
         yield Finding("etcd", "it has no quorum: nothing can be written, and little read", seen, go_on)
     elif left == needed:
         yield Finding("etcd", "it serves, and stops if one more member fails", seen, go_on)
+
+
+def _alarms(cluster: ClusterEvidence) -> Iterator[Finding]:
+    """Each once: all members report the alarms of each."""
+    for kind, (what, go_on) in ALARMS.items():
+        if reporting := [node.name for node in cluster.nodes if kind in node.alarms]:
+            yield Finding("etcd", what, f"alarm {kind}, reported by {', '.join(reporting)}", go_on)
+
+
+def _databases(cluster: ClusterEvidence) -> Iterator[Finding]:
+    newest = max((node.database.applied for node in cluster.nodes), default=0.0)
+    for node in cluster.nodes:
+        database = node.database
+        if database.quota and database.size > NEARLY_FULL * database.quota:
+            seen = f"{database.size / 2**20:,.0f} of {database.quota / 2**20:,.0f} MiB"
+            go_on = "autarky etcd compact, then autarky etcd defrag; or a larger quota-backend-bytes in extraArgs.etcd"
+            yield Finding(node.name, "etcd's database is nearly full", seen, go_on)
+        if database.applied and newest - database.applied > ENTRIES_BEHIND:
+            seen = f"it lacks {newest - database.applied:,.0f} entries of the log"
+            yield Finding(node.name, "its etcd member is behind", seen, f"autarky logs etcd --node {node.name}")
 
 
 def _etcd(cluster: ClusterEvidence, cut_off: list[str]) -> Iterator[Finding]:

@@ -29,11 +29,25 @@ syncs() {
   read_all "$etcd_port" /metrics | sed -nE 's/^etcd_disk_wal_fsync_duration_seconds_(sum|count) //p' | xargs echo
 }
 
+# etcd's database: its size, the most that it may have, the entries of the log that it has.
+database() {
+  read_all "$etcd_port" /metrics | sed -nE -e 's/^etcd_mvcc_db_total_size_in_bytes /database size /p' \
+    -e 's/^etcd_server_quota_backend_bytes /database quota /p' \
+    -e 's/^etcd_server_proposals_applied_total /database applied /p'
+}
+
+# All members report the alarms of each.
+alarms() {
+  read_all "$etcd_port" /health | grep -oE 'ALARM [A-Z]+' | sort -u | sed 's/^ALARM/alarm/'
+}
+
 for unit in $units; do echo "unit $unit $(systemctl is-active "$unit")"; done
 for path in $disks; do
   echo "free $path $(df --output=avail -B1 "$path" 2>/dev/null | tail -n 1 | tr -d ' ')"
 done
 echo "etcd $(ask "$etcd_port" /readyz)"
+database
+alarms
 for file in "$manifests"/etcd-*; do
   if [ -e "$file" ]; then echo "member -"; fi
 done

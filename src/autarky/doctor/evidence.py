@@ -18,7 +18,7 @@ from autarky.control.addons import add_ons_of
 from autarky.control.guards.decide import Refused
 from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.control.slots import manifests as standby
-from autarky.doctor.diagnosis import CONDITIONS, ClusterEvidence, NodeEvidence, PodEvidence
+from autarky.doctor.diagnosis import ALARMS, CONDITIONS, ClusterEvidence, Database, NodeEvidence, PodEvidence
 from autarky.errors import ApiError, AutarkyError
 from autarky.model import ports
 from autarky.model.cluster import Cluster, Node
@@ -38,6 +38,7 @@ UNITS = ("containerd", "kubelet")
 _DISKS = ("/", places.ETCD_DATA)
 SYNC_SECONDS = 3
 """How long etcd's disk is observed: an idle cluster writes its leases several times meanwhile."""
+_DATABASE = ("size", "quota", "applied")
 _SERVERS = {str(port): slot for slot, port in nllb.API_PORTS}
 _PROGRAM = program(
     __file__,
@@ -179,6 +180,8 @@ class SaidByScript:
     stale: bool = False
     accepting: set[str] = field(default_factory=set)
     fsync: float | None = None
+    database: dict[str, float] = field(default_factory=dict)
+    alarms: list[str] = field(default_factory=list)
 
 
 def read_said(text: str, asked: Collection[str]) -> SaidByScript:
@@ -186,15 +189,13 @@ def read_said(text: str, asked: Collection[str]) -> SaidByScript:
     not asked for."""
     said = SaidByScript()
     for line in text.splitlines():
-        match line.split():
+        words = line.split()
+        _read_of_etcd(said, words)
+        match words:
             case ["unit", unit, state]:
                 said.units[unit] = state == "active"
             case ["free", path, size] if path in _DISKS and (number := _number(size)) is not None:
                 said.free[path] = number
-            case ["member", "-"]:
-                said.has_member = True
-            case ["etcd", status]:
-                said.etcd = _number(status)
             case ["balancer", status]:
                 said.balancer = status != "-"
             case ["server", server, status] if server in asked:
@@ -205,9 +206,21 @@ def read_said(text: str, asked: Collection[str]) -> SaidByScript:
                 said.stale = answer == "yes"
             case ["accepts", port] if port in _SERVERS:
                 said.accepting.add(_SERVERS[port])
-            case ["syncs", *words]:
-                said.fsync = _mean_sync(words)
     return said
+
+
+def _read_of_etcd(said: SaidByScript, words: Sequence[str]) -> None:
+    match words:
+        case ["member", "-"]:
+            said.has_member = True
+        case ["etcd", status]:
+            said.etcd = _number(status)
+        case ["database", what, value] if what in _DATABASE and (found := _float(value)) is not None:
+            said.database[what] = found
+        case ["alarm", kind] if kind in ALARMS and kind not in said.alarms:
+            said.alarms.append(kind)
+        case ["syncs", *times]:
+            said.fsync = _mean_sync(times)
 
 
 def _number(word: str) -> int | None:
@@ -244,6 +257,8 @@ async def _looked_at(context: Context, node: Node, host: Host) -> NodeEvidence:
         stale_balancer=said.stale,
         accepting=frozenset(f"{node.name}-{slot}" for slot in said.accepting),
         fsync=said.fsync,
+        database=Database(*(said.database.get(name, 0.0) for name in _DATABASE)),
+        alarms=tuple(said.alarms),
         clock=clock,
         active=frozenset(component for component, (_, activations) in standbys.items() if activations),
         missing_standby=frozenset(c for c in WITH_STANDBY if is_control and standbys.get(c, (None, ()))[0] is None),

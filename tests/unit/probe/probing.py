@@ -11,7 +11,7 @@ NEW_ONLY = Rates(100, 0, 0, 0)
 KEPT_ONLY = Rates(0, 100, 0, 0)
 WRITES_ONLY = Rates(0, 0, 150, 0)
 KEPT_WRITES_ONLY = Rates(0, 0, 0, 50)  # one worker
-SOON, LATER = 0.2, 1.5
+SOON, LATER = 0.6, 3.0
 """Seconds for a request, where the test waits for them to pass: for every request, and for one among good ones."""
 
 
