@@ -6,8 +6,8 @@ other places for the same files); the functions here take what differs as parame
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
+from uuid import UUID, uuid5
 
 from autarky.model.cluster import Node
 from autarky.model.components import API_SERVER, HOSTED, NAME_LABEL, SLOT_LABEL, STANDBY
@@ -21,7 +21,7 @@ restarts without an API cannot replace a static pod with one of the same name (k
 
 REVISION = "autarky.dev/revision"
 """Annotation of a standby's pod: which revision it is."""
-_GENERATIONS = uuid.UUID("6f8a2d52-2a0b-5d53-9d5e-3b0c6a9f1e77")
+_GENERATIONS = UUID("6f8a2d52-2a0b-5d53-9d5e-3b0c6a9f1e77")
 """Any fixed uuid will do: the namespace that generation uids are derived in."""
 
 NODE_CRITICAL = "system-node-critical"
@@ -145,7 +145,7 @@ def generation(component: str, node: Node, spec: Object) -> Object:
 def generation_on(node: str, component: str, spec: Object) -> Object:
     """The same for a node of which only the name is known."""
     name = f"{component}-{content_hash(spec, 8)}"
-    uid = str(uuid.uuid5(_GENERATIONS, f"{node}/{name}"))
+    uid = str(uuid5(_GENERATIONS, f"{node}/{name}"))
     return static_pod(name, uid, {NAME_LABEL: component, "tier": "control-plane"}, spec)
 
 

@@ -24,7 +24,7 @@ from autarky.control.checkpoint.node.images import ImageKeeping
 from autarky.control.control_nodes.node import role_on_disk
 from autarky.control.leadership.decide import leader as leadership
 from autarky.control.leadership.decide import reported as level_3_reported
-from autarky.control.rollout.good_revision import content_of, revision_of
+from autarky.control.rollout.decide.good_revision import content_of, revision_of
 from autarky.control.slots.decide import pivot as slots
 from autarky.control.slots.decide import report as node_slots
 from autarky.control.slots.decide.pivot import Health

@@ -21,8 +21,8 @@ from autarky.control.drift.decide.field_owners import edits
 from autarky.control.etcd.operator import EtcdMembers
 from autarky.control.leadership.decide import reported as level_3_reported
 from autarky.control.levels.operator import Spec, not_understood
+from autarky.control.rollout.decide.good_revision import content_of
 from autarky.control.rollout.decide.verdict import Verdict
-from autarky.control.rollout.good_revision import content_of
 from autarky.control.rollout.operator.last_good import LastGood
 from autarky.control.rollout.operator.rollouts import Rollouts
 from autarky.control.rollout.operator.workloads import JUDGED, TWO_SLOTS, control_nodes, workload

@@ -17,7 +17,7 @@ from autarky.control.checkpoint.manifests.references import TOKEN_DIRECTORY
 from autarky.control.checkpoint.node.follower import RETRY_SECONDS, Follower
 from autarky.control.leadership.decide.reported import Reported
 from autarky.control.rollout.decide.failures import Record
-from autarky.control.rollout.good_revision import content_of, revision_of
+from autarky.control.rollout.decide.good_revision import content_of, revision_of
 from autarky.control.rollout.operator.last_good import collect
 from autarky.control.slots.decide.pivot import Health, Slot
 from autarky.control.slots.node import on_disk as slots_on_disk

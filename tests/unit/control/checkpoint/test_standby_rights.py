@@ -9,7 +9,7 @@ import pytest
 
 from autarky.control.checkpoint.operator import StandbyRights
 from autarky.control.control_nodes.manifests import RECORD, STANDBYS
-from autarky.control.rollout.good_revision import content_of, revision_of
+from autarky.control.rollout.decide.good_revision import content_of, revision_of
 from autarky.control.status.operator import reported_of_level_3
 from autarky.render.values import SYSTEM, metadata
 from unit.control.world import GOOD, SCHEDULER, SECRET, World, becomes_good, revision_label, rounds

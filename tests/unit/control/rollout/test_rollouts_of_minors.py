@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autarky.control.rollout.good_revision import revision_of
+from autarky.control.rollout.decide.good_revision import revision_of
 from autarky.control.rollout.operator import last_good
 from autarky.control.rollout.operator.rollouts import Rollouts
 from autarky.ports import Object

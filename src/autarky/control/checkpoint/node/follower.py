@@ -29,7 +29,7 @@ from autarky.control.checkpoint.node.reading import (
     reading,
 )
 from autarky.control.leadership.decide.reported import Reported
-from autarky.control.rollout.good_revision import content_of, revision_of
+from autarky.control.rollout.decide.good_revision import content_of, revision_of
 from autarky.control.slots.decide.pivot import Health, Slot
 from autarky.control.slots.manifests import Revision
 from autarky.control.slots.node import on_disk as slots_on_disk

@@ -6,7 +6,7 @@ Pure: writing and reading it.
 
 candidates: the hosted pods that are Ready on Ready control nodes, to which a standby that leads gives way. A kubelet
 sees only its own node's pods, so its agent can learn this from the operator only. lastGood: the template that was
-healthy last; content: that of its Secrets and ConfigMaps at that time (both by `control.rollout.good_revision`).
+healthy last; content: that of its Secrets and ConfigMaps at that time (both by `control.rollout.decide.good_revision`).
 
 Contract: only the operator may write that status (RBAC); a kubelet influences it only by the Ready condition of its
 pods. A mirror pod is no candidate, since its kubelet writes all of it; nor is a pod on a node that is no control node.

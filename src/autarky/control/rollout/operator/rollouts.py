@@ -19,8 +19,8 @@ from autarky.control.base.operator_view import View, current
 from autarky.control.common.skew import breaks_skew
 from autarky.control.rollout.decide import verdict as rollback
 from autarky.control.rollout.decide.failures import TRY_AGAIN, Record
+from autarky.control.rollout.decide.good_revision import revision_of
 from autarky.control.rollout.decide.limits import Policy
-from autarky.control.rollout.good_revision import revision_of
 from autarky.control.rollout.operator import last_good
 from autarky.control.rollout.operator.last_good import LastGood
 from autarky.control.rollout.operator.trouble import has_never_run, last_words

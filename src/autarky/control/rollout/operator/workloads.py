@@ -19,8 +19,8 @@ from autarky.control.base.operator_view import View, current, node_is_ready
 from autarky.control.common.pods import is_ready, is_what_it_says
 from autarky.control.common.skew import NO_IMAGES, breaks_skew
 from autarky.control.rollout.decide import verdict as rollback
+from autarky.control.rollout.decide.good_revision import revision_of
 from autarky.control.rollout.decide.limits import seconds_to_ready
-from autarky.control.rollout.good_revision import revision_of
 from autarky.control.rollout.operator.trouble import has_never_run, trouble_of
 from autarky.model.components import (
     API_SERVER,

@@ -7,11 +7,12 @@ content that may be secret; it is as long as the hash in the name of an immutabl
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from autarky.control.checkpoint.manifests import references
-from autarky.ports import Object
 from autarky.render.values import content_hash
 
+Object = dict[str, Any]
 TEMPLATE_LENGTH, CONTENT_LENGTH = 16, 10
 _CONTENT = ("data", "binaryData")
 
