@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ha import CONTROL, etcd_leader, nothing_failed
-from harness import TestCluster
+from harness import Ended, TestCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(600, func_only=True)]
 
@@ -26,11 +26,15 @@ def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
     return cluster
 
 
+def etcd(cluster: TestCluster, *argv: str, check: bool = True) -> Ended:
+    return cluster.autarky("etcd", *argv, "--cluster", cluster.name, check=check)
+
+
 def etcd_status(cluster: TestCluster) -> dict[str, Any]:
     """Also of an etcd that is not well."""
-    ended = cluster.autarky("etcd", "status", "-o", "json", check=False)
+    ended = etcd(cluster, "status", "-o", "json", check=False)
     found: dict[str, Any] = json.loads(ended.stdout)
-    assert ended.returncode == (0 if found["healthy"] else 1)
+    assert ended.status == (0 if found["healthy"] else 1)
     return found
 
 
@@ -57,14 +61,14 @@ def test_each_member_is_shown_and_the_leader_moves_where_it_is_wanted(cluster: T
     assert found["findings"] == []
     target = next(node for node in CONTROL if node != etcd_leader(cluster))
     with cluster.probed() as reports:
-        cluster.autarky("etcd", "move-leader", target)
+        etcd(cluster, "move-leader", target)
     nothing_failed(reports)
     assert etcd_leader(cluster) == target
     assert [one["name"] for one in etcd_status(cluster)["members"] if one["leads"]] == [target]
-    table = cluster.autarky("etcd", "members").stdout.splitlines()
+    table = etcd(cluster, "members").stdout.splitlines()
     assert [line.split()[0] for line in table] == ["MEMBER", *CONTROL]
-    refused = cluster.autarky("etcd", "move-leader", "n9", check=False)
-    assert refused.returncode == 2
+    refused = etcd(cluster, "move-leader", "n9", check=False)
+    assert refused.status == 2
     assert "its members are: n1, n2, n3" in refused.stderr
 
 
@@ -75,9 +79,9 @@ def test_free_space_is_given_back_under_load(cluster: TestCluster, tmp_path: Pat
         cluster.kubectl("create", "configmap", f"bulk-{number}", f"--from-file=content={content}")
     cluster.kubectl("delete", "configmap", *(f"bulk-{number}" for number in range(BULK)))
     with cluster.probed() as reports:
-        cluster.autarky("etcd", "compact", "--keep", "10")
+        etcd(cluster, "compact", "--keep", "10")
         before = sizes(cluster)
-        cluster.autarky("etcd", "defrag")
+        etcd(cluster, "defrag")
     nothing_failed(reports)
     after = sizes(cluster)
     assert all(size - in_use > BULK * 400_000 for size, in_use in before.values()), before
@@ -86,11 +90,11 @@ def test_free_space_is_given_back_under_load(cluster: TestCluster, tmp_path: Pat
 
 def test_a_snapshot_is_fetched_and_is_said_to_be_no_backup(cluster: TestCluster, tmp_path: Path):
     target = tmp_path / "etcd.db"
-    said = cluster.autarky("etcd", "snapshot", str(target))
+    said = etcd(cluster, "snapshot", str(target))
     assert "this is no backup" in said.stderr
     assert target.stat().st_mode & 0o777 == 0o600
     assert b"/registry/namespaces/kube-system" in target.read_bytes()
-    assert cluster.autarky("etcd", "snapshot", str(target), check=False).returncode == 2
+    assert etcd(cluster, "snapshot", str(target), check=False).status == 2
     for node in CONTROL:
         assert cluster.shell(node, "ls -A /var/lib/autarky/scratch 2>/dev/null || true") == ""
 
@@ -98,8 +102,8 @@ def test_a_snapshot_is_fetched_and_is_said_to_be_no_backup(cluster: TestCluster,
 def test_it_works_while_no_api_server_answers(cluster: TestCluster, tmp_path: Path):
     with hung(cluster, "kube-apiserver", *CONTROL):
         assert etcd_status(cluster)["healthy"]
-        cluster.autarky("etcd", "snapshot", str(tmp_path / "etcd.db"))
-        cluster.autarky("etcd", "defrag", "n1")
+        etcd(cluster, "snapshot", str(tmp_path / "etcd.db"))
+        etcd(cluster, "defrag", "n1")
     cluster.wait("the API answers", cluster.api_answers, seconds=120)
 
 
@@ -109,8 +113,8 @@ def test_without_a_quorum_it_looks_and_refuses_to_act(cluster: TestCluster):
         assert not found["quorum"]
         assert "etcd has no quorum" in found["findings"][0]
         assert {one["name"] for one in found["members"] if one["error"]} >= {"n2", "n3"}
-        refused = cluster.autarky("etcd", "defrag", check=False)
-        assert refused.returncode == 6
+        refused = etcd(cluster, "defrag", check=False)
+        assert refused.status == 6
         assert "etcd has no quorum" in refused.stderr
     cluster.wait("the API answers", cluster.api_answers, seconds=120)
     cluster.wait("etcd is healthy", lambda: etcd_status(cluster)["healthy"], seconds=120)
@@ -119,8 +123,8 @@ def test_without_a_quorum_it_looks_and_refuses_to_act(cluster: TestCluster):
 def test_a_member_that_does_not_answer_keeps_the_others_from_being_defragmented(cluster: TestCluster):
     follower = next(node for node in CONTROL if node != etcd_leader(cluster))
     with hung(cluster, "etcd", follower):
-        refused = cluster.autarky("etcd", "defrag", check=False, timeout=240)
-        assert refused.returncode == 4
+        refused = etcd(cluster, "defrag", check=False)
+        assert refused.status == 4
         assert follower in refused.stderr
         assert etcd_status(cluster)["quorum"]
     cluster.wait("etcd is healthy", lambda: etcd_status(cluster)["healthy"], seconds=120)
@@ -138,11 +142,11 @@ def test_a_full_database_is_told_and_the_documented_commands_make_it_writable_ag
     )
     assert "no space" in cluster.kubectl_error("create", "configmap", "not-now")
     assert [one["alarms"] for one in etcd_status(cluster)["members"]] == [["NOSPACE"], [], []]
-    said = cluster.autarky("doctor", check=False).stdout
+    said = cluster.autarky("doctor", "--cluster", cluster.name, check=False).stdout
     assert "etcd refuses writes" in said
-    cluster.autarky("etcd", "compact", "--keep", "0")
-    cluster.autarky("etcd", "defrag")
-    cluster.autarky("etcd", "alarm", "--disarm")
-    assert cluster.autarky("etcd", "alarm").stdout.split() == ["MEMBER", "ALARM"]
+    etcd(cluster, "compact", "--keep", "0")
+    etcd(cluster, "defrag")
+    etcd(cluster, "alarm", "--disarm")
+    assert etcd(cluster, "alarm").stdout.split() == ["MEMBER", "ALARM"]
     cluster.kubectl("create", "configmap", "now")
     assert etcd_status(cluster)["healthy"]
