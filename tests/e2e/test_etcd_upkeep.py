@@ -33,6 +33,7 @@ def etcd(cluster: TestCluster, *argv: str, check: bool = True) -> Ended:
 def etcd_status(cluster: TestCluster) -> dict[str, Any]:
     """Also of an etcd that is not well."""
     ended = etcd(cluster, "status", "-o", "json", check=False)
+    assert ended.stdout, ended.stderr
     found: dict[str, Any] = json.loads(ended.stdout)
     assert ended.status == (0 if found["healthy"] else 1)
     return found
@@ -62,7 +63,7 @@ def test_each_member_is_shown_and_the_leader_moves_where_it_is_wanted(cluster: T
     target = next(node for node in CONTROL if node != etcd_leader(cluster))
     with cluster.probed() as reports:
         etcd(cluster, "move-leader", target)
-    nothing_failed(reports)
+    nothing_failed(reports[0])
     assert etcd_leader(cluster) == target
     assert [one["name"] for one in etcd_status(cluster)["members"] if one["leads"]] == [target]
     table = etcd(cluster, "members").stdout.splitlines()
@@ -82,7 +83,7 @@ def test_free_space_is_given_back_under_load(cluster: TestCluster, tmp_path: Pat
         etcd(cluster, "compact", "--keep", "10")
         before = sizes(cluster)
         etcd(cluster, "defrag")
-    nothing_failed(reports)
+    nothing_failed(reports[0])
     after = sizes(cluster)
     assert all(size - in_use > BULK * 400_000 for size, in_use in before.values()), before
     assert all(size < before[node][0] - BULK * 400_000 for node, (size, _) in after.items()), (before, after)
@@ -120,13 +121,13 @@ def test_without_a_quorum_it_looks_and_refuses_to_act(cluster: TestCluster):
     cluster.wait("etcd is healthy", lambda: etcd_status(cluster)["healthy"], seconds=120)
 
 
-def test_a_member_that_does_not_answer_keeps_the_others_from_being_defragmented(cluster: TestCluster):
+def test_while_a_member_does_not_answer_no_other_one_is_defragmented(cluster: TestCluster):
     follower = next(node for node in CONTROL if node != etcd_leader(cluster))
     with hung(cluster, "etcd", follower):
-        refused = etcd(cluster, "defrag", check=False)
-        assert refused.status == 4
-        assert follower in refused.stderr
-        assert etcd_status(cluster)["quorum"]
+        done = etcd(cluster, "defrag", "-o", "plain", check=False)
+    assert "waiting: all members of etcd are healthy" in done.stderr
+    assert f"{follower}: " in done.stderr
+    assert done.status == 0  # its kubelet has restarted it meanwhile
     cluster.wait("etcd is healthy", lambda: etcd_status(cluster)["healthy"], seconds=120)
 
 
@@ -140,7 +141,7 @@ def test_a_full_database_is_told_and_the_documented_commands_make_it_writable_ag
         f"curl -sf --cacert {pki}/ca.crt --cert {pki}/server.crt --key {pki}/server.key"
         f" https://127.0.0.1:2379/v3/maintenance/alarm -d '{body}'",
     )
-    assert "no space" in cluster.kubectl_error("create", "configmap", "not-now")
+    assert "space exceeded" in cluster.kubectl_error("create", "configmap", "not-now")
     assert [one["alarms"] for one in etcd_status(cluster)["members"]] == [["NOSPACE"], [], []]
     said = cluster.autarky("doctor", "--cluster", cluster.name, check=False).stdout
     assert "etcd refuses writes" in said

@@ -3,12 +3,13 @@
 Contract: it needs neither the API nor a credential of etcd on the user's machine, only root on one control node. An
 error that etcd reports is CommandFailed with its last line; what is not understood is Unreachable.
 
-Dangers: `etcdctl` exits with 1 when one of several endpoints does not answer, and still prints the others: what it
-printed counts. Numbers of 64 bits are numbers in its JSON.
+Dangers: `etcdctl` exits with 1 when an endpoint is not healthy, and still prints why: what it printed counts. Numbers
+of 64 bits are numbers in its JSON.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,32 +79,35 @@ class EtcdTools:
 
     async def statuses(self, endpoints: Iterable[str]) -> Mapping[str, MemberStatus]:
         """Endpoint → what its member says of itself; those that do not answer are absent."""
-        asked = list(endpoints)
-        if not asked:
-            return {}
-        done = await self._run(["endpoint", "status"], asked, timeout=self._timeout, check=False)
-        found = _parsed(done.text)
-        rows = found if isinstance(found, list) else []
-        return {str(one.get("Endpoint")): _status(one.get("Status", {})) for one in rows if isinstance(one, dict)}
+        said = await self._each(["endpoint", "status"], endpoints)
+        return {one: _status(row.get("Status", {})) for one, row in said.items()}
 
     async def health(self, endpoints: Iterable[str]) -> Mapping[str, str | None]:
         """Endpoint → None if it answers through its quorum and has no alarm, else why not, in etcd's words."""
         asked = list(endpoints)
-        if not asked:
-            return {}
-        done = await self._run(["endpoint", "health"], asked, timeout=self._timeout, check=False)
-        found = _parsed(done.text)
-        rows = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-        said = {str(one.get("endpoint")): None if one.get("health") else _why(one) for one in rows}
-        return {one: said.get(one, "it does not answer") for one in asked}
+        said = await self._each(["endpoint", "health"], asked)
+        return {one: _why_unhealthy(said.get(one)) for one in asked}
 
     async def hashes(self, endpoints: Iterable[str], revision: int = 0) -> Mapping[str, int]:
         """Endpoint → the hash of its keys up to the revision (0: the newest of each). Absent: no answer."""
-        asked = list(endpoints)
-        done = await self._run(["endpoint", "hashkv", f"--rev={revision}"], asked, timeout=self._timeout, check=False)
-        found = _parsed(done.text)
-        rows = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-        return {str(one.get("Endpoint")): _number(one.get("HashKV", {}), "hash") for one in rows}
+        said = await self._each(["endpoint", "hashkv", f"--rev={revision}"], endpoints)
+        return {one: _number(row.get("HashKV", {}), "hash") for one, row in said.items()}
+
+    async def _each(self, arguments: Sequence[str], endpoints: Iterable[str]) -> Mapping[str, Mapping[str, Any]]:
+        """Endpoint → what was printed of it. Side by side: one `etcdctl` asks its endpoints one after the other, and
+        each that hangs takes the whole time."""
+
+        async def one(endpoint: str) -> Mapping[str, Any] | None:
+            try:
+                done = await self._run(arguments, [endpoint], timeout=self._timeout, check=False)
+            except Unreachable:
+                return None
+            found = _parsed(done.text)
+            return found[0] if isinstance(found, list) and found and isinstance(found[0], dict) else None
+
+        asked = list(dict.fromkeys(endpoints))
+        said = await asyncio.gather(*map(one, asked))
+        return {endpoint: row for endpoint, row in zip(asked, said, strict=True) if row is not None}
 
     async def alarms(self) -> tuple[Alarm, ...]:
         found = _object(await self._ctl(["alarm", "list"]))
@@ -203,8 +207,10 @@ def _object(text: str) -> Mapping[str, Any]:
     raise Unreachable(f"etcdctl printed something else than JSON: {text[:100]!r}")
 
 
-def _why(one: Mapping[str, Any]) -> str:
-    return str(one.get("error") or "it is not healthy")
+def _why_unhealthy(one: Mapping[str, Any] | None) -> str | None:
+    if one is None:
+        return "it does not answer"
+    return None if one.get("health") else str(one.get("error") or "it is not healthy")
 
 
 def _member(one: Mapping[str, Any]) -> Member:
