@@ -55,7 +55,7 @@ def hung(cluster: TestCluster, program: str, *nodes: str) -> Iterator[None]:
             cluster.shell(node, f"pkill -x -CONT {program}")
 
 
-def test_each_member_is_shown_and_the_leader_moves_where_it_is_wanted(cluster: TestCluster):
+def test_each_member_is_shown_and_the_leader_moves_where_it_is_wanted(cluster: TestCluster) -> None:
     found = etcd_status(cluster)
     assert [one["name"] for one in found["members"]] == list(CONTROL)
     assert found["healthy"]
@@ -73,7 +73,7 @@ def test_each_member_is_shown_and_the_leader_moves_where_it_is_wanted(cluster: T
     assert "its members are: n1, n2, n3" in refused.stderr
 
 
-def test_free_space_is_given_back_under_load(cluster: TestCluster, tmp_path: Path):
+def test_free_space_is_given_back_under_load(cluster: TestCluster, tmp_path: Path) -> None:
     content = tmp_path / "content"
     content.write_text("x" * 500_000)
     for number in range(BULK):
@@ -89,7 +89,7 @@ def test_free_space_is_given_back_under_load(cluster: TestCluster, tmp_path: Pat
     assert all(size < before[node][0] - BULK * 400_000 for node, (size, _) in after.items()), (before, after)
 
 
-def test_a_snapshot_is_fetched_and_is_said_to_be_no_backup(cluster: TestCluster, tmp_path: Path):
+def test_a_snapshot_is_fetched_and_is_said_to_be_no_backup(cluster: TestCluster, tmp_path: Path) -> None:
     target = tmp_path / "etcd.db"
     said = etcd(cluster, "snapshot", str(target))
     assert "this is no backup" in said.stderr
@@ -100,7 +100,7 @@ def test_a_snapshot_is_fetched_and_is_said_to_be_no_backup(cluster: TestCluster,
         assert cluster.shell(node, "ls -A /var/lib/autarky/scratch 2>/dev/null || true") == ""
 
 
-def test_it_works_while_no_api_server_answers(cluster: TestCluster, tmp_path: Path):
+def test_it_works_while_no_api_server_answers(cluster: TestCluster, tmp_path: Path) -> None:
     with hung(cluster, "kube-apiserver", *CONTROL):
         assert etcd_status(cluster)["healthy"]
         etcd(cluster, "snapshot", str(tmp_path / "etcd.db"))
@@ -108,7 +108,7 @@ def test_it_works_while_no_api_server_answers(cluster: TestCluster, tmp_path: Pa
     cluster.wait("the API answers", cluster.api_answers, seconds=120)
 
 
-def test_without_a_quorum_it_looks_and_refuses_to_act(cluster: TestCluster):
+def test_without_a_quorum_it_looks_and_refuses_to_act(cluster: TestCluster) -> None:
     with hung(cluster, "etcd", "n2", "n3"):
         found = etcd_status(cluster)
         assert not found["quorum"]
@@ -121,7 +121,7 @@ def test_without_a_quorum_it_looks_and_refuses_to_act(cluster: TestCluster):
     cluster.wait("etcd is healthy", lambda: etcd_status(cluster)["healthy"], seconds=120)
 
 
-def test_while_a_member_does_not_answer_no_other_one_is_defragmented(cluster: TestCluster):
+def test_while_a_member_does_not_answer_no_other_one_is_defragmented(cluster: TestCluster) -> None:
     follower = next(node for node in CONTROL if node != etcd_leader(cluster))
     with hung(cluster, "etcd", follower):
         done = etcd(cluster, "defrag", "-o", "plain", check=False)
@@ -131,7 +131,7 @@ def test_while_a_member_does_not_answer_no_other_one_is_defragmented(cluster: Te
     cluster.wait("etcd is healthy", lambda: etcd_status(cluster)["healthy"], seconds=120)
 
 
-def test_a_full_database_is_told_and_the_documented_commands_make_it_writable_again(cluster: TestCluster):
+def test_a_full_database_is_told_and_the_documented_commands_make_it_writable_again(cluster: TestCluster) -> None:
     """An alarm is raised by hand: a real one, at a quota that would have to be reached first."""
     member = next(one for one in etcd_status(cluster)["members"] if one["name"] == "n1")
     body = json.dumps({"action": "ACTIVATE", "memberID": str(int(member["id"], 16)), "alarm": "NOSPACE"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -40,7 +41,7 @@ MEMBERS = st.builds(
 )
 
 
-def with_second(**changes: object) -> EtcdSeen:
+def with_second(**changes: Any) -> EtcdSeen:
     first, second, third = WELL.members
     return replace(WELL, members=(first, replace(second, **changes), third))
 
