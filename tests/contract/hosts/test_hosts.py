@@ -86,14 +86,15 @@ async def test_a_push_to_an_impossible_place_says_so(host, directory, tmp_path):
 
 
 async def test_a_pull_is_complete_private_and_replaces_what_is_there(host, directory, tmp_path):
-    source, target, come = f"{directory}/source", tmp_path / "target", list[float]()
-    await host.write_files([File(source, BINARY * 5000)])
+    source, target, come = f"{directory}/source", tmp_path / "here/target", list[float]()
+    target.parent.mkdir()
+    await host.write_files([File(source, BINARY * 20)])
     target.write_bytes(b"old")
     await host.pull(source, target, come.append)
-    assert target.read_bytes() == BINARY * 5000
+    assert target.read_bytes() == BINARY * 20
     assert target.stat().st_mode & 0o777 == 0o600
-    assert come[-1] == len(BINARY) * 5000
-    assert [path.name for path in tmp_path.iterdir()] == ["target"]
+    assert come[-1] == len(BINARY) * 20
+    assert [path.name for path in target.parent.iterdir()] == ["target"]
 
 
 async def test_a_pull_of_what_is_not_there_leaves_what_there_is(host, directory, tmp_path):
@@ -104,19 +105,20 @@ async def test_a_pull_of_what_is_not_there_leaves_what_there_is(host, directory,
     assert target.read_bytes() == b"old"
 
 
-async def test_a_pull_of_a_file_that_changes_leaves_nothing_half(host, directory, tmp_path):
+async def test_a_pull_of_a_file_that_changes_leaves_nothing_half(host, directory, tmp_path, monkeypatch):
     """As if a host had sent something else than it had said."""
-    source, target = f"{directory}/source", tmp_path / "target"
+    source, target = f"{directory}/source", tmp_path / "here/target"
+    target.parent.mkdir()
     await host.write_files([File(source, b"one")])
     digests = host.digests
 
     async def others(paths):
         return {path: ("0" * 64, mode) for path, (_, mode) in (await digests(paths)).items()}
 
-    host.digests = others
+    monkeypatch.setattr(host, "digests", others)
     with pytest.raises(CommandFailed, match="has changed, or did not arrive complete"):
         await host.pull(source, target)
-    assert list(tmp_path.iterdir()) == []
+    assert list(target.parent.iterdir()) == []
 
 
 # --- programs --------------------------------------------------------------------------------------
