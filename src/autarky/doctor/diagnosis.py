@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from autarky.control.common.pods import NO_NETWORK
+from autarky.control.etcd.decide.maintenance import NEARLY_FULL
 from autarky.control.guards.decide import EXCEPTED_BY_NAMESPACE, INSTEAD, Refused
 
 LOW_DISK_BYTES = 512 * 1024 * 1024
@@ -25,8 +26,6 @@ SLOW_FSYNC_SECONDS = 0.1
 """etcd's documentation asks for a 99th percentile below 10 ms; at ten times that on average its leader is at risk."""
 CLOCK_SECONDS = 2.0
 """As preflight's warning: far less than what withdraws a server, and far more than a round trip."""
-NEARLY_FULL = 0.8
-"""Of the quota of etcd's database. At the whole of it etcd refuses writes."""
 ENTRIES_BEHIND = 5_000
 """Of the log. etcd sends its whole database to a member that lacks more (its `snapshot-catchup-entries`)."""
 ALARMS = {

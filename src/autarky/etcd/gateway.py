@@ -119,20 +119,7 @@ class EtcdClient:
 
     async def status(self) -> MemberStatus:
         found = await self._read("/v3/maintenance/status")
-        return MemberStatus(
-            member=_number(found["header"], "member_id"),
-            cluster=_number(found["header"], "cluster_id"),
-            leader=_number(found, "leader"),
-            version=found.get("version", ""),
-            raft_term=_number(found, "raftTerm"),
-            raft_index=_number(found, "raftIndex"),
-            raft_applied_index=_number(found, "raftAppliedIndex"),
-            db_size=_number(found, "dbSize"),
-            db_size_in_use=_number(found, "dbSizeInUse"),
-            is_learner=found.get("isLearner", False),
-            errors=tuple(found.get("errors", ())),
-            quota=_number(found, "dbSizeQuota"),
-        )
+        return status_of(found)
 
     async def members(self) -> tuple[Member, ...]:
         """All members, as the quorum sees them (a linearizable read)."""
@@ -141,8 +128,8 @@ class EtcdClient:
     async def membership(self) -> Membership:
         """The same with the cluster's id. A learner refuses (FailedPrecondition)."""
         found = await self._read("/v3/cluster/member/list", {"linearizable": True})
-        members = tuple(_member(member) for member in found.get("members", ()))
-        return Membership(_number(found["header"], "cluster_id"), members)
+        members = tuple(member_of(member) for member in found.get("members", ()))
+        return Membership(number(found["header"], "cluster_id"), members)
 
     async def add_learner(self, peer_url: str) -> Member:
         """Admit a member without a vote, which may then be started with an empty directory.
@@ -153,7 +140,7 @@ class EtcdClient:
         made of URL and second, and none comes back.
         """
         found = await self._write("/v3/cluster/member/add", {"peerURLs": [peer_url], "isLearner": True})
-        return _member(found["member"])
+        return member_of(found["member"])
 
     async def promote(self, member: int) -> None:
         """Give a learner its vote. ApiError FailedPrecondition while it is not in sync with the leader."""
@@ -199,7 +186,7 @@ class EtcdClient:
         wanted = {"key": _encoded(key)} | ({"range_end": _encoded(end)} if end is not None else {})
         found = await self._read("/v3/kv/range", wanted)
         return [
-            KeyValue(base64.b64decode(kv["key"]), base64.b64decode(kv.get("value", "")), _number(kv, "mod_revision"))
+            KeyValue(base64.b64decode(kv["key"]), base64.b64decode(kv.get("value", "")), number(kv, "mod_revision"))
             for kv in found.get("kvs", ())
         ]
 
@@ -233,9 +220,28 @@ def _json(answer: Answer) -> dict[str, Any]:
     raise Unreachable(f"the server that answered ({answer.status}) is not etcd: {answer.body[:100]!r}")
 
 
-def _member(found: Mapping[str, Any]) -> Member:
+def status_of(found: Mapping[str, Any]) -> MemberStatus:
+    """From the answer of the gateway, or of `etcdctl`, which has the same names."""
+    return MemberStatus(
+        member=number(found["header"], "member_id"),
+        cluster=number(found["header"], "cluster_id"),
+        leader=number(found, "leader"),
+        version=found.get("version", ""),
+        raft_term=number(found, "raftTerm"),
+        raft_index=number(found, "raftIndex"),
+        raft_applied_index=number(found, "raftAppliedIndex"),
+        db_size=number(found, "dbSize"),
+        db_size_in_use=number(found, "dbSizeInUse"),
+        is_learner=found.get("isLearner", False),
+        errors=tuple(found.get("errors", ())),
+        quota=number(found, "dbSizeQuota"),
+    )
+
+
+def member_of(found: Mapping[str, Any]) -> Member:
+    """The same."""
     return Member(
-        id=_number(found, "ID"),
+        id=number(found, "ID"),
         name=found.get("name", ""),
         peer_urls=tuple(found.get("peerURLs", ())),
         client_urls=tuple(found.get("clientURLs", ())),
@@ -248,7 +254,8 @@ def _reason(found: Mapping[str, Any]) -> str:
     return _CODES[code] if isinstance(code, int) and code < len(_CODES) else "Unknown"
 
 
-def _number(found: Mapping[str, Any], name: str) -> int:
+def number(found: Mapping[str, Any], name: str) -> int:
+    """0 where it is left out, as protobuf does. The gateway writes text, `etcdctl` a number."""
     return int(found.get(name, 0))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from autarky import places
 from autarky.errors import CommandFailed, Unreachable
-from autarky.etcd.gateway import Member, Membership, MemberStatus
+from autarky.etcd.gateway import Membership, MemberStatus, member_of, number, status_of
 from autarky.model import patience, ports
 from autarky.parsing import parsed
 from autarky.ports import Completed, Host
@@ -74,13 +74,13 @@ class EtcdTools:
         """by_quorum: as the quorum sees it; else as the member on this host remembers it."""
         consistency = "l" if by_quorum else "s"
         found = _object(await self._ctl(["member", "list", f"--consistency={consistency}"]))
-        members = tuple(_member(one) for one in found.get("members", ()))
-        return Membership(_number(found.get("header", {}), "cluster_id"), members)
+        members = tuple(member_of(one) for one in found.get("members", ()))
+        return Membership(number(found.get("header", {}), "cluster_id"), members)
 
     async def statuses(self, endpoints: Iterable[str]) -> Mapping[str, MemberStatus]:
         """Endpoint → what its member says of itself; those that do not answer are absent."""
         said = await self._each(["endpoint", "status"], endpoints)
-        return {one: _status(row.get("Status", {})) for one, row in said.items()}
+        return {one: status_of(row["Status"]) for one, row in said.items() if "header" in row.get("Status", {})}
 
     async def health(self, endpoints: Iterable[str]) -> Mapping[str, str | None]:
         """Endpoint → None if it answers through its quorum and has no alarm, else why not, in etcd's words."""
@@ -91,7 +91,7 @@ class EtcdTools:
     async def hashes(self, endpoints: Iterable[str], revision: int = 0) -> Mapping[str, int]:
         """Endpoint → the hash of its keys up to the revision (0: the newest of each). Absent: no answer."""
         said = await self._each(["endpoint", "hashkv", f"--rev={revision}"], endpoints)
-        return {one: _number(row.get("HashKV", {}), "hash") for one, row in said.items()}
+        return {one: number(row.get("HashKV", {}), "hash") for one, row in said.items()}
 
     async def _each(self, arguments: Sequence[str], endpoints: Iterable[str]) -> Mapping[str, Mapping[str, Any]]:
         """Endpoint → what was printed of it. Side by side: one `etcdctl` asks its endpoints one after the other, and
@@ -112,14 +112,14 @@ class EtcdTools:
     async def alarms(self) -> tuple[Alarm, ...]:
         found = _object(await self._ctl(["alarm", "list"]))
         return tuple(
-            Alarm(_number(one, "memberID"), {1: "NOSPACE", 2: "CORRUPT"}.get(_number(one, "alarm"), "unknown"))
+            Alarm(number(one, "memberID"), {1: "NOSPACE", 2: "CORRUPT"}.get(number(one, "alarm"), "unknown"))
             for one in found.get("alarms", ())
         )
 
     async def revision(self) -> int:
         """The newest revision, as the quorum sees it."""
         found = _object(await self._ctl(["get", "revision-of-the-store", "--keys-only"]))
-        return _number(found.get("header", {}), "revision")
+        return number(found.get("header", {}), "revision")
 
     # --- acting ---
 
@@ -152,10 +152,10 @@ class EtcdTools:
         )
         found = _object(done.text)
         return SnapshotStatus(
-            _number(found, "hash"),
-            _number(found, "revision"),
-            _number(found, "totalKey"),
-            _number(found, "totalSize"),
+            number(found, "hash"),
+            number(found, "revision"),
+            number(found, "totalKey"),
+            number(found, "totalSize"),
             str(found.get("version", "")),
         )
 
@@ -211,34 +211,3 @@ def _why_unhealthy(one: Mapping[str, Any] | None) -> str | None:
     if one is None:
         return "it does not answer"
     return None if one.get("health") else str(one.get("error") or "it is not healthy")
-
-
-def _member(one: Mapping[str, Any]) -> Member:
-    return Member(
-        id=_number(one, "ID"),
-        name=str(one.get("name", "")),
-        peer_urls=tuple(one.get("peerURLs", ())),
-        client_urls=tuple(one.get("clientURLs", ())),
-        is_learner=bool(one.get("isLearner", False)),
-    )
-
-
-def _status(one: Mapping[str, Any]) -> MemberStatus:
-    return MemberStatus(
-        member=_number(one.get("header", {}), "member_id"),
-        cluster=_number(one.get("header", {}), "cluster_id"),
-        leader=_number(one, "leader"),
-        version=str(one.get("version", "")),
-        raft_term=_number(one, "raftTerm"),
-        raft_index=_number(one, "raftIndex"),
-        raft_applied_index=_number(one, "raftAppliedIndex"),
-        db_size=_number(one, "dbSize"),
-        db_size_in_use=_number(one, "dbSizeInUse"),
-        is_learner=bool(one.get("isLearner", False)),
-        errors=tuple(str(error) for error in one.get("errors", ()) or ()),
-        quota=_number(one, "dbSizeQuota"),
-    )
-
-
-def _number(found: Mapping[str, Any], name: str) -> int:
-    return int(found.get(name, 0) or 0)

@@ -56,9 +56,11 @@ class Etcd:
         progress.note(f"{member.name}: its database had {member.size:,} bytes, and has {after.size:,}")
 
     async def _settled(self, progress: Progress) -> EtcdSeen:
-        """Waits until all members are healthy; Refused if they do not become so."""
+        """Waits until all members are healthy, and returns what was seen then; TimedOut if they do not become so."""
+        seen = EtcdSeen(())
 
         async def healthy() -> NotYet | None:
+            nonlocal seen
             seen = await self.seen()
             obstacle = maintenance.obstacle(seen)
             return None if obstacle is None else NotYet(obstacle, obstacle)
@@ -71,7 +73,7 @@ class Etcd:
             progress=progress,
             clock=self._clock,
         )
-        return await self.seen()
+        return seen
 
     async def compact(self, keep: int, progress: Progress) -> None:
         """Forget all history but the newest `keep` revisions."""
@@ -114,11 +116,6 @@ class Etcd:
             return
         await tools.disarm()
         progress.note(f"cleared: {', '.join(raised)}. etcd raises an alarm again if its cause is still there")
-
-    async def alarms(self) -> list[tuple[str, str]]:
-        """(member, kind)."""
-        seen, _ = await self._there()
-        return [(one.name, alarm) for one in seen.members for alarm in one.alarms]
 
     async def source(self) -> tuple[str, MemberSeen]:
         """(node, member) that a snapshot should come from: a healthy follower, so that the leader is not slowed down;
