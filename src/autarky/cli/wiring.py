@@ -234,8 +234,10 @@ def cluster_directory(name: str | None) -> Path:
     if name is None and len(known) == 1:
         return root / known[0]
     if name is None:
-        what = "there is no cluster yet" if not known else f"there are several clusters: {', '.join(known)}"
-        raise UserError(what, fix="name a file with -f FILE" if not known else "name one with --cluster NAME")
+        if not known:
+            fix = "`autarky up -f FILE` brings one up; `autarky login HOST` fetches one that another machine brought up"
+            raise UserError("there is no cluster yet", fix=fix)
+        raise UserError(f"there are several clusters: {', '.join(known)}", fix="name one with --cluster NAME")
     if name not in known:
         raise UserError(
             f"there is no cluster {name}; known: {', '.join(known) or 'none'}", fix="see `autarky up --help`"
