@@ -42,8 +42,8 @@ def _versions(texts: Sequence[str]) -> list[Version]:
     "--group",
     "groups",
     multiple=True,
-    type=click.Choice(["cluster", "test", "bench", "conformance"]),
-    help="Components for: cluster (what `up` needs), test, bench, conformance (repeatable). Default: cluster, test.",
+    type=click.Choice(["cluster", "test", "bench", "conformance", "s3"]),
+    help="Components for: cluster (what `up` needs), test, bench, conformance, s3. Repeatable; default: cluster, test.",
 )
 @click.option("--all", "every", is_flag=True, help="Of every known version.")
 @output_option

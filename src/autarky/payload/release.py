@@ -23,7 +23,7 @@ from autarky.model.versions import Version
 from autarky.payload import release_files
 from autarky.payload.agent_content import agent_tag
 
-GROUPS = ("cluster", "test", "bench", "conformance")
+GROUPS = ("cluster", "test", "bench", "conformance", "s3")
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from autarky.model.versions import Version
 
 RELEASES = Path(str(resources.files("autarky.payload"))) / "releases"
 RECIPES = "recipes"
-PARTS = ("base", "conformance")
+PARTS = ("base", "conformance", "s3")
 _LISTS = ("components", "images")
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
 
