@@ -46,6 +46,7 @@ COMMANDS = {
         "render": LazyCommand("autarky.cli.render:render", "Write the manifests and files that `up` would apply."),
     },
     "Upkeep": {
+        "backup": LazyCommand("autarky.cli.backup:backup", "Make, list, verify and prune backups of the cluster."),
         "etcd": LazyCommand("autarky.cli.etcd:etcd", "Look at etcd and look after it; works with the API down."),
     },
     "Payload and labs": {

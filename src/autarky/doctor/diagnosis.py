@@ -144,6 +144,7 @@ CONDITIONS = {
         "a rollout failed and is still in place, or went back to an incomplete revision",
     ),
     "CertificatesCurrent": ("False", "a certificate has expired, or is not renewed as it should be"),
+    "BackupsCurrent": ("False", "backups are overdue"),
     "StandbysCurrent": ("False", "a standby is older than what runs, and is not updated"),
 }
 """Those of the ControlPlane that report what nothing else here does: type → status if something is wrong, and what."""

@@ -2,7 +2,7 @@
 
 from autarky.etcd.data import Identity, read_identity
 from autarky.etcd.gateway import EtcdClient, KeyValue, Member, Membership, MemberStatus
-from autarky.etcd.tools import Alarm, EtcdTools, SnapshotStatus
+from autarky.etcd.tools import Alarm, EtcdTools, Place, SnapshotStatus
 
 __all__ = [
     "Alarm",
@@ -13,6 +13,7 @@ __all__ = [
     "Member",
     "MemberStatus",
     "Membership",
+    "Place",
     "SnapshotStatus",
     "read_identity",
 ]

@@ -46,7 +46,7 @@ class PrepareExternalEtcd:
         if host is None or context.payload is None or not context.addresses_known or not context.pki.complete():
             return [Change(f"install etcd on {node.name}")]
         files = await changed_files(host, etcd.external_unit_files(context.inputs(), node))
-        binaries = await missing_binaries(host, context.payload, render_node.EXTERNAL_ETCD_BINARIES)
+        binaries = await missing_binaries(host, context.payload, render_node.ETCD_TOOLS)
         changes = [Change(f"write {file.path} on {node.name}") for file in files]
         changes += [Change(f"install {path} on {node.name}") for path in binaries]
         if not await _runs(host):
@@ -60,7 +60,7 @@ class PrepareExternalEtcd:
         host = context.machines.host(node.name)
         if host is None:
             raise UserError(f"test host {node.name} does not exist", fix="run `autarky up` from its first phase")
-        wanted = render_node.EXTERNAL_ETCD_BINARIES
+        wanted = render_node.ETCD_TOOLS
         await install_binaries(host, await missing_binaries(host, context.require_payload(), wanted), progress)
         files = await changed_files(host, etcd.external_unit_files(context.inputs(), node))
         await host.write_files(files)

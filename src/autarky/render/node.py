@@ -49,9 +49,11 @@ GIVEN_UNIT = "autarky-kubelet-certificate"
 GIVEN_UNITS = tuple(f"/etc/systemd/system/{GIVEN_UNIT}.{kind}" for kind in ("path", "service"))
 
 ETCD_TOOLS: Mapping[str, str] = {
+    "etcd": f"{places.BIN}/etcd",
     "etcdctl": f"{places.BIN}/etcdctl",
     "etcdutl": f"{places.BIN}/etcdutl",
 }
+"""etcd itself, which a snapshot is tried with before it counts as a backup; members run from the image."""
 BINARIES: Mapping[str, str] = {
     "containerd": f"{places.BIN}/containerd",
     "containerd-shim-runc-v2": f"{places.BIN}/containerd-shim-runc-v2",
@@ -66,7 +68,6 @@ BINARIES: Mapping[str, str] = {
     **ETCD_TOOLS,
 }
 """Every node's binaries and where they go, by their name in the payload: a label makes any node a control node."""
-EXTERNAL_ETCD_BINARIES: Mapping[str, str] = {"etcd": f"{places.BIN}/etcd", **ETCD_TOOLS}
 
 RESTART_PERIOD = "20s"
 """On control nodes: the reason why etcd or the API server exited (a full disk, say) may go away at any moment, and they

@@ -11,6 +11,7 @@ from autarky.control.addons import add_ons_of
 from autarky.control.agents.manifests import node_agent as agent
 from autarky.control.agents.manifests import operator
 from autarky.control.api_server import manifests as api_server
+from autarky.control.backup.manifests import definitions as backups
 from autarky.control.etcd.manifests import members as etcd_members
 from autarky.control.guards.manifests import all as admission
 from autarky.control.guards.manifests import protection
@@ -44,7 +45,7 @@ def parts(inputs: Inputs, wanted: Cluster | None = None) -> list[Part]:
     cluster = inputs.cluster
     result = [
         _access(cluster),
-        Part("definitions", (crds.control_plane_crd(), etcd_members.crd())),
+        Part("definitions", (crds.control_plane_crd(), etcd_members.crd(), *backups.objects())),
         Part("protection", (*protection.objects(), *admission.objects(add_ons_of(cluster)))),
         *(Part(addon.name, tuple(addon.objects(inputs))) for addon in add_ons_of(cluster)),
         Part("endpoints", (kubernetes_endpoints(cluster),)),

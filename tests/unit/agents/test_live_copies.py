@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from autarky.control.admission.act import CSR
+from autarky.control.backup.manifests import definitions as backups
 from autarky.control.base.decision_log import DecisionLog
 from autarky.control.base.node_view import ApiView
 from autarky.control.base.operator_view import View, current
@@ -57,7 +58,8 @@ class Heard:
 async def test_a_source_of_the_operator_that_fails_ends_no_other_and_is_read_again() -> None:
     kube, heard = OddKube(odd="Node"), Heard()
     kube.put(crds.control_plane_crd())
-    kube.put(etcd_members.crd())
+    for definition in (etcd_members.crd(), *backups.objects()):
+        kube.put(definition)
     view = View(kube, LoopClock(), lambda: None, heard.tell)
     running = asyncio.create_task(view.run())
     await asyncio.sleep(10)

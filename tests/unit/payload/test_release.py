@@ -39,7 +39,7 @@ def test_everything_a_node_needs_is_in_the_group_of_the_cluster(release):
     images = {image.name for image in wanted_images(release, ("cluster",))}
     assert set(node.BINARIES) <= binaries
     assert set(IMAGES) <= images
-    assert set(node.EXTERNAL_ETCD_BINARIES) <= binaries
+    assert set(node.ETCD_TOOLS) <= binaries
 
 
 @every_release

@@ -17,6 +17,7 @@ from autarky.agents.operator.loop import Loop
 from autarky.clock import SystemClock
 from autarky.control.admission import act as certificates
 from autarky.control.admission.operator import Certificates
+from autarky.control.backup.operator import Backups, Schedules
 from autarky.control.base import health
 from autarky.control.base.decision_log import Say
 from autarky.control.base.operator_view import View
@@ -131,6 +132,8 @@ class Operator:
         )
         self._etcd = EtcdMembers(say, self._view, fenced, lambda: self._control_nodes.steps)
 
+        schedules = Schedules(say, self._view, fenced, clock)
+
         def counted(verdict: str) -> None:
             CERTIFICATES.labels(verdict).inc()
 
@@ -144,8 +147,13 @@ class Operator:
             self._stepping,
             self._spec,
             self._etcd,
+            Backups(say, self._view, fenced, clock),
+            schedules,
             Serving(say, self._view, fenced),
-            PlaneStatus(say, self._view, fenced, clock, self._rollouts, self._spec, self._etcd, self._control_nodes),
+            PlaneStatus(
+                *(say, self._view, fenced, clock, self._rollouts, self._spec),
+                *(self._etcd, self._control_nodes, schedules),
+            ),
         )
         self.loop.runs(controllers)
         for component in JUDGED:

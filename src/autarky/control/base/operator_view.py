@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 from autarky.control.admission.act import CSR, inventory_of, renewals_of
+from autarky.control.backup.manifests.definitions import BACKUP, SCHEDULE
 from autarky.control.base.shield import Tell, follow
 from autarky.control.certificates.manifests import leaves
 from autarky.control.common import understood
@@ -60,6 +61,8 @@ class View:
         self.etcd_members = Reflector(
             kube, clock, API_VERSION, "EtcdMember", on_change=changed, accepts=understood.is_etcd_member
         )
+        self.backups = live(API_VERSION, BACKUP)
+        self.backup_schedules = live(API_VERSION, SCHEDULE)
         self.etcd_guards = live("policy/v1", "PodDisruptionBudget", SYSTEM, GUARD)
         self.policies = live(ADMISSION, "ValidatingAdmissionPolicy")
         self.policy_bindings = live(ADMISSION, "ValidatingAdmissionPolicyBinding")
@@ -85,6 +88,8 @@ class View:
             self.slices,
             self.planes,
             self.etcd_members,
+            self.backups,
+            self.backup_schedules,
             self.etcd_guards,
             self.policies,
             self.policy_bindings,

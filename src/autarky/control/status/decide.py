@@ -110,6 +110,7 @@ def status(
     expiry: Certificates | Unseen | None = None,
     *,
     controllers: Mapping[str, Any] | Unseen | None = None,
+    backups: Sequence[str] | None = None,
     old_defaults: str | Unseen = "",
     generation: int,
     before: Mapping[str, Any],
@@ -118,6 +119,7 @@ def status(
     """The complete status. `on_trial`: the components whose revision is not known to be healthy yet; `drift`: a
     sentence for each edit by others; `etcd`: None where its members are not described by EtcdMembers; `labels`: a
     sentence for each node that is not yet what its labels say; `expiry`: None where no node reports any;
+    `backups`: a sentence for each schedule whose backups are overdue, None where there are no schedules;
     `controllers`: what is reported of level 3 to the node agents; `old_defaults`: a sentence on the new defaults that
     the cluster lacks; `generation`: of the observed spec; `now`: RFC 3339."""
     found = [
@@ -130,6 +132,7 @@ def status(
         *_conditions(("StandbysCurrent",), lambda seen: [_current(seen)], nodes),
         *_conditions(("EtcdMembersSettled", "EtcdEvenCount"), lambda seen: [_members(seen), _even(seen)], etcd),
         *_conditions(("CertificatesCurrent",), lambda seen: [_certificates(seen)], expiry),
+        *_conditions(("BackupsCurrent",), lambda seen: [_backups(seen)], backups),
         *_conditions(("DefaultsCurrent",), lambda seen: [_defaults(seen)], old_defaults),
     ]
     return {
@@ -263,6 +266,12 @@ def _certificates(expiry: Certificates) -> Condition:
     return Condition(
         "CertificatesCurrent", True, "Renewed", f"all are renewed automatically; the first to expire is {expiry.first}"
     )
+
+
+def _backups(overdue: Sequence[str]) -> Condition:
+    if overdue:
+        return Condition("BackupsCurrent", False, "Overdue", _bounded(overdue))
+    return Condition("BackupsCurrent", True, "Current", "the last verified backup of every schedule is recent")
 
 
 def _defaults(old: str) -> Condition:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import ClassVar, TypeVar
 
+from autarky.control.backup.operator import Schedules
 from autarky.control.base.controller import ClusterController
 from autarky.control.base.operator_view import View, current, node_is_ready
 from autarky.control.base.shield import unforeseen
@@ -47,6 +48,7 @@ class PlaneStatus(ClusterController):
     spec: Spec
     etcd: EtcdMembers
     control_nodes: ControlNodes
+    backups: Schedules
     name: ClassVar[str] = "status"
 
     async def reconcile(self) -> None:
@@ -79,6 +81,7 @@ class PlaneStatus(ClusterController):
             self.control_nodes.unsettled,
             looks.at(lambda: _certificates(view, now)),
             controllers=looks.at(lambda: level_3_reported.text(reported_of_level_3(view, self.rollouts))),
+            backups=self.backups.seen,
             old_defaults=looks.at(lambda: _old_defaults(plane)),
             generation=plane["metadata"]["generation"],
             before=before,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from autarky.control.backup.manifests import definitions
 from autarky.control.base.operator_view import View
 from autarky.control.etcd.manifests import members
 from autarky.render.crds import control_plane_crd
@@ -30,7 +31,7 @@ class CountingKube(FakeKube):
 @pytest.mark.looptime
 async def test_what_several_controllers_read_is_followed_once() -> None:
     kube = CountingKube()
-    for definition in (control_plane_crd(), members.crd()):
+    for definition in (control_plane_crd(), members.crd(), *definitions.objects()):
         kube.put(definition)
     view = View(kube, LoopClock(), lambda: None, lambda *said: pytest.fail(str(said)))
     running = asyncio.create_task(view.run())

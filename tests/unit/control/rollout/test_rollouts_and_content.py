@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from autarky.control.backup.operator import Schedules
 from autarky.control.control_nodes.operator.roles import ControlNodes
 from autarky.control.etcd.operator import EtcdMembers
 from autarky.control.levels.operator import Spec
@@ -33,7 +34,8 @@ async def status_of(world: World, kube: FakeKube | None = None) -> AsyncIterator
         spec = Spec(world.say, view, world.kube, clock, duty)
         etcd = EtcdMembers(world.say, view, world.kube, dict)
         control_nodes = ControlNodes(world.say, view, world.kube, clock, dict, _serves)
-        yield duty, PlaneStatus(world.say, view, world.kube, clock, duty, spec, etcd, control_nodes)
+        schedules = Schedules(world.say, view, world.kube, clock)
+        yield duty, PlaneStatus(world.say, view, world.kube, clock, duty, spec, etcd, control_nodes, schedules)
 
 
 async def _serves(_url: str) -> None:

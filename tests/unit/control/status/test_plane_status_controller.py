@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from autarky.control.backup.operator import Schedules
 from autarky.control.certificates import decide as certificates
 from autarky.control.control_nodes.operator.roles import ControlNodes
 from autarky.control.drift.decide import applied
@@ -67,7 +68,8 @@ def _duty(world: World, rollouts: Rollouts) -> PlaneStatus:
     spec = Spec(world.say, view, world.kube, clock, rollouts)
     etcd = EtcdMembers(world.say, view, world.kube, dict)
     control_nodes = ControlNodes(world.say, view, world.kube, clock, dict, _serves)
-    return PlaneStatus(world.say, view, world.kube, clock, rollouts, spec, etcd, control_nodes)
+    schedules = Schedules(world.say, view, world.kube, clock)
+    return PlaneStatus(world.say, view, world.kube, clock, rollouts, spec, etcd, control_nodes, schedules)
 
 
 async def status(world: World) -> Object:

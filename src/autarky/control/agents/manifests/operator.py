@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 
 from autarky.control.admission.decide.approval import CLIENT_SIGNER, SERVING_SIGNER
+from autarky.control.backup.manifests.definitions import BACKUPS, SCHEDULES
 from autarky.control.certificates.manifests.leaves import CONFIG_MAP
 from autarky.control.control_nodes.manifests import AUTHORITIES, RECORD, authority_key
 from autarky.control.etcd.manifests.members import AGENTS_ROLE, GUARD, PLURAL
@@ -110,6 +111,10 @@ def _in_the_cluster() -> list[Object]:
         _rule(GROUP, ["controlplanes/status"], ["update"], [CONTROL_PLANE]),
         # Which nodes have a member of etcd; node agents report on them, and get the rights that they need for it.
         _rule(GROUP, [PLURAL], [*WATCH, "create", "patch", "delete"]),
+        # Asks for the backups of a schedule, gives up old ones, and says what became of each.
+        _rule(GROUP, [SCHEDULES], WATCH),
+        _rule(GROUP, [BACKUPS], [*WATCH, "create", "patch", "delete"]),
+        _rule(GROUP, [f"{BACKUPS}/status", f"{SCHEDULES}/status"], ["patch"]),
         _rule(_RBAC, ["clusterrolebindings", "rolebindings"], ["create"]),
         _rule(_RBAC, ["clusterrolebindings", "rolebindings"], ["get", "patch"], [AGENTS_ROLE]),
         _rule(_RBAC, ["clusterroles", "roles"], ["bind"], [AGENTS_ROLE]),
@@ -146,6 +151,8 @@ def _in_the_system_namespace() -> list[Object]:
         # Deletes a failed API server that never served, since the good one waits for it; continues a rollout that is
         # stuck on a node that is off.
         _rule("", ["pods"], ["delete"]),
+        # A pod that makes or removes a backup (it creates Deployments and DaemonSets anyway).
+        _rule("", ["pods"], ["create"]),
         # The workloads and their revisions. A rollback replaces their template, and so does a change of arguments
         # (except for kube-proxy).
         _rule("apps", ["daemonsets", "deployments", "replicasets", "controllerrevisions"], WATCH),

@@ -1,0 +1,203 @@
+"""One backup is made, or its archive removed, on this node: what the operator's pod runs.
+
+Contract: the last thing it writes is what it did, or what is wrong, as one JSON object that the operator reads; it
+never has a key in it. It may be killed at any moment, and another attempt begins from scratch: the archive of one
+Backup object has a name of its own, so what an earlier attempt left there is the same backup's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from autarky import __version__, places
+from autarky.agents.log import logger
+from autarky.archive import Directory, Lock, Sealed, Target, check_lock, seal
+from autarky.archive.contents import CLUSTER_FILE, CONTROL_PLANE, Contents
+from autarky.archive.targets import S3, Bucket, described
+from autarky.control.backup.manifests import pods
+from autarky.errors import AutarkyError, UserError
+from autarky.etcd import snapshots
+from autarky.hosts.local import LocalHost
+from autarky.render.cluster_record import FILE_KEY
+from autarky.upkeep import backup
+
+MOST_SAID = 3500
+"""Characters: a kubelet keeps 4096 bytes of what a container says at its end."""
+_CHUNK = 1024 * 1024
+
+
+def run(request: str, said: Path) -> int:
+    """The exit status: 0 when it has done what was asked for."""
+    asked = json.loads(request)
+    log = logger(agent="backup", backup=asked["backup"])
+    try:
+        found = asyncio.run(_until_told_to_stop(asked, log.info))
+    except (AutarkyError, OSError) as error:
+        log.exception("failed", error=str(error))
+        said.write_text(json.dumps({"error": str(error)[:MOST_SAID]}))
+        return 1
+    said.write_text(json.dumps(found))
+    return 0
+
+
+async def _until_told_to_stop(asked: Mapping[str, Any], tell: Any) -> Mapping[str, Any]:
+    """When the pod is deleted, what is half done is taken away in its grace period."""
+    work = asyncio.ensure_future(_make(asked, tell) if asked["verb"] == "make" else _remove(asked, tell))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)
+    try:
+        return await work
+    except asyncio.CancelledError as error:
+        raise UserError("it was told to stop", fix="ask for another backup") from error
+
+
+async def _remove(asked: Mapping[str, Any], tell: Any) -> Mapping[str, Any]:
+    target = _target(asked["target"])
+    file = asked["file"]
+    for name in (description(file), file):
+        await asyncio.to_thread(target.remove, name)
+    tell(f"{file} is removed")
+    return {}
+
+
+async def _make(asked: Mapping[str, Any], tell: Any) -> Mapping[str, Any]:
+    encryption = asked["encryption"]
+    lock = Lock(tuple(encryption["recipients"]), encryption.get("identity", ""))
+    check_lock(lock)
+    target, host = _target(asked["target"]), LocalHost(asked["node"])
+    marker = backup.marker_of(Path(places.NODE_MARKER).read_bytes())
+    file = f"{marker.cluster}-{asked['backup']}-{asked['uid'][:8]}.tar.gz.age"
+    for name in (description(file), file):  # of an attempt that was cut off; and whether the target is there at all
+        await asyncio.to_thread(target.remove, name)
+    made = _now()
+    async with backup.snapshot_taken(host, "backup", backup.TRIED_HERE, tell) as taken:
+        snapshot = await _proved(taken, tell)
+        contents, parts = backup.archive_of(
+            marker,
+            snapshot,
+            backup.files_here(Path("/")),
+            made=made,
+            autarky=__version__,
+            cluster=_of_the_cluster(asked),
+        )
+        tell(
+            f"sealing {sum(one.size for one in contents.files.values()):,} bytes for {len(lock.recipients)} recipients"
+        )
+        sealed = await asyncio.to_thread(_sealed, target, file, parts, lock)
+    if await asyncio.to_thread(_digest, target, file) != sealed.sha256:
+        await asyncio.to_thread(target.remove, file)
+        raise UserError(f"{file} reads back as something else than was written", fix="check the disk, or the server")
+    verified = _now()
+    await asyncio.to_thread(_describe, target, file, described(contents, file, sealed, verified))
+    tell(f"{file}: {sealed.size:,} bytes, {contents.etcd.keys:,} keys, verified")
+    return _result(contents, file, sealed, verified)
+
+
+async def _proved(taken: backup.Taken, tell: Any) -> backup.Snapshot:
+    """Restored into an etcd of its own, in the directory that is removed with the snapshot."""
+    path = Path(taken.path)
+    intact = await asyncio.to_thread(snapshots.intact, path)
+    tell("starting an etcd from the snapshot")
+    limit = backup.seconds_for(intact.size)
+    tried = await snapshots.tried(path, path.parent / "tried", Path(places.BIN), timeout=limit)
+    tell(f"it serves {tried.keys:,} keys of revision {tried.revision:,}")
+    return backup.Snapshot(path, taken, intact, tried)
+
+
+def _sealed(target: Target, file: str, parts: list[Any], lock: Lock) -> Sealed:
+    with target.writing(file) as writer:
+        return seal(parts, lock, writer)
+
+
+def _digest(target: Target, file: str) -> str:
+    digest = hashlib.sha256()
+    with target.reading(file) as reader:
+        while piece := reader.read(_CHUNK):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _describe(target: Target, file: str, content: bytes) -> None:
+    with target.writing(description(file)) as writer:
+        writer.write(content)
+
+
+def description(file: str) -> str:
+    """The name of the file beside an archive that says, without a key, what it is."""
+    return file.removesuffix(".tar.gz.age") + ".json"
+
+
+def _result(contents: Contents, file: str, sealed: Sealed, verified: str) -> dict[str, Any]:
+    """Fields of the Backup's status."""
+    return {
+        "file": file,
+        "size": sealed.size,
+        "sha256": sealed.sha256,
+        "revision": contents.etcd.revision,
+        "keys": contents.etcd.keys,
+        "etcdVersion": contents.etcd.version,
+        "kubernetesVersion": contents.kubernetes,
+        "made": contents.made,
+        "verified": verified,
+    }
+
+
+def _now() -> str:
+    return datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _of_the_cluster(asked: Mapping[str, Any]) -> dict[str, bytes]:
+    """The cluster file as applied last, and the ControlPlane; those that are known."""
+    found = {CONTROL_PLANE: json.dumps(asked["controlPlane"], indent=1).encode()} if asked["controlPlane"] else {}
+    with suppress(FileNotFoundError):
+        found[CLUSTER_FILE] = Path(pods.RECORD, FILE_KEY).read_bytes()
+    return found
+
+
+# --- where archives go --------------------------------------------------------------------------------
+
+
+def _target(spec: Mapping[str, Any]) -> Target:
+    s3 = spec.get("s3")
+    if s3 is None:
+        return Directory(Path(spec["directory"]))
+    endpoint = s3.get("endpoint")
+    bucket = Bucket(
+        name=s3["bucket"],
+        key_id=_credential(s3, pods.KEY_ID),
+        secret=_credential(s3, pods.SECRET_KEY),
+        endpoint=endpoint,
+        region=s3.get("region", "us-east-1"),
+        prefix=s3.get("prefix", ""),
+        plain=endpoint is not None and endpoint.startswith("http://"),
+    )
+    _trust(Path(pods.CREDENTIALS, pods.CA_CERTIFICATES))
+    return S3(bucket)
+
+
+def _credential(s3: Mapping[str, Any], key: str) -> str:
+    try:
+        return Path(pods.CREDENTIALS, key).read_text().strip()
+    except FileNotFoundError as error:
+        secret = s3["credentialsSecret"]
+        raise UserError(f"Secret kube-system/{secret} has no {key}", fix=f"add {key} to it") from error
+
+
+def _trust(given: Path) -> None:
+    """The S3 library reads its CAs from the file that this variable names, and nothing else here uses it."""
+    if not given.is_file():
+        return
+    usual = Path("/etc/ssl/certs/ca-certificates.crt")
+    with tempfile.NamedTemporaryFile("wb", dir="/dev/shm", delete=False) as bundle:  # of this container
+        bundle.write(given.read_bytes() + b"\n" + (usual.read_bytes() if usual.is_file() else b""))
+    os.environ["SSL_CERT_FILE"] = bundle.name

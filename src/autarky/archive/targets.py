@@ -1,0 +1,236 @@
+"""Where archives are kept: a directory, or a bucket of a server that speaks S3.
+
+Contract: a file appears under its name complete or not at all, and none is ever replaced. Beside each archive lies a
+small file of JSON, readable without a key, that says what it is; it is written last and removed first.
+
+Dangers: an upload that is cut off leaves its parts with the server, unseen and paid for, until a rule of the bucket
+removes them (docs/backup.md).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
+from autarky.archive.contents import Contents
+from autarky.archive.sealing import Sealed, Writer
+from autarky.archive.streams import Reader
+from autarky.errors import Unreachable, UserError
+
+if TYPE_CHECKING:
+    from obstore import ReadableFile, WritableFile  # which exist for type checkers only
+
+_PART = 8 * 1024 * 1024
+"""Bytes of a part of an upload. A server takes 10,000 of them: 80 GB."""
+_AT_ONCE = 2
+"""Parts that are held in memory."""
+
+
+def described(contents: Contents, file: str, sealed: Sealed, verified: str) -> bytes:
+    """The file beside an archive: what of its manifest is no secret, and the archive's digest."""
+    known = {
+        "form": contents.form,
+        "cluster": contents.cluster,
+        "ca": contents.ca,
+        "node": contents.node,
+        "made": contents.made,
+        "autarky": contents.autarky,
+        "kubernetes": contents.kubernetes,
+        "etcd": asdict(contents.etcd),
+        "file": file,
+        "size": sealed.size,
+        "sha256": sealed.sha256,
+        "verified": verified,
+    }
+    return (json.dumps(known, indent=1) + "\n").encode()
+
+
+class Target(Protocol):
+    """Names are those of files, without a directory. Raises UserError, or Unreachable for a server that fails."""
+
+    def writing(self, name: str) -> AbstractContextManager[Writer]:
+        """A new file, which is there when the block ends without an error."""
+        ...
+
+    def reading(self, name: str) -> AbstractContextManager[Reader]:
+        """UserError if there is none."""
+        ...
+
+    def names(self) -> list[str]: ...
+
+    def remove(self, name: str) -> None:
+        """Does nothing if there is none."""
+        ...
+
+
+class Directory:
+    """On this machine. Files are readable by root only."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[Writer]:
+        final, part = self._path / name, self._path / f".{name}.part"
+        if final.exists():
+            raise UserError(f"{final} exists already", fix="choose another name")
+        self._path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(part, final)  # fails if somebody else made it meanwhile, where a rename would replace it
+        except FileExistsError as error:
+            raise UserError(f"{final} exists already", fix="choose another name") from error
+        finally:
+            with suppress(FileNotFoundError):
+                part.unlink()
+        self._sync()
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[Reader]:
+        try:
+            file = (self._path / name).open("rb")
+        except FileNotFoundError as error:
+            raise UserError(f"there is no file {self._path / name}", fix="see `autarky backup list`") from error
+        with file:
+            yield file
+
+    def names(self) -> list[str]:
+        with suppress(FileNotFoundError):
+            return sorted(one.name for one in self._path.iterdir() if one.is_file() and not one.name.startswith("."))
+        return []
+
+    def remove(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            (self._path / name).unlink()
+            self._sync()
+
+    def _sync(self) -> None:
+        directory = os.open(self._path, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Of a server that speaks S3. endpoint: its URL, None for Amazon's. prefix: of the names, without a slash at its
+    end. plain: without TLS."""
+
+    name: str
+    key_id: str
+    secret: str
+    endpoint: str | None = None
+    region: str = "us-east-1"
+    prefix: str = ""
+    plain: bool = False
+    path_style: bool = True
+
+
+class S3:
+    """A bucket."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        self._store = _store(bucket)
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[Writer]:
+        if self._exists(name):
+            raise UserError(f"{self._named(name)} exists already", fix="choose another name")
+        with _server_named(self._bucket):
+            writer = obstore.open_writer(self._store, name, buffer_size=_PART, max_concurrency=_AT_ONCE)
+        yield _Upload(writer, self._bucket)
+        with _server_named(self._bucket):
+            writer.close()  # nothing is to be seen of it before, and where the block has failed, it never is
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[Reader]:
+        if not self._exists(name):
+            raise UserError(f"there is no {self._named(name)}", fix="see `autarky backup list`")
+        with _server_named(self._bucket):
+            reader = obstore.open_reader(self._store, name)
+        yield _Download(reader, self._bucket)
+
+    def names(self) -> list[str]:
+        with _server_named(self._bucket):
+            found = obstore.list_with_delimiter(self._store)
+            return sorted(one["path"].rpartition("/")[2] for one in found["objects"])
+
+    def remove(self, name: str) -> None:
+        with _server_named(self._bucket), suppress(FileNotFoundError):
+            obstore.delete(self._store, name)
+
+    def _exists(self, name: str) -> bool:
+        with _server_named(self._bucket):
+            try:
+                obstore.head(self._store, name)
+            except FileNotFoundError:
+                return False
+            return True
+
+    def _named(self, name: str) -> str:
+        return f"s3://{'/'.join(one for one in (self._bucket.name, self._bucket.prefix, name) if one)}"
+
+
+class _Upload:
+    def __init__(self, writer: WritableFile, bucket: Bucket) -> None:
+        self._writer, self._bucket = writer, bucket
+
+    def write(self, data: bytes, /) -> None:
+        with _server_named(self._bucket):
+            self._writer.write(data)
+
+
+class _Download:
+    def __init__(self, reader: ReadableFile, bucket: Bucket) -> None:
+        self._reader, self._bucket = reader, bucket
+
+    def read(self, size: int = -1, /) -> bytes:
+        with _server_named(self._bucket):
+            return bytes(self._reader.read(None if size < 0 else size))
+
+
+def _store(bucket: Bucket) -> S3Store:
+    return S3Store(
+        bucket.name,
+        prefix=bucket.prefix or None,
+        config={
+            "access_key_id": bucket.key_id,
+            "secret_access_key": bucket.secret,
+            "region": bucket.region,
+            "virtual_hosted_style_request": not bucket.path_style,
+            **({} if bucket.endpoint is None else {"endpoint": bucket.endpoint}),
+        },
+        client_options={"allow_http": bucket.plain, "connect_timeout": "10s", "timeout": "120s"},
+        retry_config={"max_retries": 5},
+    )
+
+
+@contextmanager
+def _server_named(bucket: Bucket) -> Iterator[None]:
+    """Errors of the library as ours: they say what the server said, and never a key."""
+    try:
+        yield
+    except (BaseError, OSError) as error:
+        where = bucket.endpoint or "s3.amazonaws.com"
+        raise Unreachable(f"bucket {bucket.name} at {where}: {_said(str(error))}") from error
+
+
+def _said(text: str) -> str:
+    """What the server said, of the library's text, which has all that it knows; else its first line."""
+    found = re.search(r"<Code>([^<]{1,80})</Code>\s*<Message>([^<]{1,200})", text)
+    return f"{found[2]} ({found[1]})" if found else text.partition("\n")[0][:300]

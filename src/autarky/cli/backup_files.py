@@ -1,0 +1,200 @@
+"""What `autarky backup` does with archives on this machine, and on hosts that it reaches."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autarky import __version__, places
+from autarky.archive import Directory, Lock, Unlock, opened, seal
+from autarky.archive.contents import CLUSTER_FILE, SNAPSHOT, Contents, checked
+from autarky.archive.targets import described
+from autarky.errors import Unreachable, UserError
+from autarky.etcd import snapshots
+from autarky.etcd.snapshots import Tried
+from autarky.model.versions import Version
+from autarky.payload import get_payload, load_release
+from autarky.upkeep import backup
+
+if TYPE_CHECKING:
+    from autarky.phases.context import Context
+    from autarky.ports import Host, Object, Progress
+
+_CHUNK = 1024 * 1024
+_SCRATCH = "backup-to-administrator"
+
+
+# --- making --------------------------------------------------------------------------------------------
+
+
+async def bring(context: Context, to: Path, lock: Lock, node: str | None, progress: Progress) -> None:
+    """A backup to a file on this machine, through the host of a control node."""
+    if to.exists():
+        raise UserError(f"{to} exists", fix="choose another name")
+    host = _source(context, node)
+    marker = backup.marker_of(await host.read(places.NODE_MARKER))
+    with tempfile.TemporaryDirectory(prefix=".autarky-backup-", dir=to.parent) as scratch:
+        local = Path(scratch, "snapshot.db")
+        made = _now()
+        async with backup.snapshot_taken(host, _SCRATCH, backup.TRIED_ELSEWHERE, progress.note) as taken:
+            await host.pull(taken.path, local, lambda come: progress.progress("snapshot: bytes", come, taken.size))
+            files = await backup.files_of(host)
+        intact = await asyncio.to_thread(snapshots.intact, local)
+        tried = await _tried(local, marker.kubernetes, progress)
+        record = next((one.content for one in files if one.name.endswith("/state/cluster.json")), None)
+        contents, parts = backup.archive_of(
+            marker,
+            backup.Snapshot(local, taken, intact, tried),
+            files,
+            made=made,
+            autarky=__version__,
+            cluster={CLUSTER_FILE: record} if isinstance(record, bytes) else {},
+        )
+        target = Directory(to.parent)
+        progress.note(f"sealing {sum(one.size for one in contents.files.values()):,} bytes")
+
+        def write() -> None:
+            with target.writing(to.name) as writer:
+                sealed = seal(parts, lock, writer)
+            if _digest(to) != sealed.sha256:
+                raise UserError(f"{to} reads back as something else than was written", fix="check the disk")
+            beside = _beside(to)
+            target.remove(beside.name)
+            with target.writing(beside.name) as writer:
+                writer.write(described(contents, to.name, sealed, _now()))
+
+        await asyncio.to_thread(write)
+    progress.note(f"{to}: {tried.keys:,} keys of revision {tried.revision:,}, verified")
+
+
+def _source(context: Context, node: str | None) -> Host:
+    present = context.present(context.control_nodes)
+    chosen = next((one for one in present if node in (None, one.name)), None)
+    host = None if chosen is None else context.machines.host(chosen.name)
+    if host is None:
+        raise Unreachable("no control node's host answers" if node is None else f"node {node} is no control node here")
+    return host
+
+
+# --- looking and verifying -----------------------------------------------------------------------------
+
+
+def manifest(path: Path, unlock: Unlock) -> str:
+    """What the archive says of itself, as JSON. Without a key: what the file beside it says."""
+    if not unlock.identities and unlock.passphrase is None:
+        beside = _beside(path)
+        if not beside.is_file():
+            raise UserError(f"{path} can only be opened with a key", fix="give --identity or --passphrase-file")
+        return beside.read_text()
+    with path.open("rb") as file, opened(file, unlock) as files:
+        contents, _ = checked(files)
+        found = json.dumps(asdict(contents), indent=2)
+        for _name, content in files:
+            while content.read(_CHUNK):
+                pass
+    return found
+
+
+async def verify(path: Path, unlock: Unlock, progress: Progress) -> None:
+    """UserError if it is not what it should be."""
+    await asyncio.to_thread(_compare_digest, path, progress)
+    if not unlock.identities and unlock.passphrase is None:
+        progress.note("give --identity or --passphrase-file to verify what is in it")
+        return
+    with _scratch() as scratch:
+        snapshot = scratch / "snapshot.db"
+        contents = await asyncio.to_thread(_unpack_snapshot, path, unlock, snapshot)
+        progress.note(f"all {len(contents.files)} files are what the manifest says")
+        await asyncio.to_thread(snapshots.intact, snapshot)
+        tried = await _tried(snapshot, contents.kubernetes, progress)
+    if tried != Tried(contents.etcd.revision, contents.etcd.keys):
+        raise UserError(
+            f"an etcd that is started from it has {tried.keys:,} keys, and had {contents.etcd.keys:,} when it was made",
+            fix="use another backup",
+        )
+    progress.note(f"an etcd that was started from it serves {tried.keys:,} keys of revision {tried.revision:,}")
+
+
+async def _tried(snapshot: Path, kubernetes: str, progress: Progress) -> Tried:
+    """Restored on this machine, into the etcd that belongs to that version of Kubernetes."""
+    payload = await get_payload(load_release(Version.parse(kubernetes)), progress)
+    with _scratch() as programs:
+        for name in ("etcd", "etcdctl", "etcdutl"):
+            shutil.copyfile(payload.binaries[name].path, programs / name)
+            (programs / name).chmod(0o755)
+        limit = backup.seconds_for(snapshot.stat().st_size)
+        return await snapshots.tried(snapshot, snapshot.parent / "tried", programs, timeout=limit)
+
+
+async def verify_on_node(context: Context, obj: Object, unlock: Unlock, progress: Progress) -> None:
+    """The archive of a Backup in a directory of a node. With a key it is brought here."""
+    status, target = obj.get("status") or {}, obj["spec"]["target"]
+    name = obj["metadata"]["name"]
+    if "directory" not in target or "file" not in status:
+        raise UserError(
+            f"the archive of Backup {name} is not in a directory of a node",
+            fix="get it from its bucket, and give its FILE" if "s3" in target else "wait until it is complete",
+        )
+    host = _source(context, status["node"])
+    path = f"{target['directory']}/{status['file']}"
+    done = await host.run(["sha256sum", path], timeout=backup.seconds_for(status["size"]))
+    if done.text.split()[0] != status["sha256"]:
+        raise UserError(f"{path} on {status['node']} is not what was written", fix="use another backup")
+    progress.note(f"{path} on {status['node']} has the digest that it was written with")
+    if not unlock.identities and unlock.passphrase is None:
+        return
+    with _scratch() as scratch:
+        local = scratch / status["file"]
+        await host.pull(path, local, lambda come: progress.progress("archive: bytes", come, status["size"]))
+        await verify(local, unlock, progress)
+
+
+def _compare_digest(path: Path, progress: Progress) -> None:
+    beside = _beside(path)
+    if not beside.is_file():
+        return
+    if json.loads(beside.read_text()).get("sha256") != _digest(path):
+        raise UserError(f"{path} is not what {beside} says", fix="use another backup")
+    progress.note(f"{path} has the digest that {beside} says")
+
+
+def _unpack_snapshot(path: Path, unlock: Unlock, snapshot: Path) -> Contents:
+    """Reads everything, and writes the snapshot."""
+    with path.open("rb") as file, opened(file, unlock) as files:
+        contents, arriving = checked(files)
+        for one in arriving:
+            if one.name == SNAPSHOT:
+                with snapshot.open("wb") as written:
+                    written.writelines(one.pieces())
+            else:
+                for _ in one.pieces():
+                    pass
+    return contents
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="autarky-backup-") as scratch:
+        yield Path(scratch)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(path.name.removesuffix(".tar.gz.age").removesuffix(".age") + ".json")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

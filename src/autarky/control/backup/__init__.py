@@ -1,0 +1,1 @@
+"""Backups: which are made, where, and for how long they are kept."""

@@ -1,0 +1,1 @@
+"""The definitions of Backup and BackupSchedule, and the pods that do the work."""

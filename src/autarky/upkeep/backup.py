@@ -1,0 +1,197 @@
+"""What a backup has in it: a snapshot of etcd, and everything of a control node that a recovery needs.
+
+Contract: works through the host of one control node, which may be this machine, with the API down as well. A snapshot
+counts only when its hash is right and an etcd that was started from it serves its keys. What is left in the scratch
+directory by a kill is removed by the next one.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from autarky import places
+from autarky.archive.contents import HOST, MANIFEST, SNAPSHOT, Contents, EtcdSeen, FileSeen
+from autarky.archive.sealing import Part
+from autarky.errors import Refused, UserError
+from autarky.etcd import EtcdTools, Place
+from autarky.etcd.snapshots import Intact, Tried
+from autarky.parsing import parsed
+from autarky.ports import Host
+
+SLOWEST = 4 * 1024 * 1024
+"""Bytes per second of a disk that copies a database: a copy that is slower is given up."""
+LEAST_SECONDS = 60.0
+TRIED_HERE = 2.2
+"""Times the database, of free disk: the snapshot, what it is restored to, and a little."""
+TRIED_ELSEWHERE = 1.1
+_ENOUGH_SPACE = "a backup leaves the node's disk room"
+FILES = (
+    *("etc/kubernetes/pki", "etc/kubernetes/manifests", "var/lib/autarky/state", "var/lib/autarky/leaves"),
+    "var/lib/autarky/standby/*/current",
+)
+"""Below /; `current` is a link to the standby that counts."""
+# Links are followed. tar says 1 where a file has changed while it was read; ours are replaced, never changed.
+_COLLECT = f"""\
+cd /
+set -- {" ".join(FILES)}
+for path; do
+  shift
+  [ ! -e "$path" ] || set -- "$@" "$path"
+done
+tar --create --dereference --exclude='.autarky.*' -- "$@" || [ $? = 1 ]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A snapshot that was written on a host. size: of the database, in bytes. cluster: etcd's id of it. members: their
+    names, sorted."""
+
+    path: str
+    size: int
+    version: str
+    cluster: int
+    members: tuple[str, ...]
+
+
+@asynccontextmanager
+async def snapshot_taken(host: Host, scratch: str, copies: float, tell: Callable[[str], None]) -> AsyncIterator[Taken]:
+    """A snapshot of the host's member, in the directory `scratch` below the host's own; it is gone after the block.
+
+    copies: how many there may be on that disk. Refused if it has no room for them, CommandFailed or Unreachable if etcd
+    gives no snapshot. Its hash is still to be looked at.
+    """
+    tools = EtcdTools(host)
+    directory = f"{places.HOST_ROOT}/scratch/{scratch}"
+    path = f"{directory}/snapshot.db"
+    try:
+        await host.run(["rm", "-rf", directory])
+        await host.run(["install", "-d", "-m", "700", f"{places.HOST_ROOT}/scratch", directory])
+        endpoint = Place().local
+        status = (await tools.statuses([endpoint])).get(endpoint)
+        if status is None:
+            raise UserError("the member of etcd on this node does not answer", fix="see `autarky etcd status`")
+        await _refuse_full_disk(host, directory, int(status.db_size * copies))
+        membership = await tools.membership(by_quorum=False)
+        tell(f"writing a snapshot of {status.db_size:,} bytes")
+        await tools.save_snapshot(path, timeout=seconds_for(status.db_size))
+        members = tuple(sorted(one.name for one in membership.members if one.name))
+        yield Taken(path, status.db_size, status.version, membership.cluster, members)
+    finally:
+        await host.run(["rm", "-rf", directory], timeout=LEAST_SECONDS, check=False)
+
+
+def seconds_for(size: int) -> float:
+    """How long something that reads or writes so many bytes may take."""
+    return LEAST_SECONDS + size / SLOWEST
+
+
+async def _refuse_full_disk(host: Host, directory: str, needed: int) -> None:
+    free = int((await host.run(["df", "--output=avail", "-B1", directory])).text.split()[-1])
+    # A tenth is left to everything else: etcd itself stops when its disk is full.
+    if free - needed < free / 10:
+        raise Refused(
+            _ENOUGH_SPACE,
+            f"{needed:,} bytes are needed for the snapshot and its trial, and {free:,} are free below {directory}",
+            "free some space on the node, or choose another node",
+        )
+
+
+# --- files --------------------------------------------------------------------------------------------
+
+
+async def files_of(host: Host) -> list[Part]:
+    """Keys, certificates, manifests and the state of a control node."""
+    done = await host.run(["sh", "-c", _COLLECT], timeout=LEAST_SECONDS)
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
+        return [
+            Part(f"{HOST}{entry.name}", content.read(), entry.mode)
+            for entry in tar
+            if entry.isfile() and (content := tar.extractfile(entry)) is not None
+        ]
+
+
+def files_here(root: Path) -> list[Part]:
+    """The same of this machine, without a shell. root: / but in tests."""
+    found = []
+    for path in sorted(set(_files_below(root))):
+        name = str(path.relative_to(root))
+        found.append(Part(f"{HOST}{name}", path.read_bytes(), path.stat().st_mode & 0o777))
+    return found
+
+
+def _files_below(root: Path) -> Iterator[Path]:
+    for pattern in FILES:
+        for start in root.glob(pattern):
+            for directory, _, names in os.walk(start, followlinks=True):
+                yield from (Path(directory, name) for name in names if not name.startswith(".autarky."))
+
+
+# --- what the archive says of itself --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """Which cluster and node a host belongs to. ca: the fingerprint. kubernetes: the version that it was prepared
+    for."""
+
+    cluster: str
+    ca: str
+    node: str
+    kubernetes: str
+
+
+def marker_of(content: bytes | None) -> Marker:
+    """Of a host's marker file. UserError if it belongs to no cluster."""
+    try:
+        said = parsed(content or b"")
+    except ValueError:
+        said = None
+    if not isinstance(said, dict) or not said.get("cluster"):
+        raise UserError("this host belongs to no cluster", fix="name a control node")
+    return Marker(*(str(said.get(key) or "") for key in ("cluster", "ca", "node", "version")))
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot on this machine that has proved itself."""
+
+    local: Path
+    taken: Taken
+    intact: Intact
+    tried: Tried
+
+
+def archive_of(
+    marker: Marker,
+    snapshot: Snapshot,
+    files: Iterable[Part],
+    *,
+    made: str,
+    autarky: str,
+    cluster: Mapping[str, bytes],
+) -> tuple[Contents, list[Part]]:
+    """The manifest and all files, that first. made: RFC 3339, autarky: its version. cluster: the cluster file and the
+    ControlPlane by their names in the archive, those that are known."""
+    small = [(Part(name, content), content) for name, content in sorted(cluster.items())]
+    small += [(part, part.content) for part in files if isinstance(part.content, bytes)]
+    seen = {part.name: FileSeen(len(content), sha256(content).hexdigest(), part.mode) for part, content in small}
+    seen[SNAPSHOT] = FileSeen(snapshot.intact.size, snapshot.intact.sha256)
+    etcd = EtcdSeen(
+        version=snapshot.taken.version,
+        cluster=f"{snapshot.taken.cluster:x}",
+        revision=snapshot.tried.revision,
+        keys=snapshot.tried.keys,
+        size=snapshot.intact.size,
+        members=snapshot.taken.members,
+    )
+    contents = Contents(marker.cluster, marker.ca, made, marker.node, autarky, marker.kubernetes, etcd, seen)
+    parts = [Part(MANIFEST, contents.written()), *(part for part, _ in small), Part(SNAPSHOT, snapshot.local)]
+    return contents, parts
