@@ -22,6 +22,7 @@ _COMPONENT_SECONDS = {
     "etcd": 60,
     "containerd": 90,
     "runc": 20,
+    "versitygw": 150,
     "coredns": 210,
     "flannel": 120,
     "cni-plugins": 15,

@@ -11,7 +11,7 @@ import io
 import os
 import tarfile
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -31,6 +31,7 @@ LEAST_SECONDS = 60.0
 TRIED_HERE = 2.2
 """Times the database, of free disk: the snapshot, what it is restored to, and a little."""
 TRIED_ELSEWHERE = 1.1
+_LOOKS = 3
 _ENOUGH_SPACE = "a backup leaves the node's disk room"
 FILES = (
     *("etc/kubernetes/pki", "etc/kubernetes/manifests", "var/lib/autarky/state", "var/lib/autarky/leaves"),
@@ -39,7 +40,7 @@ FILES = (
 """Below /; `current` is a link to the standby that counts."""
 # Links are followed. tar says 1 where a file has changed while it was read; ours are replaced, never changed.
 _COLLECT = f"""\
-cd /
+cd "$1"
 set -- {" ".join(FILES)}
 for path; do
   shift
@@ -107,9 +108,9 @@ async def _refuse_full_disk(host: Host, directory: str, needed: int) -> None:
 # --- files --------------------------------------------------------------------------------------------
 
 
-async def files_of(host: Host) -> list[Part]:
-    """Keys, certificates, manifests and the state of a control node."""
-    done = await host.run(["sh", "-c", _COLLECT], timeout=LEAST_SECONDS)
+async def files_of(host: Host, root: str = "/") -> list[Part]:
+    """Keys, certificates, manifests and the state of a control node. root: another directory in tests."""
+    done = await host.run(["sh", "-c", _COLLECT, "sh", root], timeout=LEAST_SECONDS)
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
         return [
             Part(f"{HOST}{entry.name}", content.read(), entry.mode)
@@ -119,12 +120,15 @@ async def files_of(host: Host) -> list[Part]:
 
 
 def files_here(root: Path) -> list[Part]:
-    """The same of this machine, without a shell. root: / but in tests."""
-    found = []
-    for path in sorted(set(_files_below(root))):
-        name = str(path.relative_to(root))
-        found.append(Part(f"{HOST}{name}", path.read_bytes(), path.stat().st_mode & 0o777))
-    return found
+    """The same of this machine, without a shell."""
+    for _ in range(_LOOKS):
+        with suppress(FileNotFoundError):  # a standby was replaced meanwhile: the next look finds the new one
+            return [_part(path, root) for path in sorted(set(_files_below(root)))]
+    return [_part(path, root) for path in sorted(set(_files_below(root)))]
+
+
+def _part(path: Path, root: Path) -> Part:
+    return Part(f"{HOST}{path.relative_to(root)}", path.read_bytes(), path.stat().st_mode & 0o777)
 
 
 def _files_below(root: Path) -> Iterator[Path]:
