@@ -26,7 +26,8 @@ ANSWER_SECONDS = 30.0
 _IN_USE = 75  # EX_TEMPFAIL
 
 # The file may be removed by its last holder between our opening and locking it: then we hold a lock on nothing
-# that others would find. `dd` reads one byte of the pipe, and what it does not read within the time is no beat.
+# that others would find. `dd` reads one byte of the pipe, and what it does not read within the time is no beat. It does
+# not have the lock: it would keep it for that time if only the shell is killed.
 _SCRIPT = f"""\
 set -u
 umask 077 # who may open the file may hold the lock
@@ -39,7 +40,7 @@ while :; do
 done
 printf '%s\\n' "$holder" >"$1"
 echo held
-while [ "$(timeout "$2" dd bs=1 count=1 status=none)" = . ]; do :; done
+while [ "$(timeout "$2" dd bs=1 count=1 status=none 9>&-)" = . ]; do :; done
 rm -f "$1"
 """
 Start = Callable[[Sequence[str]], Awaitable[asyncio.subprocess.Process]]

@@ -31,6 +31,8 @@ LEAST_SECONDS = 60.0
 TRIED_HERE = 2.2
 """Times the database, of free disk: the snapshot, what it is restored to, and a little."""
 TRIED_ELSEWHERE = 1.1
+KEPT_FREE, MOST_KEPT_FREE = 0.05, 1024**3
+"""Of the disk, and in bytes: etcd, which stops when its disk is full, takes 64 MB at a time for its log."""
 _LOOKS = 3
 _ENOUGH_SPACE = "a backup leaves the node's disk room"
 FILES = (
@@ -95,12 +97,13 @@ def seconds_for(size: int) -> float:
 
 
 async def _refuse_full_disk(host: Host, directory: str, needed: int) -> None:
-    free = int((await host.run(["df", "--output=avail", "-B1", directory])).text.split()[-1])
-    # A tenth is left to everything else: etcd itself stops when its disk is full.
-    if free - needed < free / 10:
+    free, size = map(int, (await host.run(["df", "--output=avail,size", "-B1", directory])).text.split()[-2:])
+    kept = int(min(MOST_KEPT_FREE, size * KEPT_FREE))
+    if free - needed < kept:
         raise Refused(
             _ENOUGH_SPACE,
-            f"{needed:,} bytes are needed for the snapshot and its trial, and {free:,} are free below {directory}",
+            f"{needed:,} bytes are needed for the snapshot and its trial, {kept:,} are to stay free for etcd, and"
+            f" {free:,} are free below {directory}",
             "free some space on the node, or choose another node",
         )
 

@@ -11,6 +11,7 @@ import pytest
 from autarky.clock import SystemClock
 from autarky.control.addons import flannel
 from autarky.control.agents.manifests import operator
+from autarky.control.backup.manifests import definitions as backups
 from autarky.control.base.operator_view import View, current
 from autarky.control.etcd.manifests import members as etcd_members
 from autarky.control.guards.manifests import all as admission
@@ -94,7 +95,7 @@ async def test_what_the_operator_needs_for_it_reads_no_config_map(admin: KubeCli
 async def test_the_operator_may_list_and_watch_every_one_of_its_sources(
     admin: KubeClient, as_operator: KubeClient
 ) -> None:
-    for definition in (crds.control_plane_crd(), etcd_members.crd()):
+    for definition in (crds.control_plane_crd(), etcd_members.crd(), *backups.objects()):
         await admin.apply(definition, manager="test")
     view = View(as_operator, SystemClock(), lambda: None, print)
     watching = asyncio.create_task(view.run())

@@ -1,0 +1,63 @@
+"""The pod that works for a Backup: what it may, and what it sees."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from autarky.control.backup.manifests import definitions, pods
+from autarky.ports import Object
+
+PLANE = {"spec": {"version": "v1.37.1"}, "status": {"nodes": ["many"]}}
+
+
+def made(**target: object) -> Object:
+    spec = {"target": target, "encryption": {"recipients": ["age1x"]}}
+    backup = definitions.backup("b", spec)
+    backup["metadata"]["uid"] = "0f3a"
+    return pods.pod(backup, "make", "n1", 1, image="registry.example/autarky:1", plane=PLANE)
+
+
+def paths(pod: Object) -> dict[str, bool]:
+    """Of the node, that it sees → whether it may write there."""
+    (container,) = pod["spec"]["containers"]
+    writes = {mount["name"]: not mount["readOnly"] for mount in container["volumeMounts"]}
+    return {
+        volume["hostPath"]["path"]: writes[volume["name"]] for volume in pod["spec"]["volumes"] if "hostPath" in volume
+    }
+
+
+def test_it_sees_keys_and_writes_only_where_archives_go() -> None:
+    assert paths(made(directory=definitions.DEFAULT_DIRECTORY)) == {"/etc/kubernetes": False, "/var/lib/autarky": True}
+    elsewhere = paths(made(directory="/mnt/backups"))
+    assert elsewhere == {"/etc/kubernetes": False, "/var/lib/autarky": True, "/mnt/backups": True}
+    assert paths(made(directory="/var/lib/autarky-other"))["/var/lib/autarky-other"]
+
+
+def test_a_directory_of_ones_own_has_to_exist() -> None:
+    """A file server that is not mounted would be the node's own disk."""
+    volumes = made(directory="/mnt/backups")["spec"]["volumes"]
+    assert {one["hostPath"]["type"] for one in volumes if "hostPath" in one} == {"Directory"}
+
+
+def test_it_has_no_account_and_no_capability() -> None:
+    spec = made(directory="/mnt/b")["spec"]
+    assert not spec["automountServiceAccountToken"]
+    assert "serviceAccountName" not in spec
+    context = spec["containers"][0]["securityContext"]
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert context["readOnlyRootFilesystem"]
+
+
+def test_credentials_are_mounted_and_in_no_environment() -> None:
+    pod = made(s3={"bucket": "b", "credentialsSecret": "mine"})
+    assert "mine" in [one["secret"]["secretName"] for one in pod["spec"]["volumes"] if "secret" in one]
+    (asked,) = [one["value"] for one in pod["spec"]["containers"][0]["env"] if one["name"] == pods.REQUEST]
+    assert json.loads(asked)["controlPlane"] == {"spec": PLANE["spec"]}
+
+
+@pytest.mark.parametrize("other", [("0f3a", "make", 2), ("0f3a", "remove", 1), ("0f3b", "make", 1)])
+def test_each_attempt_has_a_name_of_its_own(other: tuple[str, str, int]) -> None:
+    assert pods.name("0f3a", "make", 1) == pods.name("0f3a", "make", 1) != pods.name(*other)
+    assert len(pods.name(*other)) <= 63
