@@ -82,19 +82,31 @@ def _held_still(cluster: TestCluster, node: str | None) -> bool:
     return cluster.shell(node, "pkill -STOP -f '[a]utarky.agents.backup' && echo yes || :").strip() == "yes"
 
 
+FILL = """\
+free=$(df --output=avail -B1 /var/lib/autarky | tail -n 1)
+[ "$free" -lt 80000000 ] || fallocate -l $((free - 50000000)) /var/lib/autarky/ballast.$(date +%s%N)
+[ "$free" -lt 80000000 ] && echo full || :
+"""
+
+
 def test_without_room_it_says_so_and_etcd_goes_on(cluster: TestCluster) -> None:
+    """etcd frees 64 MB now and then, for the next file of its log: what is full is to stay full for a while."""
     node = CONTROL[0]
-    cluster.shell(
-        node,
-        "fallocate -l $(($(df --output=avail -B1 /var/lib/autarky | tail -n 1) - 50000000)) /var/lib/autarky/ballast",
-    )
+    full_for = 0
+
+    def stays_full() -> bool:
+        nonlocal full_for
+        full_for = full_for + 1 if "full" in cluster.shell(node, FILL) else 0
+        return full_for >= 10
+
     try:
+        cluster.wait("the disk stays full", stays_full, seconds=120, pause=1)
         created(cluster, "full", "--node", node, "--no-wait")
         found = ended(cluster, "full")
         assert found["phase"] == "Failed", cluster.shell(node, "df -B1 /var/lib/etcd; ls -l /var/lib/etcd/member/wal")
         assert "free some space on the node" in found["message"]
     finally:
-        cluster.shell(node, "rm /var/lib/autarky/ballast")
+        cluster.shell(node, "rm -f /var/lib/autarky/ballast.*")
     time.sleep(1)
     created(cluster, "roomy", "--node", node)
     assert status_of(cluster, "roomy")["phase"] == "Complete"
