@@ -52,8 +52,7 @@ identity_option = click.option(
 )
 _LIST = ("NAME", "PHASE", "MADE", "NODE", "TARGET", "SIZE", "KEYS", "VERIFIED", "MESSAGE")
 MOST_SECONDS = 4 * 3600.0
-STILL_SECONDS = 900.0
-"""Without a change in the Backup's status, until `create` stops waiting."""
+"""Nearly as long as its pod may take."""
 
 
 @click.group()
@@ -211,8 +210,7 @@ async def _complete(context: Context, name: str, progress: Any) -> None:
     await poll_until(
         f"backup {name} is complete",
         ended,
-        timeout=STILL_SECONDS,
-        still=STILL_SECONDS,
+        timeout=MOST_SECONDS,
         progress=progress,
         clock=context.clock,
     )

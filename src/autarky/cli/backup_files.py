@@ -38,8 +38,9 @@ _SCRATCH = "backup-to-administrator"
 
 async def bring(context: Context, to: Path, lock: Lock, node: str | None, progress: Progress) -> None:
     """A backup to a file on this machine, through the host of a control node."""
-    if to.exists():
-        raise UserError(f"{to} exists", fix="choose another name")
+    for path in (to, _beside(to)):
+        if path.exists():
+            raise UserError(f"{path} exists", fix="choose another name")
     host = _source(context, node)
     marker = backup.marker_of(await host.read(places.NODE_MARKER))
     with tempfile.TemporaryDirectory(prefix=".autarky-backup-", dir=to.parent) as scratch:
@@ -67,9 +68,7 @@ async def bring(context: Context, to: Path, lock: Lock, node: str | None, progre
                 sealed = seal(parts, lock, writer)
             if _digest(to) != sealed.sha256:
                 raise UserError(f"{to} reads back as something else than was written", fix="check the disk")
-            beside = _beside(to)
-            target.remove(beside.name)
-            with target.writing(beside.name) as writer:
+            with target.writing(_beside(to).name) as writer:
                 writer.write(described(contents, to.name, sealed, _now()))
 
         await asyncio.to_thread(write)
@@ -153,7 +152,7 @@ async def verify_on_node(context: Context, obj: Object, unlock: Unlock, progress
     if not unlock.identities and unlock.passphrase is None:
         return
     with _scratch() as scratch:
-        local = scratch / status["file"]
+        local = scratch / "archive"  # its name is what a pod on that node said
         await host.pull(path, local, lambda come: progress.progress("archive: bytes", come, status["size"]))
         await verify(local, unlock, progress)
 

@@ -1,8 +1,7 @@
 """One backup is made, or its archive removed, on this node: what the operator's pod runs.
 
 Contract: the last thing it writes is what it did, or what is wrong, as one JSON object that the operator reads; it
-never has a key in it. It may be killed at any moment, and another attempt begins from scratch: the archive of one
-Backup object has a name of its own, so what an earlier attempt left there is the same backup's.
+never has a key in it. It may be killed at any moment, and another attempt begins from scratch, under another name.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import asyncio
 import hashlib
 import json
 import os
+import secrets
 import signal
 import tempfile
 import time
@@ -43,9 +43,10 @@ def run(request: str, said: Path) -> int:
     log = logger(agent="backup", backup=asked["backup"])
     try:
         found = asyncio.run(_until_told_to_stop(asked, log.info))
-    except (AutarkyError, OSError) as error:
-        log.exception("failed", error=str(error))
-        said.write_text(json.dumps({"error": str(error)[:MOST_SAID]}))
+    except Exception as error:  # also what nobody expected is to be said
+        sentence = str(error) if isinstance(error, AutarkyError | OSError) else f"{type(error).__name__}: {error}"
+        log.exception("failed", error=sentence)
+        said.write_text(json.dumps({"error": sentence[:MOST_SAID]}))
         return 1
     said.write_text(json.dumps(found))
     return 0
@@ -76,10 +77,9 @@ async def _make(asked: Mapping[str, Any], tell: Any) -> Mapping[str, Any]:
     check_lock(lock)
     target, host = _target(asked["target"]), LocalHost(asked["node"])
     marker = backup.marker_of(Path(places.NODE_MARKER).read_bytes())
-    file = f"{marker.cluster}-{asked['backup']}-{asked['uid'][:8]}.tar.gz.age"
-    for name in (description(file), file):  # of an attempt that was cut off; and whether the target is there at all
-        await asyncio.to_thread(target.remove, name)
     made = _now()
+    file = _name(marker.cluster, asked["backup"], made)
+    await asyncio.to_thread(target.names)  # whether the target is there at all
     async with backup.snapshot_taken(host, "backup", backup.TRIED_HERE, tell) as taken:
         snapshot = await _proved(taken, tell)
         contents, parts = backup.archive_of(
@@ -112,6 +112,12 @@ async def _proved(taken: backup.Taken, tell: Any) -> backup.Snapshot:
     tried = await snapshots.tried(path, path.parent / "tried", Path(places.BIN), timeout=limit)
     tell(f"it serves {tried.keys:,} keys of revision {tried.revision:,}")
     return backup.Snapshot(path, taken, intact, tried)
+
+
+def _name(cluster: str, backup: str, made: str) -> str:
+    """One that no other attempt has: one that was given up may still be writing, and a Backup that came back with a
+    restored etcd must not touch the archive that it was restored from."""
+    return f"{cluster}-{backup}-{made.replace(':', '').replace('-', '')}-{secrets.token_hex(3)}.tar.gz.age"
 
 
 def _sealed(target: Target, file: str, parts: list[Any], lock: Lock) -> Sealed:

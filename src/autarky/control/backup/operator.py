@@ -8,6 +8,7 @@ none. Deleting a Backup removes no archive.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -88,7 +89,8 @@ class Backups(ClusterController):
         versions = {obj["metadata"]["name"]: obj["metadata"]["resourceVersion"] for obj in objects}
         self._changed = {name: old for name, old in self._changed.items() if versions.get(name) == old}
         working = (Phase.RUNNING, Phase.REMOVING)
-        return {*self._changed, *(obj["metadata"]["name"] for obj in objects if phase_of(obj) in working)}
+        at_work = (obj for obj in objects if phase_of(obj) in working and not _waits(obj))
+        return {*self._changed, *(obj["metadata"]["name"] for obj in at_work)}
 
     async def _one(self, obj: Object, pod: Object | None, nodes: Nodes, busy: set[str]) -> None:
         name = obj["metadata"]["name"]
@@ -97,6 +99,8 @@ class Backups(ClusterController):
         worker = None if pod is None else _worker(pod, self._age(pod))
         found = step(_asked(obj, self.clock.time()), worker, nodes, busy=bool(busy - {name}))
         if isinstance(found, Start):
+            if busy - {name}:
+                return  # it has waited for its node, and waits for its turn now
             busy.add(name)
         await self._do(obj, pod, found)
 
@@ -160,8 +164,9 @@ class Backups(ClusterController):
         return [pod for pod in _pods(self.view) if pod["metadata"]["labels"].get(pods.BACKUP_LABEL) not in names]
 
     async def _drop(self, pod: Object) -> None:
-        if "deletionTimestamp" not in pod["metadata"]:
-            await self.kube.delete("v1", "Pod", pod["metadata"]["name"], SYSTEM, grace_seconds=_grace(pod, self.view))
+        grace = _grace(pod, self.view)
+        if "deletionTimestamp" not in pod["metadata"] or grace == 0:
+            await self.kube.delete("v1", "Pod", pod["metadata"]["name"], SYSTEM, grace_seconds=grace)
 
 
 @dataclass(slots=True)
@@ -175,6 +180,8 @@ class Schedules(ClusterController):
     clock: Clock
     name: ClassVar[str] = "backup schedules"
     seen: tuple[str, ...] | None = field(default=None, init=False)
+    _asked: dict[str, float] = field(default_factory=dict, init=False)
+    """Schedule → when it last asked for one, on the monotonic clock."""
 
     async def reconcile(self) -> float | None:
         view, now = self.view, self.clock.time()
@@ -200,10 +207,14 @@ class Schedules(ClusterController):
             await self.kube.patch(API_VERSION, definitions.BACKUP, one, {"spec": {"state": definitions.REMOVED}})
             self.tell(f"{one} has outlived its use", name)
         due = schedules.due_in(wanted, made, now)
-        if due == 0:
-            await self._ask(name, obj, now)
-            return wanted.every
-        return due
+        if due != 0:
+            return due
+        pause, since = schedules.pause_after(wanted, made), self.clock.monotonic() - self._asked.get(name, -math.inf)
+        if since < pause:
+            return pause - since  # whatever the clocks say: this one is behind that of the API server
+        self._asked[name] = self.clock.monotonic()
+        await self._ask(name, obj, now)
+        return pause
 
     async def _ask(self, name: str, obj: Object, now: float) -> None:
         stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
@@ -241,6 +252,11 @@ def _asked(obj: Object, now: float) -> Asked:
         attempt=int(status.get("attempt") or 0),
         idle=0.0 if "started" not in status else abs(now - since_1970(status["started"])),
     )
+
+
+def _waits(obj: Object) -> bool:
+    """Its pod is gone, and it says what it waits for: nothing works for it."""
+    return bool((obj.get("status") or {}).get("message"))
 
 
 def _pods(view: View) -> list[Object]:

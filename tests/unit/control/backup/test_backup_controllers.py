@@ -247,3 +247,26 @@ async def test_without_a_schedule_nothing_is_said_of_backups(world: World) -> No
 
 def stamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def test_one_that_waits_for_its_node_keeps_no_other_from_being_made(world: World) -> None:
+    waiting = definitions.backup("a", {**TEMPLATE, "node": "n9"})
+    waiting["status"] = {"phase": "Running", "node": "n9", "attempt": 1, "message": ""}
+    world.kube.put(waiting)
+    world.kube.put(definitions.backup("b", TEMPLATE))
+    async with running(world) as (backups, _):
+        await passes(backups)
+        assert (await status(world, "a"))["message"] == "waiting for node n9"
+        assert (await status(world, "b"))["phase"] == "Running"
+
+
+async def test_an_operator_whose_clock_is_behind_asks_once_in_an_interval(world: World) -> None:
+    """Each one seems to be from the future, and is complete at once."""
+    world.kube.put(schedule(every="1h"))
+    async with running(world) as (_, schedules):
+        schedules.clock = LoopClock(began=0)
+        for _ in range(5):
+            await passes(schedules)
+            for one in await world.kube.list(API_VERSION, definitions.BACKUP):
+                world.kube.put({**one, "status": {**RESULT, "phase": "Complete"}})
+        assert len(await world.kube.list(API_VERSION, definitions.BACKUP)) == 1

@@ -61,6 +61,12 @@ def test_a_clock_that_was_ahead_does_not_stop_backups():
     assert due_in(DAILY, [made(-AHEAD_SECONDS)], NOW) == DAY + AHEAD_SECONDS
 
 
+def test_a_clock_that_is_ahead_makes_none_old():
+    """By what it says all of them would be; they are compared with the newest one."""
+    found = [made(days * DAY) for days in range(5)]
+    assert sorted(outlived(Schedule(DAY, 10, days=60), found, NOW + 61 * DAY)) == []
+
+
 def test_by_count_and_by_age():
     found = [made(days * DAY) for days in range(5)]
     assert sorted(outlived(DAILY, found, NOW)) == sorted(one.name for one in found[3:])

@@ -88,6 +88,12 @@ def test_an_archive_is_removed_where_it_lies():
     assert isinstance(decide(unwanted, nodes=gone), Forget)
 
 
+def test_an_archive_that_is_gone_with_its_node_is_forgotten_in_the_middle_of_its_removal():
+    removing = replace(COMPLETE, phase=Phase.REMOVING, kept=False, node="n2")
+    assert isinstance(decide(removing, nodes=Nodes(able=["n1"], there={"n1"})), Forget)
+    assert decide(removing, nodes=Nodes(able=["n1"], there={"n1", "n2"})) == Wait("waiting for node n2")
+
+
 def test_a_backup_without_an_archive_is_simply_forgotten():
     for phase in (Phase.PENDING, Phase.FAILED):
         assert decide(Asked("b", phase, kept=False)) == Forget("it has no archive")

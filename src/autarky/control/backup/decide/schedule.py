@@ -56,18 +56,27 @@ def due_in(schedule: Schedule, made: Sequence[Made], now: float) -> float | None
     """Seconds until the next one; 0: now. None while it is paused, or one is under way."""
     if schedule.paused or any(one.phase in (Phase.PENDING, Phase.RUNNING) and one.kept for one in made):
         return None
-    last = max(made, key=lambda one: one.at, default=None)
-    if last is None or last.at > now + AHEAD_SECONDS:
+    last = max((one for one in made if one.at <= now + AHEAD_SECONDS), key=lambda one: one.at, default=None)
+    if last is None:
         return 0.0
     pause = min(schedule.every, RETRY_SECONDS) if last.phase is Phase.FAILED else schedule.every
     return max(0.0, last.at + pause - now)
+
+
+def pause_after(schedule: Schedule, made: Sequence[Made]) -> float:
+    """Seconds that pass between two that are asked for, by whatever clock."""
+    last = max(made, key=lambda one: one.at, default=None)
+    failed = last is not None and last.phase is Phase.FAILED
+    return min(schedule.every, RETRY_SECONDS) if failed else schedule.every
 
 
 def outlived(schedule: Schedule, made: Sequence[Made], now: float) -> list[str]:
     """Names of those that are to be given up."""
     newest_first = sorted((one for one in made if one.kept), key=lambda one: one.at, reverse=True)
     complete = [one for one in newest_first if one.phase is Phase.COMPLETE]
-    oldest = None if schedule.days is None else now - schedule.days * _UNITS["d"]
+    # Against the newest one as well: a clock that is ahead for a moment must not make all others old.
+    newest = min([now, *(one.at for one in complete[:1])])
+    oldest = None if schedule.days is None else newest - schedule.days * _UNITS["d"]
     old = [one for number, one in enumerate(complete) if number > 0 and _is_old(one, number, schedule.count, oldest)]
     failed = [one for one in newest_first if one.phase is Phase.FAILED]
     return [one.name for one in (*old, *failed[KEPT_FAILURES:])]

@@ -174,6 +174,8 @@ def _useless(pod: Worker, verb: Verb, nodes: Nodes) -> str:
 def _again(asked: Asked, nodes: Nodes, verb: Verb, failed: Phase, why: str) -> Step:
     if asked.attempt >= MOST_ATTEMPTS:
         return Record(failed, f"given up after {MOST_ATTEMPTS} attempts: {why}")
+    if verb is Verb.REMOVE and asked.local and asked.node not in nodes.there:
+        return Forget(f"node {asked.node}, which had the archive, is no longer in the cluster")
     node = _place(asked, nodes, verb, without=asked.node)
     return Wait(_nowhere(asked, verb)) if node is None else Start(verb, node, asked.attempt + 1)
 

@@ -161,12 +161,13 @@ def _backup() -> Object:
             }
         ],
     }
-    texts = ("phase", "node", "message", "file", "sha256", "started", "made", "etcdVersion", "kubernetesVersion")
+    texts = ("phase", "node", "message", "sha256", "started", "made", "etcdVersion", "kubernetesVersion")
     status: Object = {
         "type": "object",
         "properties": {
             **{name: {"type": "string"} for name in texts},
             "verified": {"type": "string", "format": "date-time"},
+            "file": {"type": "string", "maxLength": 253, "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*$"},
             **{name: {"type": "integer", "format": "int64"} for name in ("size", "revision", "keys", "attempt")},
         },
     }
