@@ -1,6 +1,6 @@
 """What an archive says of itself: `manifest.json`, its first file. Pure.
 
-Contract: it names every other file with its size and digest, and is authentic as the archive is. Danger: an archive of
+Contract: it names every other file with its size and digest, and is undamaged as the archive is. Danger: an archive of
 a later form may mean something else by the same names, so only known forms are read.
 """
 

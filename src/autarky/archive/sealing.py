@@ -1,12 +1,13 @@
 """A sealed archive: a gzipped tar in an age file, written and read as a stream.
 
-Contract: never more than some hundred KiB in memory, whatever the size. What `opened` yields is authentic: age
+Contract: never more than some hundred KiB in memory, whatever the size. What `opened` yields is what was sealed: age
 authenticates each 64 KiB, and their order, and the end. Where a passphrase opens it, the file begins with an age file
 in ASCII that holds an identity, encrypted with the passphrase, and the rest is encrypted to that identity. So whoever
 seals needs to know no passphrase, and none is ever in the cluster; and the `age` program can open either form
 (docs/backup.md). Without a recipient nothing is written.
 
-Dangers: a member of the archive is authentic once it has been read; that nothing is missing at the end is known only
+Dangers: whoever knows a recipient can seal an archive for it: that one opens says nothing of who made it. A file of it
+is undamaged once it has been read; that nothing is missing at the end is known only
 once the last one has been read.
 
 https://age-encryption.org/v1 is the format of both.
