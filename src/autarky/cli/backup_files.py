@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from autarky import __version__, places
 from autarky.archive import Directory, Lock, Unlock, opened, seal
 from autarky.archive.contents import CLUSTER_FILE, SNAPSHOT, Contents, checked
+from autarky.archive.streams import drain
 from autarky.archive.targets import described
 from autarky.errors import Unreachable, UserError
 from autarky.etcd import snapshots
@@ -24,12 +25,12 @@ from autarky.etcd.snapshots import Tried
 from autarky.model.versions import Version
 from autarky.payload import get_payload, load_release
 from autarky.upkeep import backup
+from autarky.upkeep.patience import seconds_for
 
 if TYPE_CHECKING:
     from autarky.phases.context import Context
     from autarky.ports import Host, Object, Progress
 
-_CHUNK = 1024 * 1024
 _SCRATCH = "backup-to-administrator"
 
 
@@ -98,8 +99,7 @@ def manifest(path: Path, unlock: Unlock) -> str:
         contents, _ = checked(files)
         found = json.dumps(asdict(contents), indent=2)
         for _name, content in files:
-            while content.read(_CHUNK):
-                pass
+            drain(content)
     return found
 
 
@@ -130,7 +130,7 @@ async def _tried(snapshot: Path, kubernetes: str, progress: Progress) -> Tried:
         for name in ("etcd", "etcdctl", "etcdutl"):
             shutil.copyfile(payload.binaries[name].path, programs / name)
             (programs / name).chmod(0o755)
-        limit = backup.seconds_for(snapshot.stat().st_size)
+        limit = seconds_for(snapshot.stat().st_size)
         return await snapshots.tried(snapshot, snapshot.parent / "tried", programs, timeout=limit)
 
 
@@ -145,7 +145,7 @@ async def verify_on_node(context: Context, obj: Object, unlock: Unlock, progress
         )
     host = _source(context, status["node"])
     path = f"{target['directory']}/{status['file']}"
-    done = await host.run(["sha256sum", path], timeout=backup.seconds_for(status["size"]))
+    done = await host.run(["sha256sum", path], timeout=seconds_for(status["size"]))
     if done.text.split()[0] != status["sha256"]:
         raise UserError(f"{path} on {status['node']} is not what was written", fix="use another backup")
     progress.note(f"{path} on {status['node']} has the digest that it was written with")

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from autarky.control.common.understood import LEVELS
 from autarky.control.common.understood import VERSION as VERSION_PATTERN
 from autarky.control.etcd.decide.membership import MOST_MEMBERS
@@ -19,37 +21,39 @@ CONTROL_PLANE = "cluster"
 NODE_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 
 
-def control_plane_crd() -> Object:
+def definition(
+    kind: str, plural: str, schema: Object, columns: Sequence[Object], short_names: Sequence[str] = ()
+) -> Object:
+    """The CustomResourceDefinition of one of our kinds: cluster-scoped, one version, its status a subresource."""
+    names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": list(columns),
+        "schema": {"openAPIV3Schema": schema},
+    }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": metadata(f"controlplanes.{GROUP}"),
+        "metadata": metadata(f"{plural}.{GROUP}"),
         "spec": {
             "group": GROUP,
             "scope": "Cluster",
-            "names": {
-                "plural": "controlplanes",
-                "singular": "controlplane",
-                "kind": "ControlPlane",
-                "listKind": "ControlPlaneList",
-                "shortNames": ["cp"],
-            },
-            "versions": [
-                {
-                    "name": VERSION,
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "additionalPrinterColumns": [
-                        {"name": "Version", "type": "string", "jsonPath": ".spec.version"},
-                        {"name": "Self-Hosted", "type": "string", "jsonPath": ".spec.selfHosted"},
-                        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-                    ],
-                    "schema": {"openAPIV3Schema": _schema()},
-                }
-            ],
+            "names": names | ({"shortNames": list(short_names)} if short_names else {}),
+            "versions": [version],
         },
     }
+
+
+def control_plane_crd() -> Object:
+    columns = [
+        {"name": "Version", "type": "string", "jsonPath": ".spec.version"},
+        {"name": "Self-Hosted", "type": "string", "jsonPath": ".spec.selfHosted"},
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    ]
+    return definition("ControlPlane", "controlplanes", _schema(), columns, short_names=["cp"])
 
 
 def _schema() -> Object:

@@ -24,10 +24,8 @@ from autarky.etcd import EtcdTools, Place
 from autarky.etcd.snapshots import Intact, Tried
 from autarky.parsing import parsed
 from autarky.ports import Host
+from autarky.upkeep.patience import LEAST_SECONDS, seconds_for
 
-SLOWEST = 4 * 1024 * 1024
-"""Bytes per second of a disk that copies a database: a copy that is slower is given up."""
-LEAST_SECONDS = 60.0
 TRIED_HERE = 2.2
 """Times the database, of free disk: the snapshot, what it is restored to, and a little."""
 TRIED_ELSEWHERE = 1.1
@@ -89,11 +87,6 @@ async def snapshot_taken(host: Host, scratch: str, copies: float, tell: Callable
         yield Taken(path, status.db_size, status.version, membership.cluster, members)
     finally:
         await host.run(["rm", "-rf", directory], timeout=LEAST_SECONDS, check=False)
-
-
-def seconds_for(size: int) -> float:
-    """How long something that reads or writes so many bytes may take."""
-    return LEAST_SECONDS + size / SLOWEST
 
 
 async def _refuse_full_disk(host: Host, directory: str, needed: int) -> None:

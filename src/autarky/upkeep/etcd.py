@@ -16,10 +16,8 @@ from autarky.etcd import EtcdTools, SnapshotStatus
 from autarky.model import patience, ports
 from autarky.ports import Clock, Host, Progress
 from autarky.upkeep.etcd_seen import NO_ANSWER, look
+from autarky.upkeep.patience import LEAST_SECONDS, seconds_for
 
-SLOWEST = 4 * 1024 * 1024
-"""Bytes per second of a disk that copies a database: a copy that is slower is given up."""
-LEAST_SECONDS = 60.0
 ONLY_WITH_QUORUM = "etcd changes only while it has a quorum"
 
 
@@ -51,7 +49,7 @@ class Etcd:
 
     async def _defragment(self, member: MemberSeen, progress: Progress) -> None:
         _, tools = await self._there()
-        await tools.defragment(_endpoint(member), timeout=_seconds_for(member.size))
+        await tools.defragment(_endpoint(member), timeout=seconds_for(member.size))
         after = next((one for one in (await self.seen()).members if one.id == member.id), member)
         progress.note(f"{member.name}: its database had {member.size:,} bytes, and has {after.size:,}")
 
@@ -130,8 +128,8 @@ class Etcd:
     async def save_snapshot(self, path: str, node: str, member: MemberSeen) -> SnapshotStatus:
         """On that node's host, with its hash verified."""
         tools = EtcdTools(self._hosts[node])
-        await tools.save_snapshot(path, timeout=_seconds_for(member.size))
-        return await tools.snapshot_status(path, timeout=_seconds_for(member.size))
+        await tools.save_snapshot(path, timeout=seconds_for(member.size))
+        return await tools.snapshot_status(path, timeout=seconds_for(member.size))
 
     async def _there(self) -> tuple[EtcdSeen, EtcdTools]:
         """Refused where etcd has no quorum."""
@@ -146,10 +144,6 @@ class Etcd:
 
 def _endpoint(member: MemberSeen) -> str:
     return f"https://{member.address}:{ports.ETCD_CLIENT}"
-
-
-def _seconds_for(size: int) -> float:
-    return LEAST_SECONDS + size / SLOWEST
 
 
 def _refuse_unknown(seen: EtcdSeen, names: Sequence[str]) -> None:

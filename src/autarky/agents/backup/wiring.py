@@ -31,6 +31,7 @@ from autarky.etcd import snapshots
 from autarky.hosts.local import LocalHost
 from autarky.render.cluster_record import FILE_KEY
 from autarky.upkeep import backup
+from autarky.upkeep.patience import seconds_for
 
 MOST_SAID = 3500
 """Characters: a kubelet keeps 4096 bytes of what a container says at its end."""
@@ -108,7 +109,7 @@ async def _proved(taken: backup.Taken, tell: Any) -> backup.Snapshot:
     path = Path(taken.path)
     intact = await asyncio.to_thread(snapshots.intact, path)
     tell("starting an etcd from the snapshot")
-    limit = backup.seconds_for(intact.size)
+    limit = seconds_for(intact.size)
     tried = await snapshots.tried(path, path.parent / "tried", Path(places.BIN), timeout=limit)
     tell(f"it serves {tried.keys:,} keys of revision {tried.revision:,}")
     return backup.Snapshot(path, taken, intact, tried)

@@ -38,6 +38,7 @@ from autarky.control.backup.decide.step import (
 from autarky.control.backup.manifests import definitions, pods
 from autarky.control.base.controller import ClusterController
 from autarky.control.base.operator_view import View, current, node_is_ready
+from autarky.control.certificates.decide import stamp
 from autarky.control.common.pods import is_mirror
 from autarky.errors import Conflict
 from autarky.model.components import OPERATOR
@@ -116,7 +117,12 @@ class Backups(ClusterController):
                 if attempt > 1 and await self._is_there(obj, verb, attempt - 1):
                     return  # the live copy of the pods is behind
                 phase = Phase.RUNNING if verb is Verb.MAKE else Phase.REMOVING
-                status = {"phase": phase.value, "attempt": attempt, "message": "", "started": _stamp(self.clock.time())}
+                status = {
+                    "phase": phase.value,
+                    "attempt": attempt,
+                    "message": "",
+                    "started": stamp(datetime.fromtimestamp(self.clock.time(), UTC)),
+                }
                 # The archive lies where it was made, whoever removes it.
                 await self._status(obj, status | ({"node": node} if verb is Verb.MAKE else {}))
                 await self._create(obj, verb, node, attempt)
@@ -217,8 +223,8 @@ class Schedules(ClusterController):
         return pause
 
     async def _ask(self, name: str, obj: Object, now: float) -> None:
-        stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
-        asked = definitions.backup(f"{name}-{stamp}", obj["spec"]["template"], name)
+        when = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
+        asked = definitions.backup(f"{name}-{when}", obj["spec"]["template"], name)
         try:
             await self.kube.create(asked)
         except Conflict:
@@ -367,7 +373,3 @@ def _label(obj: Object, name: str) -> str | None:
 
 def _created(obj: Object) -> tuple[str, str]:
     return str(obj["metadata"]["creationTimestamp"]), str(obj["metadata"]["name"])
-
-
-def _stamp(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

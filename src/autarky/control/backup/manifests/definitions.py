@@ -6,8 +6,8 @@ administrator's. No role that comes with Kubernetes has it.
 
 from __future__ import annotations
 
-from autarky.render.crds import API_VERSION, GROUP, NODE_NAME, VERSION
-from autarky.render.values import Object, metadata
+from autarky.render.crds import API_VERSION, NODE_NAME, definition
+from autarky.render.values import Object
 
 BACKUP, SCHEDULE = "Backup", "BackupSchedule"
 BACKUPS, SCHEDULES = "backups", "backupschedules"
@@ -22,11 +22,10 @@ INTERVAL = r"^[1-9][0-9]{0,3}[mhd]$"
 
 
 def objects() -> list[Object]:
-    return [_definition(BACKUP, BACKUPS, _backup(), _BACKUP_COLUMNS), _schedules()]
-
-
-def _schedules() -> Object:
-    return _definition(SCHEDULE, SCHEDULES, _schedule(), _SCHEDULE_COLUMNS)
+    return [
+        definition(BACKUP, BACKUPS, _backup(), _BACKUP_COLUMNS),
+        definition(SCHEDULE, SCHEDULES, _schedule(), _SCHEDULE_COLUMNS),
+    ]
 
 
 _BACKUP_COLUMNS: list[Object] = [
@@ -45,28 +44,6 @@ _SCHEDULE_COLUMNS: list[Object] = [
     {"name": "Message", "type": "string", "jsonPath": ".status.message"},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
 ]
-
-
-def _definition(kind: str, plural: str, schema: Object, columns: list[Object]) -> Object:
-    version = {
-        "name": VERSION,
-        "served": True,
-        "storage": True,
-        "subresources": {"status": {}},
-        "additionalPrinterColumns": columns,
-        "schema": {"openAPIV3Schema": schema},
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": metadata(f"{plural}.{GROUP}"),
-        "spec": {
-            "group": GROUP,
-            "scope": "Cluster",
-            "names": {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"},
-            "versions": [version],
-        },
-    }
 
 
 def _text(most: int, **more: object) -> Object:

@@ -18,7 +18,7 @@ from autarky.model import ports
 from autarky.model.components import NAME_LABEL
 from autarky.model.patience import ADDON_PROBE
 from autarky.render import pods
-from autarky.render.crds import API_VERSION, GROUP, NODE_NAME, VERSION
+from autarky.render.crds import API_VERSION, GROUP, NODE_NAME, definition
 from autarky.render.values import MANAGED_BY, SYSTEM, Inputs, Object, metadata
 
 KIND = "EtcdMember"
@@ -34,7 +34,7 @@ _RBAC = "rbac.authorization.k8s.io"
 
 
 def crd() -> Object:
-    columns = [
+    columns: list[Object] = [
         {"name": "State", "type": "string", "jsonPath": ".spec.state"},
         {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
         {"name": "Address", "type": "string", "jsonPath": ".spec.address"},
@@ -42,25 +42,7 @@ def crd() -> Object:
         {"name": "Message", "type": "string", "jsonPath": ".status.message", "priority": 1},
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     ]
-    version = {
-        "name": VERSION,
-        "served": True,
-        "storage": True,
-        "subresources": {"status": {}},
-        "additionalPrinterColumns": columns,
-        "schema": {"openAPIV3Schema": _schema()},
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": metadata(f"{PLURAL}.{GROUP}"),
-        "spec": {
-            "group": GROUP,
-            "scope": "Cluster",
-            "names": {"plural": PLURAL, "singular": "etcdmember", "kind": KIND, "listKind": f"{KIND}List"},
-            "versions": [version],
-        },
-    }
+    return definition(KIND, PLURAL, _schema(), columns)
 
 
 def _schema() -> Object:
