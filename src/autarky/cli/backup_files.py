@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import shutil
 import tempfile
@@ -15,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autarky import __version__, places
-from autarky.archive import Directory, Lock, Unlock, opened, seal
+from autarky.archive import Directory, Lock, Unlock, opened
 from autarky.archive.contents import CLUSTER_FILE, SNAPSHOT, Contents, checked
+from autarky.archive.keeping import description, digest, keep
 from autarky.archive.streams import drain
-from autarky.archive.targets import described
 from autarky.errors import Unreachable, UserError
 from autarky.etcd import snapshots
 from autarky.etcd.snapshots import Tried
@@ -61,18 +60,8 @@ async def bring(context: Context, to: Path, lock: Lock, node: str | None, progre
             autarky=__version__,
             cluster={CLUSTER_FILE: record} if isinstance(record, bytes) else {},
         )
-        target = Directory(to.parent)
         progress.note(f"sealing {sum(one.size for one in contents.files.values()):,} bytes")
-
-        def write() -> None:
-            with target.writing(to.name) as writer:
-                sealed = seal(parts, lock, writer)
-            if _digest(to) != sealed.sha256:
-                raise UserError(f"{to} reads back as something else than was written", fix="check the disk")
-            with target.writing(_beside(to).name) as writer:
-                writer.write(described(contents, to.name, sealed, _now()))
-
-        await asyncio.to_thread(write)
+        await asyncio.to_thread(keep, Directory(to.parent), to.name, contents, parts, lock, _now)
     progress.note(f"{to}: {tried.keys:,} keys of revision {tried.revision:,}, verified")
 
 
@@ -161,7 +150,7 @@ def _compare_digest(path: Path, progress: Progress) -> None:
     beside = _beside(path)
     if not beside.is_file():
         return
-    if json.loads(beside.read_text()).get("sha256") != _digest(path):
+    if json.loads(beside.read_text()).get("sha256") != digest(Directory(path.parent), path.name):
         raise UserError(f"{path} is not what {beside} says", fix="use another backup")
     progress.note(f"{path} has the digest that {beside} says")
 
@@ -187,12 +176,7 @@ def _scratch() -> Iterator[Path]:
 
 
 def _beside(path: Path) -> Path:
-    return path.with_name(path.name.removesuffix(".tar.gz.age").removesuffix(".age") + ".json")
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return path.with_name(description(path.name))
 
 
 def _now() -> str:

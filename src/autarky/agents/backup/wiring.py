@@ -7,7 +7,6 @@ never has a key in it. It may be killed at any moment, and another attempt begin
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import os
 import secrets
@@ -22,9 +21,10 @@ from typing import Any
 
 from autarky import __version__, places
 from autarky.agents.log import logger
-from autarky.archive import Directory, Lock, Sealed, Target, check_lock, seal
+from autarky.archive import Directory, Lock, Sealed, Target, check_lock
 from autarky.archive.contents import CLUSTER_FILE, CONTROL_PLANE, Contents
-from autarky.archive.targets import S3, Bucket, described
+from autarky.archive.keeping import description, keep
+from autarky.archive.targets import S3, Bucket
 from autarky.control.backup.manifests import pods
 from autarky.errors import AutarkyError, UserError
 from autarky.etcd import snapshots
@@ -35,7 +35,6 @@ from autarky.upkeep.patience import seconds_for
 
 MOST_SAID = 3500
 """Characters: a kubelet keeps 4096 bytes of what a container says at its end."""
-_CHUNK = 1024 * 1024
 
 
 def run(request: str, said: Path) -> int:
@@ -94,12 +93,7 @@ async def _make(asked: Mapping[str, Any], tell: Any) -> Mapping[str, Any]:
         tell(
             f"sealing {sum(one.size for one in contents.files.values()):,} bytes for {len(lock.recipients)} recipients"
         )
-        sealed = await asyncio.to_thread(_sealed, target, file, parts, lock)
-    if await asyncio.to_thread(_digest, target, file) != sealed.sha256:
-        await asyncio.to_thread(target.remove, file)
-        raise UserError(f"{file} reads back as something else than was written", fix="check the disk, or the server")
-    verified = _now()
-    await asyncio.to_thread(_describe, target, file, described(contents, file, sealed, verified))
+        sealed, verified = await asyncio.to_thread(keep, target, file, contents, parts, lock, _now)
     tell(f"{file}: {sealed.size:,} bytes, {contents.etcd.keys:,} keys, verified")
     return _result(contents, file, sealed, verified)
 
@@ -119,29 +113,6 @@ def _name(cluster: str, backup: str, made: str) -> str:
     """One that no other attempt has: one that was given up may still be writing, and a Backup that came back with a
     restored etcd must not touch the archive that it was restored from."""
     return f"{cluster}-{backup}-{made.replace(':', '').replace('-', '')}-{secrets.token_hex(3)}.tar.gz.age"
-
-
-def _sealed(target: Target, file: str, parts: list[Any], lock: Lock) -> Sealed:
-    with target.writing(file) as writer:
-        return seal(parts, lock, writer)
-
-
-def _digest(target: Target, file: str) -> str:
-    digest = hashlib.sha256()
-    with target.reading(file) as reader:
-        while piece := reader.read(_CHUNK):
-            digest.update(piece)
-    return digest.hexdigest()
-
-
-def _describe(target: Target, file: str, content: bytes) -> None:
-    with target.writing(description(file)) as writer:
-        writer.write(content)
-
-
-def description(file: str) -> str:
-    """The name of the file beside an archive that says, without a key, what it is."""
-    return file.removesuffix(".tar.gz.age") + ".json"
 
 
 def _result(contents: Contents, file: str, sealed: Sealed, verified: str) -> dict[str, Any]:
