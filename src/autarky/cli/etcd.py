@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autarky import places
-from autarky.cli.options import cluster_options, output_option
+from autarky.cli.options import cluster_options, dry_run_option, output_option, yes_option
 from autarky.cli.say import say
 from autarky.cli.session import operation, run_async
 from autarky.control.etcd.decide.maintenance import KEPT_REVISIONS, EtcdSeen, MemberSeen, findings
@@ -196,6 +196,29 @@ async def _fetch(it: Etcd, target: Path, progress: Progress) -> None:
     finally:
         await host.remove([path, f"{path}.part"])
     progress.note(f"{target}: {status.keys:,} keys, revision {status.revision:,}, hash {status.hash:x}")
+
+
+# --- without a quorum -----------------------------------------------------------------------------------
+
+
+@etcd.command("recover-quorum")
+@cluster_options
+@click.option("--from", "source", metavar="NODE", help="Whose data; default: the newest that can be read.")
+@output_option
+@dry_run_option
+@yes_option
+def recover_quorum(
+    file: Path | None, cluster: str | None, source: str | None, output: str, dry_run: bool, yes: bool
+) -> None:
+    """Make a new etcd from the data of a member that is left, after most members are lost.
+
+    Works with the API down. The members that can be reached are fenced first, and join the new etcd by themselves; so
+    does every other one when its machine is back. Make sure that machines which do not answer are off: most members of
+    the old etcd, cut off together, would go on without the rest.
+    """
+    from autarky.cli.recovery import recover_quorum as recover
+
+    recover(file, cluster, source, output, dry_run=dry_run, yes=yes)
 
 
 # --- common --------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Talking to etcd: to a member through its gateway, or with its own tools on the member's host."""
 
 from autarky.etcd.data import Identity, read_identity
-from autarky.etcd.gateway import EtcdClient, KeyValue, Member, Membership, MemberStatus
+from autarky.etcd.gateway import EtcdClient, KeyValue
+from autarky.etcd.members import Member, Membership, MemberStatus
 from autarky.etcd.tools import Alarm, EtcdTools, Place, SnapshotStatus
 
 __all__ = [

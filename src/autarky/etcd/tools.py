@@ -10,13 +10,14 @@ of 64 bits are numbers in its JSON.
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from autarky import places
 from autarky.errors import CommandFailed, Unreachable
-from autarky.etcd.gateway import Membership, MemberStatus, member_of, number, status_of
+from autarky.etcd.members import Membership, MemberStatus, member_of, number, status_of
 from autarky.model import patience, ports
 from autarky.parsing import parsed
 from autarky.ports import Completed, Host
@@ -121,7 +122,17 @@ class EtcdTools:
         found = _object(await self._ctl(["get", "revision-of-the-store", "--keys-only"]))
         return number(found.get("header", {}), "revision")
 
+    async def value(self, key: str) -> str:
+        """As the quorum sees it; empty where there is none."""
+        found = _object(await self._ctl(["get", key]))
+        values = [base64.b64decode(one.get("value", "")).decode(errors="replace") for one in found.get("kvs", ())]
+        return values[0] if values else ""
+
     # --- acting ---
+
+    async def put(self, key: str, value: str) -> None:
+        """Danger: both stand in the command line, which every user of the host can read."""
+        await self._ctl(["put", key, value])
 
     async def disarm(self) -> None:
         """Clears all alarms. etcd raises one again when its cause is still there."""

@@ -8,6 +8,8 @@
 #   standby renew COMPONENT      a new activation in place of the existing ones, if there is any
 #   standby withdraw COMPONENT   remove the manifests of all its activations (the kubelet stops the pods)
 #   standby restore-etcd         put etcd's former static pod back, where a change was interrupted and left none
+#   standby fence-etcd           take etcd's static pod away, as long as a recovery of etcd is under way
+#   standby release-etcd         the recovery is over: put it back
 #   standby outdated             the components with another revision in place than the current one
 #   standby list                 COMPONENT REVISION ACTIVATIONS, one line each
 set -u
@@ -16,6 +18,8 @@ standby="@STANDBY@"
 manifests="@MANIFESTS@"
 etcd_member="@ETCD_MEMBER@"   # its data
 etcd_former="@ETCD_FORMER@"   # its static pod as it was before a change
+etcd_fence="@ETCD_FENCE@"     # exists during a recovery
+etcd_fenced="@ETCD_FENCED@"   # its static pod, meanwhile
 components="@COMPONENTS@"
 api=@API@
 led_by_lease="@LED_BY_LEASE@"
@@ -153,15 +157,39 @@ note_boot() {
 
 # `up` was interrupted between removing one and writing the other. A member without data has left the cluster.
 restore_etcd() {
-	[ -d "$etcd_member/wal" ] && whole "$etcd_former" || return 0
+	[ -d "$etcd_member/wal" ] && whole "$etcd_former" && [ ! -e "$etcd_fence" ] || return 0
 	for file in "$manifests"/etcd-*; do [ ! -e "$file" ] || return 0; done
-	name=$(grep -o '"name": "etcd-[0-9a-f]*"' "$etcd_former" | head -n 1 | cut -d '"' -f 4)
+	put_etcd "$etcd_former"
+}
+
+put_etcd() {
+	name=$(grep -o '"name": "etcd-[0-9a-f]*"' "$1" | head -n 1 | cut -d '"' -f 4)
 	[ -n "$name" ] || return 0
-	( umask 077; cp "$etcd_former" "$manifests/.$name" ) && sync "$manifests/.$name" &&
+	( umask 077; cp "$1" "$manifests/.$name" ) && sync "$manifests/.$name" &&
 		mv "$manifests/.$name" "$manifests/$name.json" && sync "$manifests"
 }
 
-boot() { note_boot; restore_etcd; activate_silent "$api"; }
+# Also before the kubelet starts: the power may have failed between the fence and this.
+fence_etcd() {
+	[ -e "$etcd_fence" ] || return 0
+	for file in "$manifests"/etcd-*; do
+		[ -e "$file" ] || continue
+		if whole "$file"; then
+			( umask 077; cp "$file" "$etcd_fenced.next" ) && sync "$etcd_fenced.next" &&
+				mv "$etcd_fenced.next" "$etcd_fenced" && sync "${etcd_fenced%/*}" || return 1
+		fi
+		rm -f "$file"
+	done
+	sync "$manifests"
+}
+
+# The fence goes last: with it a member is not started twice, and without it nothing would start one if this ends here.
+release_etcd() {
+	if [ -e "$etcd_fence" ] && whole "$etcd_fenced"; then put_etcd "$etcd_fenced" || return 1; fi
+	rm -f "$etcd_fence" "$etcd_fenced" && sync "${etcd_fence%/*}"
+}
+
+boot() { note_boot; fence_etcd; restore_etcd; activate_silent "$api"; }
 
 boot_rest() {
 	waiting=$(resting)
@@ -190,6 +218,8 @@ list | outdated) "$1" ;;
 boot) lock || echo "going on without the lock: the kubelet is waiting" >&2; boot ;;
 boot-rest) boot_rest ;;
 restore-etcd) need_lock; restore_etcd ;;
+fence-etcd) need_lock; fence_etcd ;;
+release-etcd) need_lock; release_etcd ;;
 activate | renew | withdraw) need_lock; "$1" "$2" ;;
 switch) need_lock; switch "$2" "$3" ;;
 *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;

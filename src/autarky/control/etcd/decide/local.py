@@ -6,6 +6,7 @@ answer, or while any of disk, runtime and member list is unknown (rule 2).
   and lost the record of them must not vote again under its old id.
 - A member is stopped, and its data moved aside, only when etcd itself says that this very id is not a member (any
   more): ids are never reused. Absent objects mean nothing (rule 10).
+- While a recovery has fenced this node, nothing is done: its data may be what the recovery needs.
 - Each step is visible in the next look, so the agent may be killed between two steps.
 """
 
@@ -57,7 +58,7 @@ class Seen:
     where there is no list. ids: all its members. mine: the one with this node's address; None where there is none,
     or the address is not known. data None: unreadable. running: whether an etcd process runs here; pod: whether
     there is a pod in which the kubelet may start one at any moment; None: unknown.
-    certificates: whether all of its files exist."""
+    certificates: whether all of its files exist. fenced: whether a recovery of etcd has fenced this node."""
 
     api: bool
     cluster: int | None
@@ -68,6 +69,7 @@ class Seen:
     running: bool | None
     pod: bool | None
     certificates: bool
+    fenced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ def decide(seen: Seen, memory: Memory, now: float) -> Decision:
 
 
 def _unknown(seen: Seen) -> str | None:
+    if seen.fenced:
+        return "a recovery of etcd is under way: this node's member waits for it"
     if not seen.api:
         return "the API does not answer: the etcd member stays as it is"
     if seen.cluster is None:

@@ -20,6 +20,7 @@ from autarky.control.base.controller import Controller
 from autarky.control.base.decision_log import DecisionLog
 from autarky.control.common.pods import is_ready
 from autarky.control.etcd.decide import leaving as etcd_leaving
+from autarky.control.etcd.decide import lineage
 from autarky.control.etcd.decide import local as etcd_local
 from autarky.control.etcd.decide import membership as etcd_members
 from autarky.control.etcd.manifests import pods as etcd
@@ -67,6 +68,9 @@ class EtcdMembership(Controller):
     _local: etcd_local.Memory = field(default_factory=etcd_local.Memory)
     _memory: etcd_members.Memory = field(default_factory=etcd_members.Memory)
     _reported_since: float | None = None
+    _ask_former: float = 0.0
+    _replaced: int | None = None
+    """The cluster of this node's data, once another one says that it has replaced it."""
 
     def sources(self) -> Sequence[Reflector]:
         return [self.objects] if self._follows_objects() else []
@@ -83,6 +87,8 @@ class EtcdMembership(Controller):
     async def look(self) -> bool:
         """Look and act once; returns whether another look should follow soon."""
         desired = self._all_desired()
+        if await self._is_replaced(desired or ()):
+            return await self._leave_the_former()
         membership = await self.etcd.membership(self._addresses(desired or ()))
         if membership is not None:
             self._remember(membership, desired or ())
@@ -90,6 +96,36 @@ class EtcdMembership(Controller):
         if desired is None or membership is None:
             return busy
         return await self._everybody(desired, membership) or busy
+
+    # --- a member of a former cluster ---
+
+    async def _is_replaced(self, desired: tuple[Desired, ...]) -> bool:
+        """Whether a recovery has made another etcd while this node was away. Asked of the other nodes, also without the
+        API: that of this node may be served by the former etcd."""
+        now, data = self.clock.monotonic(), etcd_on_disk.data()
+        if data is None or data.cluster is None or etcd_on_disk.is_fenced():
+            return False
+        if self._replaced == data.cluster or now < self._ask_former:
+            return self._replaced == data.cluster
+        self._ask_former = now + REST_SECONDS  # a node that is off costs the whole time for an answer
+        own = next((spec.address for spec in desired if spec.name == self.node), None)
+        others = [*etcd_on_disk.remembered_addresses(), *(spec.address for spec in desired)]
+        said = await self.etcd.former(one for one in others if one != own)
+        self._replaced = data.cluster if lineage.is_replaced(data.cluster, said) else None
+        return self._replaced is not None
+
+    async def _leave_the_former(self) -> bool:
+        """It joins the other etcd as a new member, if it should; its data is moved aside."""
+        self.log.tell(
+            "own etcd member", "a recovery has replaced the etcd of this node's data: it stops, and joins anew"
+        )
+        running, pod = await self._runs()
+        if etcd_on_disk.manifests():
+            etcd_on_disk.stop()
+        elif running is False and pod is False:
+            kept = etcd_on_disk.move_aside(self.clock.time())
+            self.log.say(f"the data of a former etcd is kept in {kept}", component="own etcd member")
+        return True
 
     # --- what is seen ---
 
@@ -137,6 +173,7 @@ class EtcdMembership(Controller):
             running=running,
             pod=pod,
             certificates=etcd_on_disk.has_certificates(),
+            fenced=etcd_on_disk.is_fenced(),
         )
         decision = etcd_local.decide(seen, self._local, self.clock.monotonic())
         self._local = decision.memory

@@ -51,6 +51,11 @@ def has_member() -> bool:
     return bool(manifests())
 
 
+def is_fenced() -> bool:
+    """Whether a recovery of etcd is under way, which alone may start a member here."""
+    return Path(places.ETCD_FENCE).exists()
+
+
 def has_certificates() -> bool:
     return all(Path(path).exists() for path in etcd.PKI_FILES)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from autarky.control.etcd.decide.lineage import FORMER, former_of
 from autarky.control.etcd.manifests.pods import PKI
 from autarky.errors import AutarkyError
 from autarky.etcd import EtcdClient, Membership, MemberStatus
@@ -42,6 +43,18 @@ class EtcdSeen:
             except (AutarkyError, OSError, ValueError):
                 continue  # down, a learner, or no certificates yet
         return None
+
+    async def former(self, addresses: Iterable[str]) -> frozenset[int]:
+        """The clusters that those of these members which answer say theirs has replaced."""
+        said = await asyncio.gather(*(self._former(address) for address in dict.fromkeys(addresses)))
+        return frozenset().union(*said)
+
+    async def _former(self, address: str) -> frozenset[int]:
+        try:
+            found = await (await self._client(address)).get(FORMER.encode())
+        except (AutarkyError, OSError, ValueError):
+            return frozenset()
+        return former_of(found.value if found is not None else None)
 
     async def status(self, address: str) -> MemberStatus | None:
         try:

@@ -1,0 +1,58 @@
+"""What `autarky etcd recover-quorum` and `autarky restore` have in common: a new etcd from old data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autarky.cli.options import confirm
+from autarky.cli.session import run_async, run_phases
+
+if TYPE_CHECKING:
+    from autarky.engine.phase import Phase
+    from autarky.model.cluster import Cluster
+    from autarky.phases.context import Context
+
+
+def recover_quorum(
+    file: Path | None, cluster: str | None, source: str | None, output: str, *, dry_run: bool, yes: bool
+) -> None:
+    from autarky.cli.wiring import load_cluster
+    from autarky.phases.recovery.state import FromMember, Recovery
+    from autarky.workflows.recover_quorum import phases
+
+    found = load_cluster(file, cluster)
+    if not dry_run:
+        confirm(
+            f"Make a new etcd for cluster {found.name}, from what is left? Machines that are off must stay off.",
+            yes=yes,
+        )
+    recovery = Recovery(FromMember(source))
+    run_async(lambda: _run("etcd recover-quorum", found, lambda _: phases(recovery), output, dry_run=dry_run))
+
+
+async def _run(
+    name: str,
+    found: Cluster,
+    phases: Callable[[Context], Sequence[Phase[Context]]],
+    output: str,
+    *,
+    dry_run: bool,
+) -> None:
+    from autarky.cli.wiring import build_context
+
+    context = build_context(found)
+    try:
+        await run_phases(
+            name,
+            f"etcd of cluster {found.name}",
+            phases(context),
+            context,
+            output=output,
+            dry_run=dry_run,
+            directory=context.directory,
+            hosts_locked=context.machines.locked,
+        )
+    finally:
+        await context.close()

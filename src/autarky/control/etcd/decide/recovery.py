@@ -1,0 +1,58 @@
+"""Which member's data a new etcd is made from. Pure.
+
+Invariants:
+- of members of one cluster it is the one with the latest log, by Raft's own order: whatever a majority of those that
+  can be read acknowledged is in it;
+- data of different clusters is never compared: their logs say nothing about each other. Then a person chooses;
+- the choice of a person stands, and what it loses is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The end of one member's log, and the cluster that it belongs to."""
+
+    node: str
+    cluster: int
+    term: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """node: None where none can be chosen, for the reason in `sentence`. lost: how many entries others have beyond it,
+    with the name of the one that has most."""
+
+    node: str | None
+    sentence: str
+    lost: tuple[int, str] | None = None
+
+
+def choose(logs: Sequence[Log], wanted: str | None = None) -> Choice:
+    if wanted is not None:
+        return _named(logs, wanted)
+    if not logs:
+        return Choice(None, "no host that answers has data of etcd")
+    if len({one.cluster for one in logs}) > 1:
+        whose = ", ".join(f"{one.node}: {one.cluster:x}" for one in sorted(logs, key=lambda one: one.node))
+        return Choice(None, f"the hosts have data of different clusters of etcd ({whose})")
+    newest = max(logs, key=lambda one: (one.term, one.index, one.node))
+    return Choice(newest.node, f"{newest.node} has the newest data: entry {newest.index:,} of term {newest.term}")
+
+
+def _named(logs: Sequence[Log], wanted: str) -> Choice:
+    chosen = next((one for one in logs if one.node == wanted), None)
+    if chosen is None:
+        having = ", ".join(sorted(one.node for one in logs)) or "none"
+        return Choice(None, f"{wanted} has no data of etcd that can be read; these have: {having}")
+    ahead = [
+        one for one in logs if one.cluster == chosen.cluster and (one.term, one.index) > (chosen.term, chosen.index)
+    ]
+    best = max(ahead, key=lambda one: (one.term, one.index, one.node), default=None)
+    lost = None if best is None else (max(0, best.index - chosen.index), best.node)
+    return Choice(wanted, f"{wanted} was named: entry {chosen.index:,} of term {chosen.term}", lost)

@@ -1,0 +1,111 @@
+"""Fencing etcd's members: none of them runs, or is started by anybody, until the recovery lets it.
+
+Contract: the fence is written before a static pod is taken away, so that no crash leaves a member that runs beside the
+new etcd; the node agents, `up` and the kubelet's start respect it. Releasing restores what was there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autarky import places
+from autarky.control.slots import manifests as standby
+from autarky.engine.deadline import poll_until
+from autarky.engine.phase import Change
+from autarky.errors import AutarkyError
+from autarky.model.cluster import Node
+from autarky.phases.context import Context, for_each
+from autarky.phases.etcd_pods import static_pods
+from autarky.phases.recovery.state import Recovery, nodes_of, seat_of
+from autarky.ports import Host, Progress
+
+END_SECONDS = 60.0
+"""The kubelet kills a member after 30 s."""
+
+# An etcd that has this very directory, whatever started it: not one of a container host on this machine, which has the
+# same path. Says 1 where there is none.
+_KILL = """\
+directory=$(stat -L -c %d:%i "$1") || exit 1
+found=1
+for process in /proc/[0-9]*; do
+  read -r name <"$process/comm" && [ "$name" = etcd ] || continue
+  [ "$(stat -L -c %d:%i "$process/root$1")" = "$directory" ] || continue
+  tr '\\0' '\\n' <"$process/cmdline" | grep -qx -e "--data-dir=$1" && found=0 && kill -KILL "${process#/proc/}"
+done 2>/dev/null
+exit $found
+"""
+_ABSENT = 3
+"""Looks in a row without one, until it counts as ended: the kubelet may be about to start it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class FenceEtcd:
+    """No member of the old etcd runs on a control node that answers."""
+
+    recovery: Recovery
+    name: str = "fence-etcd"
+    title: str = "Fence the members of the old etcd"
+    timeout: float = 180
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        if self.recovery.placed:
+            return []
+        open_ = [one.node for one in self.recovery.found.values() if one.fence != self.recovery.fence or one.has_pod]
+        return [Change(f"stop etcd on {name}, and let nothing start it") for name in sorted(open_)]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        fence = self.recovery.fence
+
+        async def one(node: Node) -> None:
+            host = context.host(node)
+            await host.write_files([fence.file()])
+            await host.run([standby.SCRIPT_PATH, "fence-etcd"], timeout=60)
+            await _ended(context, host, progress)
+
+        try:
+            await for_each(nodes_of(context, self.recovery), one)
+        except BaseException:
+            await release_all(context, self.recovery, progress)
+            raise
+
+
+async def _ended(context: Context, host: Host, progress: Progress) -> None:
+    """A member without a quorum needs seven seconds to stop. It is killed, which its data withstands like a power cut;
+    it does not come back, since its static pod is away: but for a moment, where the kubelet has not seen that yet."""
+
+    absent = 0
+
+    async def ended() -> str | None:
+        nonlocal absent
+        killed = await host.run(["bash", "-c", _KILL, "bash", places.ETCD_DATA], check=False)
+        absent = 0 if killed.status == 0 else absent + 1
+        return None if absent >= _ABSENT else "it still runs"
+
+    what = f"the member of etcd on {host.name} has exited"
+    await poll_until(what, ended, timeout=END_SECONDS, progress=progress, clock=context.clock)
+
+
+async def release_all(context: Context, recovery: Recovery, progress: Progress) -> None:
+    """The old members run again, where the new data is not in its place yet. Never raises AutarkyError."""
+    if recovery.placed:
+        return
+    await asyncio.shield(_release(context, recovery, progress))
+
+
+async def _release(context: Context, recovery: Recovery, progress: Progress) -> None:
+    """What was made goes first: the old etcd may go on, and nobody may take that up later."""
+    try:
+        await seat_of(context, recovery).run(["rm", "-rf", recovery.work], timeout=60)
+    except AutarkyError as error:
+        progress.note(f"etcd stays fenced: {recovery.seat}: {error}")
+        return
+    for node in nodes_of(context, recovery):
+        host = context.host(node)
+        try:
+            await host.run([standby.SCRIPT_PATH, "release-etcd"], timeout=60)
+            if await static_pods(host):
+                progress.note(f"the member of etcd on {node.name} runs again, as before")
+        except AutarkyError as error:
+            progress.note(f"{node.name}: its member of etcd stays fenced: {error}")

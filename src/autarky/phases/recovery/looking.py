@@ -1,0 +1,222 @@
+"""Looking before a recovery of etcd: what is left where, what is chosen, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autarky import places
+from autarky.control.etcd.decide import recovery as decision
+from autarky.engine.phase import Change, Warn
+from autarky.errors import CommandFailed, Refused, Unreachable, UserError
+from autarky.etcd.data import identity_in
+from autarky.etcd.log import End, end_of
+from autarky.etcd.members import Membership
+from autarky.etcd.tools import EtcdTools
+from autarky.model.cluster import Node
+from autarky.phases.context import Context, for_each
+from autarky.phases.etcd_pods import static_pods
+from autarky.phases.hosts import observe, refuse_foreign_hosts
+from autarky.phases.labelled import find_labelled
+from autarky.phases.recovery.state import Found, FromMember, FromSnapshot, Recovery, fence_on, nodes_of, on_host
+from autarky.ports import Host, Progress
+
+ONLY_WITHOUT_QUORUM = "a new etcd is made from a member's data only when the old one is lost"
+ROOM = "the old data is kept beside the new"
+_LOG_SECONDS = 120.0
+_SCRATCH = f"{places.HOST_ROOT}/scratch/recovery"
+_SPARE = 256 * 1024 * 1024
+"""Bytes that stay free: etcd's log takes 64 MB at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookForData:
+    """Ask all control nodes, choose the source and the seat, and refuse what would do harm. It only looks."""
+
+    recovery: Recovery
+    name: str = "look-for-data"
+    title: str = "See what is left of etcd"
+    timeout: float = 600
+
+    async def plan(self, context: Context) -> Sequence[Change | Warn]:
+        recovery = self.recovery
+        await observe(context)
+        await refuse_foreign_hosts(context)
+        if context.cluster.external_etcd is not None:
+            raise UserError("etcd of this cluster is external", fix="recover it where it runs")
+        await find_labelled(context, api=False)
+        nodes = [
+            node for node in context.present(context.control_nodes) if context.machines.host(node.name) is not None
+        ]
+        if not nodes:
+            raise Unreachable("no control node's host answers")
+        recovery.found = await for_each(nodes, lambda node: _found(context, node))
+        _resume(recovery)
+        if recovery.made:
+            return [Warn(f"an interrupted recovery is resumed: the new etcd on {recovery.seat}, {recovery.made_of}")]
+        sentences = await self._choose(context)
+        silent = sorted(name for name in context.absent if context.cluster.node(name).control_plane)
+        sentences += [
+            f"{name} does not answer ({context.absent[name]}): it must not run etcd while this goes on, and joins the"
+            " new etcd when it is back"
+            for name in silent
+        ]
+        return [Warn(sentence) for sentence in sentences]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        """It has no changes to make."""
+
+    async def _choose(self, context: Context) -> list[str]:
+        recovery, source = self.recovery, self.recovery.source
+        if isinstance(source, FromSnapshot):
+            recovery.seat = source.node or await _leader(context, recovery) or min(recovery.found)
+            if recovery.seat not in recovery.found:
+                raise UserError(
+                    f"{recovery.seat} is no control node that answers", fix=f"name one of {_names(recovery)}"
+                )
+            _refuse_full_disk(recovery.found[recovery.seat], 2 * source.size)
+            recovery.made_of = f"made of {source.name}"
+            return [f"the new etcd begins on {recovery.seat}"]
+        await _refuse_quorum(context, recovery)
+        choice = decision.choose(_logs(recovery), source.node)
+        if choice.node is None:
+            raise UserError(choice.sentence, fix=f"say --from NODE; hosts that answer: {_names(recovery)}")
+        recovery.seat = choice.node
+        _refuse_full_disk(recovery.found[choice.node], 2 * recovery.found[choice.node].size)
+        recovery.made_of = f"made of the data of {choice.node}"
+        lost = (
+            []
+            if choice.lost is None
+            else [f"{choice.lost[1]} has {choice.lost[0]:,} newer entries, which will be lost"]
+        )
+        return [choice.sentence, *lost]
+
+
+def _names(recovery: Recovery) -> str:
+    return ", ".join(sorted(recovery.found))
+
+
+def _logs(recovery: Recovery) -> list[decision.Log]:
+    return [
+        decision.Log(one.node, one.identity.cluster, one.end.newest.term, one.end.newest.index)
+        for one in recovery.found.values()
+        if one.identity is not None and one.end is not None
+    ]
+
+
+def _resume(recovery: Recovery) -> None:
+    """Take over an interrupted recovery whose data is complete. One whose data is not begins again."""
+    fences = [one.fence for one in recovery.found.values() if one.fence is not None]
+    for fence in fences:
+        seat = recovery.found.get(fence.seat)
+        if seat is not None and fence.recovery in seat.made:
+            recovery.id, recovery.seat, recovery.made_of = fence.recovery, fence.seat, fence.made_of
+            recovery.made, recovery.placed = True, fence.recovery in seat.placed
+            return
+    away = sorted({fence.seat for fence in fences if fence.seat not in recovery.found})
+    named = isinstance(recovery.source, FromMember) and recovery.source.node is not None
+    if away and not named:
+        raise Refused(
+            "one etcd at a time",
+            f"an interrupted recovery may have made a new etcd on {', '.join(away)}, which does not answer",
+            f"power it on and run the same command again; if it is lost for ever, say --from NODE ({_names(recovery)})",
+        )
+
+
+async def _refuse_quorum(context: Context, recovery: Recovery) -> None:
+    if any(one.fence is not None for one in recovery.found.values()):
+        return  # nothing of the old one runs where it is fenced
+    listed = await for_each(nodes_of(context, recovery), lambda node: _listed(context.host(node)))
+    for name, members in listed.items():
+        if members is not None:
+            raise Refused(
+                ONLY_WITHOUT_QUORUM,
+                f"etcd has a quorum: {name} lists {', '.join(sorted(one.name for one in members.members))}",
+                "see `autarky etcd status`; a member that is lost is replaced by `autarky node remove NODE --dead`",
+            )
+
+
+async def _listed(host: Host) -> Membership | None:
+    """By the quorum; None where this host's member reaches none."""
+    try:
+        return await EtcdTools(host).membership()
+    except (CommandFailed, Unreachable):
+        return None
+
+
+async def _leader(context: Context, recovery: Recovery) -> str | None:
+    """The node of etcd's leader, if it answers."""
+    for node in nodes_of(context, recovery):
+        members = await _listed(context.host(node))
+        if members is None:
+            continue
+        statuses = await EtcdTools(context.host(node)).statuses(
+            url for one in members.members for url in one.client_urls
+        )
+        leads = {status.leader for status in statuses.values()}
+        return next((one.name for one in members.members if one.id in leads and one.name in recovery.found), None)
+    return None
+
+
+def _refuse_full_disk(seat: Found, needed: int) -> None:
+    if seat.free < needed + _SPARE:
+        raise Refused(
+            ROOM,
+            f"{seat.node} has {seat.free:,} bytes free below {places.ETCD_DATA}, and {needed + _SPARE:,} are needed",
+            f"free some space there (data of former members is in {places.ETCD_DATA}/kept.*), or name another node",
+        )
+
+
+# --- one host ------------------------------------------------------------------------------------------
+
+
+async def _found(context: Context, node: Node) -> Found:
+    host = context.host(node)
+    made, placed = await _made(host)
+    said, files = await log_files(host)
+    identity = identity_in(files[-1]) if files else None
+    return Found(
+        node=node.name,
+        address=node.known_address(),
+        fence=await fence_on(host),
+        has_pod=bool(await static_pods(host)),
+        identity=identity,
+        end=_end(files),
+        size=said.get("size", 0),
+        free=said.get("free", 0),
+        made=made,
+        placed=placed,
+    )
+
+
+async def _made(host: Host) -> tuple[frozenset[str], frozenset[str]]:
+    """(the recoveries whose data is complete on this host, those of them whose data is in its place)."""
+    lines = [line.split() for line in await on_host(host, ["made", places.ETCD_DATA])]
+    return frozenset(words[1] for words in lines), frozenset(words[1] for words in lines if words[0] == "placed")
+
+
+def _end(files: Sequence[bytes]) -> End | None:
+    try:
+        return end_of(files) if files else None
+    except ValueError:
+        return None
+
+
+async def log_files(host: Host, data: str = places.ETCD_DATA) -> tuple[dict[str, int], list[bytes]]:
+    """(sizes that the host tells, the last files of the member's log)."""
+    try:
+        lines = [line.split() for line in await on_host(host, ["log", data, _SCRATCH], timeout=_LOG_SECONDS)]
+        files = [await _fetched(host, f"{_SCRATCH}/{words[1]}.gz") for words in lines if words[0] == "log"]
+        return {words[0]: int(words[1]) for words in lines if words[0] != "log"}, files
+    finally:
+        await host.run(["rm", "-rf", _SCRATCH], check=False)
+
+
+async def _fetched(host: Host, path: str) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="autarky-recovery-") as scratch:
+        local = Path(scratch, "log.gz")
+        await host.pull(path, local)
+        return gzip.decompress(local.read_bytes())

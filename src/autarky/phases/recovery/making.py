@@ -1,0 +1,87 @@
+"""Making the data of the new etcd on its seat, beside the old.
+
+Contract: the old data is only read. What is made is complete or absent: a file `ready` in the recovery's directory is
+written last. If it cannot be made, the old members are released.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autarky import places
+from autarky.control.etcd.manifests import pods as etcd
+from autarky.engine.phase import Change
+from autarky.errors import UserError
+from autarky.etcd.log import commits_all, end_of
+from autarky.phases.context import Context
+from autarky.phases.recovery.fencing import release_all
+from autarky.phases.recovery.looking import log_files
+from autarky.phases.recovery.state import Found, FromSnapshot, Recovery, on_host, seat_of
+from autarky.ports import Host, Progress
+
+BUMP = 1_000_000_000
+"""Revisions that the new etcd is ahead of its data (upstream's own figure for a restore): no client has seen any object
+at a later one, so none takes an old object for a newer one."""
+_SLOWEST = 4 * 1024 * 1024
+_LEAST_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class MakeData:
+    recovery: Recovery
+    name: str = "make-data"
+    title: str = "Make the data of the new etcd"
+    timeout: float = 3 * 3600
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        recovery = self.recovery
+        return (
+            [] if recovery.made else [Change(f"make a new etcd of one member on {recovery.seat}, {recovery.made_of}")]
+        )
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        try:
+            await self._make(context, progress)
+        except BaseException:
+            await release_all(context, self.recovery, progress)
+            raise
+        self.recovery.made = True
+
+    async def _make(self, context: Context, progress: Progress) -> None:
+        recovery, host = self.recovery, seat_of(context, self.recovery)
+        seat, source = recovery.found[recovery.seat], recovery.source
+        if isinstance(source, FromSnapshot):
+            snapshot, options, size = f"{recovery.work}/snapshot.db", [], source.size
+            await on_host(host, ["begin", recovery.work])
+            await host.push(source.path, snapshot, mode=0o600)
+        else:
+            revision = await _replayed(host, seat, recovery, progress)
+            progress.note(f"{seat.node}: its data has been brought up to revision {revision:,}")
+            # The database of an etcd that has ended has no hash at its end.
+            snapshot, options, size = "old/member/snap/db", ["--skip-hash-check"], seat.size
+        token = f"{context.cluster.name}-{secrets.token_hex(6)}"
+        arguments = [recovery.work, seat.node, etcd.peer_url(seat.address), token, str(BUMP), snapshot, *options]
+        await on_host(host, ["make", *arguments], timeout=_seconds_for(size))
+
+
+async def _replayed(host: Host, seat: Found, recovery: Recovery, progress: Progress) -> int:
+    """The revision of a copy of the member's data, with all of its log applied."""
+    timeout = _seconds_for(seat.size)
+    await on_host(host, ["copy", places.ETCD_DATA, recovery.work], timeout=timeout)
+    _, files = await log_files(host, f"{recovery.work}/old")
+    end = end_of(files)
+    if not end.committed:
+        left = end.newest.index - end.state[2]
+        progress.note(f"{seat.node}: {left} entries at the end of its log were not marked as committed: they are kept")
+        record = commits_all(end)
+        await on_host(host, ["append", recovery.work, str(end.offset), str(len(record))], stdin=record)
+    said = await on_host(host, ["replay", recovery.work], timeout=timeout)
+    if not said or not said[-1].isdecimal():
+        raise UserError(f"{seat.node}: an etcd that was started from its data says no revision: {said}")
+    return int(said[-1])
+
+
+def _seconds_for(size: int) -> float:
+    return _LEAST_SECONDS + size / _SLOWEST

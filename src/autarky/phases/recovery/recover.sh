@@ -1,0 +1,109 @@
+#!/bin/bash
+# What a recovery of etcd does on a host, with etcd's own programs. WORK is a directory beside the member's data.
+#   made DATA                     prints "made ID" or "placed ID" for each recovery whose new data is complete
+#   log DATA WORK                 writes the last two files of the log to WORK, packed, and prints what there is
+#   copy DATA WORK                copies a member's data to WORK/old
+#   begin WORK                    makes that directory, instead of what an interrupted recovery has left
+#   append WORK OFFSET LENGTH     appends standard input to the last file of the copied log, which ends with it
+#   replay WORK                   starts an etcd from WORK/old that is its only member, until it has applied its log
+#   make WORK NAME URL TOKEN BUMP SNAPSHOT [OPTION]   makes the data of a new cluster of one member in WORK/new
+#   place DATA WORK KEPT          puts that in the place of the old data, which is kept in DATA/KEPT
+#   restart COMPONENT...          kills their containers: the kubelet starts them again
+set -euo pipefail
+bin="@BIN@"
+ca="@CA@"
+peer_ca="@PEER_CA@" # below the data
+client=unix://localhost:1 peer=unix://localhost:2
+
+made() {
+	for work in "$1"/recovery.*; do
+		[ -e "$work/ready" ] || continue
+		if [ -d "$work/new/member" ]; then echo "made ${work##*/recovery.}"; else echo "placed ${work##*/recovery.}"; fi
+	done
+}
+
+logs() { find "$1/member/wal" -maxdepth 1 -name '*.wal' -printf '%f\n' 2>/dev/null | sort | tail -n 2; }
+
+log() {
+	install -d -m 700 "$2"
+	for file in $(logs "$1"); do
+		( umask 077; gzip -1 -c "$1/member/wal/$file" >"$2/$file.gz" )
+		echo "log $file"
+	done
+	[ ! -e "$1/member/snap/db" ] || echo "size $(stat -c %s "$1/member/snap/db")"
+	echo "free $(df --output=avail -B1 "$1" | tail -n 1)"
+}
+
+# What an earlier recovery left that did not get so far.
+begin() {
+	rm -rf "${1%/*}"/recovery.*
+	install -d -m 700 "$1"
+}
+
+copy() {
+	begin "$2"
+	rm -rf "$2/old"
+	install -d -m 700 "$2/old"
+	cp -a --sparse=always "$1/member" "$2/old/"
+}
+
+append() {
+	file=$1/old/member/wal/$(logs "$1/old" | tail -n 1)
+	dd of="$file" oflag=seek_bytes seek="$2" conv=notrunc status=none
+	truncate -s "$(($2 + $3))" "$file"
+}
+
+ctl() { "$bin/etcdctl" --endpoints="$client" --command-timeout=5s "$@" 2>/dev/null; }
+
+# A log that holds all entries, and no other member to wait for: what was written last is applied as soon as it leads.
+replay() {
+	cd "$1"
+	rm -f localhost:1 localhost:2
+	"$bin/etcd" --data-dir=old --force-new-cluster --log-level=warn --listen-client-urls="$client" \
+		--advertise-client-urls="$client" --listen-peer-urls="$peer" >etcd.log 2>&1 </dev/null &
+	server=$!
+	trap 'kill -KILL $server 2>/dev/null || :' EXIT
+	until ctl get nothing >/dev/null; do
+		kill -0 "$server" 2>/dev/null || { tail -n 3 etcd.log >&2; exit 1; }
+		sleep 0.1
+	done
+	ctl get nothing -w fields | sed -n 's/^"Revision" : //p'
+	kill -TERM "$server"
+	wait "$server" || :
+	trap - EXIT
+}
+
+make() {
+	cd "$1"
+	rm -rf new ready
+	"$bin/etcdutl" snapshot restore "$6" --data-dir new --name "$2" --initial-cluster "$2=$3" \
+		--initial-advertise-peer-urls "$3" --initial-cluster-token "$4" --bump-revision "$5" --mark-compacted \
+		"${@:7}" >etcdutl.log 2>&1 </dev/null || { tail -n 3 etcdutl.log >&2; exit 1; }
+	install -m 600 "$ca" "new/$peer_ca"
+	sync -f new
+	: >ready && sync ready .
+}
+
+# Interrupted between the two renames, the second one is still to be made.
+place() {
+	[ -e "$2/ready" ]
+	[ -d "$2/new/member" ] || return 0
+	if [ -d "$1/member" ]; then
+		install -d -m 700 "$1/$3"
+		mv -T "$1/member" "$1/$3/member"
+		sync "$1/$3" "$1"
+	fi
+	mv -T "$2/new/member" "$1/member"
+	sync "$1" "$2/new"
+}
+
+restart() {
+	ctr="$bin/ctr --namespace k8s.io"
+	for component; do
+		for container in $($ctr containers ls -q "labels.\"io.kubernetes.container.name\"==$component"); do
+			$ctr tasks kill -s KILL -a "$container" 2>/dev/null || :
+		done
+	done
+}
+
+"$@"

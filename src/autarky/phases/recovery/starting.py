@@ -1,0 +1,174 @@
+"""Starting the new etcd, and the control plane afresh with it.
+
+Contract: from the first step on the old data is out of its place, and only going on leads to an etcd that runs; run
+again, every step finds what was done. Every API server, controller-manager, scheduler and operator that answers to us
+is ended before the new etcd starts: what they remember is of a time that did not happen (a garbage collector deletes
+what belongs to an owner that it has seen gone, also if that is back).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from autarky import places
+from autarky.control.etcd.decide.lineage import FORMER, former_of
+from autarky.control.etcd.manifests import pods as etcd
+from autarky.control.slots import manifests as standby
+from autarky.engine.deadline import NotYet, poll_until
+from autarky.engine.phase import Change
+from autarky.errors import CommandFailed, Unreachable
+from autarky.etcd.members import Membership
+from autarky.etcd.tools import EtcdTools
+from autarky.model import patience
+from autarky.model.cluster import Node
+from autarky.model.components import OPERATOR, WITH_STANDBY
+from autarky.model.files import File
+from autarky.phases.context import Context, for_each
+from autarky.phases.etcd_pods import static_pods
+from autarky.phases.recovery.fencing import release_all
+from autarky.phases.recovery.state import Recovery, nodes_of, on_host, seat_of
+from autarky.phases.start import start_kubelet, wait_for_api
+from autarky.ports import Host, Progress
+from autarky.render import node as render_node
+
+STARTS_SECONDS = 120.0
+_RESTARTED = (*WITH_STANDBY, OPERATOR)
+
+
+@dataclass(frozen=True, slots=True)
+class StartEtcd:
+    recovery: Recovery
+    name: str = "start-etcd"
+    title: str = "Start the new etcd, and the control plane afresh"
+    timeout: float = patience.most(STARTS_SECONDS, 120.0)
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        recovery = self.recovery
+        others = sorted(name for name in recovery.found if name != recovery.seat)
+        return [
+            Change(f"put the new data in its place on {recovery.seat}, and keep the old"),
+            Change(f"restart the control plane on {', '.join(sorted(recovery.found))}"),
+            Change(f"start the new etcd on {recovery.seat}"),
+            *(Change(f"let {name} join it with an empty directory") for name in others),
+        ]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        recovery, host = self.recovery, seat_of(context, self.recovery)
+        kept = f"kept.{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+        try:
+            await on_host(host, ["place", places.ETCD_DATA, recovery.work, kept], timeout=60)
+        except CommandFailed:
+            await release_all(context, recovery, progress)
+            raise
+        recovery.placed = True
+        await self._pod_there(context, host)
+        await for_each(nodes_of(context, recovery), lambda node: _restart_control_plane(context, node))
+        await host.run([standby.SCRIPT_PATH, "release-etcd"], timeout=60)
+        await start_kubelet(host)
+        membership = await _answers(context, host, progress)
+        await _note_former(host, recovery, membership)
+        others = [node for node in nodes_of(context, recovery) if node.name != recovery.seat]
+        await for_each(others, lambda node: _unfence(context, node))
+        await host.run(["rm", "-rf", recovery.work], timeout=60)
+        progress.note(
+            f"etcd {membership.cluster:x} runs on {recovery.seat}; its former data is in {places.ETCD_DATA}/{kept}"
+        )
+
+    async def _pod_there(self, context: Context, host: Host) -> None:
+        """The static pod of the seat, where its member had none."""
+        if await host.read(places.ETCD_FENCED) is not None or await static_pods(host):
+            return
+        node = context.cluster.node(self.recovery.seat)
+        founding = etcd.Founding(etcd.initial_cluster({node.name: node.known_address()}), "existing")
+        pod = render_node.manifest(etcd.member_pod(context.inputs(), node, founding))
+        await host.write_files([File(places.ETCD_FENCED, pod.content, 0o600)])
+
+
+async def _restart_control_plane(context: Context, node: Node) -> None:
+    await on_host(context.host(node), ["restart", *_RESTARTED])
+
+
+async def _unfence(context: Context, node: Node) -> None:
+    """Its old static pod stays away: its agent writes another one when etcd lists it as a new member."""
+    await context.host(node).remove([places.ETCD_FENCED, places.ETCD_FENCE])
+
+
+async def _answers(context: Context, host: Host, progress: Progress) -> Membership:
+    tools, found = EtcdTools(host, timeout=1.0), None
+
+    async def look() -> NotYet | str | None:
+        nonlocal found
+        try:
+            found = await tools.membership()
+        except (CommandFailed, Unreachable) as error:
+            return str(error)
+        return None
+
+    what = f"the new etcd on {host.name} answers"
+    await poll_until(what, look, timeout=STARTS_SECONDS, progress=progress, clock=context.clock)
+    assert found is not None  # noqa: S101 # the wait has ended
+    return found
+
+
+async def _note_former(host: Host, recovery: Recovery, membership: Membership) -> None:
+    """A member of a former cluster that comes back finds its own id here, and stays out of the way."""
+    tools = EtcdTools(host)
+    known = former_of(await tools.value(FORMER))
+    former = sorted({*known, *recovery.former} - {membership.cluster})
+    await tools.put(FORMER, json.dumps([f"{one:x}" for one in former]))
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitApi:
+    recovery: Recovery
+    name: str = "await-api"
+    title: str = "Wait for the API"
+    timeout: float = patience.most(patience.API_STARTS)
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        return [Change("wait until the API answers")]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        await wait_for_api(context, progress)
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitMembers:
+    """Those that had data, and whose hosts answer, join the new etcd by themselves."""
+
+    recovery: Recovery
+    name: str = "await-members"
+    title: str = "Wait for the other members"
+    timeout: float = patience.most(300.0)
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        return [Change(f"wait until {name} is a member of the new etcd") for name in self._others()]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        tools, others = EtcdTools(seat_of(context, self.recovery)), self._others()
+
+        async def joined() -> NotYet | str | None:
+            try:
+                members = (await tools.membership()).members
+            except CommandFailed as error:
+                return str(error)
+            voters = {one.name for one in members if not one.is_learner}
+            waited = [name for name in others if name not in voters]
+            come = (len(voters), len(members))
+            return NotYet(f"not yet a member: {', '.join(waited)}", come) if waited else None
+
+        await poll_until(
+            "all members have joined",
+            joined,
+            timeout=300.0,
+            still=patience.STILL,
+            progress=progress,
+            clock=context.clock,
+        )
+
+    def _others(self) -> list[str]:
+        found = self.recovery.found.values()
+        return sorted(one.node for one in found if one.node != self.recovery.seat and one.identity is not None)

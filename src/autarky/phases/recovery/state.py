@@ -1,0 +1,145 @@
+"""What the phases of one recovery share, and what it leaves on hosts so that it can be resumed."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from autarky import places
+from autarky.control.etcd.manifests import pods as etcd
+from autarky.errors import CommandFailed, UserError
+from autarky.etcd.data import Identity
+from autarky.etcd.log import End
+from autarky.model.cluster import Node
+from autarky.model.files import File
+from autarky.parsing import parsed
+from autarky.phases.context import Context
+from autarky.ports import SHORT, Host
+from autarky.programs import program
+
+SCRIPT = program(
+    __file__,
+    "recover.sh",
+    bin=places.BIN,
+    ca=f"{etcd.PKI}/ca.crt",
+    peer_ca=etcd.PEER_CA.removeprefix(f"{places.ETCD_DATA}/"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """On a host: the recovery that has fenced it, the node whose data becomes the new etcd, and what that is made of,
+    as a clause."""
+
+    recovery: str
+    seat: str
+    made_of: str
+
+    def file(self) -> File:
+        return File(places.ETCD_FENCE, json.dumps(asdict(self), indent=1).encode() + b"\n", 0o600)
+
+    @classmethod
+    def read(cls, content: bytes | None) -> Fence | None:
+        """UserError where it cannot be understood."""
+        if content is None:
+            return None
+        try:
+            found = parsed(content)
+            return cls(*(str(found[key]) for key in ("recovery", "seat", "made_of")))
+        except (ValueError, KeyError, TypeError) as error:
+            fix = "see what is in /var/lib/etcd on each control node, and remove that file where etcd should run"
+            raise UserError(f"{places.ETCD_FENCE} cannot be read: {error}", fix=fix) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is on one host. identity None: it has no data of etcd. size of its database and free space, in bytes.
+    made: the recoveries whose new data is complete here; placed: those of them whose data is in its place already."""
+
+    node: str
+    address: str
+    fence: Fence | None = None
+    has_pod: bool = False
+    identity: Identity | None = None
+    end: End | None = None
+    size: int = 0
+    free: int = 0
+    made: frozenset[str] = frozenset()
+    placed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class FromMember:
+    """The data of a member that is left. node: whose; None: the newest that can be read."""
+
+    node: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FromSnapshot:
+    """A snapshot on this machine. name: what it is, for people. node: where the new etcd begins; None: where the leader
+    is. size in bytes."""
+
+    path: Path
+    name: str
+    size: int
+    node: str | None = None
+
+
+Source = FromMember | FromSnapshot
+
+
+@dataclass(slots=True)
+class Recovery:
+    """One recovery of etcd, in the making. id, seat, made_of: taken from an interrupted one, where it is resumed.
+    made: its data is complete; placed: and where etcd looks for it: from then on there is no way back but another
+    recovery."""
+
+    source: Source
+    id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    seat: str = ""
+    made_of: str = ""
+    found: dict[str, Found] = field(default_factory=dict)
+    made: bool = False
+    placed: bool = False
+
+    @property
+    def work(self) -> str:
+        """On the seat."""
+        return f"{places.ETCD_DATA}/recovery.{self.id}"
+
+    @property
+    def fence(self) -> Fence:
+        return Fence(self.id, self.seat, self.made_of)
+
+    @property
+    def former(self) -> list[int]:
+        """The ids of the clusters that the new one replaces, as far as they can be seen."""
+        others = [one for one in self.found.values() if self.id not in one.placed]
+        return sorted({one.identity.cluster for one in others if one.identity is not None})
+
+
+async def on_host(
+    host: Host, arguments: Sequence[str], *, timeout: float = 60.0, stdin: bytes | None = None
+) -> list[str]:
+    """A step of the host's part; the lines that it prints. CommandFailed has the step's name."""
+    done = await host.run(["bash", "-c", SCRIPT, "recover", *arguments], stdin=stdin, timeout=timeout, check=False)
+    if done.status != 0:
+        raise CommandFailed(host.name, ["recover", *arguments[:1]], done.status, done.stderr.strip())
+    return done.text.splitlines()
+
+
+async def fence_on(host: Host) -> Fence | None:
+    return Fence.read(await host.read(places.ETCD_FENCE, most=SHORT))
+
+
+def nodes_of(context: Context, recovery: Recovery) -> list[Node]:
+    """Whose hosts were found."""
+    return [node for node in context.cluster.nodes if node.name in recovery.found]
+
+
+def seat_of(context: Context, recovery: Recovery) -> Host:
+    return context.host(context.cluster.node(recovery.seat))
