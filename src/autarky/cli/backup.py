@@ -287,7 +287,7 @@ def show(
     if path.is_file():
         from autarky.cli.backup_files import manifest
 
-        say(manifest(path, _unlock(identities, passphrase_file)))
+        say(manifest(path, unlock_of(identities, passphrase_file)))
         return
     say(json.dumps(run_async(lambda: _named_backup(file, cluster, what)), indent=2))
 
@@ -302,7 +302,7 @@ async def _named_backup(file: Path | None, cluster: str | None, name: str) -> Ob
     return found
 
 
-def _unlock(identities: Sequence[Path], passphrase_file: Path | None) -> Unlock:
+def unlock_of(identities: Sequence[Path], passphrase_file: Path | None) -> Unlock:
     from autarky.archive import Unlock
 
     texts = tuple(path.read_text() for path in identities)
@@ -330,7 +330,7 @@ def verify(
     """
     from autarky.cli import backup_files
 
-    path, unlock = Path(what), _unlock(identities, passphrase_file)
+    path, unlock = Path(what), unlock_of(identities, passphrase_file)
 
     async def work() -> None:
         async with operation("verify a backup", output) as progress:

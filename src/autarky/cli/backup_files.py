@@ -6,7 +6,7 @@ import asyncio
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -94,25 +94,41 @@ def manifest(path: Path, unlock: Unlock) -> str:
 
 async def verify(path: Path, unlock: Unlock, progress: Progress) -> None:
     """UserError if it is not what it should be."""
-    await asyncio.to_thread(_compare_digest, path, progress)
+    await asyncio.to_thread(compare_digest, path, progress)
     if not unlock.identities and unlock.passphrase is None:
         progress.note("give --identity or --passphrase-file to verify what is in it")
         return
     with _scratch() as scratch:
-        snapshot = scratch / "snapshot.db"
-        contents = await asyncio.to_thread(_unpack_snapshot, path, unlock, snapshot)
-        progress.note(f"all {len(contents.files)} files are what the manifest says")
-        await asyncio.to_thread(snapshots.intact, snapshot)
-        tried = await _tried(snapshot, contents.kubernetes, progress)
+        await unpack(path, unlock, scratch / "snapshot.db", progress)
+
+
+async def unpack(
+    path: Path,
+    unlock: Unlock,
+    snapshot: Path,
+    progress: Progress,
+    *,
+    judge: Callable[[Contents], None] = lambda _: None,
+    listing: Callable[[Path], None] | None = None,
+) -> Contents:
+    """Read everything, write the snapshot, and try it. UserError if anything is not what it should be. judge: may
+    refuse what the manifest says, before the rest is read; listing: as for `snapshots.tried`."""
+    contents = await asyncio.to_thread(_unpack_snapshot, path, unlock, snapshot, judge)
+    progress.note(f"all {len(contents.files)} files are what the manifest says")
+    await asyncio.to_thread(snapshots.intact, snapshot)
+    tried = await _tried(snapshot, contents.kubernetes, progress, listing)
     if tried != Tried(contents.etcd.revision, contents.etcd.keys):
         raise UserError(
             f"an etcd that is started from it has {tried.keys:,} keys, and had {contents.etcd.keys:,} when it was made",
             fix="use another backup",
         )
     progress.note(f"an etcd that was started from it serves {tried.keys:,} keys of revision {tried.revision:,}")
+    return contents
 
 
-async def _tried(snapshot: Path, kubernetes: str, progress: Progress) -> Tried:
+async def _tried(
+    snapshot: Path, kubernetes: str, progress: Progress, listing: Callable[[Path], None] | None = None
+) -> Tried:
     """Restored on this machine, into the etcd that belongs to that version of Kubernetes."""
     payload = await get_payload(load_release(Version.parse(kubernetes)), progress)
     with _scratch() as programs:
@@ -120,7 +136,8 @@ async def _tried(snapshot: Path, kubernetes: str, progress: Progress) -> Tried:
             shutil.copyfile(payload.binaries[name].path, programs / name)
             (programs / name).chmod(0o755)
         limit = seconds_for(snapshot.stat().st_size)
-        return await snapshots.tried(snapshot, snapshot.parent / "tried", programs, timeout=limit)
+        place = snapshot.parent / "tried"
+        return await snapshots.tried(snapshot, place, programs, timeout=limit, listing=listing)
 
 
 async def verify_on_node(context: Context, obj: Object, unlock: Unlock, progress: Progress) -> None:
@@ -146,7 +163,7 @@ async def verify_on_node(context: Context, obj: Object, unlock: Unlock, progress
         await verify(local, unlock, progress)
 
 
-def _compare_digest(path: Path, progress: Progress) -> None:
+def compare_digest(path: Path, progress: Progress) -> None:
     beside = _beside(path)
     if not beside.is_file():
         return
@@ -155,10 +172,11 @@ def _compare_digest(path: Path, progress: Progress) -> None:
     progress.note(f"{path} has the digest that {beside} says")
 
 
-def _unpack_snapshot(path: Path, unlock: Unlock, snapshot: Path) -> Contents:
+def _unpack_snapshot(path: Path, unlock: Unlock, snapshot: Path, judge: Callable[[Contents], None]) -> Contents:
     """Reads everything, and writes the snapshot."""
     with path.open("rb") as file, opened(file, unlock) as files:
         contents, arriving = checked(files)
+        judge(contents)
         for one in arriving:
             if one.name == SNAPSHOT:
                 with snapshot.open("wb") as written:

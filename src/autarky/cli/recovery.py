@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ if TYPE_CHECKING:
     from autarky.engine.phase import Phase
     from autarky.model.cluster import Cluster
     from autarky.phases.context import Context
+    from autarky.phases.recovery.state import Recovery
 
 
 def recover_quorum(
@@ -20,7 +20,6 @@ def recover_quorum(
 ) -> None:
     from autarky.cli.wiring import load_cluster
     from autarky.phases.recovery.state import FromMember, Recovery
-    from autarky.workflows.recover_quorum import phases
 
     found = load_cluster(file, cluster)
     if not dry_run:
@@ -29,25 +28,27 @@ def recover_quorum(
             yes=yes,
         )
     recovery = Recovery(FromMember(source))
-    run_async(lambda: _run("etcd recover-quorum", found, lambda _: phases(recovery), output, dry_run=dry_run))
+    run_async(lambda: recover("etcd recover-quorum", found, recovery, output, dry_run=dry_run))
 
 
-async def _run(
+async def recover(
     name: str,
     found: Cluster,
-    phases: Callable[[Context], Sequence[Phase[Context]]],
+    recovery: Recovery,
     output: str,
     *,
     dry_run: bool,
+    after_look: Phase[Context] | None = None,
 ) -> None:
     from autarky.cli.wiring import build_context
+    from autarky.workflows.recovery import phases
 
     context = build_context(found)
     try:
         await run_phases(
             name,
             f"etcd of cluster {found.name}",
-            phases(context),
+            phases(recovery, after_look),
             context,
             output=output,
             dry_run=dry_run,

@@ -16,10 +16,11 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from autarky.errors import TimedOut, UserError
 
@@ -63,15 +64,21 @@ def intact(path: Path) -> Intact:
     return Intact(size, file_digest.hexdigest())
 
 
-async def tried(path: Path, scratch: Path, programs: Path, *, timeout: float) -> Tried:
+async def tried(
+    path: Path, scratch: Path, programs: Path, *, timeout: float, listing: Callable[[Path], None] | None = None
+) -> Tried:
     """Restore it below `scratch`, which must not exist, and start an etcd from that. UserError if it cannot be
-    restored or served, TimedOut after `timeout` seconds."""
+    restored or served, TimedOut after `timeout` seconds. listing: gets a file with all its keys, as `etcdctl` prints
+    them as JSON; it is gone afterwards."""
     scratch.mkdir(mode=0o700)
     try:
         async with asyncio.timeout(timeout):
             await _restored(path, scratch, programs)
             async with _served(scratch, programs) as server:
-                return await _asked(scratch, programs, server)
+                found = await _asked(scratch, programs, server)
+                if listing is not None:
+                    await _list(scratch, programs, listing)
+                return found
     except TimeoutError as error:
         raise TimedOut(f"etcd does not serve the restored snapshot {path} after {timeout:.0f} s") from error
     finally:
@@ -123,6 +130,16 @@ async def _asked(scratch: Path, programs: Path, server: asyncio.subprocess.Proce
         await asyncio.sleep(_PAUSE)
 
 
+async def _list(scratch: Path, programs: Path, listing: Callable[[Path], None]) -> None:
+    argv = [f"--endpoints={_CLIENT}", "get", "", "--prefix", "--keys-only", "-w=json"]
+    keys = scratch / "keys.json"
+    with keys.open("wb") as written:
+        status, said = await _ended(programs / "etcdctl", argv, scratch, written)
+    if status != 0:
+        raise UserError(f"its keys cannot be listed: {_last_line(said)}", fix="take another one")
+    await asyncio.to_thread(listing, keys)
+
+
 def _field(said: str, name: str) -> int:
     found = re.search(rf'^"{name}" : (\d+)$', said, re.MULTILINE)
     if found is None:
@@ -130,26 +147,26 @@ def _field(said: str, name: str) -> int:
     return int(found[1])
 
 
-async def _ended(program: Path, argv: list[str], cwd: Path) -> tuple[int, str]:
-    """(status, output) of a program; it does not outlive this call."""
+async def _ended(program: Path, argv: list[str], cwd: Path, output: IO[bytes] | None = None) -> tuple[int, str]:
+    """(status, output) of a program; it does not outlive this call. output: a file for its standard output."""
     process = await asyncio.create_subprocess_exec(
         str(program),
         *argv,
         cwd=cwd,
         env={"PATH": os.defpath},
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        stdout=asyncio.subprocess.PIPE if output is None else output,
+        stderr=asyncio.subprocess.STDOUT if output is None else asyncio.subprocess.PIPE,
         start_new_session=True,
     )
     try:
-        said, _ = await process.communicate()
+        said, error = await process.communicate()
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
-    return process.returncode or 0, said.decode(errors="replace")
+    return process.returncode or 0, (said or error or b"").decode(errors="replace")
 
 
 def _last_line(text: str) -> str:

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 
 from autarky import places
 from autarky.control.api_server import manifests as api_server
+from autarky.control.etcd.decide.lineage import FORMER
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.leadership import manifests as controllers
 from autarky.errors import Unreachable
@@ -91,6 +92,12 @@ def script() -> File:
     return File(SCRIPT_PATH, _PROGRAM.encode(), 0o755)
 
 
+_ETCDCTL = " ".join(
+    (
+        f"{places.BIN}/etcdctl --command-timeout=3s --dial-timeout=1s",
+        f"--cacert={etcd.PKI}/ca.crt --cert={etcd.PKI}/server.crt --key={etcd.PKI}/server.key",
+    )
+)
 _PROGRAM = program(
     __file__,
     "standby.sh",
@@ -101,6 +108,11 @@ _PROGRAM = program(
     etcd_former=places.ETCD_FORMER,
     etcd_fence=places.ETCD_FENCE,
     etcd_fenced=places.ETCD_FENCED,
+    etcd_cluster=places.ETCD_CLUSTER,
+    etcd_members=places.MEMBERS_FILE,
+    etcd_client=_ETCDCTL,
+    etcd_port=ports.ETCD_CLIENT,
+    former_key=FORMER,
     components=" ".join(WITH_STANDBY),
     api=API_SERVER,
     led_by_lease=" ".join(LED_BY_LEASE),

@@ -20,6 +20,11 @@ etcd_member="@ETCD_MEMBER@"   # its data
 etcd_former="@ETCD_FORMER@"   # its static pod as it was before a change
 etcd_fence="@ETCD_FENCE@"     # exists during a recovery
 etcd_fenced="@ETCD_FENCED@"   # its static pod, meanwhile
+etcd_cluster="@ETCD_CLUSTER@" # the id of the cluster of its data
+etcd_members="@ETCD_MEMBERS@" # the addresses of all members
+etcd_client="@ETCD_CLIENT@"   # etcdctl and its credentials
+etcd_port=@ETCD_PORT@
+former_key="@FORMER_KEY@" # in etcd: the clusters that it has replaced
 components="@COMPONENTS@"
 api=@API@
 led_by_lease="@LED_BY_LEASE@"
@@ -189,9 +194,25 @@ release_etcd() {
 	rm -f "$etcd_fence" "$etcd_fenced" && sync "${etcd_fence%/*}"
 }
 
+# A recovery may have made another etcd while this machine was off; two of three old members would go on as the old one.
+# The agent looks for that, too, later, and moves the data aside.
+leave_former() {
+	own=$(cat "$etcd_cluster" 2>/dev/null) && [ -n "$own" ] || return 0
+	# shellcheck disable=SC2013 # addresses are words
+	for address in $(sed -n 's/.*"address": "\([0-9.]*\)".*/\1/p' "$etcd_members" 2>/dev/null); do
+		said=$($etcd_client --endpoints="https://$address:$etcd_port" get "$former_key" --print-value-only 2>/dev/null)
+		case "$said" in *"\"$own\""*) ;; *) continue ;; esac
+		need_lock
+		rm -f "$manifests"/etcd-*
+		sync "$manifests"
+		return 0
+	done
+}
+
 boot() { note_boot; fence_etcd; restore_etcd; activate_silent "$api"; }
 
 boot_rest() {
+	( leave_former ) &
 	waiting=$(resting)
 	attempts=$rest_seconds
 	# shellcheck disable=SC2086 # a list of names

@@ -65,7 +65,10 @@ class FenceEtcd:
             await _ended(context, host, progress)
 
         try:
-            await for_each(nodes_of(context, self.recovery), one)
+            # The seat, which led, goes last: whatever the others have acknowledged is in its data, which is kept.
+            nodes = nodes_of(context, self.recovery)
+            await for_each([node for node in nodes if node.name != self.recovery.seat], one)
+            await for_each([node for node in nodes if node.name == self.recovery.seat], one)
         except BaseException:
             await release_all(context, self.recovery, progress)
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autarky import places
@@ -21,8 +21,18 @@ from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_pods import static_pods
 from autarky.phases.hosts import observe, refuse_foreign_hosts
 from autarky.phases.labelled import find_labelled
-from autarky.phases.recovery.state import Found, FromMember, FromSnapshot, Recovery, fence_on, nodes_of, on_host
-from autarky.ports import Host, Progress
+from autarky.phases.recovery.state import (
+    Found,
+    FromKept,
+    FromMember,
+    FromSnapshot,
+    Recovered,
+    Recovery,
+    fence_on,
+    nodes_of,
+    on_host,
+)
+from autarky.ports import SHORT, Host, Progress
 
 ONLY_WITHOUT_QUORUM = "a new etcd is made from a member's data only when the old one is lost"
 ROOM = "the old data is kept beside the new"
@@ -38,7 +48,7 @@ class LookForData:
 
     recovery: Recovery
     name: str = "look-for-data"
-    title: str = "See what is left of etcd"
+    title: str = "Look at etcd on all control nodes"
     timeout: float = 600
 
     async def plan(self, context: Context) -> Sequence[Change | Warn]:
@@ -71,6 +81,9 @@ class LookForData:
 
     async def _choose(self, context: Context) -> list[str]:
         recovery, source = self.recovery, self.recovery.source
+        recovery.current = await _revision(context, recovery)
+        if isinstance(source, FromKept):
+            return [await _what_was_kept(context, recovery)]
         if isinstance(source, FromSnapshot):
             recovery.seat = source.node or await _leader(context, recovery) or min(recovery.found)
             if recovery.seat not in recovery.found:
@@ -79,20 +92,17 @@ class LookForData:
                 )
             _refuse_full_disk(recovery.found[recovery.seat], 2 * source.size)
             recovery.made_of = f"made of {source.name}"
-            return [f"the new etcd begins on {recovery.seat}"]
+            return []
         await _refuse_quorum(context, recovery)
         choice = decision.choose(_logs(recovery), source.node)
         if choice.node is None:
             raise UserError(choice.sentence, fix=f"say --from NODE; hosts that answer: {_names(recovery)}")
         recovery.seat = choice.node
         _refuse_full_disk(recovery.found[choice.node], 2 * recovery.found[choice.node].size)
-        recovery.made_of = f"made of the data of {choice.node}"
-        lost = (
-            []
-            if choice.lost is None
-            else [f"{choice.lost[1]} has {choice.lost[0]:,} newer entries, which will be lost"]
-        )
-        return [choice.sentence, *lost]
+        recovery.made_of = f"made of the data of {choice.node} ({choice.sentence})"
+        if choice.lost is None:
+            return []
+        return [f"{choice.lost[1]} has {choice.lost[0]:,} newer entries, which will be lost"]
 
 
 def _names(recovery: Recovery) -> str:
@@ -147,6 +157,40 @@ async def _listed(host: Host) -> Membership | None:
         return None
 
 
+async def _what_was_kept(context: Context, recovery: Recovery) -> str:
+    """Of the recovery that made the etcd which runs now: its seat has that cluster's data."""
+    for one in recovery.found.values():
+        recovered = one.recovered
+        if recovered is None or one.identity is None or f"{one.identity.cluster:x}" != recovered.cluster:
+            continue
+        recovery.seat, recovery.data = one.node, recovered.kept
+        recovery.made_of = f"made of what was there before {recovered.at}"
+        host = context.host(context.cluster.node(one.node))
+        sizes, files = await log_files(host, recovered.kept)
+        if not files:
+            raise UserError(f"{one.node}: there is no data of etcd in {recovered.kept} any more")
+        recovery.found[one.node] = replace(one, size=max(one.size, sizes.get("size", 0)))
+        _refuse_full_disk(recovery.found[one.node], 2 * sizes.get("size", 0))
+        return (
+            f"the recovery of {recovered.at} is taken back: its etcd on {one.node} was {recovered.made_of}, and what"
+            " was written since is lost"
+        )
+    raise UserError("no recovery can be taken back: no control node that answers has the data from before one")
+
+
+async def _revision(context: Context, recovery: Recovery) -> int | None:
+    """Of etcd now; None where it does not answer."""
+    found = await for_each(nodes_of(context, recovery), lambda node: _revision_on(context.host(node)))
+    return max((one for one in found.values() if one is not None), default=None)
+
+
+async def _revision_on(host: Host) -> int | None:
+    try:
+        return await EtcdTools(host).revision()
+    except (CommandFailed, Unreachable):
+        return None
+
+
 async def _leader(context: Context, recovery: Recovery) -> str | None:
     """The node of etcd's leader, if it answers."""
     for node in nodes_of(context, recovery):
@@ -189,6 +233,7 @@ async def _found(context: Context, node: Node) -> Found:
         free=said.get("free", 0),
         made=made,
         placed=placed,
+        recovered=Recovered.read(await host.read(places.ETCD_RECOVERED, most=SHORT)),
     )
 
 

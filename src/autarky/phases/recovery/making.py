@@ -6,11 +6,10 @@ written last. If it cannot be made, the old members are released.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autarky import places
+from autarky.control.etcd.decide.recovery import beginning
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.engine.phase import Change
 from autarky.errors import UserError
@@ -21,9 +20,6 @@ from autarky.phases.recovery.looking import log_files
 from autarky.phases.recovery.state import Found, FromSnapshot, Recovery, on_host, seat_of
 from autarky.ports import Host, Progress
 
-BUMP = 1_000_000_000
-"""Revisions that the new etcd is ahead of its data (upstream's own figure for a restore): no client has seen any object
-at a later one, so none takes an old object for a newer one."""
 _SLOWEST = 4 * 1024 * 1024
 _LEAST_SECONDS = 120.0
 
@@ -53,7 +49,7 @@ class MakeData:
         recovery, host = self.recovery, seat_of(context, self.recovery)
         seat, source = recovery.found[recovery.seat], recovery.source
         if isinstance(source, FromSnapshot):
-            snapshot, options, size = f"{recovery.work}/snapshot.db", [], source.size
+            snapshot, options, size, revision = f"{recovery.work}/snapshot.db", [], source.size, source.revision
             await on_host(host, ["begin", recovery.work])
             await host.push(source.path, snapshot, mode=0o600)
         else:
@@ -61,15 +57,18 @@ class MakeData:
             progress.note(f"{seat.node}: its data has been brought up to revision {revision:,}")
             # The database of an etcd that has ended has no hash at its end.
             snapshot, options, size = "old/member/snap/db", ["--skip-hash-check"], seat.size
-        token = f"{context.cluster.name}-{secrets.token_hex(6)}"
-        arguments = [recovery.work, seat.node, etcd.peer_url(seat.address), token, str(BUMP), snapshot, *options]
+        token = recovery.token(context.cluster.name)
+        begun = [one.recovered.revision for one in recovery.found.values() if one.recovered is not None]
+        first = beginning(revision, recovery.current, begun)
+        bump = str(first - revision)
+        arguments = [recovery.work, seat.node, etcd.peer_url(seat.address), token, bump, snapshot, *options]
         await on_host(host, ["make", *arguments], timeout=_seconds_for(size))
 
 
 async def _replayed(host: Host, seat: Found, recovery: Recovery, progress: Progress) -> int:
     """The revision of a copy of the member's data, with all of its log applied."""
     timeout = _seconds_for(seat.size)
-    await on_host(host, ["copy", places.ETCD_DATA, recovery.work], timeout=timeout)
+    await on_host(host, ["copy", recovery.data, recovery.work], timeout=timeout)
     _, files = await log_files(host, f"{recovery.work}/old")
     end = end_of(files)
     if not end.committed:

@@ -7,12 +7,14 @@
 #   append WORK OFFSET LENGTH     appends standard input to the last file of the copied log, which ends with it
 #   replay WORK                   starts an etcd from WORK/old that is its only member, until it has applied its log
 #   make WORK NAME URL TOKEN BUMP SNAPSHOT [OPTION]   makes the data of a new cluster of one member in WORK/new
-#   place DATA WORK KEPT          puts that in the place of the old data, which is kept in DATA/KEPT
+#   place DATA WORK KEPT          puts that in the place of the old data, which is kept in DATA/KEPT; prints where
+#   keys WORK                     writes all keys of the member that runs here, without values, to WORK/keys.gz
 #   restart COMPONENT...          kills their containers: the kubelet starts them again
 set -euo pipefail
 bin="@BIN@"
 ca="@CA@"
 peer_ca="@PEER_CA@" # below the data
+member="@MEMBER@"
 client=unix://localhost:1 peer=unix://localhost:2
 
 made() {
@@ -87,14 +89,23 @@ make() {
 # Interrupted between the two renames, the second one is still to be made.
 place() {
 	[ -e "$2/ready" ]
+	[ -s "$2/kept" ] || { echo "$1/$3" >"$2/.kept" && sync "$2/.kept" && mv "$2/.kept" "$2/kept" && sync "$2"; }
+	kept=$(cat "$2/kept")
+	echo "$kept"
 	[ -d "$2/new/member" ] || return 0
 	if [ -d "$1/member" ]; then
-		install -d -m 700 "$1/$3"
-		mv -T "$1/member" "$1/$3/member"
-		sync "$1/$3" "$1"
+		install -d -m 700 "$kept"
+		mv -T "$1/member" "$kept/member"
+		sync "$kept" "$1"
 	fi
 	mv -T "$2/new/member" "$1/member"
 	sync "$1" "$2/new"
+}
+
+keys() {
+	install -d -m 700 "$1"
+	( umask 077; "$bin/etcdctl" --endpoints="$member" --cacert="$ca" --cert="${ca%/*}/server.crt" \
+		--key="${ca%/*}/server.key" get "" --prefix --keys-only -w json | gzip -1 >"$1/keys.gz" )
 }
 
 restart() {

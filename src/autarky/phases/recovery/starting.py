@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 
 from autarky import places
 from autarky.control.etcd.decide.lineage import FORMER, former_of
+from autarky.control.etcd.manifests import members
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.slots import manifests as standby
 from autarky.engine.deadline import NotYet, poll_until
@@ -26,15 +27,18 @@ from autarky.model import patience
 from autarky.model.cluster import Node
 from autarky.model.components import OPERATOR, WITH_STANDBY
 from autarky.model.files import File
+from autarky.parsing import parsed
 from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_pods import static_pods
 from autarky.phases.recovery.fencing import release_all
-from autarky.phases.recovery.state import Recovery, nodes_of, on_host, seat_of
+from autarky.phases.recovery.state import Recovered, Recovery, nodes_of, on_host, seat_of
 from autarky.phases.start import start_kubelet, wait_for_api
 from autarky.ports import Host, Progress
 from autarky.render import node as render_node
+from autarky.render.crds import API_VERSION
 
 STARTS_SECONDS = 120.0
+JOIN_SECONDS = 300.0
 _RESTARTED = (*WITH_STANDBY, OPERATOR)
 
 
@@ -57,34 +61,37 @@ class StartEtcd:
 
     async def run(self, context: Context, progress: Progress) -> None:
         recovery, host = self.recovery, seat_of(context, self.recovery)
-        kept = f"kept.{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+        now = datetime.now(UTC)
+        wanted = f"kept.{now:%Y%m%dT%H%M%SZ}"
         try:
-            await on_host(host, ["place", places.ETCD_DATA, recovery.work, kept], timeout=60)
+            [kept] = await on_host(host, ["place", places.ETCD_DATA, recovery.work, wanted], timeout=60)
         except CommandFailed:
             await release_all(context, recovery, progress)
             raise
         recovery.placed = True
-        await self._pod_there(context, host)
-        await for_each(nodes_of(context, recovery), lambda node: _restart_control_plane(context, node))
+        if not await static_pods(host):
+            await self._write_pod(context, host)
+            await for_each(nodes_of(context, recovery), lambda node: _restart_control_plane(context, node))
         await host.run([standby.SCRIPT_PATH, "release-etcd"], timeout=60)
         await start_kubelet(host)
         membership = await _answers(context, host, progress)
         await _note_former(host, recovery, membership)
+        begun = await EtcdTools(host).revision()
+        recovered = Recovered(f"{membership.cluster:x}", kept, recovery.made_of, f"{now:%Y-%m-%dT%H:%M:%SZ}", begun)
+        await host.write_files([recovered.file()])
         others = [node for node in nodes_of(context, recovery) if node.name != recovery.seat]
         await for_each(others, lambda node: _unfence(context, node))
         await host.run(["rm", "-rf", recovery.work], timeout=60)
-        progress.note(
-            f"etcd {membership.cluster:x} runs on {recovery.seat}; its former data is in {places.ETCD_DATA}/{kept}"
-        )
+        progress.note(f"etcd {membership.cluster:x} runs on {recovery.seat}; its former data is in {kept}")
 
-    async def _pod_there(self, context: Context, host: Host) -> None:
-        """The static pod of the seat, where its member had none."""
-        if await host.read(places.ETCD_FENCED) is not None or await static_pods(host):
-            return
-        node = context.cluster.node(self.recovery.seat)
-        founding = etcd.Founding(etcd.initial_cluster({node.name: node.known_address()}), "existing")
-        pod = render_node.manifest(etcd.member_pod(context.inputs(), node, founding))
-        await host.write_files([File(places.ETCD_FENCED, pod.content, 0o600)])
+    async def _write_pod(self, context: Context, host: Host) -> None:
+        """The static pod of the seat, for when its fence goes."""
+        recovery = self.recovery
+        node = context.cluster.node(recovery.seat)
+        there = await host.read(places.ETCD_FENCED)
+        old = parsed(there) if there is not None else etcd.member_pod(context.inputs(), node)
+        pod = etcd.founded_again(old, node.name, node.known_address(), recovery.token(context.cluster.name))
+        await host.write_files([File(places.ETCD_FENCED, render_node.manifest(pod).content, 0o600)])
 
 
 async def _restart_control_plane(context: Context, node: Node) -> None:
@@ -142,33 +149,43 @@ class AwaitMembers:
     recovery: Recovery
     name: str = "await-members"
     title: str = "Wait for the other members"
-    timeout: float = patience.most(300.0)
+    timeout: float = patience.most(JOIN_SECONDS)
 
     async def plan(self, context: Context) -> Sequence[Change]:
         return [Change(f"wait until {name} is a member of the new etcd") for name in self._others()]
 
     async def run(self, context: Context, progress: Progress) -> None:
-        tools, others = EtcdTools(seat_of(context, self.recovery)), self._others()
+        tools = EtcdTools(seat_of(context, self.recovery))
 
         async def joined() -> NotYet | str | None:
             try:
-                members = (await tools.membership()).members
+                wanted = await _wanted(context)
+                listed = (await tools.membership()).members
             except CommandFailed as error:
                 return str(error)
-            voters = {one.name for one in members if not one.is_learner}
-            waited = [name for name in others if name not in voters]
-            come = (len(voters), len(members))
+            voters = {one.name for one in listed if not one.is_learner}
+            waited = [name for name in self._others() if name in wanted and name not in voters]
+            come = (len(voters), len(listed))
             return NotYet(f"not yet a member: {', '.join(waited)}", come) if waited else None
 
         await poll_until(
             "all members have joined",
             joined,
-            timeout=300.0,
+            timeout=JOIN_SECONDS,
             still=patience.STILL,
             progress=progress,
             clock=context.clock,
         )
+        left = sorted(set(self._others()) - await _wanted(context))
+        if left:
+            progress.note(f"the API wants no member of etcd on {', '.join(left)}: `autarky up` changes that")
 
     def _others(self) -> list[str]:
         found = self.recovery.found.values()
         return sorted(one.node for one in found if one.node != self.recovery.seat and one.identity is not None)
+
+
+async def _wanted(context: Context) -> set[str]:
+    """The nodes that should have a member, by the API."""
+    found = await context.kube().list(API_VERSION, members.KIND)
+    return {obj["metadata"]["name"] for obj in found if obj["spec"].get("state", "Member") == "Member"}

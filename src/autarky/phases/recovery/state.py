@@ -13,6 +13,7 @@ from autarky.control.etcd.manifests import pods as etcd
 from autarky.errors import CommandFailed, UserError
 from autarky.etcd.data import Identity
 from autarky.etcd.log import End
+from autarky.model import ports
 from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.parsing import parsed
@@ -24,6 +25,7 @@ SCRIPT = program(
     __file__,
     "recover.sh",
     bin=places.BIN,
+    member=f"https://127.0.0.1:{ports.ETCD_CLIENT}",
     ca=f"{etcd.PKI}/ca.crt",
     peer_ca=etcd.PEER_CA.removeprefix(f"{places.ETCD_DATA}/"),
 )
@@ -55,6 +57,31 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
+class Recovered:
+    """On the host where a new etcd began: its cluster's id, in hex; the directory with the data from before it; what it
+    was made of, and when (RFC 3339); the revision that it began with."""
+
+    cluster: str
+    kept: str
+    made_of: str
+    at: str
+    revision: int
+
+    def file(self) -> File:
+        return File(places.ETCD_RECOVERED, json.dumps(asdict(self), indent=1).encode() + b"\n", 0o600)
+
+    @classmethod
+    def read(cls, content: bytes | None) -> Recovered | None:
+        """None where there was none, or it cannot be understood."""
+        try:
+            found = parsed(content or b"")
+            cluster, kept, made_of, at = (str(found[key]) for key in ("cluster", "kept", "made_of", "at"))
+            return cls(cluster, kept, made_of, at, int(found["revision"]))
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """What is on one host. identity None: it has no data of etcd. size of its database and free space, in bytes.
     made: the recoveries whose new data is complete here; placed: those of them whose data is in its place already."""
@@ -69,6 +96,7 @@ class Found:
     free: int = 0
     made: frozenset[str] = frozenset()
     placed: frozenset[str] = frozenset()
+    recovered: Recovered | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +114,16 @@ class FromSnapshot:
     path: Path
     name: str
     size: int
+    revision: int
     node: str | None = None
 
 
-Source = FromMember | FromSnapshot
+@dataclass(frozen=True, slots=True)
+class FromKept:
+    """The data that the last recovery has put aside: that recovery is taken back."""
+
+
+Source = FromMember | FromSnapshot | FromKept
 
 
 @dataclass(slots=True)
@@ -103,6 +137,10 @@ class Recovery:
     seat: str = ""
     made_of: str = ""
     found: dict[str, Found] = field(default_factory=dict)
+    data: str = places.ETCD_DATA
+    """Where the data is that the new etcd is made of."""
+    current: int | None = None
+    """The revision of the etcd that is replaced, where it answers."""
     made: bool = False
     placed: bool = False
 
@@ -110,6 +148,10 @@ class Recovery:
     def work(self) -> str:
         """On the seat."""
         return f"{places.ETCD_DATA}/recovery.{self.id}"
+
+    def token(self, cluster: str) -> str:
+        """Of the new etcd: its id is made of this and its first member, so no two recoveries make the same one."""
+        return f"{cluster}-{self.id}"
 
     @property
     def fence(self) -> Fence:

@@ -24,7 +24,7 @@ def test_a_member_that_is_there_keeps_its_generation_when_nodes_are_added() -> N
     small, large = with_nodes(1), with_nodes(3)
     first = etcd.member_pod(small, small.cluster.node("n1"))
     reported = etcd.founding_of(first)
-    assert reported == etcd.Founding("n1=https://192.0.2.11:2380", "new")
+    assert reported == etcd.Founding("n1=https://192.0.2.11:2380", "new", small.cluster.name)
     assert etcd.member_pod(large, large.cluster.node("n1"), reported) == first
     assert etcd.member_pod(large, large.cluster.node("n1")) != first
 

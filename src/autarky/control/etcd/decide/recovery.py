@@ -4,13 +4,19 @@ Invariants:
 - of members of one cluster it is the one with the latest log, by Raft's own order: whatever a majority of those that
   can be read acknowledged is in it;
 - data of different clusters is never compared: their logs say nothing about each other. Then a person chooses;
-- the choice of a person stands, and what it loses is told.
+- the choice of a person stands, and what it loses is told;
+- the new etcd begins far above every revision that any client may have seen, of whatever history: one that has seen a
+  later one than there is waits for it (a kubelet: "Too large resource version"), and one that resumes a watch within
+  what there is misses what happened.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+BUMP = 1_000_000_000
+"""Revisions between two histories: more than anybody writes in one (upstream's own figure for a restore)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +31,8 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """node: None where none can be chosen, for the reason in `sentence`. lost: how many entries others have beyond it,
+    """node: None where none can be chosen, for the reason in `sentence`; else that
+    says what the data is. lost: how many entries others have beyond it,
     with the name of the one that has most."""
 
     node: str | None
@@ -42,7 +49,7 @@ def choose(logs: Sequence[Log], wanted: str | None = None) -> Choice:
         whose = ", ".join(f"{one.node}: {one.cluster:x}" for one in sorted(logs, key=lambda one: one.node))
         return Choice(None, f"the hosts have data of different clusters of etcd ({whose})")
     newest = max(logs, key=lambda one: (one.term, one.index, one.node))
-    return Choice(newest.node, f"{newest.node} has the newest data: entry {newest.index:,} of term {newest.term}")
+    return Choice(newest.node, f"the newest: entry {newest.index:,} of term {newest.term}")
 
 
 def _named(logs: Sequence[Log], wanted: str) -> Choice:
@@ -55,4 +62,11 @@ def _named(logs: Sequence[Log], wanted: str) -> Choice:
     ]
     best = max(ahead, key=lambda one: (one.term, one.index, one.node), default=None)
     lost = None if best is None else (max(0, best.index - chosen.index), best.node)
-    return Choice(wanted, f"{wanted} was named: entry {chosen.index:,} of term {chosen.term}", lost)
+    return Choice(wanted, f"as asked: entry {chosen.index:,} of term {chosen.term}", lost)
+
+
+def beginning(source: int, current: int | None, begun: Sequence[int]) -> int:
+    """The revision with which the new etcd begins. source: of its data. current: of the etcd that it replaces, None
+    where that does not answer. begun: with which earlier recoveries began, as far as that is known."""
+    latest = [one + BUMP for one in begun] if current is None else [current]
+    return max([source, *begun, *latest]) + BUMP

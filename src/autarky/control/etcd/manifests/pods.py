@@ -52,10 +52,12 @@ def pki_files(inputs: Inputs, node: Node) -> list[File]:
 @dataclass(frozen=True, slots=True)
 class Founding:
     """The cluster as a member's command line describes it for its very first start. Afterwards its own log counts, so
-    the command line stays as it was: a member whose peers change is not restarted."""
+    the command line stays as it was: a member whose peers change is not restarted. token: None for the first etcd of a
+    cluster, which has the cluster's name; a recovery makes another etcd."""
 
     cluster: str
     state: Literal["new", "existing"]
+    token: str | None = None
 
 
 def initial_members(nodes: Sequence[Node]) -> Founding:
@@ -77,7 +79,8 @@ def founding_of(pod: Object) -> Founding | None:
     try:
         words = [word.partition("=") for word in pod["spec"]["containers"][0]["command"]]
         found = {name: value for name, _, value in words}
-        return Founding(found["--initial-cluster"], found["--initial-cluster-state"])
+        token = found.get("--initial-cluster-token")
+        return Founding(found["--initial-cluster"], found["--initial-cluster-state"], token)
     except (KeyError, IndexError, TypeError, AttributeError):
         return None
 
@@ -94,7 +97,7 @@ def arguments(inputs: Inputs, name: str, address: str, founding: Founding, peer_
         "initial-advertise-peer-urls": peer_url(address),
         "initial-cluster": founding.cluster,
         "initial-cluster-state": founding.state,
-        "initial-cluster-token": inputs.cluster.name,
+        "initial-cluster-token": founding.token or inputs.cluster.name,
         # Health for the kubelet, which has no client certificate. Metrics for others: /metrics on 2379 with one.
         "listen-metrics-urls": f"http://127.0.0.1:{ports.ETCD_HEALTH}",
         "client-cert-auth": "true",
@@ -172,6 +175,22 @@ def written_as(pod: Object, present: Object) -> Object:
     """The pod with what a node agent noted on the existing one."""
     noted = (present["metadata"].get("annotations") or {}).get(WRITTEN_FOR)
     return pod if noted is None else {**pod, "metadata": {**pod["metadata"], "annotations": {WRITTEN_FOR: noted}}}
+
+
+def founded_again(pod: Object, name: str, address: str, token: str) -> Object:
+    """The static pod of a member with which another etcd begins. It is another pod to the kubelet, which takes time to
+    start one again that it has just ended."""
+    founding = {
+        "--initial-cluster": initial_cluster({name: address}),
+        "--initial-cluster-state": "existing",
+        "--initial-cluster-token": token,
+    }
+    spec: Object = json.loads(json.dumps(pod["spec"]))
+    [container] = spec["containers"]
+    names = [str(word).partition("=")[0] for word in container["command"]]
+    words = zip(names, container["command"], strict=True)
+    container["command"] = [f"{key}={founding[key]}" if key in founding else word for key, word in words]
+    return pods.generation_on(name, ETCD, spec)
 
 
 def beginning(inputs: Inputs) -> list[File]:

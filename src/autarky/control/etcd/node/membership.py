@@ -105,6 +105,7 @@ class EtcdMembership(Controller):
         now, data = self.clock.monotonic(), etcd_on_disk.data()
         if data is None or data.cluster is None or etcd_on_disk.is_fenced():
             return False
+        etcd_on_disk.remember_cluster(data.cluster)
         if self._replaced == data.cluster or now < self._ask_former:
             return self._replaced == data.cluster
         self._ask_former = now + REST_SECONDS  # a node that is off costs the whole time for an answer

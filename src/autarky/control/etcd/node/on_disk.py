@@ -101,6 +101,14 @@ def remember_members(members: Sequence[Object]) -> bool:
     return True
 
 
+def remember_cluster(cluster: int) -> None:
+    """Record which cluster the data belongs to, for the next boot. OSError."""
+    content = f"{cluster:x}\n".encode()
+    path = Path(places.ETCD_CLUSTER)
+    if not path.exists() or path.read_bytes() != content:
+        write_private(path, content)
+
+
 def remembered_addresses() -> list[str]:
     """Of the last known members; empty where none are known."""
     try:
