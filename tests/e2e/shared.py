@@ -27,6 +27,7 @@ ORDER = {
         "test_survival",  # reads whole logs: before any power cut
         "test_node_agent",
         "test_smokes",
+        "test_restore",  # the kubelet, controllers and all begin again
     ),
     "three_and_one": (
         "test_compromised_worker",  # looks at all that lies on the worker, which others replace

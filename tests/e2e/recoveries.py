@@ -1,0 +1,111 @@
+"""What the scenarios of restoring and recovering share: a backup to open, what a namespace has in it, who has data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+
+from ha import CONTROL
+from harness import Ended, TestCluster
+
+from autarky.archive import fresh_identity
+
+SPACE = "precious"
+_ETCD = "/var/lib/etcd"
+
+
+class Keys:
+    """An identity in a file, and its recipient."""
+
+    def __init__(self, directory: Path) -> None:
+        identity, self.recipient = fresh_identity()
+        self.file = directory / "identity"
+        self.file.write_text(identity)
+
+
+def backed_up(cluster: TestCluster, keys: Keys, target: Path) -> Path:
+    cluster.autarky("backup", "create", "--to", str(target), "--recipient", keys.recipient, "--cluster", cluster.name)
+    return target
+
+
+def restore(cluster: TestCluster, *argv: str, check: bool = True) -> Ended:
+    return cluster.autarky("restore", *argv, "--cluster", cluster.name, "-o", "plain", check=check)
+
+
+def restored(cluster: TestCluster, archive: Path, keys: Keys, *argv: str) -> Ended:
+    return restore(cluster, str(archive), "--identity", str(keys.file), "--yes", *argv)
+
+
+def write(cluster: TestCluster, **values: str) -> None:
+    """ConfigMaps by name, with one value each."""
+    for name, value in values.items():
+        obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"value": value}}
+        cluster.kubectl("-n", SPACE, "apply", "--server-side", "-f", "-", stdin=json.dumps(obj))
+
+
+def written(cluster: TestCluster) -> dict[str, str]:
+    """The same, as the API has them."""
+    found = json.loads(cluster.kubectl("-n", SPACE, "get", "configmaps", "-o", "json"))["items"]
+    return {one["metadata"]["name"]: one["data"]["value"] for one in found if "value" in one.get("data", {})}
+
+
+def runs_a_new_pod(cluster: TestCluster, name: str, node: str) -> None:
+    """Scheduler, kubelet and controllers follow the API as it is now, and a pod runs on that node."""
+    image = json.loads(cluster.kubectl("-n", "kube-system", "get", "ds", "kube-proxy", "-o", "json"))
+    container = {
+        "name": "idle",
+        "image": image["spec"]["template"]["spec"]["containers"][0]["image"],
+        "command": ["kube-proxy", "--version"],
+    }
+    pod = {
+        "nodeSelector": {"kubernetes.io/hostname": node},
+        "tolerations": [{"operator": "Exists"}],
+        "restartPolicy": "Never",
+        "containers": [container],
+    }
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": SPACE},
+        "spec": {"template": {"spec": pod}},
+    }
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(job))
+    cluster.kubectl("-n", SPACE, "wait", "--for=condition=Complete", f"job/{name}", "--timeout=120s")
+    cluster.kubectl("-n", SPACE, "delete", "job", name)
+
+
+def members_agree(cluster: TestCluster, nodes: Collection[str] = CONTROL) -> None:
+    """All of them are voters of one cluster, with the same keys (`etcdctl endpoint hashkv`)."""
+
+    def voters() -> list[str]:
+        found = json.loads(
+            cluster.autarky("etcd", "status", "--cluster", cluster.name, "-o", "json", check=False).stdout
+        )
+        return sorted(one["name"] for one in found["members"] if not one["learner"] and one["error"] is None)
+
+    cluster.wait(f"{sorted(nodes)} vote", lambda: voters() == sorted(nodes), seconds=180, pause=1)
+    cluster.wait("their keys are the same", lambda: len(_hashes(cluster, nodes)) == 1, seconds=30, pause=1)
+
+
+def _hashes(cluster: TestCluster, nodes: Collection[str]) -> set[int]:
+    """At one revision, which all of them have: the newest that the first one has."""
+    ctl = (
+        "/var/lib/autarky/bin/etcdctl --endpoints=https://127.0.0.1:2379 --cacert=/etc/kubernetes/pki/etcd/ca.crt"
+        " --cert=/etc/kubernetes/pki/etcd/server.crt --key=/etc/kubernetes/pki/etcd/server.key"
+    )
+    revision = json.loads(cluster.shell(min(nodes), f"{ctl} get none -w json"))["header"]["revision"]
+    said = [json.loads(cluster.shell(node, f"{ctl} endpoint hashkv --rev={revision} -w json")) for node in nodes]
+    return {one[0]["HashKV"]["hash"] for one in said}
+
+
+def data_of(cluster: TestCluster, node: str) -> list[str]:
+    """What a control node has below etcd's directory: `member`, and former data."""
+    return sorted(cluster.shell(node, f"ls {_ETCD}").split())
+
+
+def nothing_is_left_over(cluster: TestCluster, node: str) -> None:
+    """Of the work: neither a fence, nor half-made data."""
+    state = cluster.shell(node, "ls /var/lib/autarky/state /var/lib/autarky/scratch 2>/dev/null || :").split()
+    assert not [name for name in state if name.startswith("etcd-fence")], state
+    assert not [name for name in data_of(cluster, node) if name.startswith("recovery.")]

@@ -1,0 +1,181 @@
+"""Three control nodes lose their quorum, or are restored: nothing acknowledged is lost that need not be, and never are
+there two clusters.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from ha import CONTROL, cut, start, wait_until_healthy
+from harness import TestCluster
+from power import Client, Writer
+from recoveries import (
+    SPACE,
+    Keys,
+    backed_up,
+    data_of,
+    members_agree,
+    nothing_is_left_over,
+    restore,
+    restored,
+    runs_a_new_pod,
+    write,
+    written,
+)
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.chain,
+    pytest.mark.rotation,
+    pytest.mark.timeout(900, func_only=True),
+]
+
+API_SECONDS = 60.0
+"""From the command to an API that answers, as is promised; with two processors for all hosts it is a quarter of it."""
+
+
+@pytest.fixture(scope="module")
+def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
+    roles = ["control-plane", "worker"]
+    cluster = make_cluster("t-recovery", nodes=[{"name": n, "host": "lab", "roles": roles} for n in CONTROL])
+    cluster.up()
+    cluster.kubectl("create", "namespace", SPACE)
+    return cluster
+
+
+def recover(cluster: TestCluster, *argv: str, status: int = 0) -> str:
+    """What it says; ends with that status."""
+    ended = cluster.autarky("etcd", "recover-quorum", "--cluster", cluster.name, "-o", "plain", *argv, check=False)
+    assert ended.status == status, f"{ended.stdout}\n{ended.stderr}"
+    return ended.stderr
+
+
+def writer(cluster: TestCluster) -> Writer:
+    return Writer(Client(cluster))
+
+
+def settled(cluster: TestCluster) -> None:
+    members_agree(cluster)
+    wait_until_healthy(cluster)
+    for node in CONTROL:
+        nothing_is_left_over(cluster, node)
+
+
+def test_with_a_quorum_it_is_refused_and_nothing_is_touched(cluster: TestCluster) -> None:
+    before = {node: (data_of(cluster, node), cluster.static_pods(node)) for node in CONTROL}
+    assert "etcd has a quorum" in recover(cluster, "--yes", status=6)
+    assert {node: (data_of(cluster, node), cluster.static_pods(node)) for node in CONTROL} == before
+
+
+def test_two_of_three_are_lost_and_come_back_to_another_etcd(cluster: TestCluster) -> None:
+    """One after the other, under load: what two acknowledged is at the end of the survivor's log, marked as committed
+    or not. Then both come back at the same moment: they are the majority of the former etcd."""
+    write(cluster, before="1")
+    writes = writer(cluster)
+    with writes.writing():
+        cut(cluster, "n2")
+        cluster.wait("it goes on without one", lambda: _acknowledges(writes), seconds=60)
+        cut(cluster, "n3")
+    acknowledged = len(writes.acknowledged)
+    assert acknowledged > 20
+    planned = recover(cluster, "--dry-run")
+    assert "n2 does not answer" in planned
+    assert cluster.static_pods("n1") != []
+    began = time.monotonic()
+    recover(cluster, "--yes")
+    cluster.wait("the API answers", cluster.api_answers, seconds=API_SECONDS)
+    assert time.monotonic() - began < API_SECONDS
+    assert writes.lost() == set()
+    assert written(cluster) == {"before": "1"}
+    with writes.writing():
+        start(cluster, "n2", "n3")
+        members_agree(cluster)
+        runs_a_new_pod(cluster, "after", "n2")
+    assert len(writes.acknowledged) > acknowledged
+    assert writes.lost() == set()
+    settled(cluster)
+    for node in ("n2", "n3"):
+        assert len([name for name in data_of(cluster, node) if name.startswith("kept.")]) == 1
+
+
+def _acknowledges(writes: Writer) -> bool:
+    """Twenty more than now."""
+    goal = len(writes.acknowledged) + 20
+    time.sleep(3)
+    return len(writes.acknowledged) >= goal
+
+
+def test_a_restore_under_load_is_taken_back_and_made_again(cluster: TestCluster, tmp_path: Path) -> None:
+    """Whatever was acknowledged before the old etcd ended is there when the restore is taken back. A kubelet has seen
+    later revisions than the restored etcd would have by itself: it follows all the same."""
+    keys = Keys(tmp_path)
+    write(cluster, before="1")
+    archive = backed_up(cluster, keys, tmp_path / "archive")
+    write(cluster, after="1")
+    writes = writer(cluster)
+    with writes.writing():
+        restored(cluster, archive, keys)
+    assert written(cluster) == {"before": "1"}
+    runs_a_new_pod(cluster, "first", "n3")
+    settled(cluster)
+    acknowledged = writes.acknowledged - _since_the_longest_pause(writes.acknowledged)
+    assert len(acknowledged) > 20
+    restore(cluster, "--undo", "--yes")
+    assert written(cluster) == {"before": "1", "after": "1"}
+    writes.acknowledged = acknowledged
+    assert writes.lost() == set()
+    settled(cluster)
+    restored(cluster, archive, keys)
+    assert written(cluster) == {"before": "1"}
+    for node in CONTROL:
+        runs_a_new_pod(cluster, f"again-{node}", node)
+    settled(cluster)
+
+
+def _since_the_longest_pause(names: set[str]) -> set[str]:
+    """Those that were written after it: by the restored etcd."""
+    moments = sorted(int(name.rpartition("-")[2]) for name in names)
+    pauses = [(after - before, after) for before, after in pairwise(moments)]
+    _, begun = max(pauses)
+    return {name for name in names if int(name.rpartition("-")[2]) >= begun}
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_touched(cluster: TestCluster, tmp_path: Path) -> None:
+    keys, others = Keys(tmp_path), tmp_path / "others"
+    others.mkdir()
+    archive = backed_up(cluster, keys, tmp_path / "archive")
+    before = {node: (data_of(cluster, node), cluster.static_pods(node)) for node in CONTROL}
+    wrong = Keys(others)
+    content = archive.read_bytes()
+    archive.with_name("archive.json").unlink()
+    for refused, argv in (
+        ("does not open", [str(archive), "--identity", str(wrong.file)]),
+        ("can only be opened", [str(archive)]),
+        ("is no control node that answers", [str(archive), "--identity", str(keys.file), "--on", "n9"]),
+    ):
+        ended = restore(cluster, *argv, "--yes", check=False)
+        assert ended.status == 2, ended
+        assert refused in ended.stderr or "give --identity" in ended.stderr
+    archive.write_bytes(content[: len(content) // 2])
+    assert restore(cluster, str(archive), "--identity", str(keys.file), "--yes", check=False).status == 2
+    assert {node: (data_of(cluster, node), cluster.static_pods(node)) for node in CONTROL} == before
+
+
+def test_hosts_that_are_deleted_are_replaced_by_new_ones(cluster: TestCluster) -> None:
+    writes = writer(cluster)
+    with writes.writing():
+        time.sleep(3)
+    cluster.autarky("lab", "remove", "--lab", cluster.name, "n2", "n3")
+    cluster.wait("the API is gone", lambda: not cluster.api_answers(), seconds=60)
+    recover(cluster, "--yes")
+    assert writes.lost() == set()
+    cluster.up()
+    assert writes.lost() == set()
+    settled(cluster)
+    nodes = json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
+    assert sorted(node["metadata"]["name"] for node in nodes) == list(CONTROL)
