@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shlex
+import subprocess
 from collections.abc import Collection
 from pathlib import Path
 
 from ha import CONTROL
-from harness import Ended, TestCluster
+from harness import Ended, TestCluster, environment, kubectl_of_the_default_version
 
 from autarky.archive import fresh_identity
 
@@ -16,12 +20,15 @@ _ETCD = "/var/lib/etcd"
 
 
 class Keys:
-    """An identity in a file, and its recipient."""
+    """An identity in a file of that directory, and its recipient; made when it is needed first."""
 
     def __init__(self, directory: Path) -> None:
-        identity, self.recipient = fresh_identity()
         self.file = directory / "identity"
-        self.file.write_text(identity)
+        recipient = directory / "recipient"
+        if not self.file.exists():
+            for path, content in zip((self.file, recipient), fresh_identity(), strict=True):
+                path.write_text(content)
+        self.recipient = recipient.read_text()
 
 
 def backed_up(cluster: TestCluster, keys: Keys, target: Path) -> Path:
@@ -109,3 +116,47 @@ def nothing_is_left_over(cluster: TestCluster, node: str) -> None:
     state = cluster.shell(node, "ls /var/lib/autarky/state /var/lib/autarky/scratch 2>/dev/null || :").split()
     assert not [name for name in state if name.startswith("etcd-fence")], state
     assert not [name for name in data_of(cluster, node) if name.startswith("recovery.")]
+
+
+# --- as documented ---------------------------------------------------------------------------------------
+
+_DOCUMENT = (Path(__file__).parents[2] / "docs/recovery.md").read_text()
+
+
+def documented(heading: str) -> list[str]:
+    """The commands under that heading of docs/recovery.md, block by block."""
+    [section] = [part for part in re.split(r"^## ", _DOCUMENT, flags=re.MULTILINE) if part.startswith(f"{heading}\n")]
+    return re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+
+
+def typed(cluster: TestCluster, desk: Path, commands: str) -> str:
+    """Somebody types them on a terminal, in that directory, and says yes to every question; what they say. `autarky` is
+    this one, and the cluster the only one there is."""
+    programs = desk / "bin"
+    programs.mkdir(exist_ok=True)
+    named = f'case "$1" in recover) set -- "$@" ;; *) set -- "$@" --cluster {cluster.name} ;; esac'
+    of_kubectl = f"--kubeconfig={cluster.directory}/kubeconfig"
+    for name, line in {
+        "autarky": f'{named}\nexec {shlex.join(cluster.command)} "$@"',
+        "kubectl": f'exec {kubectl_of_the_default_version()} {of_kubectl} "$@"',
+    }.items():
+        (programs / name).write_text(f"#!/bin/sh\n{line}\n")
+        (programs / name).chmod(0o755)
+    ours, theirs = os.openpty()
+    try:
+        os.write(ours, b"y\n" * 8)
+        done = subprocess.run(
+            ["bash", "-eu", "-c", commands],
+            cwd=desk,
+            env={**environment(cluster.tree), "PATH": f"{programs}:{os.environ['PATH']}"},
+            stdin=theirs,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.returncode == 0, f"{commands}{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done.stdout + done.stderr

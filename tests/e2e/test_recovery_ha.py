@@ -19,11 +19,12 @@ from recoveries import (
     Keys,
     backed_up,
     data_of,
+    documented,
     members_agree,
     nothing_is_left_over,
     restore,
-    restored,
     runs_a_new_pod,
+    typed,
     write,
     written,
 )
@@ -42,7 +43,8 @@ API_SECONDS = 60.0
 @pytest.fixture(scope="module")
 def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
     roles = ["control-plane", "worker"]
-    cluster = make_cluster("t-recovery", nodes=[{"name": n, "host": "lab", "roles": roles} for n in CONTROL])
+    control = [{"name": name, "host": "lab", "roles": roles} for name in CONTROL]
+    cluster = make_cluster("t-recovery", nodes=[*control, {"name": "n4", "host": "lab", "roles": ["worker"]}])
     cluster.up()
     cluster.kubectl("create", "namespace", SPACE)
     return cluster
@@ -116,21 +118,26 @@ def test_a_restore_under_load_is_taken_back_and_made_again(cluster: TestCluster,
     keys = Keys(tmp_path)
     write(cluster, before="1")
     archive = backed_up(cluster, keys, tmp_path / "archive")
+    archive.with_name("archive.json").unlink()
     write(cluster, after="1")
+    archive.rename(tmp_path / "backup.tar.gz.age")
+    keys.file.rename(tmp_path / "backup-key.txt")
+    shown, put_back, taken_back = documented("Somebody deleted everything")
     writes = writer(cluster)
     with writes.writing():
-        restored(cluster, archive, keys)
+        assert f"1 configmaps ({SPACE}/after)" in typed(cluster, tmp_path, shown)
+        typed(cluster, tmp_path, put_back)
     assert written(cluster) == {"before": "1"}
     runs_a_new_pod(cluster, "first", "n3")
     settled(cluster)
     acknowledged = writes.acknowledged - _since_the_longest_pause(writes.acknowledged)
     assert len(acknowledged) > 20
-    restore(cluster, "--undo", "--yes")
+    typed(cluster, tmp_path, taken_back)
     assert written(cluster) == {"before": "1", "after": "1"}
     writes.acknowledged = acknowledged
     assert writes.lost() == set()
     settled(cluster)
-    restored(cluster, archive, keys)
+    typed(cluster, tmp_path, put_back)
     assert written(cluster) == {"before": "1"}
     for node in CONTROL:
         runs_a_new_pod(cluster, f"again-{node}", node)
@@ -166,16 +173,29 @@ def test_what_does_not_fit_is_refused_before_anything_is_touched(cluster: TestCl
     assert {node: (data_of(cluster, node), cluster.static_pods(node)) for node in CONTROL} == before
 
 
-def test_hosts_that_are_deleted_are_replaced_by_new_ones(cluster: TestCluster) -> None:
+def test_hosts_that_are_deleted_are_replaced_by_new_ones_as_documented(cluster: TestCluster, tmp_path: Path) -> None:
     writes = writer(cluster)
     with writes.writing():
         time.sleep(3)
     cluster.autarky("lab", "remove", "--lab", cluster.name, "n2", "n3")
     cluster.wait("the API is gone", lambda: not cluster.api_answers(), seconds=60)
-    recover(cluster, "--yes")
+    recovery, replacement = documented("Two of three are gone")
+    typed(cluster, tmp_path, recovery)
     assert writes.lost() == set()
-    cluster.up()
+    typed(cluster, tmp_path, replacement)
     assert writes.lost() == set()
     settled(cluster)
-    nodes = json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
-    assert sorted(node["metadata"]["name"] for node in nodes) == list(CONTROL)
+    assert nodes_of(cluster) == [*CONTROL, "n4"]
+
+
+def test_another_node_takes_the_place_of_one_that_is_gone_as_documented(cluster: TestCluster, tmp_path: Path) -> None:
+    cluster.autarky("lab", "remove", "--lab", cluster.name, "n3")
+    _, commands = documented("One machine is gone")
+    typed(cluster, tmp_path, commands)
+    members_agree(cluster, ["n1", "n2", "n4"])
+    assert nodes_of(cluster) == ["n1", "n2", "n4"]
+
+
+def nodes_of(cluster: TestCluster) -> list[str]:
+    found = json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
+    return sorted(node["metadata"]["name"] for node in found)

@@ -110,10 +110,12 @@ async def unpack(
     *,
     judge: Callable[[Contents], None] = lambda _: None,
     listing: Callable[[Path], None] | None = None,
+    files: dict[str, bytes] | None = None,
 ) -> Contents:
     """Read everything, write the snapshot, and try it. UserError if anything is not what it should be. judge: may
-    refuse what the manifest says, before the rest is read; listing: as for `snapshots.tried`."""
-    contents = await asyncio.to_thread(_unpack_snapshot, path, unlock, snapshot, judge)
+    refuse what the manifest says, before the rest is read; listing: as for `snapshots.tried`. files: gets all others by
+    their names; they hold keys."""
+    contents = await asyncio.to_thread(_unpack_snapshot, path, unlock, snapshot, judge, files)
     progress.note(f"all {len(contents.files)} files are what the manifest says")
     await asyncio.to_thread(snapshots.intact, snapshot)
     tried = await _tried(snapshot, contents.kubernetes, progress, listing)
@@ -172,7 +174,13 @@ def compare_digest(path: Path, progress: Progress) -> None:
     progress.note(f"{path} has the digest that {beside} says")
 
 
-def _unpack_snapshot(path: Path, unlock: Unlock, snapshot: Path, judge: Callable[[Contents], None]) -> Contents:
+def _unpack_snapshot(
+    path: Path,
+    unlock: Unlock,
+    snapshot: Path,
+    judge: Callable[[Contents], None],
+    files_wanted: dict[str, bytes] | None,
+) -> Contents:
     """Reads everything, and writes the snapshot."""
     with path.open("rb") as file, opened(file, unlock) as files:
         contents, arriving = checked(files)
@@ -182,8 +190,9 @@ def _unpack_snapshot(path: Path, unlock: Unlock, snapshot: Path, judge: Callable
                 with snapshot.open("wb") as written:
                     written.writelines(one.pieces())
             else:
-                for _ in one.pieces():
-                    pass
+                content = b"".join(one.pieces())
+                if files_wanted is not None:
+                    files_wanted[one.name] = content
     return contents
 
 

@@ -48,6 +48,7 @@ COMMANDS = {
     "Upkeep": {
         "backup": LazyCommand("autarky.cli.backup:backup", "Make, list, verify and prune backups of the cluster."),
         "restore": LazyCommand("autarky.cli.restore:restore", "Put a backup into the cluster, or take that back."),
+        "recover": LazyCommand("autarky.cli.recover:recover", "Bring a cluster up on new machines, from a backup."),
         "etcd": LazyCommand("autarky.cli.etcd:etcd", "Look at etcd and look after it; works with the API down."),
     },
     "Payload and labs": {

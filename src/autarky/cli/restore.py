@@ -16,6 +16,7 @@ from autarky.cli.session import operation, run_async
 if TYPE_CHECKING:
     from autarky.archive import Unlock
     from autarky.archive.contents import Contents
+    from autarky.control.backup.decide.fitting import Side
     from autarky.control.backup.decide.loss import Written
     from autarky.model.cluster import Cluster
 
@@ -103,13 +104,17 @@ async def _restore(
 def _refuse_unfit(contents: Contents, found: Cluster) -> None:
     from autarky import places
     from autarky.control.backup.decide.fitting import Side, refuse_unfit
-    from autarky.payload import load_release
     from autarky.pki import PkiStore
 
-    ca = PkiStore(places.cluster_dir(found.name) / "pki").fingerprint()
+    backup = Side(contents.cluster, contents.ca, contents.kubernetes, contents.etcd.version)
+    refuse_unfit(backup, side_of(found, PkiStore(places.cluster_dir(found.name) / "pki").fingerprint()))
+
+
+def side_of(found: Cluster, ca: str | None) -> Side:
+    """The cluster, with the versions that its file wants. ca: the fingerprint of its CA."""
+    from autarky.control.backup.decide.fitting import Side
+    from autarky.payload import load_release
+
     release = load_release(found.kubernetes_version)
     etcd = next(one.version for one in release.components if one.name == "etcd")
-    refuse_unfit(
-        Side(contents.cluster, contents.ca, contents.kubernetes, contents.etcd.version),
-        Side(found.name, ca, str(found.kubernetes_version), etcd),
-    )
+    return Side(found.name, ca, str(found.kubernetes_version), etcd)

@@ -16,7 +16,9 @@ from autarky.cli.session import run_async, run_phases
 from autarky.errors import Unreachable, UserError
 
 if TYPE_CHECKING:
+    from autarky.engine.phase import Phase
     from autarky.model.cluster import Cluster
+    from autarky.phases.context import Context
 
 _WHEN_BACK = (
     "  fix: run `autarky up` again when that is fixed, or `autarky node remove NAME` (`--dead`: its machine is gone)"
@@ -143,9 +145,12 @@ async def bring_up(
     dry_run: bool,
     take_ownership: bool = False,
     by_file: bool,
+    phases: Sequence[Phase[Context]] | None = None,
+    founder: str | None = None,
 ) -> None:
     """Run the workflow for this cluster, or only plan it. by_file: the cluster comes from a FILE that the user named,
-    which replaces whatever was applied before, and not from the file that is kept here."""
+    which replaces whatever was applied before, and not from the file that is kept here. phases: others than those of
+    `up`; founder: the control node that a cluster begins with, where not all of them do."""
     from autarky.cli.wiring import build_context, refuse_unfit_machine
     from autarky.config import dump
     from autarky.engine.selection import Selection
@@ -156,14 +161,15 @@ async def bring_up(
     if not dry_run:
         await refuse_unfit_machine(wanted)
     context = build_context(wanted, demoted=ignore, take_ownership=take_ownership)
+    context.founder = founder
     context.document = dump(wanted)
     context.file_content = pretty_json(context.document)
     context.known = None if by_file else kept_file.known(context)
     try:
         result = await run_phases(
-            "plan" if dry_run else "up",
+            ("plan" if dry_run else "up") if phases is None else "recover",
             f"cluster {wanted.name}",
-            PHASES,
+            phases or PHASES,
             context,
             output=output,
             dry_run=dry_run,

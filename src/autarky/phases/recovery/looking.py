@@ -14,7 +14,6 @@ from autarky.engine.phase import Change, Warn
 from autarky.errors import CommandFailed, Refused, Unreachable, UserError
 from autarky.etcd.data import identity_in
 from autarky.etcd.log import End, end_of
-from autarky.etcd.members import Membership
 from autarky.etcd.tools import EtcdTools
 from autarky.model.cluster import Node
 from autarky.phases.context import Context, for_each
@@ -81,11 +80,12 @@ class LookForData:
 
     async def _choose(self, context: Context) -> list[str]:
         recovery, source = self.recovery, self.recovery.source
-        recovery.current = await _revision(context, recovery)
+        asked = await _ask_quorum(context, recovery)
+        recovery.current = None if asked is None else asked.revision
         if isinstance(source, FromKept):
             return [await _what_was_kept(context, recovery)]
         if isinstance(source, FromSnapshot):
-            recovery.seat = source.node or await _leader(context, recovery) or min(recovery.found)
+            recovery.seat = source.node or (asked.leader if asked is not None else None) or min(recovery.found)
             if recovery.seat not in recovery.found:
                 raise UserError(
                     f"{recovery.seat} is no control node that answers", fix=f"name one of {_names(recovery)}"
@@ -93,7 +93,12 @@ class LookForData:
             _refuse_full_disk(recovery.found[recovery.seat], 2 * source.size)
             recovery.made_of = f"made of {source.name}"
             return []
-        await _refuse_quorum(context, recovery)
+        if asked is not None:
+            raise Refused(
+                ONLY_WITHOUT_QUORUM,
+                f"etcd has a quorum: {asked.node} lists {', '.join(asked.members)}",
+                "see `autarky etcd status`; a member that is lost is replaced by `autarky node remove NODE --dead`",
+            )
         choice = decision.choose(_logs(recovery), source.node)
         if choice.node is None:
             raise UserError(choice.sentence, fix=f"say --from NODE; hosts that answer: {_names(recovery)}")
@@ -136,32 +141,45 @@ def _resume(recovery: Recovery) -> None:
         )
 
 
-async def _refuse_quorum(context: Context, recovery: Recovery) -> None:
-    if any(one.fence is not None for one in recovery.found.values()):
-        return  # nothing of the old one runs where it is fenced
-    listed = await for_each(nodes_of(context, recovery), lambda node: _listed(context.host(node)))
-    for name, members in listed.items():
-        if members is not None:
-            raise Refused(
-                ONLY_WITHOUT_QUORUM,
-                f"etcd has a quorum: {name} lists {', '.join(sorted(one.name for one in members.members))}",
-                "see `autarky etcd status`; a member that is lost is replaced by `autarky node remove NODE --dead`",
-            )
+@dataclass(frozen=True, slots=True)
+class _Quorum:
+    """What etcd says by the member of that node. leader: the node of its leader, if that answers to us."""
+
+    node: str
+    revision: int
+    members: tuple[str, ...]
+    leader: str | None
 
 
-async def _listed(host: Host) -> Membership | None:
-    """By the quorum; None where this host's member reaches none."""
+async def _ask_quorum(context: Context, recovery: Recovery) -> _Quorum | None:
+    """None where no member that can be asked reaches one. All are asked at once: without one, each takes its time."""
+    found = await for_each(nodes_of(context, recovery), lambda node: _ask(context.host(node), recovery))
+    return next((one for _, one in sorted(found.items()) if one is not None), None)
+
+
+async def _ask(host: Host, recovery: Recovery) -> _Quorum | None:
+    tools = EtcdTools(host)
     try:
-        return await EtcdTools(host).membership()
+        revision = await tools.revision()
+        members = (await tools.membership()).members
+        statuses = await tools.statuses(url for one in members for url in one.client_urls)
     except (CommandFailed, Unreachable):
         return None
+    leads = {status.leader for status in statuses.values()}
+    leader = next((one.name for one in members if one.id in leads and one.name in recovery.found), None)
+    return _Quorum(host.name, revision, tuple(sorted(one.name for one in members)), leader)
 
 
 async def _what_was_kept(context: Context, recovery: Recovery) -> str:
     """Of the recovery that made the etcd which runs now: its seat has that cluster's data."""
     for one in recovery.found.values():
         recovered = one.recovered
-        if recovered is None or one.identity is None or f"{one.identity.cluster:x}" != recovered.cluster:
+        if (
+            recovered is None
+            or not recovered.kept
+            or one.identity is None
+            or f"{one.identity.cluster:x}" != recovered.cluster
+        ):
             continue
         recovery.seat, recovery.data = one.node, recovered.kept
         recovery.made_of = f"made of what was there before {recovered.at}"
@@ -176,33 +194,6 @@ async def _what_was_kept(context: Context, recovery: Recovery) -> str:
             " was written since is lost"
         )
     raise UserError("no recovery can be taken back: no control node that answers has the data from before one")
-
-
-async def _revision(context: Context, recovery: Recovery) -> int | None:
-    """Of etcd now; None where it does not answer."""
-    found = await for_each(nodes_of(context, recovery), lambda node: _revision_on(context.host(node)))
-    return max((one for one in found.values() if one is not None), default=None)
-
-
-async def _revision_on(host: Host) -> int | None:
-    try:
-        return await EtcdTools(host).revision()
-    except (CommandFailed, Unreachable):
-        return None
-
-
-async def _leader(context: Context, recovery: Recovery) -> str | None:
-    """The node of etcd's leader, if it answers."""
-    for node in nodes_of(context, recovery):
-        members = await _listed(context.host(node))
-        if members is None:
-            continue
-        statuses = await EtcdTools(context.host(node)).statuses(
-            url for one in members.members for url in one.client_urls
-        )
-        leads = {status.leader for status in statuses.values()}
-        return next((one.name for one in members.members if one.id in leads and one.name in recovery.found), None)
-    return None
 
 
 def _refuse_full_disk(seat: Found, needed: int) -> None:

@@ -9,7 +9,7 @@ what belongs to an owner that it has seen gone, also if that is back).
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -61,8 +61,7 @@ class StartEtcd:
 
     async def run(self, context: Context, progress: Progress) -> None:
         recovery, host = self.recovery, seat_of(context, self.recovery)
-        now = datetime.now(UTC)
-        wanted = f"kept.{now:%Y%m%dT%H%M%SZ}"
+        wanted = f"kept.{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
         try:
             [kept] = await on_host(host, ["place", places.ETCD_DATA, recovery.work, wanted], timeout=60)
         except CommandFailed:
@@ -75,10 +74,7 @@ class StartEtcd:
         await host.run([standby.SCRIPT_PATH, "release-etcd"], timeout=60)
         await start_kubelet(host)
         membership = await _answers(context, host, progress)
-        await _note_former(host, recovery, membership)
-        begun = await EtcdTools(host).revision()
-        recovered = Recovered(f"{membership.cluster:x}", kept, recovery.made_of, f"{now:%Y-%m-%dT%H:%M:%SZ}", begun)
-        await host.write_files([recovered.file()])
+        await note_recovery(host, recovery.former, kept, recovery.made_of)
         others = [node for node in nodes_of(context, recovery) if node.name != recovery.seat]
         await for_each(others, lambda node: _unfence(context, node))
         await host.run(["rm", "-rf", recovery.work], timeout=60)
@@ -120,12 +116,16 @@ async def _answers(context: Context, host: Host, progress: Progress) -> Membersh
     return found
 
 
-async def _note_former(host: Host, recovery: Recovery, membership: Membership) -> None:
-    """A member of a former cluster that comes back finds its own id here, and stays out of the way."""
+async def note_recovery(host: Host, former: Iterable[int], kept: str, made_of: str) -> None:
+    """In the new etcd, which clusters it replaces: a member of a former one that comes back finds its own id there, and
+    stays out of the way. On its host, where the former data is."""
     tools = EtcdTools(host)
+    membership, revision = await tools.membership(), await tools.revision()
     known = former_of(await tools.value(FORMER))
-    former = sorted({*known, *recovery.former} - {membership.cluster})
-    await tools.put(FORMER, json.dumps([f"{one:x}" for one in former]))
+    ids = sorted({*known, *former} - {membership.cluster})
+    await tools.put(FORMER, json.dumps([f"{one:x}" for one in ids]))
+    now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    await host.write_files([Recovered(f"{membership.cluster:x}", kept, made_of, now, revision).file()])
 
 
 @dataclass(frozen=True, slots=True)

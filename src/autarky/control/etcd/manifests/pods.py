@@ -115,6 +115,8 @@ def arguments(inputs: Inputs, name: str, address: str, founding: Founding, peer_
     return flags(ours, inputs.cluster.extra_args.get(ETCD, {}))
 
 
+_PARTS = ("containers", "volumes")
+"""Of a member's spec, which its name is made of; all static pods have the rest."""
 NAME, ADDRESS, CLUSTER, STATE = "@NAME@", "@ADDRESS@", "@INITIAL_CLUSTER@", "@INITIAL_CLUSTER_STATE@"
 """Placeholders in the template: what differs between members."""
 TEMPLATE = "etcd-member-template"
@@ -158,7 +160,10 @@ def filled(spec: Object, name: str, address: str, founding: Founding, written_fo
     values = {NAME: name, ADDRESS: address, CLUSTER: founding.cluster, STATE: founding.state}
     for placeholder, value in values.items():
         text = text.replace(placeholder, json.dumps(value)[1:-1])
-    pod = pods.generation_on(name, ETCD, json.loads(text))
+    found = json.loads(text)
+    if founding.token is not None:
+        _set_flags(found, {"--initial-cluster-token": founding.token})
+    pod = pods.generation_on(name, ETCD, found)
     if written_for is not None:
         pod["metadata"]["annotations"] = {WRITTEN_FOR: f"{written_for:x}"}
     return pod
@@ -185,12 +190,16 @@ def founded_again(pod: Object, name: str, address: str, token: str) -> Object:
         "--initial-cluster-state": "existing",
         "--initial-cluster-token": token,
     }
-    spec: Object = json.loads(json.dumps(pod["spec"]))
-    [container] = spec["containers"]
-    names = [str(word).partition("=")[0] for word in container["command"]]
-    words = zip(names, container["command"], strict=True)
-    container["command"] = [f"{key}={founding[key]}" if key in founding else word for key, word in words]
+    spec: Object = json.loads(json.dumps({part: pod["spec"][part] for part in _PARTS}))
+    _set_flags(spec, founding)
     return pods.generation_on(name, ETCD, spec)
+
+
+def _set_flags(spec: Object, values: Mapping[str, str]) -> None:
+    """In their places; a flag that is not there stays absent."""
+    command = spec["containers"][0]["command"]
+    names = [str(word).partition("=")[0] for word in command]
+    command[:] = [f"{key}={values[key]}" if key in values else word for key, word in zip(names, command, strict=True)]
 
 
 def beginning(inputs: Inputs) -> list[File]:

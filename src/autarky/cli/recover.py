@@ -1,0 +1,132 @@
+"""`autarky recover`: a cluster on new machines from a backup, or from the one disk that is left."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from autarky import places
+from autarky.cli.backup import identity_option, passphrase_option, unlock_of
+from autarky.cli.options import confirm, dry_run_option, file_option, output_option, yes_option
+from autarky.cli.session import operation, run_async
+
+if TYPE_CHECKING:
+    from autarky.archive import Unlock
+    from autarky.archive.contents import Contents
+    from autarky.model.cluster import Cluster
+
+
+@click.command()
+@file_option
+@click.option(
+    "--from",
+    "archive",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    required=True,
+    help="The backup.",
+)
+@identity_option
+@passphrase_option
+@output_option
+@dry_run_option
+@yes_option
+def recover(
+    file: Path | None,
+    archive: Path,
+    identities: Sequence[Path],
+    passphrase_file: Path | None,
+    output: str,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Bring a cluster up again from a backup, on new machines, where no old one is left.
+
+    With -f FILE on the machines that it names; default: the file that is in the backup. The CAs are the old ones, so
+    that everybody's credentials and kubeconfigs stay valid. The old nodes are forgotten, and their workloads start on
+    the new ones. Run it again to resume.
+
+    Where a control node is left, use `autarky etcd recover-quorum`, and then `autarky up` for the others.
+    """
+    unlock = unlock_of(identities, passphrase_file)
+    if not dry_run:
+        confirm(f"Bring up the cluster of {archive.name}? Its old machines must be off, and stay off.", yes=yes)
+    run_async(lambda: _recover(file, archive, unlock, output, dry_run=dry_run))
+
+
+async def _recover(file: Path | None, archive: Path, unlock: Unlock, output: str, *, dry_run: bool) -> None:
+    from autarky.archive.contents import CLUSTER_FILE, HOST
+    from autarky.cli import backup_files
+    from autarky.cli.up import bring_up
+    from autarky.phases.borrow import ROOTS
+    from autarky.phases.recovery.state import FromSnapshot, Recovery
+    from autarky.workflows.recover import phases
+
+    files: dict[str, bytes] = {}
+    with tempfile.TemporaryDirectory(prefix="autarky-recover-") as scratch:
+        snapshot = Path(scratch, "snapshot.db")
+        async with operation("open the backup", output) as progress:
+            backup_files.compare_digest(archive, progress)
+            contents = await backup_files.unpack(archive, unlock, snapshot, progress, files=files)
+        found = _cluster(file, files.get(CLUSTER_FILE), archive)
+        _refuse_unfit(contents, found)
+        here = f"{HOST}{places.PKI.removeprefix('/')}/"
+        roots = {name: files[here + name] for name in ROOTS if here + name in files}
+        name = f"{archive.name}, made {contents.made}"
+        recovery = Recovery(FromSnapshot(snapshot, name, snapshot.stat().st_size, contents.etcd.revision))
+        recovery.made_of = f"made of {name}"
+        await bring_up(
+            found,
+            output,
+            (),
+            (),
+            dry_run=dry_run,
+            by_file=file is not None,
+            phases=phases(recovery, roots, int(contents.etcd.cluster, 16)),
+            founder=found.control_nodes[0].name,
+        )
+
+
+def _cluster(file: Path | None, record: bytes | None, archive: Path) -> Cluster:
+    """Of the user's file, or of the backup's. What either leaves out is as it was when the backup was made."""
+    from autarky.config import loads
+    from autarky.errors import UserError
+    from autarky.model.defaults import had
+    from autarky.payload import default_version, versions_of_files
+    from autarky.render import cluster_record
+
+    kept = cluster_record.read(record)
+    if kept is None:
+        raise UserError(f"{archive} has no cluster file that can be read", fix="use another backup")
+    text = file.read_text() if file is not None else json.dumps(_document(kept.file))
+    return loads(
+        text,
+        str(file or f"the cluster file in {archive}"),
+        default_version=default_version(),
+        known_versions=versions_of_files(),
+        founded=lambda _: had(kept.file),
+    )
+
+
+def _document(file: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(file)
+
+
+def _refuse_unfit(contents: Contents, found: Cluster) -> None:
+    from autarky.cli.restore import side_of
+    from autarky.control.backup.decide.fitting import Side, refuse_unfit
+    from autarky.errors import Refused
+
+    if contents.cluster != found.name:
+        raise Refused(
+            "a recovered cluster keeps its name",
+            f"the backup is of cluster {contents.cluster}, and the file is of cluster {found.name}",
+            f"write metadata.name: {contents.cluster}",
+        )
+    backup = Side(contents.cluster, contents.ca, contents.kubernetes, contents.etcd.version)
+    refuse_unfit(backup, side_of(found, contents.ca))

@@ -1,0 +1,31 @@
+"""`autarky recover --from FILE`: a cluster on new machines, with the CAs and the data of a backup.
+
+It is `up` with three phases more: what the backup has takes the place of what `up` would make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from autarky.engine.phase import Phase
+from autarky.phases.context import Context
+from autarky.phases.recovery.machines import BeginEtcd, ForgetOldMachines, TakeRoots
+from autarky.phases.recovery.state import Recovery
+from autarky.workflows.up import PHASES
+
+
+def phases(recovery: Recovery, roots: Mapping[str, bytes], former: int) -> tuple[Phase[Context], ...]:
+    """roots: CAs and service account key by their file names. former: the id of the backup's etcd."""
+    after: Mapping[str, Phase[Context]] = {
+        "check-hosts": TakeRoots(roots),
+        "prepare-hosts": BeginEtcd(recovery),
+        "start-control-plane": ForgetOldMachines(recovery, former),
+    }
+    return tuple(_with(after))
+
+
+def _with(after: Mapping[str, Phase[Context]]) -> Iterator[Phase[Context]]:
+    for phase in PHASES:
+        yield phase
+        if phase.name in after:
+            yield after[phase.name]

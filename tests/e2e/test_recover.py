@@ -1,0 +1,139 @@
+"""All machines of three control nodes are gone, and the administrator's too: a backup brings the cluster up on one new
+machine, and it grows to three again.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ha import CONTROL, wait_until_healthy
+from harness import TestCluster, kubectl_of_the_default_version
+from recoveries import (
+    SPACE,
+    Keys,
+    backed_up,
+    documented,
+    members_agree,
+    restored,
+    runs_a_new_pod,
+    typed,
+    write,
+    written,
+)
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.chain,
+    pytest.mark.rotation,
+    pytest.mark.timeout(900, func_only=True),
+]
+
+
+def nodes(*names: str) -> dict[str, object]:
+    return {"nodes": [{"name": name, "host": "lab", "roles": ["control-plane", "worker"]} for name in names]}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What was kept elsewhere: the backup, its key, and a user's kubeconfig."""
+    return tmp_path_factory.mktemp("elsewhere")
+
+
+@pytest.fixture(scope="module")
+def cluster(make_cluster: Callable[..., TestCluster], kept: Path) -> TestCluster:
+    """Of one new machine: the three that were backed up are gone."""
+    lost = make_cluster("t-recover", **nodes(*CONTROL))
+    lost.up()
+    lost.kubectl("create", "namespace", SPACE)
+    write(lost, before="1")
+    lost.kubectl("-n", SPACE, "apply", "-f", "-", stdin=json.dumps(_deployment(lost)))
+    lost.kubectl("-n", SPACE, "rollout", "status", "deployment/works", "--timeout=120s")
+    keys = Keys(kept)
+    backed_up(lost, keys, kept / "backup.tar.gz.age")
+    shutil.copy(keys.file, kept / "backup-key.txt")
+    shutil.copy(lost.directory / "kubeconfig", kept / "kubeconfig")
+    lost.down()
+    assert not lost.directory.exists()
+    return TestCluster(lost.name, nodes("n1"))
+
+
+@pytest.fixture(scope="module")
+def grown(cluster: TestCluster) -> TestCluster:
+    """The same with two more in its file."""
+    return TestCluster(cluster.name, nodes(*CONTROL))
+
+
+def _deployment(cluster: TestCluster) -> dict[str, object]:
+    of = json.loads(cluster.kubectl("-n", "kube-system", "get", "deployment", "coredns", "-o", "json"))
+    image = of["spec"]["template"]["spec"]["containers"][0]["image"]
+    labels = {"app": "works"}
+    container = {"name": "works", "image": image, "args": ["-dns.port=5300"]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "works", "namespace": SPACE},
+        "spec": {
+            "replicas": 3,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+def recover(cluster: TestCluster, kept: Path, *argv: str) -> str:
+    [command] = documented("All machines are gone")
+    shutil.copy(cluster.file, kept / "cluster.yaml")
+    return typed(cluster, kept, f"{command.strip()} {' '.join(argv)}")
+
+
+def test_a_backup_brings_it_up_on_one_new_machine_as_documented(cluster: TestCluster, kept: Path) -> None:
+    planned = recover(cluster, kept, "--dry-run")
+    assert "begin etcd on n1" in planned
+    assert not cluster.has_host("n1")
+    recover(cluster, kept)
+    assert written(cluster) == {"before": "1"}
+    found = json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
+    assert [one["metadata"]["name"] for one in found] == ["n1"]
+    cluster.kubectl("-n", SPACE, "rollout", "status", "deployment/works", "--timeout=180s")
+    runs_a_new_pod(cluster, "after", "n1")
+    wait_until_healthy(cluster)
+    members_agree(cluster, ["n1"])
+
+
+def test_a_users_credentials_are_still_good(cluster: TestCluster, kept: Path) -> None:
+    """The certificate from before, by the CA from before, of the machine that is there now."""
+    argv = [kubectl_of_the_default_version(), f"--kubeconfig={kept / 'kubeconfig'}"]
+    server = json.loads(cluster.kubectl("config", "view", "-o", "json"))["clusters"][0]["cluster"]["server"]
+    asked = [*argv, "--server", server, "-n", SPACE, "get", "configmap", "before", "-o", "name"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout.strip() == "configmap/before", done.stderr
+
+
+def test_again_it_changes_nothing(cluster: TestCluster, kept: Path) -> None:
+    assert "recover: unchanged" in recover(cluster, kept)
+    assert "nothing" in cluster.autarky("plan", "-f", str(cluster.file)).stdout
+
+
+def test_it_grows_to_three_again(grown: TestCluster, kept: Path) -> None:
+    backed_up(grown, Keys(kept), kept / "of-one")
+    grown.up()
+    members_agree(grown)
+    wait_until_healthy(grown)
+    assert written(grown) == {"before": "1"}
+
+
+def test_a_backup_of_one_member_is_restored_into_three(grown: TestCluster, kept: Path) -> None:
+    """It knows nothing of the other nodes, whose kubelets run."""
+    write(grown, after="1")
+    restored(grown, kept / "of-one", Keys(kept))
+    assert written(grown) == {"before": "1"}
+    grown.up()
+    members_agree(grown)
+    wait_until_healthy(grown)
+    for node in CONTROL:
+        runs_a_new_pod(grown, f"again-{node}", node)
