@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,6 +18,7 @@ from autarky.cli.session import operation, run_async
 if TYPE_CHECKING:
     from autarky.archive import Unlock
     from autarky.archive.contents import Contents
+    from autarky.control.cluster_file.decide.records import Record
     from autarky.model.cluster import Cluster
 
 
@@ -73,7 +74,8 @@ async def _recover(file: Path | None, archive: Path, unlock: Unlock, output: str
         async with operation("open the backup", output) as progress:
             backup_files.compare_digest(archive, progress)
             contents = await backup_files.unpack(archive, unlock, snapshot, progress, files=files)
-        found = _cluster(file, files.get(CLUSTER_FILE), archive)
+        record = _record(files.get(CLUSTER_FILE), archive)
+        found = _cluster(file, record, archive)
         _refuse_unfit(contents, found)
         here = f"{HOST}{places.PKI.removeprefix('/')}/"
         roots = {name: files[here + name] for name in ROOTS if here + name in files}
@@ -87,34 +89,34 @@ async def _recover(file: Path | None, archive: Path, unlock: Unlock, output: str
             (),
             dry_run=dry_run,
             by_file=file is not None,
-            phases=phases(recovery, roots, int(contents.etcd.cluster, 16)),
+            phases=phases(recovery, roots, record, int(contents.etcd.cluster, 16)),
             founder=found.control_nodes[0].name,
         )
 
 
-def _cluster(file: Path | None, record: bytes | None, archive: Path) -> Cluster:
-    """Of the user's file, or of the backup's. What either leaves out is as it was when the backup was made."""
-    from autarky.config import loads
+def _record(content: bytes | None, archive: Path) -> Record:
     from autarky.errors import UserError
-    from autarky.model.defaults import had
-    from autarky.payload import default_version, versions_of_files
     from autarky.render import cluster_record
 
-    kept = cluster_record.read(record)
-    if kept is None:
+    found = cluster_record.read(content)
+    if found is None:
         raise UserError(f"{archive} has no cluster file that can be read", fix="use another backup")
-    text = file.read_text() if file is not None else json.dumps(_document(kept.file))
+    return found
+
+
+def _cluster(file: Path | None, kept: Record, archive: Path) -> Cluster:
+    """Of the user's file, or of the backup's. What either leaves out is as it was when the backup was made."""
+    from autarky.config import loads
+    from autarky.model.defaults import had
+    from autarky.payload import default_version, versions_of_files
+
     return loads(
-        text,
+        file.read_text() if file is not None else json.dumps(dict(kept.file)),
         str(file or f"the cluster file in {archive}"),
         default_version=default_version(),
         known_versions=versions_of_files(),
-        founded=lambda _: had(kept.file),
+        founded=lambda _: had(dict(kept.file)),
     )
-
-
-def _document(file: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(file)
 
 
 def _refuse_unfit(contents: Contents, found: Cluster) -> None:

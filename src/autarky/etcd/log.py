@@ -21,6 +21,8 @@ _ENTRY, _STATE, _CHECKSUM, _SNAPSHOT = 2, 3, 4, 5
 _LENGTH = (1 << 56) - 1
 _CASTAGNOLI = 0x82F63B78
 """The polynomial of CRC-32C, reflected."""
+_LONGEST = 70
+"""Bits of a number, of which a byte has seven: damaged content may go on for megabytes."""
 
 
 _VERIFIED = 4 * 1024 * 1024
@@ -181,13 +183,13 @@ def _as_number(value: bytes | int) -> int:
 
 def _number(message: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
-    while position < len(message):
+    while position < len(message) and shift < _LONGEST:
         byte = message[position]
         value |= (byte & 0x7F) << shift
         position, shift = position + 1, shift + 7
         if byte < 0x80:
             return value & 0xFFFFFFFFFFFFFFFF, position
-    raise ValueError("a number ends in the middle")
+    raise ValueError("a number has no end")
 
 
 def _written(value: int) -> bytes:

@@ -134,6 +134,14 @@ class EtcdTools:
         """Danger: both stand in the command line, which every user of the host can read."""
         await self._ctl(["put", key, value])
 
+    async def add_learner(self, peer_url: str) -> None:
+        """Admit a member without a vote, to be started with an empty directory. CommandFailed where etcd refuses."""
+        await self._ctl(["member", "add", "new", "--learner", f"--peer-urls={peer_url}"])
+
+    async def promote(self, member: int) -> None:
+        """Give a learner its vote. CommandFailed while it is not in sync."""
+        await self._ctl(["member", "promote", f"{member:x}"])
+
     async def disarm(self) -> None:
         """Clears all alarms. etcd raises one again when its cause is still there."""
         await self._ctl(["alarm", "disarm"])

@@ -55,13 +55,15 @@ class Desired:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """own: the member of this node. None for what could not be observed now. alarms: etcd's own, as sentences."""
+    """own: the member of this node. None for what could not be observed now. alarms: etcd's own, as sentences.
+    replace_after: seconds of silence after which another node may take a member's place."""
 
     own: int | None
     leader: int | None
     members: tuple[Member, ...] | None
     desired: tuple[Desired, ...] | None
     alarms: tuple[str, ...] = ()
+    replace_after: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from autarky.control.agents.manifests import node_agent as agent
 from autarky.engine.phase import Change
 from autarky.model import patience
 from autarky.model.cluster import Node
@@ -113,12 +114,20 @@ async def _differences(context: Context, node: Node) -> list[str]:
         sentences.append(f"give {node.name} a join token")
     if not await kubelet_runs(host):
         sentences.append(f"start the kubelet on {node.name}")
+    elif _has_lost_its_node(context, node):
+        sentences.append(f"restart the kubelet on {node.name}, whose Node is gone")
     return sentences
+
+
+def _has_lost_its_node(context: Context, node: Node) -> bool:
+    """Of a node whose kubelet runs: it registers once, at its start, and does not notice that its Node was deleted, or
+    is not in the backup that was restored."""
+    return context.api_seen and node.name not in context.joined
 
 
 async def start_joining(context: Context, node: Node) -> None:
     """Write the static pods, and a token if the node has no certificate yet; start the kubelet. One that runs must be
-    restarted for a token: it has read its former one when it started."""
+    restarted for a token, since it has read its former one when it started, and to register again."""
     host = context.host(node)
     stale, missing = await static_pod_changes(context, host, node)
     await host.remove(stale)
@@ -127,7 +136,10 @@ async def start_joining(context: Context, node: Node) -> None:
     if lacks:
         await _give_token(context, host, node)
     await start_kubelet(host)
-    if lacks and runs:
+    lost = runs and _has_lost_its_node(context, node)
+    if lost:  # it asks for another serving certificate: the API has no request for the one that it has
+        await host.remove([f"{agent.KUBELET_PKI}/{render_node.SERVING}"])
+    if lost or (runs and lacks):
         await host.run(["systemctl", "restart", "kubelet"])
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from autarky.control.common.understood import LEVELS
 from autarky.control.common.understood import VERSION as VERSION_PATTERN
-from autarky.control.etcd.decide.membership import MOST_MEMBERS
+from autarky.control.etcd.decide.membership import MOST_MEMBERS, REPLACE_SECONDS
 from autarky.model.cluster import Cluster
 from autarky.model.defaults import FIRST
 from autarky.render.values import Object, metadata
@@ -115,7 +115,14 @@ def _schema() -> Object:
                         "x-kubernetes-list-type": "set",
                         "description": "The control nodes that have a member of etcd. Without it: every control"
                         f" node, at most {MOST_MEMBERS}.",
-                    }
+                    },
+                    "replaceAfterSeconds": {
+                        "type": "integer",
+                        "minimum": 60,
+                        "maximum": 604800,
+                        "description": "A member that has not answered for so long gives its place to a control node"
+                        f" that waits for one. Default: {REPLACE_SECONDS:.0f}.",
+                    },
                 },
                 "description": "Which nodes etcd runs on (where level 1 is hosted).",
             },

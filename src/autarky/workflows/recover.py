@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from autarky.control.cluster_file.decide.records import Record
 from autarky.engine.phase import Phase
 from autarky.phases.context import Context
 from autarky.phases.recovery.machines import BeginEtcd, ForgetOldMachines, TakeRoots
@@ -14,10 +15,11 @@ from autarky.phases.recovery.state import Recovery
 from autarky.workflows.up import PHASES
 
 
-def phases(recovery: Recovery, roots: Mapping[str, bytes], former: int) -> tuple[Phase[Context], ...]:
-    """roots: CAs and service account key by their file names. former: the id of the backup's etcd."""
+def phases(recovery: Recovery, roots: Mapping[str, bytes], record: Record, former: int) -> tuple[Phase[Context], ...]:
+    """roots: CAs and service account key by their file names. record: the backup's, of the cluster file. former: the id
+    of the backup's etcd."""
     after: Mapping[str, Phase[Context]] = {
-        "check-hosts": TakeRoots(roots),
+        "check-hosts": TakeRoots(roots, record),
         "prepare-hosts": BeginEtcd(recovery),
         "start-control-plane": ForgetOldMachines(recovery, former),
     }

@@ -5,9 +5,10 @@ from __future__ import annotations
 from autarky.engine.phase import Phase
 from autarky.phases.context import Context
 from autarky.phases.recovery.fencing import FenceEtcd
+from autarky.phases.recovery.joining import ReturnMembers
 from autarky.phases.recovery.looking import LookForData
 from autarky.phases.recovery.making import MakeData
-from autarky.phases.recovery.starting import AwaitApi, AwaitMembers, StartEtcd
+from autarky.phases.recovery.starting import AwaitApi, StartEtcd
 from autarky.phases.recovery.state import FromMember, Recovery
 
 
@@ -22,5 +23,5 @@ def phases(recovery: Recovery, after_look: Phase[Context] | None = None) -> tupl
         *first,
         StartEtcd(recovery),
         AwaitApi(recovery),
-        AwaitMembers(recovery),
+        ReturnMembers(recovery),
     )

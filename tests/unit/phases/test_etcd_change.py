@@ -94,7 +94,7 @@ async def test_members_are_changed_one_after_the_other_the_leader_last_and_with_
 async def test_a_member_that_a_label_made_is_changed_too_where_its_host_is_in_the_file(running, fake_etcd, notes):
     context = await running(workers=1)
     node = context.cluster.node("n4")
-    reported = etcd.Founding("n4=https://192.0.2.14:2380", "existing")
+    reported = etcd.Founding("n4=https://192.0.2.14:2380", "existing", context.cluster.name)
     spec = etcd.read_template(etcd.template_object(context.inputs()))
     host = context.machines.hosts["n4"]
     await host.write_files([render_node.manifest(etcd.filled(spec, "n4", node.address, reported, written_for=0xABC))])

@@ -276,7 +276,8 @@ def _etcd_membership(node: str, kube: KubeClient, cri: CriClient, log: DecisionL
     accepts = understood.is_etcd_member
     objects = Reflector(kube, clock, API_VERSION, KIND, on_change=changed.set, accepts=accepts)
     api_server = partial(api.hosted_pod, API_SERVER)
-    return EtcdMembership(node, kube, objects, cri, clock, log, slots_on_disk.wanted_level, changed, api_server)
+    level = slots_on_disk.wanted_level
+    return EtcdMembership(node, kube, objects, cri, clock, log, level, changed, api_server, lambda: api.etcd_wanted)
 
 
 def _clock_watch(node: str, kube: KubeClient, log: DecisionLog, balancer: LoadBalancer, api: ApiView) -> ClockWatch:

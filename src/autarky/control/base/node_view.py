@@ -90,6 +90,12 @@ class ApiView:
                 return int(obj["spec"]["selfHosted"][0])
         return None
 
+    @property
+    def etcd_wanted(self) -> Object:
+        """`spec.etcd` of the ControlPlane object; empty when it is absent or was never seen."""
+        plane = self._plane.items.get((None, CONTROL_PLANE))
+        return {} if plane is None else plane["spec"].get("etcd") or {}
+
     def reported_of(self, component: str) -> Reported:
         """What the operator reports of a component of level 3; empty while that may be outdated."""
         current = self._plane.synced and self._plane.error is None

@@ -105,7 +105,9 @@ def _is_edition(value: object) -> bool:
 def _is_etcd(value: object) -> bool:
     if not isinstance(value, Mapping):
         return False
-    members = value.get("members")
+    members, seconds = value.get("members"), value.get("replaceAfterSeconds", 600)
+    if type(seconds) is not int or seconds <= 0:
+        return False
     return "members" not in value or (
         isinstance(members, list) and bool(members) and all(isinstance(name, str) and name for name in members)
     )

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autarky import places
+from autarky.control.cluster_file.decide.records import Record
 from autarky.control.control_nodes.decide.initial import Memory
 from autarky.control.etcd.decide.lineage import FORMER, former_of
 from autarky.control.etcd.manifests import members
@@ -37,12 +38,17 @@ from autarky.render import node as render_node
 from autarky.render.crds import API_VERSION
 from autarky.store import write_private
 
+BACKUP = "the backup"
+"""Where a record of the cluster file comes from, beside hosts and the API."""
+
 
 @dataclass(frozen=True, slots=True)
 class TakeRoots:
-    """The backup's CAs and service account key, into the cluster's directory here. files: by their names there."""
+    """The backup's CAs and service account key, into the cluster's directory here. files: by their names there. record:
+    of the cluster file, which the restored API has as well: what is written now counts as newer."""
 
     files: Mapping[str, bytes]
+    record: Record
     name: str = "take-roots"
     title: str = "Take the CAs from the backup"
     timeout: float = 30
@@ -57,6 +63,7 @@ class TakeRoots:
         lacking = [name for name in ("ca.crt", "ca.key", "sa.key") if name not in self.files]
         if lacking:
             raise UserError(f"the backup lacks {', '.join(lacking)}", fix="use another backup")
+        context.records[BACKUP] = self.record
         return [Change(f"write {context.pki.directory / name}") for name in self._missing(context)]
 
     async def run(self, context: Context, progress: Progress) -> None:

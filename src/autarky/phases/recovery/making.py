@@ -74,8 +74,8 @@ async def _replayed(host: Host, seat: Found, recovery: Recovery, progress: Progr
     if not end.committed:
         left = end.newest.index - end.state[2]
         progress.note(f"{seat.node}: {left} entries at the end of its log were not marked as committed: they are kept")
-        record = commits_all(end)
-        await on_host(host, ["append", recovery.work, str(end.offset), str(len(record))], stdin=record)
+    record = commits_all(end)  # also in place of a torn record, which etcd might refuse
+    await on_host(host, ["append", recovery.work, str(end.offset), str(len(record))], stdin=record)
     said = await on_host(host, ["replay", recovery.work], timeout=timeout)
     if not said or not said[-1].isdecimal():
         raise UserError(f"{seat.node}: an etcd that was started from its data says no revision: {said}")

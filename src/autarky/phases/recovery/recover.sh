@@ -9,6 +9,7 @@
 #   make WORK NAME URL TOKEN BUMP SNAPSHOT [OPTION]   makes the data of a new cluster of one member in WORK/new
 #   place DATA WORK KEPT          puts that in the place of the old data, which is kept in DATA/KEPT; prints where
 #   keys WORK                     writes all keys of the member that runs here, without values, to WORK/keys.gz
+#   vacate DATA KEPT              moves a former member's data to KEPT, and makes room for a new one's
 #   restart COMPONENT...          kills their containers: the kubelet starts them again
 set -euo pipefail
 bin="@BIN@"
@@ -33,11 +34,12 @@ log() {
 		echo "log $file"
 	done
 	[ ! -e "$1/member/snap/db" ] || echo "size $(stat -c %s "$1/member/snap/db")"
-	echo "free $(df --output=avail -B1 "$1" | tail -n 1)"
+	[ ! -d "$1" ] || echo "free $(df --output=avail -B1 "$1" | tail -n 1)"
 }
 
-# What an earlier recovery left that did not get so far.
+# What an earlier recovery left that did not get so far. Marked, and without its data, it would seem to be placed.
 begin() {
+	rm -f "${1%/*}"/recovery.*/ready
 	rm -rf "${1%/*}"/recovery.*
 	install -d -m 700 "$1"
 }
@@ -77,7 +79,7 @@ replay() {
 
 make() {
 	cd "$1"
-	rm -rf new ready
+	rm -rf ready new
 	"$bin/etcdutl" snapshot restore "$6" --data-dir new --name "$2" --initial-cluster "$2=$3" \
 		--initial-advertise-peer-urls "$3" --initial-cluster-token "$4" --bump-revision "$5" --mark-compacted \
 		"${@:7}" >etcdutl.log 2>&1 </dev/null || { tail -n 3 etcdutl.log >&2; exit 1; }
@@ -100,6 +102,17 @@ place() {
 	fi
 	mv -T "$2/new/member" "$1/member"
 	sync "$1" "$2/new"
+}
+
+vacate() {
+	if [ -d "$1/member" ]; then
+		install -d -m 700 "$2"
+		mv -T "$1/member" "$2/member"
+		sync "$2" "$1"
+	fi
+	install -d -m 700 "$1/member"
+	install -m 600 "$ca" "$1/$peer_ca"
+	sync "$1/member" "$1/$peer_ca" "$1"
 }
 
 keys() {

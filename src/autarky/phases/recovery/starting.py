@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 
 from autarky import places
 from autarky.control.etcd.decide.lineage import FORMER, former_of
-from autarky.control.etcd.manifests import members
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.slots import manifests as standby
 from autarky.engine.deadline import NotYet, poll_until
@@ -30,15 +29,12 @@ from autarky.model.files import File
 from autarky.parsing import parsed
 from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_pods import static_pods
-from autarky.phases.recovery.fencing import release_all
 from autarky.phases.recovery.state import Recovered, Recovery, nodes_of, on_host, seat_of
 from autarky.phases.start import start_kubelet, wait_for_api
 from autarky.ports import Host, Progress
 from autarky.render import node as render_node
-from autarky.render.crds import API_VERSION
 
 STARTS_SECONDS = 120.0
-JOIN_SECONDS = 300.0
 _RESTARTED = (*WITH_STANDBY, OPERATOR)
 
 
@@ -51,23 +47,17 @@ class StartEtcd:
 
     async def plan(self, context: Context) -> Sequence[Change]:
         recovery = self.recovery
-        others = sorted(name for name in recovery.found if name != recovery.seat)
         return [
             Change(f"put the new data in its place on {recovery.seat}, and keep the old"),
             Change(f"restart the control plane on {', '.join(sorted(recovery.found))}"),
             Change(f"start the new etcd on {recovery.seat}"),
-            *(Change(f"let {name} join it with an empty directory") for name in others),
         ]
 
     async def run(self, context: Context, progress: Progress) -> None:
         recovery, host = self.recovery, seat_of(context, self.recovery)
         wanted = f"kept.{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-        try:
-            [kept] = await on_host(host, ["place", places.ETCD_DATA, recovery.work, wanted], timeout=60)
-        except CommandFailed:
-            await release_all(context, recovery, progress)
-            raise
-        recovery.placed = True
+        recovery.placed = True  # from here on there is no way back: half of it may be done
+        [kept] = await on_host(host, ["place", places.ETCD_DATA, recovery.work, wanted], timeout=60)
         if not await static_pods(host):
             await self._write_pod(context, host)
             await for_each(nodes_of(context, recovery), lambda node: _restart_control_plane(context, node))
@@ -75,9 +65,6 @@ class StartEtcd:
         await start_kubelet(host)
         membership = await _answers(context, host, progress)
         await note_recovery(host, recovery.former, kept, recovery.made_of)
-        others = [node for node in nodes_of(context, recovery) if node.name != recovery.seat]
-        await for_each(others, lambda node: _unfence(context, node))
-        await host.run(["rm", "-rf", recovery.work], timeout=60)
         progress.note(f"etcd {membership.cluster:x} runs on {recovery.seat}; its former data is in {kept}")
 
     async def _write_pod(self, context: Context, host: Host) -> None:
@@ -92,11 +79,6 @@ class StartEtcd:
 
 async def _restart_control_plane(context: Context, node: Node) -> None:
     await on_host(context.host(node), ["restart", *_RESTARTED])
-
-
-async def _unfence(context: Context, node: Node) -> None:
-    """Its old static pod stays away: its agent writes another one when etcd lists it as a new member."""
-    await context.host(node).remove([places.ETCD_FENCED, places.ETCD_FENCE])
 
 
 async def _answers(context: Context, host: Host, progress: Progress) -> Membership:
@@ -140,52 +122,3 @@ class AwaitApi:
 
     async def run(self, context: Context, progress: Progress) -> None:
         await wait_for_api(context, progress)
-
-
-@dataclass(frozen=True, slots=True)
-class AwaitMembers:
-    """Those that had data, and whose hosts answer, join the new etcd by themselves."""
-
-    recovery: Recovery
-    name: str = "await-members"
-    title: str = "Wait for the other members"
-    timeout: float = patience.most(JOIN_SECONDS)
-
-    async def plan(self, context: Context) -> Sequence[Change]:
-        return [Change(f"wait until {name} is a member of the new etcd") for name in self._others()]
-
-    async def run(self, context: Context, progress: Progress) -> None:
-        tools = EtcdTools(seat_of(context, self.recovery))
-
-        async def joined() -> NotYet | str | None:
-            try:
-                wanted = await _wanted(context)
-                listed = (await tools.membership()).members
-            except CommandFailed as error:
-                return str(error)
-            voters = {one.name for one in listed if not one.is_learner}
-            waited = [name for name in self._others() if name in wanted and name not in voters]
-            come = (len(voters), len(listed))
-            return NotYet(f"not yet a member: {', '.join(waited)}", come) if waited else None
-
-        await poll_until(
-            "all members have joined",
-            joined,
-            timeout=JOIN_SECONDS,
-            still=patience.STILL,
-            progress=progress,
-            clock=context.clock,
-        )
-        left = sorted(set(self._others()) - await _wanted(context))
-        if left:
-            progress.note(f"the API wants no member of etcd on {', '.join(left)}: `autarky up` changes that")
-
-    def _others(self) -> list[str]:
-        found = self.recovery.found.values()
-        return sorted(one.node for one in found if one.node != self.recovery.seat and one.identity is not None)
-
-
-async def _wanted(context: Context) -> set[str]:
-    """The nodes that should have a member, by the API."""
-    found = await context.kube().list(API_VERSION, members.KIND)
-    return {obj["metadata"]["name"] for obj in found if obj["spec"].get("state", "Member") == "Member"}

@@ -10,6 +10,7 @@ from autarky.control.etcd.decide.membership import (
     LONGEST_NOTICE,
     LONGEST_PAUSE,
     PAUSE_SECONDS,
+    REPLACE_SECONDS,
     SILENT_SECONDS,
     SYNC_SECONDS,
     Decision,
@@ -71,6 +72,60 @@ def test_rule_2_a_member_that_is_silent_for_ever_is_not_removed_for_it() -> None
     sight = seen([voter(1), voter(2), voter(3, serves=False)], WISHES)
     assert decide(sight, decide(sight, Memory(), 0.0).memory, 1e6).action is None
     assert decide(sight, Memory(), 0.0).reported["n3"] == MemberStatus(Phase.MEMBER, 3, "it does not answer")
+
+
+# --- a member that is gone, and a spare ---------------------------------------------------------------
+
+GONE = [voter(1), voter(2), voter(3, serves=False)]
+
+
+def after(sight: Seen, *seconds: float) -> Decision:
+    """The decision after the last of these, by an agent that has looked at all of them."""
+    memory = Memory()
+    for moment in seconds:
+        decision = decide(sight, memory, moment)
+        memory = decision.memory
+    return decision
+
+
+def test_rule_10_a_member_that_is_silent_for_long_gives_its_place_to_a_node_that_waits() -> None:
+    sight = seen(GONE, [*WISHES, spec(4)])
+    early = after(sight, 0.0, REPLACE_SECONDS - 1)
+    assert early.action is None
+    assert "after 600 s without an answer it is replaced" in early.reported["n4"].message
+    assert after(sight, 0.0, REPLACE_SECONDS).action == Action(Verb.REMOVE, "n3", "10.0.0.3", 3)
+    assert after(replace(sight, replace_after=60.0), 0.0, 60.0).action == Action(Verb.REMOVE, "n3", "10.0.0.3", 3)
+
+
+def test_rule_2_silence_counts_only_while_it_lasts_and_is_seen() -> None:
+    sight = seen(GONE, [*WISHES, spec(4)])
+    answered = replace(sight, members=(voter(1), voter(2), voter(3)), desired=tuple(WISHES))
+    memory = decide(sight, Memory(), 0.0).memory
+    memory = decide(answered, memory, 590.0).memory
+    assert decide(sight, memory, 1000.0).action is None
+    unasked = replace(sight, members=(voter(1), voter(2), voter(3, serves=None)))
+    memory = decide(unasked, Memory(), 0.0).memory
+    assert decide(unasked, memory, 1e6).action is None
+    assert decide(sight, Memory(), 1e6).action is None  # another agent's first look
+
+
+@pytest.mark.parametrize(
+    ("members", "desired"),
+    [
+        (GONE, WISHES),
+        (GONE, [*WISHES, spec(4, reachable=False)]),
+        (GONE, [*WISHES, spec(4, present=False)]),
+        ([voter(1), voter(2, serves=False), voter(3, serves=False)], [*WISHES, spec(4)]),
+    ],
+    ids=["no spare", "a spare that is off", "one that should leave", "no quorum"],
+)
+def test_rule_3_without_a_spare_or_a_quorum_of_the_rest_it_stays(members: list[Member], desired: list[Desired]) -> None:
+    assert after(seen(members, desired), 0.0, 1e6).action is None
+
+
+def test_rule_3_an_alarm_keeps_it() -> None:
+    sight = replace(seen(GONE, [*WISHES, spec(4)]), alarms=("alarm:NOSPACE",))
+    assert after(sight, 0.0, 1e6).action is None
 
 
 # --- rule 3: one change at a time, quorum, learner first, leader moved -----------------------------

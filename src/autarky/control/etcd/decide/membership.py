@@ -6,11 +6,14 @@ Invariants, whatever the order of requests, crashes, lost nodes and stale observ
   learner and is promoted in a second step; leadership moves away from a member before the member leaves.
 - rule 5: nothing here depends on memory: the agent of a new leader continues from what etcd itself says. The memory
   only serves timeouts.
-- rule 10: a member is removed because somebody asked for it by name, or because its own node reports that this very
-  member's data is gone. No other absence means anything. If all are asked to leave at once, none does: it is a mistake.
+- rule 10: a member is removed because somebody asked for it by name, because its own node reports that this very
+  member's data is gone, or because it has been silent for long and another node waits that could have a member: etcd
+  lets nobody join beside a silent one. No other absence means anything. If all are asked to leave at once, none does:
+  it is a mistake.
 
-The order of work: an existing learner, members that do not serve and should leave, joins in the order in which they
-were requested, members that serve and should leave. So a machine is replaced without being one member short.
+The order of work: an existing learner, members that do not serve and should leave, silent members whose place another
+node takes, joins in the order in which they were requested, members that serve and should leave. So a machine is
+replaced without being one member short.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ LONGEST_PAUSE = 960.0
 LONGEST_NOTICE = 150.0
 """Between reporting that a member leaves and removing it, at most: less when the member's node reports that nobody
 writes there any more (`etcd_leaving`). An API server drains for 15 s and another one takes its place."""
+REPLACE_SECONDS = 600.0
+"""How long a member may be silent before another node takes its place, by default: longer than a machine needs to boot
+again, and than a person needs to say that it will."""
 MOST_MEMBERS = 5
 """By default: seven survive the loss of three, but each write waits for more disks."""
 
@@ -52,6 +58,8 @@ class Memory:
     """Since when (monotonic seconds) things are as they are. If it is lost, timeouts start again; nothing else."""
 
     learners: Mapping[int, Learner] = field(default_factory=dict)
+    silent: Mapping[int, float] = field(default_factory=dict)
+    """Voters that do not serve, by id."""
     pauses: Mapping[str, Pause] = field(default_factory=dict)
     leaving: Mapping[str, float] = field(default_factory=dict)
 
@@ -74,6 +82,7 @@ class _Pass:
     desired: tuple[Desired, ...]
     alarms: tuple[str, ...]
     leader: int
+    replace_after: float
     memory: Memory
     now: float
     action: Action | None = None
@@ -130,7 +139,7 @@ def decide(seen: Seen, memory: Memory, now: float) -> Decision:
     if seen.own != seen.leader:
         return Decision(Memory(), None, {}, "the agent beside etcd's leader manages the members")
     memory = _observed(seen.members, seen.desired, memory, now)
-    one = _Pass(seen.members, seen.desired, seen.alarms, seen.leader, memory, now)
+    one = _Pass(seen.members, seen.desired, seen.alarms, seen.leader, seen.replace_after, memory, now)
     for step in (_learners, _remove_dead, _add, _remove_serving):
         step(one)
         if one.stop:
@@ -167,10 +176,11 @@ def _observed(members: Sequence[Member], desired: Sequence[Desired], memory: Mem
         if member.learner:
             old = memory.learners.get(member.id, Learner(now, now))
             learners[member.id] = replace(old, alive=now) if member.serves else old
+    silent = {m.id: memory.silent.get(m.id, now) for m in members if not m.learner and m.serves is False}
     voting = {member.address for member in members if not member.learner}
     pauses = {w.name: memory.pauses[w.name] for w in desired if w.name in memory.pauses and w.address not in voting}
     leaving = {w.name: memory.leaving.get(w.name, now) for w in desired if w.reported and not w.present}
-    return Memory(learners, pauses, leaving)
+    return Memory(learners, silent, pauses, leaving)
 
 
 # --- an existing learner ---------------------------------------------------------------------------
@@ -230,11 +240,26 @@ def _add(one: _Pass) -> None:
             one.notes[spec.name] = "its node does not answer: it joins when the node is back"
         else:
             ready.append(spec)
+    if ready and (gone := _gone_for_long(one)) is not None:
+        member, spec = gone
+        reason = f"it has not answered for {one.replace_after:.0f} s, and {ready[0].name} takes its place"
+        one.act(Verb.REMOVE, spec, reason, member=member.id)
+        return
     for spec in ready:
         if (obstacle := _obstacle(one)) is not None:
             one.refuse(spec, obstacle)
     if ready and ready[0].name not in one.refused:
         one.act(Verb.ADD, ready[0], "it joins as a learner")
+
+
+def _gone_for_long(one: _Pass) -> tuple[Member, Desired] | None:
+    """A voter that has been silent for so long that a spare may have its place, if etcd can do without it."""
+    for member in one.voters:
+        since, spec = one.memory.silent.get(member.id), one.spec(member)
+        silent_for_long = since is not None and one.now - since >= one.replace_after
+        if silent_for_long and spec is not None and member.id != one.leader and _indispensable(one, member) is None:
+            return None if one.learners or one.alarms else (member, spec)
+    return None
 
 
 def _obstacle(one: _Pass) -> str | None:
@@ -250,7 +275,10 @@ def _obstacle(one: _Pass) -> str | None:
 
 def _silent(one: _Pass) -> str:
     names = one.names([voter for voter in one.voters if not voter.serves])
-    return f"{names} does not: repair it, or remove it (kubectl patch etcdmember NAME --type=merge -p {_REMOVED})"
+    return (
+        f"{names} does not: repair it, or remove it (kubectl patch etcdmember NAME --type=merge -p {_REMOVED}); after"
+        f" {one.replace_after:.0f} s without an answer it is replaced"
+    )
 
 
 _REMOVED = '\'{"spec":{"state":"Removed"}}\''

@@ -49,7 +49,7 @@ ALARM = "alarm:"
 @dataclass(slots=True)
 class EtcdMembership(Controller):
     """lowest_level(): the lowest hosted level, None where it is not known.
-    hosted_api_server(): its pod on this node."""
+    hosted_api_server(): its pod on this node. wanted(): `spec.etcd` of the ControlPlane."""
 
     name: ClassVar[str] = "etcd membership"
     gather: ClassVar[float] = 0.1
@@ -64,6 +64,7 @@ class EtcdMembership(Controller):
     lowest_level: Callable[[], int | None]
     changed: asyncio.Event
     hosted_api_server: Callable[[], Object | None]
+    wanted: Callable[[], Object] = dict
     etcd: EtcdSeen = field(default_factory=EtcdSeen)
     _local: etcd_local.Memory = field(default_factory=etcd_local.Memory)
     _memory: etcd_members.Memory = field(default_factory=etcd_members.Memory)
@@ -270,6 +271,7 @@ class EtcdMembership(Controller):
             members=members,
             desired=await self._reached(desired, membership),
             alarms=tuple(error for error in local.errors if ALARM in error),
+            replace_after=float(self.wanted().get("replaceAfterSeconds", etcd_members.REPLACE_SECONDS)),
         )
         decision = etcd_members.decide(seen, self._memory, self.clock.monotonic())
         self._memory = decision.memory

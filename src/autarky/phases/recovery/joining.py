@@ -1,0 +1,158 @@
+"""The other members join the new etcd: by themselves where etcd is hosted (level 1), else by this command, as it made
+them.
+
+Contract: one at a time, as learners with empty directories under new ids; each is promoted when it is in sync. Former
+data is moved aside. A host stays fenced until its member may start, and the recovery's directory on the seat is removed
+last: so the same command, run again, resumes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from autarky import places
+from autarky.control.etcd.manifests import members
+from autarky.control.etcd.manifests import pods as etcd
+from autarky.engine.deadline import Condition, NotYet, poll_until
+from autarky.engine.phase import Change
+from autarky.errors import CommandFailed
+from autarky.etcd.data import identity_in
+from autarky.etcd.members import Member
+from autarky.etcd.tools import EtcdTools
+from autarky.model import patience
+from autarky.model.cluster import Level, Node
+from autarky.phases.context import Context, for_each
+from autarky.phases.etcd_pods import static_pods
+from autarky.phases.recovery.looking import log_files
+from autarky.phases.recovery.state import Recovery, nodes_of, on_host, seat_of
+from autarky.ports import Progress
+from autarky.render import node as render_node
+from autarky.render.crds import API_VERSION
+
+JOIN_SECONDS = 300.0
+_MOVE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnMembers:
+    """Those that had data, and whose hosts answer."""
+
+    recovery: Recovery
+    name: str = "return-members"
+    title: str = "Bring the other members back"
+    timeout: float = patience.most(*[JOIN_SECONDS] * 4)
+
+    async def plan(self, context: Context) -> Sequence[Change]:
+        joining = [Change(f"make {node.name} a member of the new etcd") for node in self._others(context)]
+        return [*joining, Change("remove the fences, and what the recovery has left")]
+
+    async def run(self, context: Context, progress: Progress) -> None:
+        if await _is_hosted(context):
+            await for_each(nodes_of(context, self.recovery), lambda node: _unfence(context, node))
+            await self._await_agents(context, progress)
+        else:
+            for node in self._others(context):
+                await self._join(context, node, progress)
+            await for_each(nodes_of(context, self.recovery), lambda node: _unfence(context, node))
+        await seat_of(context, self.recovery).run(["rm", "-rf", self.recovery.work], timeout=_MOVE_SECONDS)
+
+    async def _await_agents(self, context: Context, progress: Progress) -> None:
+        others, wanted = self._others(context), await _wanted(context)
+        for name in sorted(node.name for node in others if node.name not in wanted):
+            progress.note(f"the API wants no member of etcd on {name}: `autarky up` changes that")
+        awaited = [node.name for node in others if node.name in wanted]
+        await self._until_they_vote(context, awaited, progress)
+
+    def _others(self, context: Context) -> list[Node]:
+        found = self.recovery.found.values()
+        names = {one.node for one in found if one.node != self.recovery.seat and one.identity is not None}
+        return [node for node in context.cluster.nodes if node.name in names]
+
+    def _tools(self, context: Context) -> EtcdTools:
+        return EtcdTools(seat_of(context, self.recovery))
+
+    async def _until_they_vote(self, context: Context, names: Sequence[str], progress: Progress) -> None:
+        tools = self._tools(context)
+
+        async def joined() -> NotYet | str | None:
+            try:
+                listed = (await tools.membership()).members
+            except CommandFailed as error:
+                return str(error)
+            voters = {one.name for one in listed if not one.is_learner}
+            waited = [name for name in names if name not in voters]
+            come = (len(voters), len(listed))
+            return NotYet(f"not yet a member: {', '.join(waited)}", come) if waited else None
+
+        await _wait(context, "all members have joined", joined, progress)
+
+    async def _join(self, context: Context, node: Node, progress: Progress) -> None:
+        tools, host = self._tools(context), context.host(node)
+        member = await self._listed(tools, node)
+        if member is None:
+            await tools.add_learner(etcd.peer_url(node.known_address()))
+            member = await self._listed(tools, node)
+        if member is None:
+            raise CommandFailed(host.name, ["etcdctl", "member", "add"], 0, "the new member is not in etcd's list")
+        if not member.is_learner:
+            return
+        _, files = await log_files(host)
+        identity = identity_in(files[-1]) if files else None
+        if identity is None or identity.member != member.id:
+            await host.remove(list(await static_pods(host)))
+            kept = f"{places.ETCD_DATA}/kept.{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+            await on_host(host, ["vacate", places.ETCD_DATA, kept], timeout=_MOVE_SECONDS)
+        listed = (await tools.membership()).members
+        addresses = {one.name: _address(one) for one in listed if one.name} | {node.name: node.known_address()}
+        founding = etcd.Founding(etcd.initial_cluster(addresses), "existing")
+        if not await static_pods(host):
+            await host.write_files([render_node.manifest(etcd.member_pod(context.inputs(), node, founding))])
+
+        async def promoted() -> str | None:
+            try:
+                await tools.promote(member.id)
+            except CommandFailed as error:
+                now = await self._listed(tools, node)
+                return None if now is not None and not now.is_learner else str(error)
+            return None
+
+        await _wait(context, f"the member of etcd on {node.name} is in sync, and votes", promoted, progress)
+        progress.note(f"{node.name} is a member of the new etcd")
+
+    async def _listed(self, tools: EtcdTools, node: Node) -> Member | None:
+        url = etcd.peer_url(node.known_address())
+        return next((one for one in (await tools.membership()).members if url in one.peer_urls), None)
+
+
+async def _unfence(context: Context, node: Node) -> None:
+    """Its former static pod stays away."""
+    await context.host(node).remove([places.ETCD_FENCED, places.ETCD_FENCE])
+
+
+async def _wait(context: Context, what: str, condition: Condition, progress: Progress) -> None:
+    await poll_until(
+        what,
+        condition,
+        timeout=JOIN_SECONDS,
+        still=patience.STILL,
+        progress=progress,
+        clock=context.clock,
+    )
+
+
+def _address(member: Member) -> str:
+    return member.peer_urls[0].partition("//")[2].rpartition(":")[0]
+
+
+async def _is_hosted(context: Context) -> bool:
+    plane = await context.kube().get(API_VERSION, "ControlPlane", "cluster")
+    level = str(((plane or {}).get("spec") or {}).get("selfHosted") or context.cluster.self_hosted_text)
+    return int(level[0]) <= Level.ETCD
+
+
+async def _wanted(context: Context) -> set[str]:
+    """The nodes that should have a member, by the API."""
+    found = await context.kube().list(API_VERSION, members.KIND)
+    return {obj["metadata"]["name"] for obj in found if obj["spec"].get("state", "Member") == "Member"}
