@@ -68,17 +68,16 @@ def grown(cluster: TestCluster) -> TestCluster:
     return TestCluster(cluster.name, nodes(*CONTROL))
 
 
-def ready(cluster: TestCluster) -> str:
-    """How many of the workload's pods are, or what keeps them."""
-    found = cluster.kubectl("-n", SPACE, "get", "deployment", "works", "-o", "jsonpath={.status.readyReplicas}")
-    return found if found == "3" else ""
+def all_are_ready(cluster: TestCluster) -> bool:
+    """All pods of the workload."""
+    asked = ("-n", SPACE, "get", "deployment", "works", "-o", "jsonpath={.status.readyReplicas}")
+    return cluster.kubectl(*asked) == "3"
 
 
 def _deployment(cluster: TestCluster) -> dict[str, object]:
-    of = json.loads(cluster.kubectl("-n", "kube-system", "get", "deployment", "coredns", "-o", "json"))
-    image = of["spec"]["template"]["spec"]["containers"][0]["image"]
+    of = json.loads(cluster.kubectl("-n", "kube-system", "get", "configmap", "etcd-member-template", "-o", "json"))
     labels = {"app": "works"}
-    container = {"name": "works", "image": image, "args": ["-dns.port=5300"]}
+    container = {"name": "works", "image": of["data"]["guard-image"]}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -105,7 +104,7 @@ def test_a_backup_brings_it_up_on_one_new_machine_as_documented(cluster: TestClu
     assert written(cluster) == {"before": "1"}
     found = json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
     assert [one["metadata"]["name"] for one in found] == ["n1"]
-    cluster.wait("the workload is back", lambda: ready(cluster) == "3", seconds=240)
+    cluster.wait("the workload is back", lambda: all_are_ready(cluster), seconds=240)
     runs_a_new_pod(cluster, "after", "n1")
     wait_until_healthy(cluster)
     members_agree(cluster, ["n1"])

@@ -42,6 +42,17 @@ def test_rule_2_what_is_unknown_changes_nothing(sight: Seen, unknown: dict[str, 
     assert action(replace(sight, **unknown)) is Action.NOTHING  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("sight", [HEALTHY, ADMITTED, REMOVED, replace(HEALTHY, data=Data(), running=False, pod=False)])
+def test_while_a_recovery_has_fenced_this_node_nothing_is_done(sight: Seen) -> None:
+    """Its data may be what a new etcd is made of; and time without it says nothing."""
+    memory = Memory((MINE, 0.0))
+    decision = decide(replace(sight, fenced=True), memory, 2 * LOST_SECONDS)
+    assert (decision.action, decision.settled) == (Action.NOTHING, False)
+    assert "recovery" in decision.sentence
+    released = decide(replace(sight, fenced=False), decision.memory, 2 * LOST_SECONDS)
+    assert released.action is not Action.CLAIM_LOST
+
+
 def test_a_node_that_etcd_has_admitted_starts_its_member() -> None:
     assert action(ADMITTED) is Action.START
 

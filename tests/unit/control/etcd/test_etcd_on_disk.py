@@ -22,7 +22,8 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, path in (("DATA", "etcd"), ("MEMBER", "etcd/member"), ("MANIFESTS", "manifests"), ("CA", "ca.crt")):
         monkeypatch.setattr(etcd_on_disk, name, tmp_path / path)
     monkeypatch.setattr(etcd_on_disk, "MEMBERS", tmp_path / "etcd-members.json")
-    monkeypatch.setattr(places, "MANIFESTS", str(tmp_path / "manifests"))
+    for name in ("MANIFESTS", "ETCD_FENCE", "ETCD_CLUSTER"):
+        monkeypatch.setattr(places, name, str(tmp_path / name.lower()))
     (tmp_path / "etcd").mkdir()
     (tmp_path / "ca.crt").write_text("CA")
     (tmp_path / "manifests").mkdir()
@@ -76,3 +77,24 @@ def test_the_members_are_remembered_and_told_of_only_when_they_are_news(disk: Pa
     assert not etcd_on_disk.remember_members(entries)
     assert etcd_on_disk.remembered_addresses() == ["192.0.2.11"]
     assert json.loads((disk / "etcd-members.json").read_text()) == entries
+
+
+def test_a_node_is_fenced_as_long_as_the_fence_is_there_whatever_it_says(disk: Path) -> None:
+    """An incomplete one is a fence as well: it is written before anything else is done."""
+    assert not etcd_on_disk.is_fenced()
+    (disk / "etcd_fence").write_text("")
+    assert etcd_on_disk.is_fenced()
+    (disk / "etcd_fence").unlink()
+    assert not etcd_on_disk.is_fenced()
+
+
+def test_the_cluster_of_the_data_is_noted_for_the_next_boot_and_written_only_when_it_is_another(disk: Path) -> None:
+    """In hex, as a recovery writes the ids of the clusters that it has replaced: the script compares the words."""
+    noted = disk / "etcd_cluster"
+    etcd_on_disk.remember_cluster(0xABC)
+    assert (noted.read_text(), noted.stat().st_mode & 0o777) == ("abc\n", 0o600)
+    inode = noted.stat().st_ino
+    etcd_on_disk.remember_cluster(0xABC)
+    assert noted.stat().st_ino == inode
+    etcd_on_disk.remember_cluster(0xABD)
+    assert noted.read_text() == "abd\n"

@@ -38,7 +38,7 @@ def refuse_unfit(archive: Side, cluster: Side) -> None:
             f"its snapshot is of etcd {archive.etcd}, and this cluster has etcd {cluster.etcd}",
             "bring the cluster to that version first",
         )
-    if Version.parse(archive.kubernetes) != Version.parse(cluster.kubernetes):
+    if _version(archive.kubernetes) != _version(cluster.kubernetes):
         raise Refused(
             OWN_VERSION,
             f"it was made with Kubernetes {archive.kubernetes}, and this cluster has {cluster.kubernetes}: its control"
@@ -49,6 +49,14 @@ def refuse_unfit(archive: Side, cluster: Side) -> None:
 
 def _short(ca: str | None) -> str:
     return ca[:16] if ca else "unknown"
+
+
+def _version(text: str) -> Version:
+    """UserError where it is no version: an archive may say anything."""
+    try:
+        return Version.parse(text)
+    except ValueError as error:
+        raise UserError(f"{text!r} is no version of Kubernetes", fix="use another backup") from error
 
 
 def _minor(version: str) -> tuple[int, int]:
