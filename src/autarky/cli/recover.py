@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     "archive",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    required=True,
     help="The backup.",
 )
+@click.option("--from-data", "node", metavar="NODE", help="Instead: the control node whose disk is left.")
 @identity_option
 @passphrase_option
 @output_option
@@ -39,25 +39,54 @@ if TYPE_CHECKING:
 @yes_option
 def recover(
     file: Path | None,
-    archive: Path,
+    archive: Path | None,
+    node: str | None,
     identities: Sequence[Path],
     passphrase_file: Path | None,
     output: str,
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Bring a cluster up again from a backup, on new machines, where no old one is left.
+    """Bring a cluster up again on new machines, from a backup where no old one is left, or from the one disk that is.
 
-    With -f FILE on the machines that it names; default: the file that is in the backup. The CAs are the old ones, so
-    that everybody's credentials and kubeconfigs stay valid. The old nodes are forgotten, and their workloads start on
-    the new ones. Run it again to resume.
+    --from FILE: with -f on the machines that this file names; default: the file that is in the backup. The CAs are the
+    old ones, so that everybody's credentials and kubeconfigs stay valid. The old nodes are forgotten, and their
+    workloads start on the new ones. Run it again to resume.
 
-    Where a control node is left, use `autarky etcd recover-quorum`, and then `autarky up` for the others.
+    --from-data NODE: that control node's machine runs with its old disk, and the others are new or still to be made:
+    `autarky etcd recover-quorum --from NODE`, and then `autarky up`.
     """
+    if (archive is None) == (node is None):
+        raise click.UsageError("Give either --from FILE or --from-data NODE.")
+    if archive is None:
+        run_async(lambda: _from_data(file, str(node), output, dry_run=dry_run, yes=yes))
+        return
     unlock = unlock_of(identities, passphrase_file)
     if not dry_run:
         confirm(f"Bring up the cluster of {archive.name}? Its old machines must be off, and stay off.", yes=yes)
     run_async(lambda: _recover(file, archive, unlock, output, dry_run=dry_run))
+
+
+async def _from_data(file: Path | None, node: str, output: str, *, dry_run: bool, yes: bool) -> None:
+    from autarky.cli.recovery import recover as recover_etcd
+    from autarky.cli.say import say
+    from autarky.cli.up import bring_up
+    from autarky.cli.wiring import load_cluster
+    from autarky.errors import Refused
+    from autarky.phases.recovery.looking import ONLY_WITHOUT_QUORUM
+    from autarky.phases.recovery.state import FromMember, Recovery
+
+    found = load_cluster(file, None)
+    if not dry_run:
+        confirm(f"Make a new etcd for cluster {found.name} from the data of {node}? The others must be off.", yes=yes)
+    try:
+        await recover_etcd("recover", found, Recovery(FromMember(node)), output, dry_run=dry_run)
+    except Refused as refused:
+        if refused.rule != ONLY_WITHOUT_QUORUM:
+            raise
+        say("etcd has a quorum already: only the other machines are missing", err=True)
+    if not dry_run:
+        await bring_up(found, output, (), (), dry_run=False, by_file=file is not None)
 
 
 async def _recover(file: Path | None, archive: Path, unlock: Unlock, output: str, *, dry_run: bool) -> None:
