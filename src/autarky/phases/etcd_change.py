@@ -135,8 +135,10 @@ async def _plans(context: Context) -> dict[str, _Plan]:
 
 
 async def _plan(context: Context, node: Node) -> _Plan | None:
-    """None if there is nothing to do, or the node has no member."""
+    """None if there is nothing to do, or the node has no member; also while a recovery has fenced it."""
     host = context.host(node)
+    if await host.read(places.ETCD_FENCE) is not None:
+        return None
     present, kept = await static_pods(host), await host.read(FORMER)
     former = manifest_of(kept) or next(filter(None, map(manifest_of, present.values())), None)
     if former is None:

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from autarky.control.addons import add_ons_of
 from autarky.control.agents.manifests import node_agent as agent
 from autarky.engine.phase import Change
 from autarky.model import patience
@@ -137,10 +138,20 @@ async def start_joining(context: Context, node: Node) -> None:
         await _give_token(context, host, node)
     await start_kubelet(host)
     lost = runs and _has_lost_its_node(context, node)
-    if lost:  # it asks for another serving certificate: the API has no request for the one that it has
-        await host.remove([f"{agent.KUBELET_PKI}/{render_node.SERVING}"])
+    if lost:
+        await _start_over(context, host)
     if lost or (runs and lacks):
         await host.run(["systemctl", "restart", "kubelet"])
+
+
+async def _start_over(context: Context, host: Host) -> None:
+    """What does not fit the Node that its kubelet is about to register: the API has no request for the serving
+    certificate that it has, and gives the node another range of pod addresses. None of the pods that run there is in
+    the API: the kubelet ends them."""
+    await host.remove([f"{agent.KUBELET_PKI}/{render_node.SERVING}"])
+    for addon in add_ons_of(context.cluster):
+        if addon.renumber:
+            await host.run(["sh", "-c", addon.renumber])
 
 
 async def _lacks_credentials(host: Host) -> bool:

@@ -18,14 +18,13 @@ from autarky.control.etcd.manifests import pods as etcd
 from autarky.engine.deadline import Condition, NotYet, poll_until
 from autarky.engine.phase import Change
 from autarky.errors import CommandFailed
-from autarky.etcd.data import identity_in
 from autarky.etcd.members import Member
 from autarky.etcd.tools import EtcdTools
 from autarky.model import patience
 from autarky.model.cluster import Level, Node
 from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_pods import static_pods
-from autarky.phases.recovery.looking import log_files
+from autarky.phases.recovery.looking import identity_of
 from autarky.phases.recovery.state import Recovery, nodes_of, on_host, seat_of
 from autarky.ports import Progress
 from autarky.render import node as render_node
@@ -98,8 +97,7 @@ class ReturnMembers:
             raise CommandFailed(host.name, ["etcdctl", "member", "add"], 0, "the new member is not in etcd's list")
         if not member.is_learner:
             return
-        _, files = await log_files(host)
-        identity = identity_in(files[-1]) if files else None
+        identity = await identity_of(host, places.ETCD_DATA)
         if identity is None or identity.member != member.id:
             await host.remove(list(await static_pods(host)))
             kept = f"{places.ETCD_DATA}/kept.{datetime.now(UTC):%Y%m%dT%H%M%SZ}"

@@ -12,7 +12,7 @@ from autarky import places
 from autarky.control.etcd.decide import recovery as decision
 from autarky.engine.phase import Change, Warn
 from autarky.errors import CommandFailed, Refused, Unreachable, UserError
-from autarky.etcd.data import identity_in
+from autarky.etcd.data import Identity, identity_in
 from autarky.etcd.log import End, end_of
 from autarky.etcd.tools import EtcdTools
 from autarky.model.cluster import Node
@@ -57,9 +57,10 @@ class LookForData:
         if context.cluster.external_etcd is not None:
             raise UserError("etcd of this cluster is external", fix="recover it where it runs")
         await find_labelled(context, api=False)
-        nodes = [
+        there = [
             node for node in context.present(context.control_nodes) if context.machines.host(node.name) is not None
         ]
+        nodes = [node for node in there if node.name in context.owners]
         if not nodes:
             raise Unreachable("no control node's host answers")
         recovery.found = await for_each(nodes, lambda node: _found(context, node))
@@ -73,6 +74,7 @@ class LookForData:
             " new etcd when it is back"
             for name in silent
         ]
+        sentences += [f"{node.name} has nothing of this cluster on it" for node in there if node not in nodes]
         return [Warn(sentence) for sentence in sentences]
 
     async def run(self, context: Context, progress: Progress) -> None:
@@ -212,13 +214,12 @@ async def _found(context: Context, node: Node) -> Found:
     host = context.host(node)
     made, placed = await _made(host)
     said, files = await log_files(host)
-    identity = identity_in(files[-1]) if files else None
     return Found(
         node=node.name,
         address=node.known_address(),
-        fence=await fence_on(host),
+        fence=await fence_on(host, placed),
         has_pod=bool(await static_pods(host)),
-        identity=identity,
+        identity=_identity(files),
         end=_end(files),
         size=said.get("size", 0),
         free=said.get("free", 0),
@@ -232,6 +233,19 @@ async def _made(host: Host) -> tuple[frozenset[str], frozenset[str]]:
     """(the recoveries whose data is complete on this host, those of them whose data is in its place)."""
     lines = [line.split() for line in await on_host(host, ["made", places.ETCD_DATA])]
     return frozenset(words[1] for words in lines), frozenset(words[1] for words in lines if words[0] == "placed")
+
+
+async def identity_of(host: Host, data: str) -> Identity | None:
+    """Whose data it is; None where it is nobody's, or does not say."""
+    _, files = await log_files(host, data)
+    return _identity(files)
+
+
+def _identity(files: Sequence[bytes]) -> Identity | None:
+    try:
+        return identity_in(files[-1]) if files else None
+    except ValueError:
+        return None
 
 
 def _end(files: Sequence[bytes]) -> End | None:

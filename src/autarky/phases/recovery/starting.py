@@ -29,7 +29,8 @@ from autarky.model.files import File
 from autarky.parsing import parsed
 from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_pods import static_pods
-from autarky.phases.recovery.state import Recovered, Recovery, nodes_of, on_host, seat_of
+from autarky.phases.recovery.looking import identity_of
+from autarky.phases.recovery.state import Recovered, Recovery, fence_in, nodes_of, on_host, seat_of
 from autarky.phases.start import start_kubelet, wait_for_api
 from autarky.ports import Host, Progress
 from autarky.render import node as render_node
@@ -58,13 +59,18 @@ class StartEtcd:
         wanted = f"kept.{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
         recovery.placed = True  # from here on there is no way back: half of it may be done
         [kept] = await on_host(host, ["place", places.ETCD_DATA, recovery.work, wanted], timeout=60)
+        # With this, what is not noted yet is resumed when the fence is gone.
+        await host.write_files([File(fence_in(recovery.work), recovery.fence.file().content, 0o600)])
+        await host.remove([places.ETCD_CLUSTER])  # of the former data: at a boot the seat would leave its own etcd
         if not await static_pods(host):
             await self._write_pod(context, host)
             await for_each(nodes_of(context, recovery), lambda node: _restart_control_plane(context, node))
         await host.run([standby.SCRIPT_PATH, "release-etcd"], timeout=60)
         await start_kubelet(host)
         membership = await _answers(context, host, progress)
-        await note_recovery(host, recovery.former, kept, recovery.made_of)
+        replaced = await identity_of(host, kept)  # a run that was cut has seen it, this one may not
+        former = {*recovery.former, *([] if replaced is None else [replaced.cluster])}
+        await note_recovery(host, former, kept, recovery.made_of)
         progress.note(f"etcd {membership.cluster:x} runs on {recovery.seat}; its former data is in {kept}")
 
     async def _write_pod(self, context: Context, host: Host) -> None:
@@ -104,10 +110,10 @@ async def note_recovery(host: Host, former: Iterable[int], kept: str, made_of: s
     tools = EtcdTools(host)
     membership, revision = await tools.membership(), await tools.revision()
     known = former_of(await tools.value(FORMER))
-    ids = sorted({*known, *former} - {membership.cluster})
-    await tools.put(FORMER, json.dumps([f"{one:x}" for one in ids]))
+    ids = [f"{one:x}" for one in sorted({*known, *former} - {membership.cluster})]
+    await tools.put(FORMER, json.dumps(ids))
     now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-    await host.write_files([Recovered(f"{membership.cluster:x}", kept, made_of, now, revision).file()])
+    await host.write_files([Recovered(f"{membership.cluster:x}", kept, made_of, now, revision, ids).file()])
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -59,13 +59,20 @@ class Fence:
 @dataclass(frozen=True, slots=True)
 class Recovered:
     """On the host where a new etcd began: its cluster's id, in hex; the directory with the data from before it; what it
-    was made of, and when (RFC 3339); the revision that it began with."""
+    was made of, and when (RFC 3339); the revision that it began with; the ids of all clusters that it has replaced: the
+    next one may be made of data that does not know them."""
 
     cluster: str
     kept: str
     made_of: str
     at: str
     revision: int
+    former: Sequence[str] = ()
+
+    @property
+    def clusters(self) -> set[int]:
+        """It and those that it has replaced. ValueError."""
+        return {int(one, 16) for one in (self.cluster, *self.former)}
 
     def file(self) -> File:
         return File(places.ETCD_RECOVERED, json.dumps(asdict(self), indent=1).encode() + b"\n", 0o600)
@@ -76,7 +83,8 @@ class Recovered:
         try:
             found = parsed(content or b"")
             cluster, kept, made_of, at = (str(found[key]) for key in ("cluster", "kept", "made_of", "at"))
-            return cls(cluster, kept, made_of, at, int(found["revision"]))
+            read = cls(cluster, kept, made_of, at, int(found["revision"]), tuple(map(str, found.get("former", ()))))
+            return read if read.clusters else None
         except (ValueError, KeyError, TypeError):
             return None
 
@@ -161,7 +169,8 @@ class Recovery:
     def former(self) -> list[int]:
         """The ids of the clusters that the new one replaces, as far as they can be seen."""
         others = [one for one in self.found.values() if self.id not in one.placed]
-        return sorted({one.identity.cluster for one in others if one.identity is not None})
+        seen = {one.identity.cluster for one in others if one.identity is not None}
+        return sorted(seen.union(*(one.recovered.clusters for one in self.found.values() if one.recovered is not None)))
 
 
 async def on_host(
@@ -174,8 +183,18 @@ async def on_host(
     return done.text.splitlines()
 
 
-async def fence_on(host: Host) -> Fence | None:
-    return Fence.read(await host.read(places.ETCD_FENCE, most=SHORT))
+async def fence_on(host: Host, placed: Iterable[str] = ()) -> Fence | None:
+    """placed: recoveries that are not over though the seat's own fence may be gone."""
+    for path in (places.ETCD_FENCE, *(fence_in(f"{places.ETCD_DATA}/recovery.{one}") for one in placed)):
+        found = Fence.read(await host.read(path, most=SHORT))
+        if found is not None:
+            return found
+    return None
+
+
+def fence_in(work: str) -> str:
+    """A copy of it, beside the data of the new etcd."""
+    return f"{work}/fence.json"
 
 
 def nodes_of(context: Context, recovery: Recovery) -> list[Node]:

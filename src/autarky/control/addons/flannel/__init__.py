@@ -15,6 +15,7 @@ ADD_ON = AddOn(
     modules=("vxlan",),
     tables=("flannel-ipv4", "flannel-ipv6"),
     paths=(manifests.RUN, manifests.CONFIGURATION),
+    renumber=f"rm -f {manifests.SUBNET}; ip link delete {COMPONENTS[FLANNEL].links[0]} 2>/dev/null || :",
     policies=policies.objects,
     node_annotations={policies.ORDERS: policies.REPORTS},
 )

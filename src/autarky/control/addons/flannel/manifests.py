@@ -12,6 +12,7 @@ from autarky.render import pods
 from autarky.render.values import Inputs, Object, immutable_config_map
 
 RUN = "/run/flannel"
+SUBNET = f"{RUN}/subnet.env"
 CONFIGURATION = "/etc/cni/net.d/10-flannel.conflist"
 
 
@@ -28,7 +29,7 @@ def objects(inputs: Inputs) -> list[Object]:
         [
             "flanneld",
             "--net-conf=/etc/kube-flannel/net-conf.json",
-            f"--subnet-file={RUN}/subnet.env",
+            f"--subnet-file={SUBNET}",
             f"--cni-conf={CONFIGURATION}",
             "--iface=$(HOST_IP)",
             f"--healthz-port={ports.POD_NETWORK_HEALTH}",
