@@ -119,7 +119,7 @@ async def _recover(file: Path | None, archive: Path, unlock: Unlock, output: str
             dry_run=dry_run,
             by_file=file is not None,
             phases=phases(recovery, roots, record, int(contents.etcd.cluster, 16)),
-            founder=found.control_nodes[0].name,
+            initial_member=found.control_nodes[0].name,
         )
 
 

@@ -48,7 +48,7 @@ def restore(
     """Put the objects of a backup FILE into this cluster, in place of those that it has.
 
     The archive is verified and compared with the cluster before anything is touched; --dry-run shows what was written
-    since, and would be lost. The API is away for some seconds. etcd begins anew with one member, the others join it.
+    since, and would be lost. The API is away for some seconds. etcd begins again with one member; the others join it.
     The data from before is kept: --undo takes it up again. Keys, certificates and files of the nodes stay as they are.
     """
     from autarky.cli.wiring import load_cluster

@@ -146,11 +146,11 @@ async def bring_up(
     take_ownership: bool = False,
     by_file: bool,
     phases: Sequence[Phase[Context]] | None = None,
-    founder: str | None = None,
+    initial_member: str | None = None,
 ) -> None:
     """Run the workflow for this cluster, or only plan it. by_file: the cluster comes from a FILE that the user named,
     which replaces whatever was applied before, and not from the file that is kept here. phases: others than those of
-    `up`; founder: the control node that a cluster begins with, where not all of them do."""
+    `up`; initial_member: the only control node that the cluster begins with, where not all are."""
     from autarky.cli.wiring import build_context, refuse_unfit_machine
     from autarky.config import dump
     from autarky.engine.selection import Selection
@@ -161,7 +161,7 @@ async def bring_up(
     if not dry_run:
         await refuse_unfit_machine(wanted)
     context = build_context(wanted, demoted=ignore, take_ownership=take_ownership)
-    context.founder = founder
+    context.initial_member = initial_member
     context.document = dump(wanted)
     context.file_content = pretty_json(context.document)
     context.known = None if by_file else kept_file.known(context)

@@ -51,7 +51,7 @@ class Context:
     """The cluster file as the cluster's directory is to keep it; empty where nothing is to be kept."""
     file_waits: bool = False
     """Whether that waits until hosts that were off have been asked."""
-    founder: str | None = None
+    initial_member: str | None = None
     """The only control node that creates the cluster, while no host remembers who did; None: all of them do."""
     demoted: frozenset[str] = frozenset()
     document: Mapping[str, Any] | None = None

@@ -68,7 +68,7 @@ async def learn(context: Context) -> None:
     known = {name: node for name, node in remembered(context.directory).items() if name not in _in_file(context)}
     seen = {name: memory for name, memory in context.memories.items() if name in controls}
     remembers = any(memory.initial_members for memory in seen.values())
-    found = initial_members(controls if remembers or context.founder is None else {context.founder}, seen)
+    found = initial_members(controls if remembers or context.initial_member is None else {context.initial_member}, seen)
     nodes = tuple(replace(node, initial_member=node.name in found) for node in context.cluster.nodes)
     context.cluster = replace(context.cluster, nodes=nodes)
     context.unlisted = tuple(known.values())

@@ -52,8 +52,8 @@ class FenceEtcd:
     async def plan(self, context: Context) -> Sequence[Change]:
         if self.recovery.placed:
             return []
-        open_ = [one.node for one in self.recovery.found.values() if one.fence != self.recovery.fence or one.has_pod]
-        return [Change(f"stop etcd on {name}, and let nothing start it") for name in sorted(open_)]
+        # Also where there is a fence and no static pod: the member may still run, if this was cut.
+        return [Change(f"stop etcd on {name}, and let nothing start it") for name in sorted(self.recovery.found)]
 
     async def run(self, context: Context, progress: Progress) -> None:
         fence = self.recovery.fence

@@ -65,8 +65,9 @@ class ReturnMembers:
         await self._until_they_vote(context, awaited, progress)
 
     def _others(self, context: Context) -> list[Node]:
-        found = self.recovery.found.values()
-        names = {one.node for one in found if one.node != self.recovery.seat and one.identity is not None}
+        """Also those whose former data was moved aside before a run was cut."""
+        found = [one for one in self.recovery.found.values() if one.node != self.recovery.seat]
+        names = {one.node for one in found if one.identity is not None or one.has_pod}
         return [node for node in context.cluster.nodes if node.name in names]
 
     def _tools(self, context: Context) -> EtcdTools:
@@ -101,7 +102,7 @@ class ReturnMembers:
         if identity is None or identity.member != member.id:
             await host.remove(list(await static_pods(host)))
             kept = f"{places.ETCD_DATA}/kept.{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-            await on_host(host, ["vacate", places.ETCD_DATA, kept], timeout=_MOVE_SECONDS)
+            await on_host(host, ["aside", places.ETCD_DATA, kept], timeout=_MOVE_SECONDS)
         listed = (await tools.membership()).members
         addresses = {one.name: _address(one) for one in listed if one.name} | {node.name: node.known_address()}
         founding = etcd.Founding(etcd.initial_cluster(addresses), "existing")

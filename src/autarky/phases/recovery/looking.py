@@ -218,7 +218,7 @@ async def _found(context: Context, node: Node) -> Found:
         node=node.name,
         address=node.known_address(),
         fence=await fence_on(host, placed),
-        has_pod=bool(await static_pods(host)),
+        has_pod=bool(await static_pods(host)) or await host.read(places.ETCD_FENCED) is not None,
         identity=_identity(files),
         end=_end(files),
         size=said.get("size", 0),

@@ -77,7 +77,7 @@ class TakeRoots:
 
 @dataclass(frozen=True, slots=True)
 class BeginEtcd:
-    """On the first control node. What the host notes last makes it the founder of an existing cluster."""
+    """On the first control node. What the host notes last makes it the initial member of an existing cluster."""
 
     recovery: Recovery
     name: str = "begin-etcd"

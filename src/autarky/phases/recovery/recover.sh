@@ -9,7 +9,7 @@
 #   make WORK NAME URL TOKEN BUMP SNAPSHOT [OPTION]   makes the data of a new cluster of one member in WORK/new
 #   place DATA WORK KEPT          puts that in the place of the old data, which is kept in DATA/KEPT; prints where
 #   keys WORK                     writes all keys of the member that runs here, without values, to WORK/keys.gz
-#   vacate DATA KEPT              moves a former member's data to KEPT, and makes room for a new one's
+#   aside DATA KEPT               moves a former member's data to KEPT, and makes room for a new one's
 #   restart COMPONENT...          kills their containers: the kubelet starts them again
 set -euo pipefail
 bin="@BIN@"
@@ -104,7 +104,7 @@ place() {
 	sync "$1" "$2/new"
 }
 
-vacate() {
+aside() {
 	if [ -d "$1/member" ]; then
 		install -d -m 700 "$2"
 		mv -T "$1/member" "$2/member"

@@ -91,7 +91,8 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is on one host. identity None: it has no data of etcd. size of its database and free space, in bytes.
+    """What is on one host. has_pod: a static pod of etcd, also one that was taken away for a recovery. identity None: it
+    has no data of etcd. size of its database and free space, in bytes.
     made: the recoveries whose new data is complete here; placed: those of them whose data is in its place already."""
 
     node: str

@@ -30,7 +30,7 @@ def refuse_unfit(archive: Side, cluster: Side) -> None:
             SAME_CLUSTER,
             f"the archive is of cluster {archive.cluster} with the CA {_short(archive.ca)}, and this is cluster"
             f" {cluster.cluster} with the CA {_short(cluster.ca)}",
-            "restore it into its own cluster; where no machine of that is left, `autarky recover` makes it anew",
+            "restore it into its own cluster; where no machine is left of that, see `autarky recover`",
         )
     if _minor(archive.etcd) > _minor(cluster.etcd):
         raise Refused(

@@ -119,7 +119,8 @@ class EtcdMembership(Controller):
     async def _leave_the_former(self) -> bool:
         """It joins the other etcd as a new member, if it should; its data is moved aside."""
         self.log.tell(
-            "own etcd member", "a recovery has replaced the etcd of this node's data: it stops, and joins anew"
+            "own etcd member",
+            "a recovery has replaced the etcd of this node's data: it stops, and joins as a new member",
         )
         running, pod = await self._runs()
         if etcd_on_disk.manifests():
