@@ -90,12 +90,7 @@ class ReturnMembers:
 
     async def _join(self, context: Context, node: Node, progress: Progress) -> None:
         tools, host = self._tools(context), context.host(node)
-        member = await self._listed(tools, node)
-        if member is None:
-            await tools.add_learner(etcd.peer_url(node.known_address()))
-            member = await self._listed(tools, node)
-        if member is None:
-            raise CommandFailed(host.name, ["etcdctl", "member", "add"], 0, "the new member is not in etcd's list")
+        member = await self._admitted(context, node, progress)
         if not member.is_learner:
             return
         identity = await identity_of(host, places.ETCD_DATA)
@@ -119,6 +114,26 @@ class ReturnMembers:
 
         await _wait(context, f"the member of etcd on {node.name} is in sync, and votes", promoted, progress)
         progress.note(f"{node.name} is a member of the new etcd")
+
+    async def _admitted(self, context: Context, node: Node, progress: Progress) -> Member:
+        """etcd admits nobody until its members have been connected for some seconds."""
+        tools = self._tools(context)
+        found: Member | None = None
+
+        async def listed() -> str | None:
+            nonlocal found
+            try:
+                found = await self._listed(tools, node)
+                if found is None:
+                    await tools.add_learner(etcd.peer_url(node.known_address()))
+                    found = await self._listed(tools, node)
+            except CommandFailed as error:
+                return str(error)
+            return None if found is not None else "it is not in etcd's list yet"
+
+        await _wait(context, f"etcd admits a member on {node.name}", listed, progress)
+        assert found is not None  # noqa: S101 # the wait has ended
+        return found
 
     async def _listed(self, tools: EtcdTools, node: Node) -> Member | None:
         url = etcd.peer_url(node.known_address())
