@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ha import CONTROL, wait_until_healthy
+from ha import CONTROL
 from harness import TestCluster
 from power import Client, Writer
 from recoveries import SPACE, Keys, backed_up, members_agree, nothing_is_left_over, restored, write, written
@@ -32,7 +32,7 @@ def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
 def is_as_before(cluster: TestCluster) -> None:
     """Three members, and nothing that `up` would change."""
     members_agree(cluster)
-    wait_until_healthy(cluster)
+    cluster.wait("all is healthy", lambda: cluster.status()["healthy"], seconds=180)
     for node in CONTROL:
         nothing_is_left_over(cluster, node)
     assert "nothing" in cluster.autarky("plan", "-f", str(cluster.file)).stdout
