@@ -66,7 +66,7 @@ class LookForData:
         recovery.found = await for_each(nodes, lambda node: _found(context, node))
         _resume(recovery)
         if recovery.made:
-            return [Warn(f"an interrupted recovery is resumed: the new etcd on {recovery.seat}, {recovery.made_of}")]
+            return [Warn(sentence) for sentence in _resumed(recovery)]
         sentences = await self._choose(context)
         silent = sorted(name for name in context.absent if context.cluster.node(name).control_plane)
         sentences += [
@@ -93,7 +93,7 @@ class LookForData:
                     f"{recovery.seat} is no control node that answers", fix=f"name one of {_names(recovery)}"
                 )
             _refuse_full_disk(recovery.found[recovery.seat], 2 * source.size)
-            recovery.made_of = f"made of {source.name}"
+            recovery.made_of = _made_of(source)
             return []
         if asked is not None:
             raise Refused(
@@ -122,6 +122,18 @@ def _logs(recovery: Recovery) -> list[decision.Log]:
         for one in recovery.found.values()
         if one.identity is not None and one.end is not None
     ]
+
+
+def _resumed(recovery: Recovery) -> list[str]:
+    found = [f"an interrupted recovery is resumed: the new etcd on {recovery.seat}, {recovery.made_of}"]
+    source = recovery.source
+    if isinstance(source, FromSnapshot) and recovery.made_of != _made_of(source):
+        found.append(f"{source.name} is not restored by this run: give the command again when it has ended")
+    return found
+
+
+def _made_of(source: FromSnapshot) -> str:
+    return f"made of {source.name}"
 
 
 def _resume(recovery: Recovery) -> None:

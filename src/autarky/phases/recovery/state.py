@@ -84,16 +84,17 @@ class Recovered:
             found = parsed(content or b"")
             cluster, kept, made_of, at = (str(found[key]) for key in ("cluster", "kept", "made_of", "at"))
             read = cls(cluster, kept, made_of, at, int(found["revision"]), tuple(map(str, found.get("former", ()))))
-            return read if read.clusters else None
+            known = bool(read.clusters)
         except (ValueError, KeyError, TypeError):
             return None
+        return read if known else None
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is on one host. has_pod: a static pod of etcd, also one that was taken away for a recovery. identity None: it
-    has no data of etcd. size of its database and free space, in bytes.
-    made: the recoveries whose new data is complete here; placed: those of them whose data is in its place already."""
+    """What is on one host. has_pod: a static pod of etcd, also one that was taken away for a recovery. identity None:
+    it has no data of etcd. size of its database and free space, in bytes. made: the recoveries whose new data is
+    complete here; placed: those of them whose data is in its place already."""
 
     node: str
     address: str
