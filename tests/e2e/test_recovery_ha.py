@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,10 @@ from harness import TestCluster
 from power import Client, Writer
 from recoveries import (
     SPACE,
-    Keys,
-    backed_up,
     data_of,
     documented,
     members_agree,
     nothing_is_left_over,
-    restore,
     runs_a_new_pod,
     typed,
     write,
@@ -112,67 +108,6 @@ def _acknowledges(writes: Writer) -> bool:
     goal = len(writes.acknowledged) + 20
     time.sleep(3)
     return len(writes.acknowledged) >= goal
-
-
-def test_a_restore_under_load_is_taken_back_and_made_again(cluster: TestCluster, tmp_path: Path) -> None:
-    """Whatever was acknowledged before the old etcd ended is there when the restore is taken back. A kubelet has seen
-    later revisions than the restored etcd would have by itself: it follows all the same."""
-    keys = Keys(tmp_path)
-    write(cluster, before="1")
-    archive = backed_up(cluster, keys, tmp_path / "archive")
-    archive.with_name("archive.json").unlink()
-    write(cluster, after="1")
-    archive.rename(tmp_path / "backup.tar.gz.age")
-    keys.file.rename(tmp_path / "backup-key.txt")
-    shown, put_back, taken_back = documented("Somebody deleted everything")
-    writes = writer(cluster)
-    with writes.writing():
-        assert f"1 configmaps ({SPACE}/after)" in typed(cluster, tmp_path, shown)
-        typed(cluster, tmp_path, put_back)
-    assert written(cluster) == {"before": "1"}
-    runs_a_new_pod(cluster, "first", "n3")
-    settled(cluster)
-    acknowledged = writes.acknowledged - _since_the_longest_pause(writes.acknowledged)
-    assert len(acknowledged) > 20
-    typed(cluster, tmp_path, taken_back)
-    assert written(cluster) == {"before": "1", "after": "1"}
-    writes.acknowledged = acknowledged
-    assert writes.lost() == set()
-    settled(cluster)
-    typed(cluster, tmp_path, put_back)
-    assert written(cluster) == {"before": "1"}
-    for node in CONTROL:
-        runs_a_new_pod(cluster, f"again-{node}", node)
-    settled(cluster)
-
-
-def _since_the_longest_pause(names: set[str]) -> set[str]:
-    """Those that were written after it: by the restored etcd."""
-    moments = sorted(int(name.rpartition("-")[2]) for name in names)
-    pauses = [(after - before, after) for before, after in pairwise(moments)]
-    _, begun = max(pauses)
-    return {name for name in names if int(name.rpartition("-")[2]) >= begun}
-
-
-def test_what_does_not_fit_is_refused_before_anything_is_touched(cluster: TestCluster, tmp_path: Path) -> None:
-    keys, others = Keys(tmp_path), tmp_path / "others"
-    others.mkdir()
-    archive = backed_up(cluster, keys, tmp_path / "archive")
-    before = {node: (data_of(cluster, node), cluster.static_pods(node)) for node in CONTROL}
-    wrong = Keys(others)
-    content = archive.read_bytes()
-    archive.with_name("archive.json").unlink()
-    for refused, argv in (
-        ("does not open", [str(archive), "--identity", str(wrong.file)]),
-        ("can only be opened", [str(archive)]),
-        ("is no control node that answers", [str(archive), "--identity", str(keys.file), "--on", "n9"]),
-    ):
-        ended = restore(cluster, *argv, "--yes", check=False)
-        assert ended.status == 2, ended
-        assert refused in ended.stderr or "give --identity" in ended.stderr
-    archive.write_bytes(content[: len(content) // 2])
-    assert restore(cluster, str(archive), "--identity", str(keys.file), "--yes", check=False).status == 2
-    assert {node: (data_of(cluster, node), cluster.static_pods(node)) for node in CONTROL} == before
 
 
 def test_hosts_that_are_deleted_are_replaced_by_new_ones_as_documented(cluster: TestCluster, tmp_path: Path) -> None:

@@ -18,10 +18,12 @@ import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Interface, IPv4Network
 
 from autarky.control.addons import add_ons_of
 from autarky.control.agents.manifests import node_agent as agent
 from autarky.engine.phase import Change
+from autarky.errors import Conflict
 from autarky.model import patience
 from autarky.model.cluster import Node
 from autarky.model.files import File
@@ -40,6 +42,8 @@ from autarky.render.objects import access_part
 from autarky.render.values import SYSTEM
 
 TOKEN_LIFETIME = timedelta(minutes=30)
+RANGE_BITS = 24
+"""Of a node's range of pod addresses: kube-controller-manager's default."""
 _ALPHABET = string.ascii_lowercase + string.digits
 WITHIN = 120.0
 """Seconds within which the kubelet of a node that joined before must be started, or the node is left out: less than the
@@ -139,19 +143,43 @@ async def start_joining(context: Context, node: Node) -> None:
     await start_kubelet(host)
     lost = runs and _has_lost_its_node(context, node)
     if lost:
-        await _start_over(context, host)
+        await _start_over(context, host, node)
     if lost or (runs and lacks):
         await host.run(["systemctl", "restart", "kubelet"])
 
 
-async def _start_over(context: Context, host: Host) -> None:
-    """What does not fit the Node that its kubelet is about to register: the API has no request for the serving
-    certificate that it has, and gives the node another range of pod addresses. None of the pods that run there is in
-    the API: the kubelet ends them."""
+async def _start_over(context: Context, host: Host, node: Node) -> None:
+    """What has to fit the Node that its kubelet is about to register. The API has no request for the serving
+    certificate that it has: it asks for another one. And the API would give the node another range of pod addresses
+    than its bridge has: so the Node is made here, with that range; where it is taken, what there is of it goes."""
     await host.remove([f"{agent.KUBELET_PKI}/{render_node.SERVING}"])
     for addon in add_ons_of(context.cluster):
-        if addon.renumber:
+        if addon.pod_range:
+            said = (await host.run(["sh", "-c", addon.pod_range], check=False)).text
+            if await _registered_with(context, node, said):
+                continue
             await host.run(["sh", "-c", addon.renumber])
+
+
+async def _registered_with(context: Context, node: Node, said: str) -> bool:
+    """Whether the Node has that range now. Its host says it, which whoever is root there may have forged: it counts
+    only within the pod network, and if no other Node has it."""
+    try:
+        asked = IPv4Interface(said).network
+    except ValueError:
+        return False
+    others = await context.kube().list("v1", "Node")
+    taken = [IPv4Network(one) for other in others for one in other["spec"].get("podCIDRs") or () if ":" not in one]
+    within = asked.prefixlen == RANGE_BITS and asked.subnet_of(context.cluster.network.pod_cidr)
+    if not within or any(asked.overlaps(one) for one in taken):
+        return False
+    taints = [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in node.taints]
+    spec = {"podCIDR": str(asked), "podCIDRs": [str(asked)], "taints": taints}
+    try:
+        await context.kube().create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name}, "spec": spec})
+    except Conflict:
+        return False
+    return True
 
 
 async def _lacks_credentials(host: Host) -> bool:

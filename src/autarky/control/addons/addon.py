@@ -27,8 +27,8 @@ class AddOn:
 
     cni: its name in the cluster file if it is a pod network, of which a cluster has at most one.
     On every host: its images, by their names in a release; its ports; the kernel modules that it needs; and what `down`
-    removes (nftables tables, paths). renumber: shell that removes what there is of the node's range of pod addresses,
-    where it gets another one.
+    removes (nftables tables, paths). pod_range: shell that prints the node's range of pod addresses, as ADDRESS/BITS;
+    renumber: shell that removes what there is of it, where the node gets another one.
     policies: admission policies that it needs. node_annotations: prefix of the Node annotations that configure it →
     those of them that it only reports with.
     """
@@ -42,6 +42,7 @@ class AddOn:
     modules: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
+    pod_range: str = ""
     renumber: str = ""
     policies: Callable[[], list[Object]] = list
     node_annotations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

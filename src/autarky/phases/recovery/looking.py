@@ -10,6 +10,7 @@ from pathlib import Path
 
 from autarky import places
 from autarky.control.etcd.decide import recovery as decision
+from autarky.control.slots import manifests as standby
 from autarky.engine.phase import Change, Warn
 from autarky.errors import CommandFailed, Refused, Unreachable, UserError
 from autarky.etcd.data import Identity, identity_in
@@ -96,10 +97,13 @@ class LookForData:
             recovery.made_of = _made_of(source)
             return []
         if asked is not None:
+            fenced = ", ".join(sorted(one.node for one in recovery.found.values() if one.fence is not None))
             raise Refused(
                 ONLY_WITHOUT_QUORUM,
                 f"etcd has a quorum: {asked.node} lists {', '.join(asked.members)}",
-                "see `autarky etcd status`; a member that is lost is replaced by `autarky node remove NODE --dead`",
+                "see `autarky etcd status`; a member that is lost is replaced by `autarky node remove NODE --dead`"
+                if not fenced
+                else f"run `{standby.SCRIPT_PATH} release-etcd` on {fenced}: a recovery that was cut has left a fence",
             )
         choice = decision.choose(_logs(recovery), source.node)
         if choice.node is None:

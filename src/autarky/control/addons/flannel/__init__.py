@@ -5,6 +5,7 @@ from autarky.control.addons.flannel import manifests, policies
 from autarky.model.cluster import Cni
 from autarky.model.components import COMPONENTS, FLANNEL
 
+BRIDGE = COMPONENTS[FLANNEL].links[0]
 ADD_ON = AddOn(
     "flannel",
     FLANNEL,
@@ -15,7 +16,8 @@ ADD_ON = AddOn(
     modules=("vxlan",),
     tables=("flannel-ipv4", "flannel-ipv6"),
     paths=(manifests.RUN, manifests.CONFIGURATION),
-    renumber=f"rm -f {manifests.SUBNET}; ip link delete {COMPONENTS[FLANNEL].links[0]} 2>/dev/null || :",
+    pod_range=f"ip -4 -o address show dev {BRIDGE} | awk '{{print $4}}'",
+    renumber=f"rm -f {manifests.SUBNET}; ip link delete {BRIDGE} 2>/dev/null || :",
     policies=policies.objects,
     node_annotations={policies.ORDERS: policies.REPORTS},
 )
