@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.chain,
     pytest.mark.rotation,
-    pytest.mark.timeout(1200, func_only=True),
+    pytest.mark.timeout(900, func_only=True),
 ]
 
 ROUNDS = 6

@@ -1,10 +1,10 @@
 """Control nodes in memory whose etcd is lost, recovered or restored: what `recover.sh`, the standby's script and
 `etcdctl` do there, on files, and the members that their kubelets and agents run.
 
-Contract: the steps of `recover.sh` change what they change on a real host (tests/unit/phases/test_recover_script.py,
-tests/contract/etcd/test_log_of_a_member.py), and so do fencing and releasing (tests/unit/control/slots). A member runs
-where there is a static pod and data; a cluster answers where a majority of its voters run. A database is JSON: the
-revision, and the keys.
+Contract: the steps of `recover.sh` change what they change on a real host (test_recover_script.py in
+tests/unit/phases/recovery, tests/contract/etcd/test_log_of_a_member.py), and so do fencing and releasing
+(tests/unit/control/slots/test_standby_etcd.py). A member runs where there is a static pod and data; a cluster answers
+where a majority of its voters run. A database is JSON: the revision, and the keys.
 
 `cut` makes the n-th act on any host (from 0) fail: see Cut. Looks are no acts. `acts` has all of them.
 """
@@ -85,7 +85,11 @@ class RecoveringEtcd:
     def serving(self) -> list[int]:
         """Clusters that have a quorum: never more than one."""
         self.settle()
-        found = [cluster for cluster, voters in self.voters.items() if 2 * len(self.running(cluster) & set(voters)) > len(voters)]
+        found = [
+            cluster
+            for cluster, voters in self.voters.items()
+            if 2 * len(self.running(cluster) & set(voters)) > len(voters)
+        ]
         assert len(found) <= 1, f"two clusters serve: {[f'{one:x}' for one in found]}"
         return found
 
@@ -242,19 +246,18 @@ class RecoveringHost(FakeHost):
     def _completed(self, argv: list[str], stdin: bytes) -> Completed:
         match argv:
             case ["bash", "-c", state.SCRIPT, "recover", step, *arguments]:
-                if step in self.fails:
-                    self._act(step)
-                    return Completed(1, b"", self.fails[step])
-                return getattr(self, f"_{step}_step")(arguments, stdin)
+                done = self._step(step, arguments, stdin)
             case ["bash", "-c", script, "bash", _] if "kill -KILL" in script:
-                return self._kill()
+                done = self._kill()
             case [standby.SCRIPT_PATH, ("fence-etcd" | "release-etcd") as verb]:
-                return self._fencing(verb)
+                done = self._fencing(verb)
             case ["rm", "-rf", *directories]:
-                return self._remove_all(directories)
+                done = self._remove_all(directories)
             case [program, *_] if program == f"{places.BIN}/etcdctl":
-                return self._etcdctl(argv)
-        return FakeHost._completed(self, argv, stdin)
+                done = self._etcdctl(argv)
+            case _:
+                done = FakeHost._completed(self, argv, stdin)
+        return done
 
     # --- the standby's script, and processes ---
 
@@ -293,9 +296,18 @@ class RecoveringHost(FakeHost):
 
     # --- recover.sh ---
 
+    def _step(self, step: str, arguments: Sequence[str], stdin: bytes) -> Completed:
+        if step in self.fails:
+            self._act(step)
+            return Completed(1, b"", self.fails[step])
+        done: Completed = getattr(self, f"_{step}_step")(arguments, stdin)
+        return done
+
     def _made_step(self, arguments: Sequence[str], stdin: bytes) -> Completed:
         lines = []
-        for path in [path for path in self.files if path.startswith(f"{ETCD_DATA}/recovery.") and path.endswith("/ready")]:
+        for path in [
+            path for path in self.files if path.startswith(f"{ETCD_DATA}/recovery.") and path.endswith("/ready")
+        ]:
             work = path.removesuffix("/ready")
             word = "made" if self._below(f"{work}/new/member") else "placed"
             lines.append(f"{word} {work.partition('recovery.')[2]}")
@@ -356,7 +368,7 @@ class RecoveringHost(FakeHost):
         assert f"{work}/ready" in self.files
         noted = self.files.setdefault(f"{work}/kept", (f"{data}/{kept}".encode(), 0o600))[0].decode()
         if self._below(f"{work}/new/member"):
-            assert not self.pods and not self.process, "a member runs on what is moved away"
+            assert (self.pods, self.process) == ([], False), "a member runs on what is moved away"
             self.rename(f"{data}/member", f"{noted}/member")
             self.rename(f"{work}/new/member", f"{data}/member")
         return _said(noted)
@@ -394,8 +406,13 @@ class RecoveringHost(FakeHost):
         cluster, arguments = self._answering(), argv[6:-1]
         if cluster is None:
             return Completed(1, b"", "Error: context deadline exceeded")
+        found = self._said_by(cluster, arguments)
+        return self._changed(cluster, arguments) if found is None else found
+
+    def _said_by(self, cluster: int, arguments: Sequence[str]) -> Completed | None:
+        """None: this is no question."""
         values, voters = self.etcd.values[cluster], self.etcd.voters[cluster]
-        learners = self.etcd.learners.setdefault(cluster, {})
+        learners = self.etcd.learners.get(cluster, {})
         match arguments:
             case ["member", "list", _]:
                 rows = [self._row(name, one, name in learners) for name, one in {**voters, **learners}.items()]
@@ -409,6 +426,12 @@ class RecoveringHost(FakeHost):
                 found = values["keys"].get(key)
                 kvs = [] if found is None else [{"value": base64.b64encode(found.encode()).decode()}]
                 return _json({"kvs": kvs})
+        return None
+
+    def _changed(self, cluster: int, arguments: Sequence[str]) -> Completed:
+        values, voters = self.etcd.values[cluster], self.etcd.voters[cluster]
+        learners = self.etcd.learners.setdefault(cluster, {})
+        match arguments:
             case ["put", key, value]:
                 self._act(f"put {key}")
                 values["keys"][key] = value
@@ -416,7 +439,9 @@ class RecoveringHost(FakeHost):
             case ["member", "add", _, "--learner", url]:
                 self._act("add a learner")
                 address = url.removeprefix("--peer-urls=")
-                name = next(n for n, host in self.etcd.hosts.items() if etcd.peer_url(host.host_facts.address) == address)
+                name = next(
+                    n for n, host in self.etcd.hosts.items() if etcd.peer_url(host.host_facts.address) == address
+                )
                 learners[name] = self.etcd.new_id()
             case ["member", "promote", member]:
                 self._act("promote")

@@ -11,7 +11,7 @@ import asyncio
 import gzip
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ def files_in(data: Path) -> list[bytes]:
 
 
 @pytest.fixture(scope="module")
-def lost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
+def lost(tmp_path_factory: pytest.TempPathFactory) -> Lost:
     directory = tmp_path_factory.mktemp("lost-members")
     pki, members = etcd_pki(directory / "pki"), [a_member(name) for name in NAMES]
     programs = directory / "bin"
@@ -101,7 +101,7 @@ def lost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
         revision = asyncio.run(tools.revision())
         for stack in stacks:
             stack.close()
-    yield Lost(
+    return Lost(
         directory,
         programs,
         pki.directory / "etcd/ca.crt",

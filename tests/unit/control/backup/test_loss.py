@@ -82,13 +82,12 @@ def keys(kind: str, *names: str) -> tuple[str, ...]:
 
 def test_each_list_is_a_sentence_with_the_kinds_and_their_names() -> None:
     loss = Loss(
-        created=keys("deployments", "demo/web") + keys("pods", "demo/web-1", "demo/web-2"),
+        created=keys("deployments", "demo/web") + keys("pods", "demo/w-1", "demo/w-2"),
         changed=keys("configmaps", "demo/settings"),
         deleted=keys("secrets", "demo/old"),
     )
     assert sentences(loss) == [
-        "created since the backup, and gone after the restore: 1 deployments (demo/web); 2 pods (demo/web-1,"
-        " demo/web-2)",
+        "created since the backup, and gone after the restore: 1 deployments (demo/web); 2 pods (demo/w-1, demo/w-2)",
         "changed since the backup, and again as they were: 1 configmaps (demo/settings)",
         "deleted since the backup, and back after the restore: 1 secrets (demo/old)",
     ]

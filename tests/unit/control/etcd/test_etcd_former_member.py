@@ -1,5 +1,5 @@
-"""A member of an etcd that a recovery has replaced, when its machine is back: its agent takes it out of the way, with or
-without the API."""
+"""A member of an etcd that a recovery has replaced, when its machine is back: its agent takes it out of the way, with
+or without the API."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Node:
     def controller(self) -> EtcdMembership:
         clock = LoopClock()
         copy = Reflector(self.kube, clock, API_VERSION, etcd_members.KIND)
-        log = DecisionLog(lambda sentence, component: self.said.append(sentence))
+        log = DecisionLog(lambda sentence, **_: self.said.append(sentence))
         return EtcdMembership(
             *("n1", self.kube, copy, self.cri, clock, log, lambda: 1, asyncio.Event(), lambda: None), etcd=self.others
         )

@@ -117,8 +117,8 @@ def test_it_begins_far_above_whatever_is_known_of_any_history(source: int, curre
 def test_no_client_ever_sees_a_revision_again_nor_a_lower_one_whatever_is_recovered_from_whatever(
     first: int, recoveries: list[tuple[int, bool, float]]
 ) -> None:
-    """Each time after so many writes, from data of some earlier moment, with an etcd that answers or does not. A kubelet
-    that has seen a later revision waits for it, and one that resumes a watch misses what happened."""
+    """Each time after so many writes, from data of some earlier moment, with an etcd that answers or does not. A
+    kubelet that has seen a later revision waits for it, and one that resumes a watch misses what happened."""
     began, seen, begun = 0, first, list[int]()
     for writes, answers, age in recoveries:
         seen = max(seen, began + writes)

@@ -279,7 +279,7 @@ def test_the_database_is_used_when_the_etcd_that_has_brought_it_up_to_date_has_e
     assert (with_log.work / "written").exists()
 
 
-def test_an_etcd_that_ends_at_once_is_told_by_its_last_lines(with_log: Seat) -> None:
+def test_of_an_etcd_that_ends_at_once_the_last_lines_are_said(with_log: Seat) -> None:
     with_log.program("etcd", "printf '%s\\n' one two three four; exit 1")
     with_log.program("etcdctl", "exit 1")
     with_log.ok("copy", with_log.data, with_log.work)

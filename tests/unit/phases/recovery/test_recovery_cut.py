@@ -1,0 +1,178 @@
+"""Recoveries that are cut: the same command leads to one etcd all the same, that knows which ones it has replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import pytest
+
+from autarky import places
+from autarky.control.slots import manifests as standby
+from autarky.errors import AutarkyError, Refused, UserError
+from autarky.phases.recovery.joining import ReturnMembers
+from autarky.phases.recovery.making import MakeData
+from autarky.phases.recovery.state import FromMember, FromSnapshot
+from autarky.places import ETCD_FENCE
+from fakes.recovering_host import Cut
+from unit.phases.recovery.scenes import OLD, Scene, all_is_well, not_hosted, with_two_left
+
+pytestmark = pytest.mark.looptime
+
+
+# --- an interruption --------------------------------------------------------------------------------------------------
+
+
+async def everywhere(
+    prepared: Callable[[], Awaitable[Scene]], source, how: Cut, judge: Callable[[Scene], Awaitable[None]]
+) -> None:
+    """The command is cut at its first act, at its second one, and so on, each time in a scene of its own."""
+    for number in range(100):
+        scene = await prepared()
+        scene.etcd.cut, scene.etcd.how = number, how
+        with suppress(AutarkyError):
+            await scene.go_on(source)
+        was_cut = scene.etcd.is_cut
+        acts = scene.etcd.acts[: number + 1]
+        scene.etcd.on_again()
+        try:
+            await judge(scene)
+        except BaseException as error:
+            error.add_note(f"after it was cut at act {number}: {', '.join(acts)}")
+            raise
+        if not was_cut:
+            break
+    assert 15 < number < 99
+
+
+async def resumed(scene: Scene) -> None:
+    """Where nothing was left to do, it is refused."""
+    with suppress(Refused):
+        await scene.run(FromMember())
+    all_is_well(scene)
+
+
+@pytest.mark.parametrize("how", Cut)
+async def test_rule_5_a_recovery_with_one_machine_left_that_is_cut_anywhere_is_finished_by_the_next_one(
+    scenes, how: Cut
+) -> None:
+    """Also when what is left to do is only a note of which etcd it replaces: the others are the majority of that."""
+
+    async def prepared() -> Scene:
+        scene = scenes()
+        scene.lost_quorum()
+        return scene
+
+    async def judge(scene: Scene) -> None:
+        await resumed(scene)
+        scene.on("n2", "n3")
+        scene.etcd.agents_look()
+        all_is_well(scene)
+
+    await everywhere(prepared, FromMember(), how, judge)
+
+
+@pytest.mark.parametrize("how", Cut)
+async def test_rule_5_so_is_one_with_two_machines_left(scenes, how: Cut) -> None:
+    async def prepared() -> Scene:
+        return with_two_left(scenes())
+
+    await everywhere(prepared, FromMember(), how, resumed)
+
+
+async def restored(scene: Scene, snapshot: FromSnapshot) -> None:
+    """Meanwhile the old etcd may go on, or none, and never both."""
+    assert len(scene.etcd.serving()) <= 1
+    await scene.run(snapshot)
+    all_is_well(scene)
+    [cluster] = scene.etcd.serving()
+    assert "/registry/pods/demo/restored" in scene.etcd.values[cluster]["keys"]
+    assert scene.etcd.voters[cluster].keys() == {"n1", "n2", "n3"}
+
+
+@pytest.mark.parametrize("how", Cut)
+async def test_rule_5_so_is_a_restore_into_an_etcd_that_serves(scenes, snapshot: FromSnapshot, how: Cut) -> None:
+    async def prepared() -> Scene:
+        return scenes()
+
+    await everywhere(prepared, snapshot, how, lambda scene: restored(scene, snapshot))
+
+
+@pytest.mark.parametrize("how", Cut)
+async def test_rule_5_so_is_one_where_no_agent_looks_after_members(scenes, snapshot: FromSnapshot, how: Cut) -> None:
+    async def prepared() -> Scene:
+        scene = scenes()
+        await not_hosted(scene)
+        return scene
+
+    await everywhere(prepared, snapshot, how, lambda scene: restored(scene, snapshot))
+
+
+async def test_an_interrupted_recovery_whose_seat_is_silent_is_refused_until_it_is_back(two_left: Scene) -> None:
+    """It may have made a new etcd: with a second one there would be two."""
+    recovery, _ = await two_left.until(FromMember(), ReturnMembers)
+    two_left.off("n2")
+    with pytest.raises(Refused, match="may have made a new etcd on n2, which does not answer") as refused:
+        await two_left.run(FromMember())
+    assert "--from NODE (n1)" in str(refused.value)
+    assert two_left.etcd.acts == []
+    two_left.on("n2")
+    assert (await two_left.run(FromMember())).id == recovery.id
+    all_is_well(two_left)
+
+
+async def test_if_the_seat_is_lost_a_person_may_say_from_which_other_data(two_left: Scene) -> None:
+    recovery, _ = await two_left.until(FromMember(), ReturnMembers)
+    two_left.off("n2")
+    again = await two_left.run(FromMember("n1"))
+    assert again.id != recovery.id
+    all_is_well(two_left)
+
+
+async def test_where_the_quorum_has_come_back_meanwhile_it_is_said_how_a_fence_that_is_left_is_removed(
+    scene: Scene,
+) -> None:
+    """Cut before there was new data, and then the other machines were powered on."""
+    scene.lost_quorum()
+    await scene.until(FromMember(), MakeData)
+    scene.on("n2", "n3")
+    with pytest.raises(Refused, match="etcd has a quorum") as refused:
+        await scene.run(FromMember())
+    assert f"run `{standby.SCRIPT_PATH} release-etcd` on n1" in str(refused.value)
+
+
+async def test_one_whose_data_is_complete_is_resumed_with_it(two_left: Scene) -> None:
+    """Whatever else has been asked for now."""
+    recovery, context = await two_left.until(FromMember("n1"), MakeData)
+    await MakeData(recovery).run(context, two_left.notes)
+    [said] = await two_left.plan(FromMember("n2"))
+    assert said.startswith("an interrupted recovery is resumed: the new etcd on n1, made of the data of n1 (as asked")
+    assert (await two_left.run(FromMember())).id == recovery.id
+    assert not [act for act in two_left.etcd.acts if "copy" in act or "make" in act]
+    all_is_well(two_left)
+
+
+async def test_one_whose_data_is_not_complete_begins_from_scratch(two_left: Scene) -> None:
+    recovery, _ = await two_left.until(FromMember(), MakeData)
+    assert (await two_left.run(FromMember())).id != recovery.id
+    all_is_well(two_left)
+
+
+async def test_a_fence_that_cannot_be_read_is_no_absent_fence(two_left: Scene) -> None:
+    two_left.hosts["n1"].files[ETCD_FENCE] = (b"{", 0o600)
+    with pytest.raises(UserError, match="cannot be read"):
+        await two_left.run(FromMember())
+    assert two_left.etcd.acts == []
+
+
+@pytest.mark.parametrize("scene", [1], indirect=True)
+async def test_the_seat_does_not_take_its_new_data_for_that_of_the_former_etcd_at_its_next_boot(scene: Scene) -> None:
+    """Its agent notes within half a minute whose data it is; the power may fail before. At the boot the script compares
+    the note with what the new etcd says that it has replaced."""
+    host = scene.hosts["n1"]
+    host.files[places.ETCD_CLUSTER] = (f"{OLD:x}\n".encode(), 0o600)
+    scene.off("n1")
+    host.off, scene.etcd.voters[OLD] = False, {"n1": 1, "n2": 2}
+    await scene.run(FromMember())
+    noted = host.files.get(places.ETCD_CLUSTER, (b"", 0))[0].decode().strip()
+    assert noted == "" or int(noted, 16) not in scene.former()

@@ -1,0 +1,169 @@
+"""A backup in the place of what there is, and how that is taken back."""
+
+from __future__ import annotations
+
+import pytest
+
+from autarky import places
+from autarky.control.backup.decide.loss import Written
+from autarky.control.etcd.decide.lineage import FORMER
+from autarky.control.etcd.decide.recovery import BUMP
+from autarky.errors import CommandFailed, UserError
+from autarky.phases.recovery.comparing import TellLoss
+from autarky.phases.recovery.fencing import FenceEtcd
+from autarky.phases.recovery.joining import ReturnMembers
+from autarky.phases.recovery.looking import LookForData
+from autarky.phases.recovery.state import FromKept, FromMember, FromSnapshot, Recovered, Recovery
+from autarky.places import ETCD_FENCE
+from unit.phases.recovery.scenes import OLD, Scene, all_is_well, not_hosted
+
+pytestmark = pytest.mark.looptime
+
+
+# --- a backup ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_backup_takes_the_place_of_what_there_is_on_the_node_that_leads(
+    scene: Scene, snapshot: FromSnapshot
+) -> None:
+    scene.etcd.leader = "n2"
+    recovery = await scene.run(snapshot)
+    assert recovery.seat == "n2"
+    all_is_well(scene)
+    [cluster] = scene.etcd.serving()
+    assert set(scene.etcd.values[cluster]["keys"]) == {"/registry/pods/demo/restored", FORMER}
+    assert scene.etcd.values[cluster]["revision"] >= 500 + BUMP, "clients have seen the revisions of the one before"
+
+
+async def test_the_old_etcd_serves_until_the_new_data_is_complete(scene: Scene, snapshot: FromSnapshot) -> None:
+    recovery, context = await scene.until(snapshot, FenceEtcd)
+    assert recovery.made
+    assert scene.etcd.serving() == [OLD]
+    await FenceEtcd(recovery).run(context, scene.notes)
+    assert scene.etcd.serving() == []
+
+
+async def test_it_begins_where_somebody_wants_it(scene: Scene, snapshot: FromSnapshot) -> None:
+    source = FromSnapshot(snapshot.path, snapshot.name, snapshot.size, snapshot.revision, "n3")
+    assert (await scene.run(source)).seat == "n3"
+    all_is_well(scene)
+
+
+async def test_a_node_that_is_none_or_does_not_answer_is_refused(scene: Scene, snapshot: FromSnapshot) -> None:
+    scene.off("n3")
+    source = FromSnapshot(snapshot.path, snapshot.name, snapshot.size, snapshot.revision, "n3")
+    with pytest.raises(UserError, match="n3 is no control node that answers") as refused:
+        await scene.run(source)
+    assert "n1, n2" in refused.value.fix
+
+
+async def test_a_backup_is_restored_where_etcd_does_not_answer(scene: Scene, snapshot: FromSnapshot) -> None:
+    scene.lost_quorum()
+    assert (await scene.run(snapshot)).seat == "n1"
+    all_is_well(scene)
+
+
+@pytest.mark.parametrize("step", ["begin", "make"])
+async def test_if_a_backup_cannot_be_made_into_an_etcd_the_old_one_has_never_stopped(
+    scene: Scene, snapshot: FromSnapshot, step: str
+) -> None:
+    scene.hosts["n1"].fails[step] = "it says no"
+    with pytest.raises(CommandFailed, match="it says no"):
+        await scene.run(snapshot)
+    assert scene.etcd.serving() == [OLD]
+    assert not any(ETCD_FENCE in host.files for host in scene.hosts.values())
+    assert all(host.left() == {"member"} for host in scene.hosts.values())
+
+
+async def test_what_is_lost_is_said_before_anything_is_done(scene: Scene, snapshot: FromSnapshot) -> None:
+    then: dict[str, Written] = {"/registry/pods/demo/restored": (1, 1)}
+    recovery, context = Recovery(snapshot), scene.make()
+    await LookForData(recovery).plan(context)
+    said = [one.sentence for one in await TellLoss(recovery, lambda: then).plan(context)]
+    assert said == [
+        "created since the backup, and gone after the restore: 1 pods (demo/web)",
+        "deleted since the backup, and back after the restore: 1 pods (demo/restored)",
+    ]
+    assert scene.etcd.acts == []
+    assert not [path for host in scene.hosts.values() for path in host.files if "scratch" in path]
+
+
+async def test_of_a_restore_that_is_resumed_nothing_is_said_again(scene: Scene, snapshot: FromSnapshot) -> None:
+    """What is lost was said before it began, and etcd may have the new data by now."""
+    await scene.until(snapshot, ReturnMembers)
+    recovery, context = Recovery(snapshot), scene.make()
+    await LookForData(recovery).plan(context)
+    assert await TellLoss(recovery, dict).plan(context) == []
+
+
+async def test_where_etcd_does_not_answer_that_is_said_instead(scene: Scene, snapshot: FromSnapshot) -> None:
+    scene.lost_quorum()
+    recovery, context = Recovery(snapshot), scene.make()
+    await LookForData(recovery).plan(context)
+    [said] = await TellLoss(recovery, dict).plan(context)
+    assert "etcd does not answer" in said.sentence
+
+
+# --- taken back -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_restore_is_taken_back_with_the_data_from_before_it(scene: Scene, snapshot: FromSnapshot) -> None:
+    await scene.run(snapshot)
+    [restored] = scene.etcd.serving()
+    at = scene.etcd.values[restored]["revision"]
+    [said] = await scene.plan(FromKept())
+    assert "is taken back" in said
+    await scene.run(FromKept())
+    [cluster] = scene.etcd.serving()
+    assert cluster not in (OLD, restored)
+    assert "/registry/pods/demo/web" in scene.etcd.values[cluster]["keys"]
+    assert "/registry/pods/demo/restored" not in scene.etcd.values[cluster]["keys"]
+    assert scene.etcd.values[cluster]["revision"] >= at + BUMP
+    assert restored in scene.former()
+
+
+async def test_where_nothing_was_recovered_nothing_is_taken_back(scene: Scene) -> None:
+    with pytest.raises(UserError, match="no recovery can be taken back"):
+        await scene.run(FromKept())
+    assert scene.etcd.acts == []
+
+
+async def test_data_that_somebody_has_deleted_cannot_be_taken_up(scene: Scene, snapshot: FromSnapshot) -> None:
+    await scene.run(snapshot)
+    kept = Recovered.read(scene.hosts["n1"].files[places.ETCD_RECOVERED][0]).kept
+    for path in [path for path in scene.hosts["n1"].files if path.startswith(kept)]:
+        del scene.hosts["n1"].files[path]
+    with pytest.raises(UserError, match=r"there is no data of etcd in .* any more"):
+        await scene.run(FromKept())
+
+
+async def test_members_that_were_off_all_the_time_never_go_on_as_the_first_etcd_whatever_has_replaced_it(
+    scene: Scene, snapshot: FromSnapshot
+) -> None:
+    """n2 and n3 are its majority. A recovery on n1 replaces it; that is taken back, and a backup restored."""
+    scene.lost_quorum()
+    await scene.run(FromMember())
+    replaced = {OLD, *scene.etcd.serving()}
+    for source in (FromKept(), snapshot, FromKept()):
+        await scene.run(source)
+        assert replaced <= scene.former() | set(scene.etcd.serving())
+        replaced |= set(scene.etcd.serving())
+    scene.on("n2", "n3")
+    scene.etcd.agents_look()
+    all_is_well(scene)
+
+
+# --- the others -------------------------------------------------------------------------------------------------------
+
+
+async def test_members_that_no_agent_looks_after_join_one_after_the_other_as_learners(
+    scene: Scene, snapshot: FromSnapshot
+) -> None:
+    """Where level 1 is not hosted."""
+    await not_hosted(scene)
+    await scene.run(snapshot)
+    all_is_well(scene)
+    [cluster] = scene.etcd.serving()
+    assert scene.etcd.voters[cluster].keys() == {"n1", "n2", "n3"}
+    acts = [act for act in scene.etcd.acts if "learner" in act or "promote" in act]
+    assert acts == ["n1: add a learner", "n1: promote", "n1: add a learner", "n1: promote"]
