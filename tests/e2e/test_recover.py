@@ -19,7 +19,6 @@ from recoveries import (
     backed_up,
     documented,
     members_agree,
-    restored,
     runs_a_new_pod,
     typed,
     write,
@@ -131,15 +130,3 @@ def test_it_grows_to_three_again(grown: TestCluster, kept: Path) -> None:
     members_agree(grown)
     wait_until_healthy(grown)
     assert written(grown) == {"before": "1"}
-
-
-def test_a_backup_of_one_member_is_restored_into_three(grown: TestCluster, kept: Path) -> None:
-    """It knows nothing of the other nodes, whose kubelets run."""
-    write(grown, after="1")
-    restored(grown, kept / "of-one", Keys(kept))
-    assert written(grown) == {"before": "1"}
-    grown.up()
-    members_agree(grown)
-    wait_until_healthy(grown)
-    for node in CONTROL:
-        runs_a_new_pod(grown, f"again-{node}", node)
