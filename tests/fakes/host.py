@@ -6,14 +6,15 @@ such act fail (from 0), as if the connection broke just before it.
 
 Where it differs from a host, and its users must know: nothing takes time, so that no timeout ever passes; every unit
 exists; an active standby is an entry in `activations`, and no file among the manifests; a container runtime takes
-archives that say "REFERENCE DIGEST"; what loads modules, sets sysctls, shares leaves and reloads the load balancer is
-put down in `log` and nothing else. It is stricter where that shows a mistake: links to what is not there, and imports
-without a runtime, fail the test.
+archives that say "REFERENCE DIGEST"; a program of etcd has what it says of its version in its text; what loads modules,
+sets sysctls, shares leaves and reloads the load balancer is put down in `log` and nothing else. It is stricter where
+that shows a mistake: links to what is not there, and imports without a runtime, fail the test.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from autarky.model import ports
 from autarky.model.components import WITH_STANDBY
 from autarky.model.facts import HostFacts
 from autarky.model.files import File
-from autarky.phases.prepare import CTR
+from autarky.phases.prepare import CTR, PINNED
 from autarky.ports import Completed
 from fakes.clusters import FACTS
 from fakes.disk import CannotBe, Disk
@@ -281,9 +282,19 @@ class FakeHost:
             self._act(script.split(maxsplit=1)[0] + " leaves")
             return _said("")
         assert "readlink" in script, f"the fake host does not know {script}"
+        if "sha256sum" in script:
+            return _said("\n".join(f"{path} {version}" for path in paths if (version := self._etcds_version(path))))
         with_path = 'printf "%s %s' in script
         targets = [self.links.get(self.disk.place(path), "-") for path in paths]
         return _said("\n".join(f"{path} " * with_path + target for path, target in zip(paths, targets, strict=True)))
+
+    def _etcds_version(self, path: str) -> str:
+        """What an intact program says in its first line."""
+        target, program = self.links.get(self.disk.place(path)), self.disk.file(path)
+        if target is None or program is None or target[-16:] != sha256(program[0]).hexdigest()[:16]:
+            return ""
+        said = re.search(rb"ersion: ([0-9.]*)", program[0])
+        return said[1].decode() if said is not None else ""
 
     # --- the standby's script ---
 
@@ -357,13 +368,12 @@ class FakeHost:
             case ["images", "ls"]:
                 lines = [f"{name} application/x {digest} 1" for name, digest in self.images.items()]
                 return _said("\n".join(["REF TYPE DIGEST SIZE", *lines]))
-            case ["images", "import", archive]:
+            case ["images", "import", "--label", label, archive]:
                 assert "containerd" in self.active_units, "no runtime to import into"
+                assert label == PINNED, "the kubelet would remove it"
                 reference, digest = self.files[archive][0].decode().split()
                 self._act(f"import {reference}")
                 self.images[reference] = digest
-            case ["images", "label", reference, _]:
-                assert reference in self.images
             case ["tasks", "ls"] if self.tasks is None:
                 return _failed(1, "ctr: connection refused")
             case ["tasks", "ls"]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from autarky.cli.options import output_option
+from autarky.cli.payload_etcd import etcd
 from autarky.cli.say import say
 from autarky.cli.session import operation, run_async
 from autarky.errors import UserError
@@ -25,6 +26,9 @@ _HEADINGS = ("RELEASE", "KIND", "NAME", "VERSION", "GROUP", "SIZE", "SHA256")
 @click.group()
 def payload() -> None:
     """Get, list and check the components of a Kubernetes release."""
+
+
+payload.add_command(etcd)
 
 
 def _versions(texts: Sequence[str]) -> list[Version]:
@@ -179,7 +183,7 @@ async def _verify(output: str) -> list[str]:
 @payload.command()
 @output_option
 def prune(output: str) -> None:
-    """Remove what no known release needs any more: old builds, old layers, image directories of labs."""
+    """Remove what no known release or version of etcd needs: old builds, old layers, image directories of labs."""
     freed = run_async(lambda: _prune(output))
     click.echo(f"freed {freed / 1e6:.0f} MB")
 

@@ -1,6 +1,7 @@
 """Component supply: release files, content store, builds, images. See docs/architecture.md."""
 
 from autarky.payload.artefacts import Artefact, Binary, Image, Payload, find_binary, needs, stored_artefacts
+from autarky.payload.etcd_versions import etcd_version, known_etcd_versions, load_etcd, with_etcd
 from autarky.payload.get import get_payload
 from autarky.payload.release import (
     GROUPS,
@@ -27,11 +28,14 @@ __all__ = [
     "containerd_template",
     "copy_template",
     "default_version",
+    "etcd_version",
     "file_digest",
     "find_binary",
     "get_payload",
     "image_reference",
+    "known_etcd_versions",
     "known_versions",
+    "load_etcd",
     "load_release",
     "needs",
     "prune_store",
@@ -39,4 +43,5 @@ __all__ = [
     "unusable_files",
     "verify_store",
     "versions_of_files",
+    "with_etcd",
 ]

@@ -1,4 +1,5 @@
-"""Looking after the store: reading all of it again, and removing what no known release needs."""
+"""Looking after the store: reading all of it again, and removing what no known release or version
+of etcd needs."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import asyncio
 
 from autarky.errors import Problems
 from autarky.payload.artefacts import needed_records
+from autarky.payload.etcd_versions import known_etcd_versions, load_etcd
 from autarky.payload.release import known_versions, load_release, unusable_files
 from autarky.payload.store import Store
 from autarky.payload.template import remove_templates
@@ -28,8 +30,8 @@ async def verify_store(progress: Progress) -> list[str]:
 
 
 async def prune_store(progress: Progress) -> int:
-    """Remove records and blobs that no known release leads to, and the image directories of labs, which the
-    next lab makes again in seconds. Returns how many bytes of blobs that freed.
+    """Remove records and blobs that no known release or version of etcd leads to, and the image directories of labs,
+    which the next lab makes again in seconds. Returns how many bytes of blobs that freed.
 
     UserError where a release file cannot be used.
     """
@@ -44,7 +46,8 @@ async def prune_store(progress: Progress) -> int:
 
 
 def _prune(store: Store) -> int:
-    needed = {key for version in known_versions() for key in needed_records(store, load_release(version))}
+    releases = [*map(load_release, known_versions()), *map(load_etcd, known_etcd_versions())]
+    needed = {key for release in releases for key in needed_records(store, release)}
     records = store.records()
     for key in records.keys() - needed:
         store.remove_record(key)

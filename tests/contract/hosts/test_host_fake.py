@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from autarky.control.slots import manifests as standby
 from autarky.errors import CommandFailed, Held
 from autarky.model.components import WITH_STANDBY
 from autarky.model.files import File
-from autarky.phases import prepare, standbys
+from autarky.model.versions import Version
+from autarky.phases import etcd_programs, prepare, standbys
 from autarky.ports import Host
 from autarky.render import node as render_node
 from fakes.clusters import a_cluster, inputs_of
@@ -223,6 +225,25 @@ async def test_the_list_of_what_is_not_there_is_a_failure(host):
 
 async def test_a_program_that_is_not_there_is_a_failure(host):
     assert await status(host, render_node.BINARIES["kubelet"], "--version") == 127
+
+
+def etcds_program(version: str) -> tuple[str, File]:
+    """Where it is called, and where it lies; what it says is what the three programs have in common."""
+    content = f"#!/bin/sh\necho 'etcd Version: {version}'\necho 'API version: 9.9'\n".encode()
+    digest = hashlib.sha256(content).hexdigest()[:16]
+    return f"{HERE}/bin/{digest}/etcd", File(f"{HERE}/store/etcd-{digest}", content, 0o755)
+
+
+async def test_etcds_programs_are_of_the_version_that_they_say_while_they_are_intact(host):
+    programs = [etcds_program(version) for version in ("3.7.3", "3.10.0", "main", "3.5.35")]
+    await host.write_files([file for _, file in programs])
+    await prepare.point_links(host, {path: file.path for path, file in programs})
+    [new, newer, odd, damaged] = [path for path, _ in programs]
+    await host.write_files([replace(programs[-1][1], content=programs[-1][1].content + b"\n")])
+    plain = f"{HERE}/bin/etcd"
+    await host.write_files([File(plain, programs[0][1].content, 0o755)])
+    seen = await etcd_programs.versions(host, [new, newer, odd, damaged, plain, f"{HERE}/bin/absent"])
+    assert seen == {new: Version(3, 7, 3), newer: Version(3, 10, 0)}
 
 
 async def test_a_unit_is_active_from_its_start_to_its_stop(host):

@@ -2,8 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from autarky.payload import Store, known_versions, load_release, prune_store, verify_store
-from autarky.payload.artefacts import needed_records
+from autarky.payload import (
+    Store,
+    known_etcd_versions,
+    known_versions,
+    load_etcd,
+    load_release,
+    prune_store,
+    verify_store,
+)
+from autarky.payload.artefacts import binary_key, needed_records
 from fakes.heard_progress import HeardProgress
 
 
@@ -26,6 +34,17 @@ async def test_pruning_removes_what_no_release_leads_to_and_survives_a_torn_reco
     assert await prune_store(HeardProgress()) == len(b"stale")
     assert [path.read_bytes() for path in own_store.blobs()] == [b"kept"]
     assert set(own_store.records()) == {kept, torn}
+
+
+@pytest.mark.parametrize("version", known_etcd_versions(), ids=str)
+async def test_pruning_keeps_what_another_version_of_etcd_needs(own_store, version):
+    [component] = load_etcd(version).components
+    keys = {binary_key(component, binary) for binary in component.binaries}
+    for key in keys:
+        own_store.write_record(key, {"sha256": add(own_store, key.encode()), "size": len(key), "name": "etcd"})
+    assert await prune_store(HeardProgress()) == 0
+    assert set(own_store.records()) == keys
+    assert {path.read_text() for path in own_store.blobs()} == keys
 
 
 async def test_pruning_removes_what_killed_runs_left(own_store):
