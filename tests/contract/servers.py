@@ -85,9 +85,16 @@ def running_etcd(directory: Path) -> Iterator[Server]:
 
 @contextmanager
 def running_member(
-    member: Member, cluster: Sequence[Member], pki: PkiStore, directory: Path, *, joins: bool = False
+    member: Member,
+    cluster: Sequence[Member],
+    pki: PkiStore,
+    directory: Path,
+    *,
+    joins: bool = False,
+    further: Mapping[str, object] | None = None,
 ) -> Iterator[Server]:
-    """A member of etcd from when it serves; one that joins, from when it answers at all: a learner is not healthy."""
+    """A member of etcd from when it serves; one that joins, from when it answers at all: a learner is not healthy.
+    further: arguments."""
     directory.mkdir(exist_ok=True)
     arguments = {
         "name": member.name,
@@ -108,6 +115,7 @@ def running_member(
         "peer-key-file": pki.directory / "etcd/server.key",
         "unsafe-no-fsync": "true",
         "log-level": "warn",
+        **(further or {}),
     }
     server = Server(member.client, pki)
 

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
-from autarky.errors import Unreachable
+from autarky.errors import ApiError, Unreachable
 from autarky.model.runtime import (
     Container,
     ContainerEvent,
@@ -178,6 +178,12 @@ class FakeCri:
     async def has_image(self, reference: str) -> bool:
         await self._arrive()
         return any(reference in _names(image) for image in self._images.values())
+
+    async def pull_image(self, reference: str, *, timeout: float = 300.0) -> None:
+        """There is no registry."""
+        await self._arrive()
+        if not await self.has_image(reference):
+            raise ApiError(0, "NotFound", f"{reference}: not found")
 
     async def version(self) -> RuntimeVersion:
         await self._arrive()

@@ -35,6 +35,11 @@ TOLD = (
 """Of a cluster that has all of the first."""
 
 
+def the_first_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on this is one that has no other edition than the first."""
+    monkeypatch.setattr(defaults, "EDITIONS", (FIRST,))
+
+
 def a_later_release(monkeypatch: pytest.MonkeyPatch) -> None:
     """From here on this is one that has the second edition as its newest."""
     monkeypatch.setattr(defaults, "EDITIONS", (FIRST, SECOND))

@@ -24,10 +24,10 @@ from typing import Any
 
 from autarky import places
 from autarky.control.etcd.decide.lineage import FORMER, former_of
-from autarky.control.etcd.manifests import pods as etcd
 from autarky.control.slots import manifests as standby
 from autarky.errors import Unreachable
 from autarky.etcd.data import Identity, identity_in
+from autarky.model.etcd_members import peer_url
 from autarky.model.facts import HostFacts
 from autarky.model.files import File
 from autarky.phases.recovery import state
@@ -62,6 +62,10 @@ class RecoveringEtcd:
     cut: int | None = None
     how: Cut = Cut.KILLED
     is_cut: bool = False
+    boots: tuple[int, str] | None = None
+    """After which act the power of which host fails for a moment."""
+    stays_off: bool = False
+    """Whether that host comes back only when the command has ended."""
     _ids: int = 1000
 
     def new_id(self) -> int:
@@ -75,7 +79,7 @@ class RecoveringEtcd:
 
     def on_again(self) -> None:
         """A person starts another command."""
-        self.cut, self.is_cut, self.acts = None, False, []
+        self.cut, self.is_cut, self.acts, self.boots = None, False, [], None
 
     # --- what runs ---
 
@@ -124,6 +128,7 @@ class RecoveringEtcd:
                 host.rename(f"{ETCD_DATA}/member", f"{ETCD_DATA}/kept.by-agent")
                 self.voters[cluster][name] = member = self.new_id()
                 host.has_data(cluster, member, self.values[cluster])
+                host.notes(cluster)
                 host.files[f"{MANIFESTS}/etcd-agent.json"] = (b'{"by": "agent"}', 0o600)
                 host.process = True
 
@@ -131,10 +136,18 @@ class RecoveringEtcd:
 
     def act(self, host: str, what: str) -> None:
         number = len(self.acts)
+        if self.boots is not None and number == self.boots[0] + 1:
+            self._power_cut(self.hosts[self.boots[1]])
         self.acts.append(f"{host}: {what}")
         if number == self.cut and self.how is not Cut.UNANSWERED:
             self.is_cut = True
             raise Unreachable(f"{host} did not answer")
+
+    def _power_cut(self, host: RecoveringHost) -> None:
+        if self.stays_off:
+            host.off, host.process = True, False
+        else:
+            host.boot()
 
     def answered(self, host: str) -> None:
         """After an act, or a look."""
@@ -182,6 +195,21 @@ class RecoveringHost(FakeHost):
         log.state(term, entries - commits)
         self.files[f"{ETCD_DATA}/{LOG}"] = (bytes(log.content), 0o600)
         self.files[f"{ETCD_DATA}/{DATABASE}"] = (json.dumps(values).encode(), 0o600)
+
+    def notes(self, cluster: int) -> None:
+        """Its agent, which looks every half minute, whose data is here."""
+        self.files[places.ETCD_CLUSTER] = (f"{cluster:x}\n".encode(), 0o600)
+
+    def boot(self) -> None:
+        """After a power cut: before the kubelet starts nothing of etcd runs on a fenced host; soon after it, the member
+        leaves an etcd of which another one says that it has replaced it."""
+        self.off = self.process = False
+        self._take_fenced_pods_away()
+        noted = self.files.get(places.ETCD_CLUSTER, (b"", 0))[0].decode().strip()
+        said = [former_of(self.etcd.values[one]["keys"].get(FORMER)) for one in self.etcd.serving()]
+        if noted and any(int(noted, 16) in one for one in said):
+            self.take_away_pods()
+            self.process = False
 
     def take_away_pods(self) -> None:
         for path in [path for path in self.files if path.startswith(f"{MANIFESTS}/etcd-")]:
@@ -266,9 +294,7 @@ class RecoveringHost(FakeHost):
         if verb in self.fails:
             return Completed(1, b"", self.fails[verb])
         if verb == "fence-etcd":
-            if ETCD_FENCE in self.files and self.pods:
-                self.files[ETCD_FENCED] = (self.pods[-1], 0o600)
-                self.take_away_pods()
+            self._take_fenced_pods_away()
             return _said()
         if ETCD_FENCE in self.files and ETCD_FENCED in self.files:
             name = json.loads(self.files[ETCD_FENCED][0])["metadata"]["name"]
@@ -277,6 +303,11 @@ class RecoveringHost(FakeHost):
         for path in (ETCD_FENCE, ETCD_FENCED):
             self.files.pop(path, None)
         return _said()
+
+    def _take_fenced_pods_away(self) -> None:
+        if ETCD_FENCE in self.files and self.pods:
+            self.files[ETCD_FENCED] = (self.pods[-1], 0o600)
+            self.take_away_pods()
 
     def _kill(self) -> Completed:
         if not self.process:
@@ -366,7 +397,8 @@ class RecoveringHost(FakeHost):
         data, work, kept = arguments
         self._act("place")
         assert f"{work}/ready" in self.files
-        noted = self.files.setdefault(f"{work}/kept", (f"{data}/{kept}".encode(), 0o600))[0].decode()
+        wanted = f"{data}/{kept}" + (f".{work.partition('recovery.')[2]}" if self._below(f"{data}/{kept}") else "")
+        noted = self.files.setdefault(f"{work}/kept", (wanted.encode(), 0o600))[0].decode()
         if self._below(f"{work}/new/member"):
             assert (self.pods, self.process) == ([], False), "a member runs on what is moved away"
             self.rename(f"{data}/member", f"{noted}/member")
@@ -404,10 +436,15 @@ class RecoveringHost(FakeHost):
     def _etcdctl(self, argv: Sequence[str]) -> Completed:
         self.etcd.agents_look()
         cluster, arguments = self._answering(), argv[6:-1]
-        if cluster is None:
+        if cluster is None or argv[1] not in self._endpoints(cluster):
             return Completed(1, b"", "Error: context deadline exceeded")
         found = self._said_by(cluster, arguments)
         return self._changed(cluster, arguments) if found is None else found
+
+    def _endpoints(self, cluster: int) -> list[str]:
+        """Options that name a member which runs: this host's own, or one by its address."""
+        addresses = [self.etcd.hosts[name].host_facts.address for name in self.etcd.running(cluster)]
+        return [f"--endpoints=https://{one}:2379" for one in ("127.0.0.1", *addresses)]
 
     def _said_by(self, cluster: int, arguments: Sequence[str]) -> Completed | None:
         """None: this is no question."""
@@ -439,9 +476,7 @@ class RecoveringHost(FakeHost):
             case ["member", "add", _, "--learner", url]:
                 self._act("add a learner")
                 address = url.removeprefix("--peer-urls=")
-                name = next(
-                    n for n, host in self.etcd.hosts.items() if etcd.peer_url(host.host_facts.address) == address
-                )
+                name = next(n for n, host in self.etcd.hosts.items() if peer_url(host.host_facts.address) == address)
                 learners[name] = self.etcd.new_id()
             case ["member", "promote", member]:
                 self._act("promote")
@@ -456,7 +491,7 @@ class RecoveringHost(FakeHost):
 
     def _row(self, name: str, member: int, learner: bool) -> dict[str, Any]:
         address = self.etcd.hosts[name].host_facts.address
-        urls = {"peerURLs": [etcd.peer_url(address)], "clientURLs": [f"https://{address}:2379"]}
+        urls = {"peerURLs": [peer_url(address)], "clientURLs": [f"https://{address}:2379"]}
         return {"ID": member, "name": name, **urls, "isLearner": learner}
 
 

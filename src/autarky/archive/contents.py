@@ -37,7 +37,8 @@ class FileSeen:
 
 @dataclass(frozen=True, slots=True)
 class EtcdSeen:
-    """The snapshot. keys: counted in an etcd that was started from it. members: names of the members there were."""
+    """The snapshot. keys: counted in an etcd that was started from it. members: names of the members there were.
+    quorum: whether their quorum confirmed that it has all that was acknowledged."""
 
     version: str
     cluster: str
@@ -45,6 +46,7 @@ class EtcdSeen:
     keys: int
     size: int
     members: Sequence[str] = ()
+    quorum: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
+import stat
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -28,12 +31,18 @@ from autarky.archive.streams import Reader
 from autarky.errors import Unreachable, UserError
 
 if TYPE_CHECKING:
-    from obstore import ReadableFile, WritableFile  # which exist for type checkers only
+    from obstore import WritableFile  # which exists for type checkers only
 
 _PART = 8 * 1024 * 1024
 """Bytes of a part of an upload. A server takes 10,000 of them: 80 GB."""
 _AT_ONCE = 2
 """Parts that are held in memory."""
+_RANGE = 4 * 1024 * 1024
+"""Bytes that a server is asked for at once."""
+_RANGE_SECONDS = 180.0
+"""For one range: a server that sends less than 23 KB/s has failed."""
+_LEAST_PIECE = 64 * 1024
+_AMAZON = "s3.amazonaws.com"
 
 
 def described(contents: Contents, file: str, sealed: Sealed, verified: str) -> bytes:
@@ -81,22 +90,45 @@ class Directory:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Writer]:
-        final, part = self._path / name, self._path / f".{name}.part"
+        final, part = self._path / name, self._path / f".{name}.{secrets.token_hex(8)}.part"
         if final.exists():
             raise UserError(f"{final} exists already", fix="choose another name")
         self._path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._remove_left(name)
+        # A name that nobody guesses, and nothing that is there already: others may write to the directory.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         try:
-            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            opened = os.open(part, flags, 0o600)
+        except FileExistsError as error:
+            raise UserError(f"{part} exists already", fix="try again") from error
+        try:
+            with os.fdopen(opened, "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.link(part, final)  # fails if somebody else made it meanwhile, where a rename would replace it
-        except FileExistsError as error:
-            raise UserError(f"{final} exists already", fix="choose another name") from error
+            self._link(part, final)
         finally:
             with suppress(FileNotFoundError):
                 part.unlink()
         self._sync()
+
+    def _link(self, part: Path, final: Path) -> None:
+        """Fails if somebody else made it meanwhile, where a rename would replace it."""
+        try:
+            os.link(part, final)
+        except FileExistsError as error:
+            raise UserError(f"{final} exists already", fix="choose another name") from error
+        except FileNotFoundError as error:
+            raise UserError(f"somebody else writes {final} as well", fix="choose another name") from error
+
+    def _remove_left(self, name: str) -> None:
+        """What a run that was killed has left of this file. What is no file of our own user is not ours."""
+        parts = re.compile(rf"\.{re.escape(name)}\.([0-9a-f]{{16}}\.)?part")
+        for one in self._path.iterdir():
+            with suppress(FileNotFoundError):
+                found = one.lstat()
+                if parts.fullmatch(one.name) and stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+                    one.unlink()
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Reader]:
@@ -149,7 +181,7 @@ class S3:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Writer]:
-        if self._exists(name):
+        if self._size(name) is not None:
             raise UserError(f"{self._named(name)} exists already", fix="choose another name")
         with _server_named(self._bucket):
             writer = obstore.open_writer(self._store, name, buffer_size=_PART, max_concurrency=_AT_ONCE)
@@ -159,11 +191,10 @@ class S3:
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Reader]:
-        if not self._exists(name):
+        size = self._size(name)
+        if size is None:
             raise UserError(f"there is no {self._named(name)}", fix="see `autarky backup list`")
-        with _server_named(self._bucket):
-            reader = obstore.open_reader(self._store, name)
-        yield _Download(reader, self._bucket)
+        yield _Download(self._store, name, size, self._bucket)
 
     def names(self) -> list[str]:
         with _server_named(self._bucket):
@@ -174,13 +205,13 @@ class S3:
         with _server_named(self._bucket), suppress(FileNotFoundError):
             obstore.delete(self._store, name)
 
-    def _exists(self, name: str) -> bool:
+    def _size(self, name: str) -> int | None:
+        """In bytes, as the server says; None if there is none."""
         with _server_named(self._bucket):
             try:
-                obstore.head(self._store, name)
+                return obstore.head(self._store, name)["size"]
             except FileNotFoundError:
-                return False
-            return True
+                return None
 
     def _named(self, name: str) -> str:
         return f"s3://{'/'.join(one for one in (self._bucket.name, self._bucket.prefix, name) if one)}"
@@ -196,12 +227,40 @@ class _Upload:
 
 
 class _Download:
-    def __init__(self, reader: ReadableFile, bucket: Bucket) -> None:
-        self._reader, self._bucket = reader, bucket
+    """One range after the other, of the bytes that the server has said there are. It may be anybody's: what it sends
+    beyond that is not taken into memory, and it is not waited for where it sends next to nothing."""
+
+    def __init__(self, store: S3Store, name: str, size: int, bucket: Bucket) -> None:
+        self._store, self._name, self._size, self._bucket = store, name, size, bucket
+        self._asked = 0
+        self._held = b""
 
     def read(self, size: int = -1, /) -> bytes:
+        found = bytearray()
+        while (self._held or self._asked < self._size) and (size < 0 or len(found) < size):
+            if not self._held:
+                self._held = self._next_range()
+            count = len(self._held) if size < 0 else size - len(found)
+            found += self._held[:count]
+            self._held = self._held[count:]
+        return bytes(found)
+
+    def _next_range(self) -> bytes:
+        start, end = self._asked, min(self._asked + _RANGE, self._size)
+        before, found = time.monotonic(), bytearray()
         with _server_named(self._bucket):
-            return bytes(self._reader.read(None if size < 0 else size))
+            answer = obstore.get(self._store, self._name, options={"range": (start, end)})
+            for piece in answer.stream(min_chunk_size=_LEAST_PIECE):
+                found += piece
+                if len(found) > end - start:
+                    raise OSError(f"{self._name}: it sends more than the {end - start:,} bytes that it was asked for")
+                if time.monotonic() - before > _RANGE_SECONDS:
+                    raise OSError(f"{self._name}: {len(found):,} bytes have come in {_RANGE_SECONDS:.0f} s")
+        if len(found) < end - start:
+            where = self._bucket.endpoint or _AMAZON
+            raise Unreachable(f"bucket {self._bucket.name} at {where}: {self._name} ends before byte {end:,}")
+        self._asked = end
+        return bytes(found)
 
 
 def _store(bucket: Bucket) -> S3Store:
@@ -226,7 +285,7 @@ def _server_named(bucket: Bucket) -> Iterator[None]:
     try:
         yield
     except (BaseError, OSError) as error:
-        where = bucket.endpoint or "s3.amazonaws.com"
+        where = bucket.endpoint or _AMAZON
         raise Unreachable(f"bucket {bucket.name} at {where}: {_said(str(error))}") from error
 
 

@@ -98,6 +98,11 @@ def keygen(target: Path) -> None:
     metavar="FILE",
     help="Bring it to FILE on this machine instead; works with the API down.",
 )
+@click.option(
+    "--without-quorum",
+    is_flag=True,
+    help="With --to: where etcd has no quorum, take what one member has. It may lack writes, and the backup says so.",
+)
 @click.option("--no-wait", is_flag=True, help="Only ask for it.")
 @output_option
 def create(
@@ -110,6 +115,7 @@ def create(
     node: str | None,
     directory: str | None,
     to: Path | None,
+    without_quorum: bool,
     no_wait: bool,
     output: str,
 ) -> None:
@@ -120,11 +126,13 @@ def create(
     """
     if to is not None and (directory is not None or like is not None or no_wait or name is not None):
         raise click.UsageError("--to FILE goes without NAME, --directory, --like and --no-wait.")
+    if without_quorum and to is None:
+        raise click.UsageError("--without-quorum goes with --to FILE only.")
     if like is not None and (recipients or passphrase_file is not None or directory is not None):
         raise click.UsageError("--like SCHEDULE goes without --recipient, --passphrase-file and --directory.")
     if to is not None:
         lock = _lock(recipients, passphrase_file)
-        run_async(lambda: _bring(file, cluster, to, lock, node, output))
+        run_async(lambda: _bring(file, cluster, to, lock, node, output, without_quorum=without_quorum))
         return
     template = None if like is not None else _template(_lock(recipients, passphrase_file), directory)
     run_async(lambda: _ask(file, cluster, name, template, like, node, output, wait=not no_wait))
@@ -219,11 +227,23 @@ async def _complete(context: Context, name: str, progress: Any) -> None:
     progress.note(f"{status['file']} on {status['node']}: {status['size']:,} bytes, {status['keys']:,} keys, verified")
 
 
-async def _bring(file: Path | None, cluster: str | None, to: Path, lock: Lock, node: str | None, output: str) -> None:
+async def _bring(
+    file: Path | None,
+    cluster: str | None,
+    to: Path,
+    lock: Lock,
+    node: str | None,
+    output: str,
+    *,
+    without_quorum: bool,
+) -> None:
     from autarky.cli.backup_files import bring
 
-    async with operation("make a backup", output) as progress, _context(file, cluster, api=False) as context:
-        await bring(context, to, lock, node, progress)
+    async with (
+        operation("make a backup", output) as progress,
+        _context(file, cluster, api=False, named=node) as context,
+    ):
+        await bring(context, to, lock, node, progress, without_quorum=without_quorum)
 
 
 # --- looking -------------------------------------------------------------------------------------------
@@ -350,7 +370,9 @@ def verify(
 @backup.command()
 @cluster_options
 @click.option("--keep", required=True, type=click.IntRange(min=1), metavar="N", help="Keep the newest N complete ones.")
-@click.option("--days", type=click.IntRange(min=1), metavar="N", help="Of these keep none older than N days.")
+@click.option(
+    "--days", type=click.IntRange(min=1), metavar="N", help="Of these keep none that is N days older than the newest."
+)
 @click.option("--schedule", metavar="NAME", help="Only those of this BackupSchedule; default: those of none.")
 @dry_run_option
 @yes_option
@@ -401,7 +423,10 @@ async def _give_up(file: Path | None, cluster: str | None, names: Sequence[str])
 
 
 @asynccontextmanager
-async def _context(file: Path | None, cluster: str | None, *, api: bool = True) -> AsyncIterator[Context]:
+async def _context(
+    file: Path | None, cluster: str | None, *, api: bool = True, named: str | None = None
+) -> AsyncIterator[Context]:
+    """named: a node that a person takes for a control node, whoever else knows it as one."""
     from autarky.cli.wiring import build_context, load_cluster
     from autarky.phases.hosts import observe
     from autarky.phases.labelled import find_labelled
@@ -410,7 +435,7 @@ async def _context(file: Path | None, cluster: str | None, *, api: bool = True) 
     try:
         await observe(context)
         if not api:
-            await find_labelled(context, api=False)
+            await find_labelled(context, api=False, named={named} if named is not None else ())
         yield context
     finally:
         await context.close()

@@ -6,8 +6,8 @@ import asyncio
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,11 +18,11 @@ from autarky.archive import Directory, Lock, Unlock, opened
 from autarky.archive.contents import CLUSTER_FILE, SNAPSHOT, Contents, checked
 from autarky.archive.keeping import description, digest, keep
 from autarky.archive.streams import drain
-from autarky.errors import Unreachable, UserError
+from autarky.errors import Refused, Unreachable, UserError
 from autarky.etcd import snapshots
 from autarky.etcd.snapshots import Tried
 from autarky.model.versions import Version
-from autarky.payload import get_payload, load_release
+from autarky.payload import Release, etcd_version, get_payload, load_etcd, load_release
 from autarky.upkeep import backup
 from autarky.upkeep.patience import seconds_for
 
@@ -36,21 +36,26 @@ _SCRATCH = "backup-to-administrator"
 # --- making --------------------------------------------------------------------------------------------
 
 
-async def bring(context: Context, to: Path, lock: Lock, node: str | None, progress: Progress) -> None:
-    """A backup to a file on this machine, through the host of a control node."""
+async def bring(
+    context: Context, to: Path, lock: Lock, node: str | None, progress: Progress, *, without_quorum: bool = False
+) -> None:
+    """A backup to a file on this machine, through the host of a control node whose member of etcd reaches the quorum.
+    without_quorum: where none does, of what the member with the latest log has."""
     for path in (to, _beside(to)):
         if path.exists():
             raise UserError(f"{path} exists", fix="choose another name")
-    host = _source(context, node)
+    host, quorum = await _fit(_sources(context, node), progress, without_quorum=without_quorum)
     marker = backup.marker_of(await host.read(places.NODE_MARKER))
     with tempfile.TemporaryDirectory(prefix=".autarky-backup-", dir=to.parent) as scratch:
         local = Path(scratch, "snapshot.db")
         made = _now()
-        async with backup.snapshot_taken(host, _SCRATCH, backup.TRIED_ELSEWHERE, progress.note) as taken:
+        async with backup.snapshot_taken(
+            host, _SCRATCH, backup.TRIED_ELSEWHERE, progress.note, without_quorum=not quorum
+        ) as taken:
             await host.pull(taken.path, local, lambda come: progress.progress("snapshot: bytes", come, taken.size))
             files = await backup.files_of(host)
         intact = await asyncio.to_thread(snapshots.intact, local)
-        tried = await _tried(local, marker.kubernetes, progress)
+        tried = await _tried(local, _etcd_for(marker.kubernetes, taken.version), progress)
         record = next((one.content for one in files if one.name.endswith("/state/cluster.json")), None)
         contents, parts = backup.archive_of(
             marker,
@@ -65,13 +70,44 @@ async def bring(context: Context, to: Path, lock: Lock, node: str | None, progre
     progress.note(f"{to}: {tried.keys:,} keys of revision {tried.revision:,}, verified")
 
 
-def _source(context: Context, node: str | None) -> Host:
-    present = context.present(context.control_nodes)
-    chosen = next((one for one in present if node in (None, one.name)), None)
-    host = None if chosen is None else context.machines.host(chosen.name)
-    if host is None:
+def _sources(context: Context, node: str | None) -> list[Host]:
+    chosen = [one for one in context.present(context.control_nodes) if node in (None, one.name)]
+    hosts = [host for one in chosen if (host := context.machines.host(one.name)) is not None]
+    if not hosts:
         raise Unreachable("no control node's host answers" if node is None else f"node {node} is no control node here")
-    return host
+    return hosts
+
+
+async def _fit(hosts: Sequence[Host], progress: Progress, *, without_quorum: bool) -> tuple[Host, bool]:
+    """(the host of a member that can be backed up, whether it reaches the quorum)."""
+    unfit: list[str] = []
+    for host in hosts:
+        try:
+            await backup.newest_revision(host)
+        except (backup.Unfit, Unreachable) as error:
+            unfit.append(error.seen if isinstance(error, backup.Unfit) else str(error))
+        else:
+            return host, True
+    if not without_quorum:
+        go_on = "see `autarky etcd status`; --without-quorum takes what a single member has, whatever it lacks"
+        raise Refused(backup.HAS_ALL, "; ".join(unfit), go_on)
+    latest, host = await _latest(hosts)
+    progress.note(f"etcd has no quorum: this is what the member on {host.name} has ({latest}); it may lack writes")
+    return host, False
+
+
+async def _latest(hosts: Sequence[Host]) -> tuple[str, Host]:
+    """(its last entry, the host of the member that answers and has the latest log)."""
+    found = []
+    for host in hosts:
+        with suppress(backup.Unfit, Unreachable):
+            status = await backup.own_status(host)
+            found.append(((status.raft_term, status.raft_index), host))
+    if not found:
+        fix = "start one, or see the page on recovery: `autarky etcd recover-quorum`"
+        raise UserError("no member of etcd answers on any control node that answers", fix=fix)
+    (term, index), host = max(found, key=lambda one: one[0])
+    return f"entry {index:,} of term {term}", host
 
 
 # --- looking and verifying -----------------------------------------------------------------------------
@@ -117,11 +153,16 @@ async def unpack(
     their names; they hold keys."""
     contents = await asyncio.to_thread(_unpack_snapshot, path, unlock, snapshot, judge, files)
     progress.note(f"all {len(contents.files)} files are what the manifest says")
+    if not contents.etcd.quorum:
+        progress.note(
+            f"it was made without a quorum: it is what the member on {contents.node} had, and may lack writes"
+        )
     await asyncio.to_thread(snapshots.intact, snapshot)
-    tried = await _tried(snapshot, contents.kubernetes, progress, listing)
+    tried = await _tried(snapshot, _etcd_for(contents.kubernetes, contents.etcd.version), progress, listing)
     if tried != Tried(contents.etcd.revision, contents.etcd.keys):
         raise UserError(
-            f"an etcd that is started from it has {tried.keys:,} keys, and had {contents.etcd.keys:,} when it was made",
+            f"an etcd that is started from it has {tried.keys:,} keys of revision {tried.revision:,}, and had"
+            f" {contents.etcd.keys:,} of revision {contents.etcd.revision:,} when it was made",
             fix="use another backup",
         )
     progress.note(f"an etcd that was started from it serves {tried.keys:,} keys of revision {tried.revision:,}")
@@ -129,10 +170,10 @@ async def unpack(
 
 
 async def _tried(
-    snapshot: Path, kubernetes: str, progress: Progress, listing: Callable[[Path], None] | None = None
+    snapshot: Path, release: Release, progress: Progress, listing: Callable[[Path], None] | None = None
 ) -> Tried:
-    """Restored on this machine, into the etcd that belongs to that version of Kubernetes."""
-    payload = await get_payload(load_release(Version.parse(kubernetes)), progress)
+    """Restored on this machine, into the etcd of that release."""
+    payload = await get_payload(release, progress)
     with _scratch() as programs:
         for name in ("etcd", "etcdctl", "etcdutl"):
             shutil.copyfile(payload.binaries[name].path, programs / name)
@@ -140,6 +181,19 @@ async def _tried(
         limit = seconds_for(snapshot.stat().st_size)
         place = snapshot.parent / "tried"
         return await snapshots.tried(snapshot, place, programs, timeout=limit, listing=listing)
+
+
+def _etcd_for(kubernetes: str, etcd: str) -> Release:
+    """A release with the etcd that belongs to that version of Kubernetes, or with the one that has written the
+    snapshot, if that is newer: an older one does not start from it."""
+    release = load_release(Version.parse(kubernetes))
+    try:
+        written_by = Version.parse(etcd)
+    except ValueError as error:
+        raise UserError(f"{etcd!r} is no version of etcd", fix="use another backup") from error
+    if written_by <= etcd_version(release):
+        return release
+    return load_etcd(written_by)
 
 
 async def verify_on_node(context: Context, obj: Object, unlock: Unlock, progress: Progress) -> None:
@@ -151,7 +205,7 @@ async def verify_on_node(context: Context, obj: Object, unlock: Unlock, progress
             f"the archive of Backup {name} is not in a directory of a node",
             fix="get it from its bucket, and give its FILE" if "s3" in target else "wait until it is complete",
         )
-    host = _source(context, status["node"])
+    [host, *_] = _sources(context, status["node"])
     path = f"{target['directory']}/{status['file']}"
     done = await host.run(["sha256sum", path], timeout=seconds_for(status["size"]))
     if done.text.split()[0] != status["sha256"]:

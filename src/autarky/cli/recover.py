@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,7 +105,7 @@ async def _recover(file: Path | None, archive: Path, unlock: Unlock, output: str
             backup_files.compare_digest(archive, progress)
             contents = await backup_files.unpack(archive, unlock, snapshot, progress, files=files)
         record = _record(files.get(CLUSTER_FILE), archive)
-        found = _cluster(file, record, archive)
+        found = _able_to_read(contents, _cluster(file, record, archive))
         _refuse_unfit(contents, found)
         here = f"{HOST}{places.PKI.removeprefix('/')}/"
         roots = {name: files[here + name] for name in ROOTS if here + name in files}
@@ -146,6 +147,22 @@ def _cluster(file: Path | None, kept: Record, archive: Path) -> Cluster:
         known_versions=versions_of_files(),
         founded=lambda _: had(dict(kept.file)),
     )
+
+
+def _able_to_read(contents: Contents, found: Cluster) -> Cluster:
+    """With the version of etcd that has written the backup, where the file names none and Kubernetes' own is older:
+    that would not start from it."""
+    from autarky.model.versions import Version
+    from autarky.payload import etcd_version, known_etcd_versions, load_release
+
+    try:
+        written_by = Version.parse(contents.etcd.version)
+    except ValueError:
+        return found  # refused as what it is
+    newer = written_by > etcd_version(load_release(found.kubernetes_version))
+    if found.etcd_version is None and newer and written_by in known_etcd_versions():
+        return replace(found, etcd_version=written_by)
+    return found
 
 
 def _refuse_unfit(contents: Contents, found: Cluster) -> None:

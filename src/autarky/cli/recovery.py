@@ -9,6 +9,9 @@ from autarky.cli.options import confirm
 from autarky.cli.session import run_async, run_phases
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from autarky.control.backup.decide.loss import Written
     from autarky.engine.phase import Phase
     from autarky.model.cluster import Cluster
     from autarky.phases.context import Context
@@ -39,6 +42,7 @@ async def recover(
     *,
     dry_run: bool,
     after_look: Phase[Context] | None = None,
+    then: Callable[[], Mapping[str, Written]] | None = None,
 ) -> None:
     from autarky.cli.wiring import build_context
     from autarky.workflows.recovery import phases
@@ -48,7 +52,7 @@ async def recover(
         await run_phases(
             name,
             f"etcd of cluster {found.name}",
-            phases(recovery, after_look),
+            phases(recovery, after_look, then),
             context,
             output=output,
             dry_run=dry_run,

@@ -98,7 +98,8 @@ async def _restore(
             )
         name = f"{archive.name}, made {contents.made}"
         recovery = Recovery(FromSnapshot(snapshot, name, snapshot.stat().st_size, contents.etcd.revision, node))
-        await recover("restore", found, recovery, output, dry_run=dry_run, after_look=TellLoss(recovery, lambda: then))
+        tell = TellLoss(recovery, lambda: then)
+        await recover("restore", found, recovery, output, dry_run=dry_run, after_look=tell, then=lambda: then)
 
 
 def _refuse_unfit(contents: Contents, found: Cluster) -> None:
@@ -113,8 +114,8 @@ def _refuse_unfit(contents: Contents, found: Cluster) -> None:
 def side_of(found: Cluster, ca: str | None) -> Side:
     """The cluster, with the versions that its file wants. ca: the fingerprint of its CA."""
     from autarky.control.backup.decide.fitting import Side
-    from autarky.payload import load_release
+    from autarky.payload import load_release, with_etcd
 
-    release = load_release(found.kubernetes_version)
+    release = with_etcd(load_release(found.kubernetes_version), found.etcd_version)
     etcd = next(one.version for one in release.components if one.name == "etcd")
     return Side(found.name, ca, str(found.kubernetes_version), etcd)

@@ -24,9 +24,10 @@ read_all() {
   exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'GET %s HTTP/1.0\r\n\r\n' "$2" >&3 && timeout 3 cat <&3
 } 2>/dev/null
 
-# Seconds that etcd's WAL syncs have taken in total, and their number.
+# How long etcd's WAL syncs have taken: sum:SECONDS count:NUMBER, and BOUND:NUMBER of those that were no longer.
 syncs() {
-  read_all "$etcd_port" /metrics | sed -nE 's/^etcd_disk_wal_fsync_duration_seconds_(sum|count) //p' | xargs echo
+  read_all "$etcd_port" /metrics | sed -nE 's/^etcd_disk_wal_fsync_duration_seconds_(sum|count) /\1:/p
+    s/^etcd_disk_wal_fsync_duration_seconds_bucket\{le="([^"]*)"\} /\1:/p' | xargs echo
 }
 
 # etcd's database: its size, the most that it may have, the entries of the log that it has.
@@ -62,4 +63,4 @@ for port in $api_ports; do
   (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && echo "accepts $port"
 done
 before=$(syncs)
-[ -z "$before" ] || { sleep "$sync_seconds"; echo "syncs $before $(syncs)"; }
+[ -z "$before" ] || { sleep "$sync_seconds"; echo "syncs $before / $(syncs)"; }

@@ -6,19 +6,21 @@ It only looks. A source that does not answer fails nothing here: its silence is 
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from autarky import places
 from autarky.control.addons import add_ons_of
+from autarky.control.etcd.decide import figures
 from autarky.control.guards.decide import Refused
 from autarky.control.load_balancer.manifests import haproxy as nllb
 from autarky.control.slots import manifests as standby
-from autarky.doctor.diagnosis import ALARMS, CONDITIONS, ClusterEvidence, Database, NodeEvidence, PodEvidence
+from autarky.doctor.diagnosis import ALARMS, CONDITIONS, ClusterEvidence, Database, NodeEvidence, PodEvidence, Syncs
 from autarky.errors import ApiError, AutarkyError
 from autarky.model import ports
 from autarky.model.cluster import Cluster, Node
@@ -145,13 +147,28 @@ async def _clock(context: Context, host: Host) -> float | None:
     return None if seconds is None else seconds - (before + context.clock.monotonic()) / 2
 
 
-def _mean_sync(words: Sequence[str]) -> float | None:
-    """Of `sum count sum count`, in the order of etcd's metrics; None when nothing was synced meanwhile."""
-    numbers = [number for word in words if (number := _float(word)) is not None]
-    if len(words) != 4 or len(numbers) != 4:
+def _syncs(words: Sequence[str]) -> Syncs | None:
+    """Of `sum:S count:N BOUND:NUMBER… / sum:S count:N BOUND:NUMBER…`, before and afterwards, in etcd's words; None when
+    nothing was synced meanwhile, or that is not understood."""
+    text = " ".join(words)
+    before, after = (_named(part) for part in (*text.split("/", 1), "")[:2])
+    if not {"sum", "count"} <= before.keys() & after.keys() or after["count"] <= before["count"]:
         return None
-    sum_before, count_before, sum_after, count_after = numbers
-    return (sum_after - sum_before) / (count_after - count_before) if count_after > count_before else None
+    slowest = figures.slowest(*(_buckets(one) for one in (before, after)))
+    if slowest is not None:
+        return Syncs(slowest)
+    return Syncs((after["sum"] - before["sum"]) / (after["count"] - before["count"]), few=True)
+
+
+def _named(part: str) -> dict[str, float]:
+    pairs = (word.partition(":") for word in part.split())
+    return {name: found for name, _, number in pairs if (found := _float(number)) is not None}
+
+
+def _buckets(named: Mapping[str, float]) -> dict[float, float]:
+    """Upper bound → how many were no longer."""
+    bounds = ((math.inf if name == "+Inf" else _float(name), number) for name, number in named.items())
+    return {bound: number for bound, number in bounds if bound is not None}
 
 
 async def _node(context: Context, node: Node) -> NodeEvidence:
@@ -179,7 +196,7 @@ class SaidByScript:
     alive: dict[str, bool] = field(default_factory=dict)
     stale: bool = False
     accepting: set[str] = field(default_factory=set)
-    fsync: float | None = None
+    fsync: Syncs | None = None
     database: dict[str, float] = field(default_factory=dict)
     alarms: list[str] = field(default_factory=list)
 
@@ -220,7 +237,7 @@ def _read_of_etcd(said: SaidByScript, words: Sequence[str]) -> None:
         case ["alarm", kind] if kind in ALARMS and kind not in said.alarms:
             said.alarms.append(kind)
         case ["syncs", *times]:
-            said.fsync = _mean_sync(times)
+            said.fsync = _syncs(times)
 
 
 def _number(word: str) -> int | None:

@@ -1,8 +1,9 @@
 """The end of a member's log (its write-ahead log): how new its data is, and a record that commits all of it.
 
 Contract: pure; the caller reads the files. A log is read up to the first record that is not whole, as etcd does after
-a power cut. The order of two logs is Raft's own: by term, then by index; of two members the one with the later log has
-everything that a majority acknowledged while both were in it.
+a power cut. Where that is no torn end (complete records follow, and no sector is missing: a bit has flipped on disk),
+what follows was synced, and perhaps acknowledged: it is counted. The order of two logs is Raft's own: by term, then by
+index; of two members the one with the later log has everything that a majority acknowledged while both were in it.
 
 Why a record is appended: a follower learns that an entry is committed only with the next message of its leader. If the
 leader is lost before that, an acknowledged write is at the follower's end of the log and not marked as committed, and
@@ -15,7 +16,9 @@ ever written to a copy.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 
 _ENTRY, _STATE, _CHECKSUM, _SNAPSHOT = 2, 3, 4, 5
 _LENGTH = (1 << 56) - 1
@@ -23,8 +26,9 @@ _CASTAGNOLI = 0x82F63B78
 """The polynomial of CRC-32C, reflected."""
 _LONGEST = 70
 """Bits of a number, of which a byte has seven: damaged content may go on for megabytes."""
-
-
+_SECTOR = 512
+"""A disk writes one or does not; what etcd has allocated and not written is zeros."""
+_LONGEST_PADDING = 7
 _VERIFIED = 4 * 1024 * 1024
 """Bytes at the end of a file whose checksums are computed. etcd syncs after each batch, which is smaller."""
 
@@ -50,12 +54,15 @@ class Newest:
 @dataclass(frozen=True, slots=True)
 class End:
     """Where a log ends. state: (term, vote, commit), as written last. offset: behind its last whole record, in the
-    last file; checksum: of that record."""
+    last file; checksum: of that record. damaged: how many complete records lie behind one that is none; lost: how many
+    entries that are behind the end, at least. Both are 0 where the end is a torn one, or nothing is wrong."""
 
     newest: Newest = Newest()
     state: tuple[int, int, int] = (0, 0, 0)
     offset: int = 0
     checksum: int = 0
+    damaged: int = 0
+    lost: int = 0
 
     @property
     def committed(self) -> bool:
@@ -65,14 +72,15 @@ class End:
 def end_of(files: Sequence[bytes]) -> End:
     """Of the last files of a log, in their order: at least the last two, since a new one begins without entries.
     ValueError if the last one has no record at all."""
-    end = End()
+    end, behind = End(), []
     for content in files:
         end = replace(end, offset=0)
         for record in _records(content):
             end = replace(_after(end, record.kind, record.data), offset=record.offset, checksum=record.checksum)
+        behind += _behind(content, end.offset, end.checksum)
     if end.offset == 0:
         raise ValueError("the log has no record that is whole")
-    return end
+    return replace(end, damaged=len(behind), lost=_lost(end, behind))
 
 
 def commits_all(end: End) -> bytes:
@@ -114,18 +122,25 @@ def fields_of(message: bytes) -> dict[int, bytes | int]:
     return found
 
 
-def frames(content: bytes) -> Iterator[tuple[bytes, int]]:
+def frames(content: bytes, start: int = 0) -> Iterator[tuple[bytes, int]]:
     """(record, offset behind it) of a file, up to the end or to what is not whole."""
-    position = 0
-    while position + 8 <= len(content):
-        head = int.from_bytes(content[position : position + 8], "little")
-        length = head & _LENGTH
-        padding = (head >> 56) & 0x7 if head >> 63 else 0
+    position = start
+    while (length := _length_at(content, position)) is not None:
         end = position + 8 + length
-        if length == 0 or end + padding > len(content):
+        padded = end + -length % 8
+        if padded > len(content):
             return
-        yield content[position + 8 : end], end + padding
-        position = end + padding
+        yield content[position + 8 : end], padded
+        position = padded
+
+
+def _length_at(content: bytes, position: int) -> int | None:
+    """Of the record whose head is there; None where etcd writes no such head."""
+    head = int.from_bytes(content[position : position + 8], "little")
+    length, mark = head & _LENGTH, head >> 56
+    padding = -length % 8
+    fits = 0 < length <= len(content) - position - 8
+    return length if fits and mark == (0x80 | padding if padding else 0) else None
 
 
 def _records(content: bytes) -> list[_Record]:
@@ -163,6 +178,68 @@ def _whole(records: Sequence[_Record]) -> int:
         if one.kind != _CHECKSUM and crc32c(one.data, before.checksum) != one.checksum:
             return position
     return len(records)
+
+
+# --- what is behind a damaged record ------------------------------------------------------------------------------
+
+
+def _behind(content: bytes, stop: int, checksum: int) -> list[_Record]:
+    """The complete records behind the one at `stop`, which is none. Nothing where that is a torn end: the sectors of a
+    batch that was not synced may have been written in any order, and one that was not is empty. checksum: as of
+    `stop`."""
+    first = _first_complete(content, stop, checksum)
+    if first is None or _lacks_sector(content, stop, first):
+        return []
+    found: list[_Record] = []
+    for frame, offset in frames(content, first):
+        record = _record(frame, offset)
+        if record is None:
+            break
+        found.append(record)
+    return found
+
+
+def _first_complete(content: bytes, stop: int, checksum: int) -> int | None:
+    """Where the first one begins: it has its checksum, after what the damaged one has or had, or the one after it."""
+    written = len(content.rstrip(b"\0"))
+    for start in range(stop + 8, written, 8):
+        two = list(islice(frames(content, start), 2)) if _length_at(content, start) is not None else []
+        records = [_record(frame, offset) for frame, offset in two]
+        one, after = [*records, None, None][:2]
+        if one is None:
+            continue
+        before = _checksums(content[stop + 8 : start], checksum)
+        if any(_follows(one, value) for value in before) or (after is not None and _follows(after, one.checksum)):
+            return start
+    return None
+
+
+def _checksums(damaged: bytes, before: int) -> set[int]:
+    """Those that the next record may go on from: the one that the damaged record says, and that of its data."""
+    parsed = [_record(damaged[: len(damaged) - padding], 0) for padding in range(_LONGEST_PADDING + 1)]
+    found = [one for one in parsed if one is not None]
+    return {one.checksum for one in found} | {crc32c(one.data, before) for one in found}
+
+
+def _follows(record: _Record, checksum: int) -> bool:
+    return record.checksum == (checksum if record.kind == _CHECKSUM else crc32c(record.data, checksum))
+
+
+def _lacks_sector(content: bytes, stop: int, first: int) -> bool:
+    """Whether nothing was written to a sector between the two; the one in which the second begins was written."""
+    ends = [*range((stop // _SECTOR + 1) * _SECTOR, first + 1, _SECTOR)]
+    return any(not any(content[start:end]) for start, end in zip([stop, *ends], ends, strict=False))
+
+
+def _lost(end: End, behind: Sequence[_Record]) -> int:
+    if not behind:
+        return 0
+    after = end
+    for record in behind:
+        with suppress(ValueError):
+            after = _after(after, record.kind, record.data)
+    entries = sum(record.kind == _ENTRY for record in behind)
+    return max(entries, max(after.newest.index, after.state[2]) - end.newest.index)
 
 
 def _after(end: End, kind: int, data: bytes) -> End:

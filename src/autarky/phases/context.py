@@ -76,6 +76,9 @@ class Context:
     """Whether the API has been asked which nodes are in the cluster, and for its record."""
     joined: frozenset[str] = frozenset()
     """Nodes that the API had when it was asked for them: they joined before this run."""
+    active_in_api: frozenset[str] = frozenset()
+    """Those of them with the label that makes a node a control node, which no kubelet may set. None where the API did
+    not answer."""
     absent: dict[str, str] = field(default_factory=dict)
     """Node → why its host could not be asked, or why it was left out after that."""
     lender: str | None = None
@@ -139,8 +142,9 @@ class Context:
 
     @property
     def control_nodes(self) -> tuple[Node, ...]:
-        """Those of the file, and those that are known to be made by a label."""
-        return tuple(node for node in self.cluster.nodes if node.control_plane or node.name in self.labelled)
+        """Those of the file, and after them those that are known to be made by a label."""
+        found = [node for node in self.cluster.nodes if node.control_plane or node.name in self.labelled]
+        return tuple(sorted(found, key=lambda node: not node.control_plane))
 
     def require_payload(self) -> Payload:
         """The payload, which an earlier phase must have got."""

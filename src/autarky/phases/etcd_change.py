@@ -38,6 +38,7 @@ from autarky.phases import start
 from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_listed import members_of
 from autarky.phases.etcd_pods import manifest_of, static_pods, wanted_member
+from autarky.phases.etcd_template import is_changed_by_agents
 from autarky.phases.kubelets import kubelet_runs
 from autarky.phases.restarted import NotWell, quoted, until_well
 from autarky.ports import Host, Object, Progress
@@ -125,8 +126,11 @@ async def _start_kubelet(host: Host) -> None:
 
 
 async def _plans(context: Context) -> dict[str, _Plan]:
-    """By node. Empty while etcd does not exist yet: `start-control-plane` creates it."""
+    """By node. Empty while etcd does not exist yet: `start-control-plane` creates it; and where the node agents change
+    the members."""
     if context.cluster.external_etcd is not None or not context.addresses_known or not context.pki.complete():
+        return {}
+    if await is_changed_by_agents(context):
         return {}
     nodes = [node for node in context.present(context.cluster.nodes) if context.machines.host(node.name) is not None]
     found = await for_each(nodes, lambda node: _plan(context, node))
@@ -137,7 +141,7 @@ async def _plans(context: Context) -> dict[str, _Plan]:
 async def _plan(context: Context, node: Node) -> _Plan | None:
     """None if there is nothing to do, or the node has no member; also while a recovery has fenced it."""
     host = context.host(node)
-    if await host.read(places.ETCD_FENCE) is not None:
+    if await host.read(places.ETCD_FENCE) is not None or await _agent_changes_it(host):
         return None
     present, kept = await static_pods(host), await host.read(FORMER)
     former = manifest_of(kept) or next(filter(None, map(manifest_of, present.values())), None)
@@ -146,6 +150,12 @@ async def _plan(context: Context, node: Node) -> _Plan | None:
     wanted = wanted_member(context, node, former)
     plan = _Plan(node, present, former, wanted, under_way=kept is not None)
     return None if plan.is_written and not plan.under_way else plan
+
+
+async def _agent_changes_it(host: Host) -> bool:
+    """Its node agent replaces the static pod, and needs no API to go on."""
+    noted = await host.read(places.ETCD_CHANGE)
+    return noted is not None and b'"over": true' not in noted
 
 
 # --- one member -----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import re
 
 from autarky import places
 from autarky.control.etcd.manifests import pods as etcd
-from autarky.model.cluster import Node
+from autarky.model.cluster import Level, Node
 from autarky.model.components import ETCD
 from autarky.model.files import File
 from autarky.parsing import parsed
@@ -36,7 +36,9 @@ def manifest_of(content: bytes | None) -> File | None:
 
 
 def wanted_member(context: Context, node: Node, there: File) -> File:
-    """The node's member as it should be. `there`: as it is."""
+    """The node's member as it should be. `there`: as it is. Where level 1 is hosted it keeps its version, which the
+    API says, and which may be newer than that of the file."""
     found = parsed(there.content)
-    pod = etcd.member_pod(context.inputs(), node, etcd.founding_of(found))
+    image = str(found["spec"]["containers"][0]["image"]) if context.cluster.self_hosted <= Level.ETCD else None
+    pod = etcd.member_pod(context.inputs(), node, etcd.founding_of(found), image=image)
     return render_node.manifest(etcd.written_as(pod, found))

@@ -59,9 +59,14 @@ async def left_of(kube: Kube, node: str) -> list[str]:
 
 
 async def forget(kube: Kube, node: str) -> None:
-    """Delete all of it, each object as it is found, so that an interrupted run leaves less to do; what does not exist
-    is skipped."""
+    """Delete all of it; what does not exist is skipped."""
     await distrust(kube, node)
+    await forget_objects(kube, node)
+
+
+async def forget_objects(kube: Kube, node: str) -> None:
+    """Delete all but what makes it a member: each object as it is found, so that an interrupted run leaves less to
+    do."""
     async for thing in _things(kube, node):
         grace = 0 if thing.kind == "Pod" else None
         await kube.delete(thing.api_version, thing.kind, thing.name, thing.namespace, grace_seconds=grace)

@@ -68,9 +68,9 @@ async def _refusal(context: Context, live: Object) -> UserError | None:
             f"the host of control node {name} cannot be reached ({why}), although its Node is Ready",
             fix="restore the connection to it; a machine that is off is skipped as soon as its Node is not Ready",
         )
-    if not await is_given_leaves(context.host(node), node):
+    if not await is_given_leaves(context, context.host(node), node):
         return UserError(
-            f"node {name} is a control node of the cluster, but neither the file nor its host says so",
-            fix=f"give {name} the role control-plane in the file",
+            f"node {name} is a control node of the cluster, and was none when the hosts were looked at",
+            fix="run the same command again",
         )
     return None

@@ -74,6 +74,9 @@ async def learn(context: Context) -> None:
     context.unlisted = tuple(known.values())
     nodes_in_api = await _ask_api(context)
     context.joined = frozenset(nodes_in_api)
+    context.active_in_api = frozenset(
+        name for name, node in nodes_in_api.items() if CONTROL_PLANE_ACTIVE in (node["metadata"].get("labels") or {})
+    )
     live = {name: obj for name, obj in nodes_in_api.items() if name not in _in_file(context)}
     inventory = await read_inventory(context.kube()) if live or (known and context.api_seen) else {}
     recorded = _recorded(context)

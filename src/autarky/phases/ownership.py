@@ -19,7 +19,7 @@ from autarky.control.levels import act as hosting
 from autarky.engine.phase import Change, Kept
 from autarky.errors import Conflict
 from autarky.model.cluster import Cluster, Level, Rollback
-from autarky.model.components import WITH_STANDBY
+from autarky.model.components import ETCD, WITH_STANDBY
 from autarky.phases.context import Context
 from autarky.phases.version_check import live_control_plane, refuse_other_than
 from autarky.ports import Kube, Object, Progress
@@ -200,8 +200,9 @@ def with_spec(cluster: Cluster, spec: Object) -> Cluster:
     """The cluster with the levels, rollback and hosted components' arguments of a ControlPlane's spec. What runs on
     hosts is the file's: it is prepared before the API can be asked."""
     rollback, given = spec.get("rollback") or {}, spec.get("componentArguments") or {}
-    arguments = {name: values for name, values in cluster.extra_args.items() if name not in WITH_STANDBY}
-    arguments |= {name: dict(given[name]) for name in WITH_STANDBY if given.get(name)}
+    hosted = (*WITH_STANDBY, *((ETCD,) if int(spec["selfHosted"][0]) <= Level.ETCD else ()))
+    arguments = {name: values for name, values in cluster.extra_args.items() if name not in hosted}
+    arguments |= {name: dict(given[name]) for name in hosted if given.get(name)}
     return replace(
         cluster,
         self_hosted=Level(int(spec["selfHosted"][0])),

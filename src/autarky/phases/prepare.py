@@ -23,7 +23,7 @@ from autarky.model.cluster import Node
 from autarky.model.components import WITH_STANDBY
 from autarky.model.files import File
 from autarky.payload import Binary, Image, Payload
-from autarky.phases import balancer, kubelets, members, standbys
+from autarky.phases import balancer, etcd_programs, kubelets, members, standbys
 from autarky.phases.context import Context, for_each_or_left_out, left_out_since
 from autarky.phases.files import changed_files
 from autarky.phases.labelled import is_labelled
@@ -218,16 +218,20 @@ cd {places.LEAVES} && for name; do chgrp {leaves.GROUP} -- "$name"/* || exit 1; 
 """
 
 
-async def is_given_leaves(host: Host, node: Node) -> bool:
-    """node: as it is in the file, or as it joins."""
-    return members.as_it_joins(node).control_plane or await is_labelled(host)
+async def is_given_leaves(context: Context, host: Host, node: Node) -> bool:
+    """node: as it is in the file, or as it joins. What the disk of a worker of the file says counts for nothing: root
+    there can write it, and would be given the control plane's keys. Its label does, which no kubelet may set; while the
+    API does not answer it is given nothing."""
+    if members.as_it_joins(node).control_plane or node.name in context.active_in_api:
+        return True
+    return any(one.name == node.name for one in context.cluster.control_nodes) and await is_labelled(host)
 
 
 async def missing_leaves(context: Context, host: Host, node: Node) -> list[File]:
     """The certificates that a control node starts with and lacks: those that exist are renewed by its agent. A control
     node made by its label gets them from its agent, unless an earlier release made it: then its agent does not know of
     them yet."""
-    if not await is_given_leaves(host, node):
+    if not await is_given_leaves(context, host, node):
         return []
     paths = render_node.leaf_paths(context.complete, node)
     seen = await host.digests(paths)
@@ -258,13 +262,17 @@ def _stored(binary: Binary) -> str:
 
 
 async def missing_binaries(host: Host, payload: Payload, wanted: Mapping[str, str]) -> dict[str, Binary]:
-    """Path → binary for every link that does not point to the right content."""
+    """Path → binary for every link that does not point to the right content. Programs of etcd that are newer are right
+    as well: somebody has brought them for the members of this cluster."""
     paths = list(wanted.values())
     script = 'for p; do t=$(readlink "$p") && [ -x "$p" ] || t=-; printf "%s %s\\n" "$p" "$t"; done'
     seen = (await host.run(["sh", "-c", script, "sh", *paths])).text.splitlines()
     points_to = {path: target for path, _, target in (line.partition(" ") for line in seen)}
     binaries = {path: payload.binaries[name] for name, path in wanted.items()}
-    return {path: binary for path, binary in binaries.items() if points_to.get(path) != _stored(binary)}
+    missing = {path: binary for path, binary in binaries.items() if points_to.get(path) != _stored(binary)}
+    others = {path: points_to[path] for path in missing if points_to.get(path, "").startswith(f"{STORE}/")}
+    kept = await etcd_programs.kept(host, payload.release, others)
+    return {path: binary for path, binary in missing.items() if path not in kept}
 
 
 async def install_binaries(host: Host, binaries: Mapping[str, Binary], progress: Progress) -> None:
@@ -342,9 +350,9 @@ async def import_images(host: Host, images: Sequence[Image], progress: Progress)
         progress.progress(f"{host.name}: images", number, len(missing))
         archive = f"{places.RUN}/import-{image.sha256[:16]}.tar"
         await host.push(image.archive, archive, mode=0o600)
-        await host.run([*CTR, "images", "import", archive], timeout=300)
+        # Pinned from the start: after a kill in between, it would count as present, and the kubelet would remove it.
+        await host.run([*CTR, "images", "import", "--label", PINNED, archive], timeout=300)
         await host.remove([archive])
-        await host.run([*CTR, "images", "label", image.reference, PINNED])
 
 
 async def push_images(context: Context, payload: Payload, progress: Progress) -> None:

@@ -38,7 +38,7 @@ async def refuse_former(context: Context, progress: Progress) -> None:
         known = (live or {}).get("data") or {}
         new = [node.name for node in context.complete.nodes if node.name not in known]
         if new:
-            await _note(context.kube(), dict.fromkeys(new, NO_CREDENTIAL))
+            await note(context.kube(), dict.fromkeys(new, NO_CREDENTIAL))
 
     # An API server that has just started has no namespaces yet.
     what = "new nodes are noted as having no renewal credential"
@@ -61,19 +61,19 @@ async def give(context: Context, node: Node) -> None:
     if held is not None and good == held:
         return
     if held is not None and good is None:
-        await _note(kube, {node.name: held})
+        await note(kube, {node.name: held})
         return
     if context.pki.borrows:  # no CA key here: a control node signs it
         await signing.issue(context, [renewal_certificate(node.name)])
     file = render_node.renewal_kubeconfig(context.inputs(), node)
-    await _note(kube, {node.name: _fingerprint(file.content) or NO_CREDENTIAL})
+    await note(kube, {node.name: _fingerprint(file.content) or NO_CREDENTIAL})
     await host.write_files([file])
 
 
 async def forget(kube: Kube, node: str) -> None:
     """After it was taken out of the inventory."""
     if node in await read_renewals(kube):
-        await _note(kube, {node: None})
+        await note(kube, {node: None})
 
 
 async def _held(host: Host) -> str | None:
@@ -86,8 +86,10 @@ def _fingerprint(kubeconfig: bytes) -> str | None:
     return fingerprint(embedded_certificate(kubeconfig))
 
 
-async def _note(kube: Kube, entries: Mapping[str, str | None]) -> None:
+async def note(kube: Kube, entries: Mapping[str, str | None]) -> None:
     """None removes the entry."""
+    if not entries:
+        return
     if await kube.get("v1", "ConfigMap", access.RENEWALS, SYSTEM) is None:
         with suppress(Conflict):  # another run was first
             await kube.create(access.renewals({}))

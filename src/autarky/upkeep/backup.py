@@ -1,6 +1,7 @@
 """What a backup has in it: a snapshot of etcd, and everything of a control node that a recovery needs.
 
 Contract: works through the host of one control node, which may be this machine, with the API down as well. A snapshot
+is what that node's own member has: so the member reaches the quorum first, and what the quorum had then is in it. It
 counts only when its hash is right and an etcd that was started from it serves its keys. What is left in the scratch
 directory by a kill is removed by the next one.
 """
@@ -19,8 +20,8 @@ from pathlib import Path
 from autarky import places
 from autarky.archive.contents import HOST, MANIFEST, SNAPSHOT, Contents, EtcdSeen, FileSeen
 from autarky.archive.sealing import Part
-from autarky.errors import Refused, UserError
-from autarky.etcd import EtcdTools, Place
+from autarky.errors import CommandFailed, Refused, Unreachable, UserError
+from autarky.etcd import EtcdTools, MemberStatus, Place
 from autarky.etcd.snapshots import Intact, Tried
 from autarky.parsing import parsed
 from autarky.ports import Host
@@ -33,6 +34,9 @@ KEPT_FREE, MOST_KEPT_FREE = 0.05, 1024**3
 """Of the disk, and in bytes: etcd, which stops when its disk is full, takes 64 MB at a time for its log."""
 _LOOKS = 3
 _ENOUGH_SPACE = "a backup leaves the node's disk room"
+HAS_ALL = "a backup has all that etcd has acknowledged"
+_QUORUM_SECONDS = 15.0
+"""For a member to read by its quorum: longer than an election takes."""
 FILES = (
     *("etc/kubernetes/pki", "etc/kubernetes/manifests", "var/lib/autarky/state", "var/lib/autarky/leaves"),
     "var/lib/autarky/standby/*/current",
@@ -50,43 +54,88 @@ tar --create --dereference --exclude='.autarky.*' -- "$@" || [ $? = 1 ]
 """
 
 
+class Unfit(Refused):
+    """This node's member does not have all, or nobody knows: another one may."""
+
+    def __init__(self, host: str, seen: str) -> None:
+        go_on = "see `autarky etcd status`, or name a control node whose member reaches the others"
+        super().__init__(HAS_ALL, f"{host}: {seen}", go_on)
+        self.seen = f"{host}: {seen}"
+
+
 @dataclass(frozen=True, slots=True)
 class Taken:
     """A snapshot that was written on a host. size: of the database, in bytes. cluster: etcd's id of it. members: their
-    names, sorted."""
+    names, sorted. least: the revision that the quorum had before; None where none was reached, and that is accepted."""
 
     path: str
     size: int
     version: str
     cluster: int
     members: tuple[str, ...]
+    least: int | None
 
 
 @asynccontextmanager
-async def snapshot_taken(host: Host, scratch: str, copies: float, tell: Callable[[str], None]) -> AsyncIterator[Taken]:
+async def snapshot_taken(
+    host: Host,
+    scratch: str,
+    copies: float,
+    tell: Callable[[str], None],
+    *,
+    without_quorum: bool = False,
+    place: Place | None = None,
+) -> AsyncIterator[Taken]:
     """A snapshot of the host's member, in the directory `scratch` below the host's own; it is gone after the block.
 
-    copies: how many there may be on that disk. Refused if it has no room for them, CommandFailed or Unreachable if etcd
-    gives no snapshot. Its hash is still to be looked at.
+    copies: how many there may be on that disk. Unfit if the member does not reach the quorum, unless without_quorum;
+    Refused if etcd's data differs between members, or the disk has no room for the copies; CommandFailed or Unreachable
+    if etcd gives no snapshot. Its hash and its revision are still to be looked at.
     """
-    tools = EtcdTools(host)
+    tools = EtcdTools(host, place=place)
     directory = f"{places.HOST_ROOT}/scratch/{scratch}"
     path = f"{directory}/snapshot.db"
     try:
         await host.run(["rm", "-rf", directory])
         await host.run(["install", "-d", "-m", "700", f"{places.HOST_ROOT}/scratch", directory])
-        endpoint = Place().local
-        status = (await tools.statuses([endpoint])).get(endpoint)
-        if status is None:
-            raise UserError("the member of etcd on this node does not answer", fix="see `autarky etcd status`")
+        least = None if without_quorum else await newest_revision(host, place)
+        status = await own_status(host, place)
         await _refuse_full_disk(host, directory, int(status.db_size * copies))
         membership = await tools.membership(by_quorum=False)
         tell(f"writing a snapshot of {status.db_size:,} bytes")
         await tools.save_snapshot(path, timeout=seconds_for(status.db_size))
         members = tuple(sorted(one.name for one in membership.members if one.name))
-        yield Taken(path, status.db_size, status.version, membership.cluster, members)
+        yield Taken(path, status.db_size, status.version, membership.cluster, members, least)
     finally:
         await host.run(["rm", "-rf", directory], timeout=LEAST_SECONDS, check=False)
+
+
+async def newest_revision(host: Host, place: Place | None = None) -> int:
+    """The revision that the quorum has, read through this host's member, which has applied it then. Unfit if it does
+    not reach the quorum; Refused while an alarm says that the members' data differs: who knows which one is right?"""
+    await own_status(host, place)
+    tools = EtcdTools(host, timeout=_QUORUM_SECONDS, place=place)
+    try:
+        revision = await tools.revision()
+        alarms = await tools.alarms()
+    except (CommandFailed, Unreachable) as error:
+        raise Unfit(host.name, f"its member of etcd does not reach a quorum: {error}") from error
+    if any(one.kind == "CORRUPT" for one in alarms):
+        raise Refused(
+            HAS_ALL,
+            "alarm CORRUPT: the data of etcd's members differs",
+            "see `autarky etcd status`, remove the member that differs, and `autarky etcd alarm --disarm`",
+        )
+    return revision
+
+
+async def own_status(host: Host, place: Place | None = None) -> MemberStatus:
+    """Of this host's member. Unfit if it does not answer."""
+    endpoint = (place or Place()).local
+    status = (await EtcdTools(host, place=place).statuses([endpoint])).get(endpoint)
+    if status is None:
+        raise Unfit(host.name, "its member of etcd does not answer")
+    return status
 
 
 async def _refuse_full_disk(host: Host, directory: str, needed: int) -> None:
@@ -179,18 +228,23 @@ def archive_of(
     cluster: Mapping[str, bytes],
 ) -> tuple[Contents, list[Part]]:
     """The manifest and all files, that first. made: RFC 3339, autarky: its version. cluster: the cluster file and the
-    ControlPlane by their names in the archive, those that are known."""
+    ControlPlane by their names in the archive, those that are known. Unfit if the snapshot lacks what there was."""
+    taken = snapshot.taken
+    if taken.least is not None and snapshot.tried.revision < taken.least:
+        lacks = f"its snapshot is of revision {snapshot.tried.revision:,}, and the quorum had {taken.least:,} before"
+        raise Unfit(marker.node, lacks)
     small = [(Part(name, content), content) for name, content in sorted(cluster.items())]
     small += [(part, part.content) for part in files if isinstance(part.content, bytes)]
     seen = {part.name: FileSeen(len(content), sha256(content).hexdigest(), part.mode) for part, content in small}
     seen[SNAPSHOT] = FileSeen(snapshot.intact.size, snapshot.intact.sha256)
     etcd = EtcdSeen(
-        version=snapshot.taken.version,
-        cluster=f"{snapshot.taken.cluster:x}",
+        version=taken.version,
+        cluster=f"{taken.cluster:x}",
         revision=snapshot.tried.revision,
         keys=snapshot.tried.keys,
         size=snapshot.intact.size,
-        members=snapshot.taken.members,
+        members=taken.members,
+        quorum=taken.least is not None,
     )
     contents = Contents(marker.cluster, marker.ca, made, marker.node, autarky, marker.kubernetes, etcd, seen)
     parts = [Part(MANIFEST, contents.written()), *(part for part, _ in small), Part(SNAPSHOT, snapshot.local)]

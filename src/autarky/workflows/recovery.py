@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
+from autarky.control.backup.decide.loss import Written
 from autarky.engine.phase import Phase
 from autarky.phases.context import Context
 from autarky.phases.recovery.fencing import FenceEtcd
 from autarky.phases.recovery.joining import ReturnMembers
 from autarky.phases.recovery.looking import LookForData
 from autarky.phases.recovery.making import MakeData
+from autarky.phases.recovery.removed import ForgetRemoved, NoteMembers
 from autarky.phases.recovery.starting import AwaitApi, StartEtcd
 from autarky.phases.recovery.state import FromMember, Recovery
 
 
-def phases(recovery: Recovery, after_look: Phase[Context] | None = None) -> tuple[Phase[Context], ...]:
+def phases(
+    recovery: Recovery,
+    after_look: Phase[Context] | None = None,
+    then: Callable[[], Mapping[str, Written]] | None = None,
+) -> tuple[Phase[Context], ...]:
     """A member's data is at rest only when it is fenced. Other data is there before, and etcd serves until it is
-    replaced. after_look: what else looks before anything is done."""
-    fence, make = FenceEtcd(recovery), MakeData(recovery)
-    first = (fence, make) if isinstance(recovery.source, FromMember) else (make, fence)
+    replaced: until then it says who is in the cluster. after_look: what else looks before anything is done. then: the
+    keys of a backup."""
+    fence, make, note = FenceEtcd(recovery), MakeData(recovery), NoteMembers(recovery)
+    first = (fence, make, note) if isinstance(recovery.source, FromMember) else (make, note, fence)
     return (
         LookForData(recovery),
         *([] if after_look is None else [after_look]),
         *first,
         StartEtcd(recovery),
         AwaitApi(recovery),
+        ForgetRemoved(recovery, then),
         ReturnMembers(recovery),
     )

@@ -7,6 +7,7 @@ from autarky.phases.agents import ApplyAgents, StartAgents
 from autarky.phases.check_file import CheckFile, CheckFileAgain
 from autarky.phases.context import Context
 from autarky.phases.etcd_change import ChangeEtcd
+from autarky.phases.etcd_template import AwaitEtcd
 from autarky.phases.external_etcd import CheckExternalEtcd, PrepareExternalEtcd
 from autarky.phases.finish import AwaitWorkloads, WriteKubeconfig
 from autarky.phases.hosts import CheckHosts, CreateHosts
@@ -14,6 +15,7 @@ from autarky.phases.images import BringImages
 from autarky.phases.join import JoinNodes, StartJoining
 from autarky.phases.kubelets import ConfigureKubelets
 from autarky.phases.objects import ApplyObjects
+from autarky.phases.other_etcd import BringEtcd
 from autarky.phases.ownership import FollowControlPlane
 from autarky.phases.pivot import Pivot
 from autarky.phases.prepare import PrepareHosts
@@ -39,6 +41,7 @@ PHASES: tuple[Phase[Context], ...] = (
     CheckFileAgain(),
     FollowControlPlane(),
     BringImages(),
+    BringEtcd(),
     StartJoining(),
     ApplyObjects(),
     JoinNodes(),
@@ -47,6 +50,7 @@ PHASES: tuple[Phase[Context], ...] = (
     ApplyAgents(),
     RetireHosted(),
     MakeControlNodes(),
+    AwaitEtcd(),
     ConfigureKubelets(),
     AwaitWorkloads(),
 )

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack
-from functools import partial
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TypeVar
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,40 +12,10 @@ import pytest
 from autarky.control.etcd.node.quorum import EtcdQuorum, Way
 from autarky.errors import ApiError, AutarkyError
 from autarky.etcd import EtcdClient, MemberStatus, read_identity
-from autarky.model.patience import REQUEST
-from autarky.pki import PkiStore
-from contract.servers import Member, a_member, etcd_pki, running_member
+from contract.etcd_cluster import Cluster, in_time, promoted, three_members
+from contract.servers import Member, a_member
 
 pytestmark = pytest.mark.contract
-T = TypeVar("T")
-
-
-class Cluster:
-    """Members by name, each in a directory of its own; all end with the test."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.pki: PkiStore = etcd_pki(directory / "pki")
-        self.ends = ExitStack()
-        self.running: dict[str, ExitStack] = {}
-        self.clients: list[EtcdClient] = []
-
-    async def start(self, member: Member, known: list[Member], *, joins: bool = False) -> EtcdClient:
-        stack = self.ends.enter_context(ExitStack())
-        self.running[member.name] = stack
-        begin = running_member(member, known, self.pki, self.directory / member.name, joins=joins)
-        server = await asyncio.to_thread(stack.enter_context, begin)
-        client = server.etcd()
-        self.clients.append(client)
-        return client
-
-    def data(self, member: Member) -> Path:
-        return self.directory / member.name / "data"
-
-    async def close(self) -> None:
-        for client in self.clients:
-            await client.close()
-        self.ends.close()
 
 
 @pytest.fixture
@@ -56,34 +23,6 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     found = Cluster(tmp_path)
     yield found
     await found.close()
-
-
-async def in_time(change: Callable[[], Awaitable[T]], *refusals: str) -> T:
-    """What etcd refuses only for now: it counts a peer as connected after five seconds, learners get in sync, and
-    a new id is made of the second in which it is made."""
-    deadline = asyncio.get_running_loop().time() + 2 * REQUEST
-    while True:
-        try:
-            return await change()
-        except ApiError as error:
-            if error.reason not in refusals or asyncio.get_running_loop().time() > deadline:
-                raise
-            await asyncio.sleep(0.2)
-
-
-async def promoted(client: EtcdClient, member: int) -> None:
-    await in_time(lambda: client.promote(member), "FailedPrecondition", "Unavailable")
-
-
-async def three_members(cluster: Cluster) -> tuple[list[Member], list[EtcdClient]]:
-    members = [a_member("one")]
-    clients = [await cluster.start(members[0], members)]
-    for name in ("two", "three"):
-        members.append(a_member(name))
-        added = await in_time(partial(clients[0].add_learner, members[-1].peer), "Unavailable")
-        clients.append(await cluster.start(members[-1], members, joins=True))
-        await promoted(clients[0], added.id)
-    return members, clients
 
 
 async def test_a_member_joins_as_a_learner_and_gets_its_vote_when_it_is_in_sync(cluster: Cluster) -> None:

@@ -144,6 +144,7 @@ def run(
 def test_the_log_of_a_member_that_was_killed_ends_where_the_member_said_it_was(lost: Lost, name: str) -> None:
     status, found = lost.statuses[name], end_of(lost.files(name))
     assert found.newest == Newest(status.raft_term, status.raft_index)
+    assert (found.damaged, found.lost) == (0, 0)
     identity = identity_in(lost.files(name)[-1])
     assert identity == read_identity(lost.data(name))
     assert (identity.member, identity.cluster) == (status.member, status.cluster)
@@ -344,6 +345,53 @@ def test_a_torn_record_at_the_end_is_passed_over(lost: Lost, tmp_path: Path, com
     steps = Steps(lost, data_of_n3(lost, tmp_path, before + torn))
     steps.run("copy", steps.data, steps.work)
     assert steps.end().committed == committed
+    assert steps.copied() == lost.revision
+
+
+def entry_with(content: bytes, key: str) -> tuple[int, int]:
+    """(where the record of that entry begins, the entry's number)."""
+    start = 0
+    for record, behind in frames(content):
+        data = bytes(fields_of(record).get(3, b""))
+        if fields_of(record)[1] == ENTRY and f"{key}\x12".encode() in data:
+            return start, int(fields_of(data)[3])
+        start = behind
+    raise AssertionError(f"there is no {key}")
+
+
+def test_a_flipped_bit_is_no_torn_end_and_what_is_behind_it_is_counted(lost: Lost, tmp_path: Path) -> None:
+    """All of it had been synced, and acknowledged. etcd itself refuses such a log; without what is behind the bit it
+    goes on from before."""
+    [content] = lost.files("n3")
+    start, number = entry_with(content, f"{LATE}-3")
+    flipped = bytearray(content)
+    flipped[start + 60] ^= 1
+    intact, found = end_of([content]), end_of([bytes(flipped)])
+    assert (found.newest.index, found.offset) == (number - 1, start)
+    assert found.damaged > 0
+    assert found.lost == intact.newest.index - number + 1
+    steps = Steps(lost, data_of_n3(lost, tmp_path, bytes(flipped)))
+    steps.run("copy", steps.data, steps.work)
+    assert "crc" in " ".join(steps.run("replay", steps.work, status=1)).lower()
+    assert steps.end() == found
+    # Each entry that is lost here is one write, but for what is not in the store.
+    assert lost.revision - found.lost <= steps.copied() < lost.revision - WRITES
+
+
+def test_a_torn_end_is_no_damage(lost: Lost, tmp_path: Path) -> None:
+    """The last batch, of which a sector was not written. etcd passes it over, too."""
+    [content] = lost.files("n3")
+    found = end_of([content])
+    before = content[: found.offset]
+    next_ = Writer(found.checksum)
+    for number in (1, 2):
+        next_.entry(found.newest.term, found.newest.index + number, b"x" * 2000)
+    batch = bytearray(before + bytes(next_.content)[next_.starts[2] :])
+    sector = (len(before) // 512 + 2) * 512
+    batch[sector : sector + 512] = bytes(512)
+    torn = end_of([bytes(batch)])
+    assert (torn.newest, torn.damaged, torn.offset) == (found.newest, 0, found.offset)
+    steps = Steps(lost, data_of_n3(lost, tmp_path, bytes(batch)))
     assert steps.copied() == lost.revision
 
 

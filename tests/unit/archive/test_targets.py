@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,13 +48,68 @@ def test_what_fails_in_the_middle_leaves_nothing(target: Directory, tmp_path: Pa
     assert listed(tmp_path) == []
 
 
-def test_what_a_kill_has_left_is_replaced(target: Directory, tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", [".a.part", ".a.0123456789abcdef.part"])
+def test_what_a_kill_has_left_is_removed(target: Directory, tmp_path: Path, left: str) -> None:
     (tmp_path / "backups").mkdir()
-    (tmp_path / "backups/.a.part").write_bytes(b"half of something that was longer")
+    (tmp_path / "backups" / left).write_bytes(b"half of something that was longer")
+    others = [".a.json.part", ".a.x.part", ".ab.part"]
+    for name in others:
+        (tmp_path / "backups" / name).touch()
     with target.writing("a") as writer:
         writer.write(b"1")
     assert (tmp_path / "backups/a").read_bytes() == b"1"
-    assert listed(tmp_path) == ["a"]
+    assert sorted(listed(tmp_path)) == sorted(["a", *others])
+
+
+def test_what_others_have_put_there_is_neither_written_to_nor_removed(target: Directory, tmp_path: Path) -> None:
+    """Who may write to the directory puts a link where the archive is to be written first."""
+    victim = tmp_path / "shadow"
+    victim.write_bytes(b"precious")
+    (tmp_path / "backups").mkdir()
+    (tmp_path / "backups/.a.part").symlink_to(victim)
+    (tmp_path / "backups/.a.0123456789abcdef.part").mkdir()
+    with target.writing("a") as writer:
+        writer.write(b"1")
+    assert victim.read_bytes() == b"precious"
+    assert (tmp_path / "backups/.a.part").is_symlink()
+    assert (tmp_path / "backups/a").read_bytes() == b"1"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
+def test_a_file_of_another_user_stays_his(target: Directory, tmp_path: Path) -> None:
+    (tmp_path / "backups").mkdir()
+    foreign = tmp_path / "backups/.a.part"
+    foreign.write_bytes(b"his")
+    os.chown(foreign, 65534, 65534)
+    with target.writing("a") as writer:
+        writer.write(b"1")
+    assert foreign.read_bytes() == b"his"
+    assert (tmp_path / "backups/a").stat().st_uid == 0
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_though_somebody_guesses_the_name_nothing_is_followed_or_taken_over(
+    target: Directory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: bool
+) -> None:
+    monkeypatch.setattr("autarky.archive.targets.secrets.token_hex", lambda _: "guessed")
+    (tmp_path / "backups").mkdir()
+    victim, part = tmp_path / "victim", tmp_path / "backups/.a.guessed.part"
+    victim.write_bytes(b"precious")
+    part.symlink_to(victim) if link else part.write_bytes(b"precious")
+    with pytest.raises(UserError, match="exists already"), target.writing("a"):
+        pass
+    assert (victim if link else part).read_bytes() == b"precious"
+    assert "a" not in listed(tmp_path)
+
+
+def test_of_two_that_write_the_same_one_fails(target: Directory, tmp_path: Path) -> None:
+    def other() -> None:
+        with target.writing("a") as writer:
+            writer.write(b"2")
+        target.remove("a")
+
+    with pytest.raises(UserError, match="somebody else writes"):
+        _written(target, "a", other)
 
 
 def test_nothing_is_replaced(target: Directory, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -197,6 +198,83 @@ def test_a_log_is_read_up_to_its_first_damaged_record_and_never_beyond(written: 
     content[start + position] ^= 1 << data.draw(st.integers(0, 7))
     assert said(bytes(content)) == said(written.until(number))
     assert end(bytes(content)).offset == start
+
+
+# --- a flipped bit, and a torn end ----------------------------------------------------------------------------------
+
+
+def long_log() -> Writer:
+    """Entries 1 to 9, each followed by the state that marks the one before it as committed."""
+    written = Writer()
+    for index in range(1, 10):
+        written.entry(1, index, bytes([index]) * (90 * index)).state(1, index - 1)
+    return written
+
+
+@given(st.integers(2, 17), st.data())
+def test_complete_records_behind_a_flipped_bit_are_counted_and_what_is_lost_with_them(
+    number: int, data: st.DataObject
+) -> None:
+    """They were synced, and perhaps acknowledged: this is no torn end. In whatever part of the record the bit is: its
+    length, its checksum, its data."""
+    written = long_log()
+    start = written.starts[number]
+    length = int.from_bytes(written.content[start : start + 7], "little")
+    position = data.draw(st.sampled_from([0, 1]) | st.integers(8, 7 + length).filter(lambda one: one != 9))
+    content = bytearray(written.content)
+    content[start + position] ^= 1 << data.draw(st.integers(0, 7))
+    found = end(bytes(content) + bytes(4096))
+    before = end(written.until(number))
+    assert (found.newest, found.offset) == (before.newest, start)
+    assert found.damaged == len(written.starts) - number - 1
+    assert found.lost == 9 - before.newest.index
+
+
+@pytest.mark.parametrize("flipped", [200, 900])
+def test_how_many_entries_are_lost_is_said_exactly(flipped: int) -> None:
+    written = Writer().entry(1, 1).state(1, 1).entry(2, 2, b"y" * 1000).entry(2, 3).state(2, 3).entry(2, 4)
+    content = bytearray(written.content)
+    content[written.starts[4] + flipped] ^= 4
+    found = end(bytes(content))
+    assert (found.newest, found.damaged, found.lost) == (Newest(1, 1), 3, 3)
+
+
+def test_an_entry_behind_which_is_nothing_but_a_state_that_marks_it_is_lost_all_the_same() -> None:
+    written = Writer().entry(1, 1).entry(1, 2).state(1, 2)
+    content = bytearray(written.content)
+    content[written.starts[3] + 20] ^= 1
+    assert (end(bytes(content)).damaged, end(bytes(content)).lost) == (1, 1)
+
+
+def test_a_damaged_state_costs_no_entry_and_the_log_is_damaged() -> None:
+    """What follows is known, and cannot be used: etcd reads no further either."""
+    written = Writer().entry(1, 1).state(1, 1).state(2, 1)
+    content = bytearray(written.content)
+    content[written.starts[3] + 20] ^= 1
+    assert (end(bytes(content)).damaged, end(bytes(content)).lost) == (1, 0)
+
+
+@given(logs(), st.integers(0, 700), st.integers(1, 3), st.integers(0, 4096))
+def test_a_torn_end_is_no_damage(written: Writer, size: int, batch: int, more: int) -> None:
+    """Of the last batch, which was not synced, any sectors may be missing, also the first of several: nothing that is
+    in it was acknowledged by this member."""
+    before = len(written.content)
+    for number in range(batch):
+        written.entry(9, 900 + number, b"z" * (600 + size))
+    sectors = range(before // 512, len(written.content) // 512 + 1)
+    for missing in sectors:
+        content = bytearray(bytes(written.content) + bytes(more))
+        first = max(before, 512 * missing)
+        content[first : min(512 * (missing + 1), len(written.content))] = bytes(
+            min(512 * (missing + 1), len(written.content)) - first
+        )
+        assert end(bytes(content)).damaged == 0, missing
+
+
+@pytest.mark.timeout(30)
+def test_megabytes_of_anything_behind_the_end_are_looked_through_in_time() -> None:
+    anything = Random(7).randbytes(8 * 1024 * 1024)  # noqa: S311 # the same each time
+    assert end(bytes(a_log().content) + anything).newest == Newest(2, 3)
 
 
 @given(logs(), st.data())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -109,10 +110,13 @@ def says(context: Context, name: str, *lines: str) -> None:
     host.says = lines
 
 
-async def noted_on_its_disk(context: Context, name: str) -> None:
-    """As a control node that a label has made."""
+async def noted_on_its_disk(context: Context, name: str, *, known: bool = True) -> None:
+    """As a control node that a label has made. known: those of the file have it among etcd's members."""
     noted = File(places.CONTROL_NODE_STATE, b'{"state": "ready"}')
     await context.host(context.cluster.node(name)).write_files([noted])
+    members = json.dumps([{"name": name, "address": context.cluster.node(name).address, "learner": False}])
+    for node in context.cluster.control_nodes if known else ():
+        await context.host(node).write_files([File(places.MEMBERS_FILE, members.encode())])
 
 
 def whats(cluster: ClusterEvidence) -> list[str]:

@@ -15,6 +15,7 @@ from autarky.engine.phase import Change
 from autarky.errors import Problems, Unreachable
 from autarky.model.components import API_SERVER
 from autarky.phases.hosts import CheckHosts
+from autarky.phases.leafless import refuse_leafless
 from autarky.render.values import CONTROL_PLANE_ACTIVE
 from fakes.clusters import a_cluster, facts_of
 from fakes.host import FakeHost
@@ -100,12 +101,21 @@ async def test_a_control_node_made_by_label_whose_host_cannot_be_reached_is_refu
     assert "the host of control node n4 cannot be reached" in await refused(context)
 
 
-async def test_a_control_node_that_neither_file_nor_host_knows_as_one_is_refused(a_live):
+async def test_a_control_node_made_by_label_is_given_its_certificates_though_its_host_knows_nothing(a_live):
     context, kube = a_live()
     kube.put(live_node("n4"))
-    assert "n4 is a control node of the cluster, but neither the file nor its host says so" in await refused(context)
-    context.machines.hosts["n4"].files[places.CONTROL_NODE_STATE] = (b'{"state": "ready"}', 0o600)
     await CheckHosts().plan(context)
+    assert "n4" in context.active_in_api
+
+
+async def test_one_that_has_become_one_since_the_hosts_were_looked_at_is_refused(a_live):
+    """Whatever its host says: it would be given nothing by this run."""
+    context, kube = a_live()
+    await CheckHosts().plan(context)
+    kube.put(live_node("n4"))
+    context.machines.hosts["n4"].files[places.CONTROL_NODE_STATE] = (b'{"state": "ready"}', 0o600)
+    with pytest.raises(Problems, match="n4 is a control node of the cluster, and was none when the hosts were looked"):
+        await refuse_leafless(context)
 
 
 @pytest.mark.parametrize("kind", ["kube-controller-manager", "kube-scheduler"])

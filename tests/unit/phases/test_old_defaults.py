@@ -23,7 +23,7 @@ from autarky.render.crds import API_VERSION
 from autarky.render.objects import agent_parts
 from autarky.render.values import SYSTEM, pretty_json
 from fakes.clusters import a_cluster
-from fakes.editions import TOLD, a_later_release
+from fakes.editions import TOLD, a_later_release, the_first_release
 from fakes.kube import FakeKube
 
 OLD = a_cluster(defaults=1)
@@ -133,6 +133,7 @@ async def warnings(context) -> list[Warn]:
 
 
 async def test_plan_and_up_tell_once_what_the_cluster_has_not(make_context, monkeypatch):
+    the_first_release(monkeypatch)
     context = with_file(make_context(OLD, kube=FakeKube(unhealthy=DOWN)), OLD)
     assert await warnings(context) == []
     a_later_release(monkeypatch)

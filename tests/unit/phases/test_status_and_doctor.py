@@ -166,6 +166,19 @@ def test_a_node_that_writes_what_it_wants_neither_breaks_nor_forges_the_status(
         assert kubelet.split("  ")[-1] == "x [2J 9 y"
 
 
+async def test_the_word_of_root_on_a_worker_makes_no_control_node_of_it_for_status_or_doctor(make_context: MakeContext):
+    """While the API is silent; its servers and its standbys would be looked for there."""
+    away = a_kube(WITH_A_WORKER)
+    away.set_outage(GONE)
+    for known in (True, False):
+        context = a_context(make_context, WITH_A_WORKER, away)
+        await noted_on_its_disk(context, "n2", known=known)
+        rows = (await gather(context)).rows
+        assert any(row.component == "kube-apiserver" and row.node == "n2" for row in rows) is known
+        seen = await evidence(context)
+        assert [node.control_plane for node in seen.nodes] == [True, known]
+
+
 OF_WORKLOADS = 3 + len(KINDS)
 """Questions, the last ones: of what there is, and of what it is judged by."""
 

@@ -46,7 +46,8 @@ def run(request: str, said: Path) -> int:
     except Exception as error:  # also what nobody expected is to be said
         sentence = str(error) if isinstance(error, AutarkyError | OSError) else f"{type(error).__name__}: {error}"
         log.exception("failed", error=sentence)
-        said.write_text(json.dumps({"error": sentence[:MOST_SAID]}))
+        elsewhere = {pods.ELSEWHERE: True} if isinstance(error, backup.Unfit) else {}
+        said.write_text(json.dumps({"error": sentence[:MOST_SAID], **elsewhere}))
         return 1
     said.write_text(json.dumps(found))
     return 0

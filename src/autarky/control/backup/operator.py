@@ -188,6 +188,7 @@ class Schedules(ClusterController):
     seen: tuple[str, ...] | None = field(default=None, init=False)
     _asked: dict[str, float] = field(default_factory=dict, init=False)
     """Schedule → when it last asked for one, on the monotonic clock."""
+    _measured: set[str] = field(default_factory=set, init=False)
 
     async def reconcile(self) -> float | None:
         view, now = self.view, self.clock.time()
@@ -195,6 +196,7 @@ class Schedules(ClusterController):
             return None
         objects = list(view.backup_schedules.items.values())
         self.remember_only(obj["metadata"]["name"] for obj in objects)
+        self._forget_measures({obj["metadata"]["name"] for obj in objects})
         late: list[str] = []
         rests = await self.each(objects, lambda obj: self._one(obj, now, late))
         self.seen = tuple(sorted(late)) if objects else None
@@ -222,6 +224,12 @@ class Schedules(ClusterController):
         await self._ask(name, obj, now)
         return pause
 
+    def _forget_measures(self, there: set[str]) -> None:
+        """A schedule that is gone is not overdue for ever."""
+        for name in self._measured - there:
+            VERIFIED.remove(name)
+        self._measured &= there
+
     async def _ask(self, name: str, obj: Object, now: float) -> None:
         when = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
         asked = definitions.backup(f"{name}-{when}", obj["spec"]["template"], name)
@@ -234,6 +242,7 @@ class Schedules(ClusterController):
     async def _say(self, obj: Object, last: Object | None, message: str) -> None:
         name = obj["metadata"]["name"]
         verified = None if last is None else last["status"].get("verified")
+        self._measured.add(name)
         VERIFIED.labels(name).set(0 if verified is None else since_1970(verified))
         status = {"message": message}
         if last is not None and verified is not None:
@@ -312,19 +321,19 @@ def _said(message: str | None, phase: str | None) -> Mapping[str, Any] | None:
 
 
 def _nodes(view: View, backups: Sequence[Object]) -> Nodes:
-    """Able are Ready control nodes whose member votes. First those that made one the longest ago: archives in their
-    directories are then not all on one disk."""
+    """Able are Ready control nodes whose member votes, and of which nothing is said that keeps it from being well,
+    unless that is said of all. First those that made one the longest ago: archives in their directories are then not
+    all on one disk."""
     last = {(obj.get("status") or {}).get("node"): _created(obj) for obj in backups}
-    members = view.etcd_members.items.values()
-    voting = {
-        obj["metadata"]["name"] for obj in members if (obj.get("status") or {}).get("phase") == MemberPhase.MEMBER.value
-    }
+    members = {obj["metadata"]["name"]: obj.get("status") or {} for obj in view.etcd_members.items.values()}
+    voting = {name for name, one in members.items() if one.get("phase") == MemberPhase.MEMBER.value}
     ready = {
         name: node_is_ready(node)
         for (_, name), node in view.nodes.items.items()
         if CONTROL_PLANE_ACTIVE in (node["metadata"].get("labels") or {})
     }
     able = [name for name, well in ready.items() if well and (not members or name in voting)]
+    able = [name for name in able if not members.get(name, {}).get("message")] or able
     there = {name for _, name in view.nodes.items}
     silent = {name for (_, name), node in view.nodes.items.items() if node_is_ready(node) is None}
     return Nodes(sorted(able, key=lambda name: (last.get(name, ("", "")), name)), silent, there)

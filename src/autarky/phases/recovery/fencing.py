@@ -25,14 +25,30 @@ END_SECONDS = 60.0
 """The kubelet kills a member after 30 s."""
 
 # An etcd that has this very directory, whatever started it: not one of a container host on this machine, which has the
-# same path. Says 1 where there is none.
+# same path, and no tenant's process of that name. The kernel says so, and no path below /proc/PID/root is looked up,
+# where links lead out again: it has a file of the member open, or, before it has opened any, its path to the directory
+# is of the same file system and place. Says 1 where there is none.
 _KILL = """\
-directory=$(stat -L -c %d:%i "$1") || exit 1
+place_of() { # DIRECTORY MOUNTS: device and path there of what these mounts have as the directory
+  device='' path='' longest=-1
+  while read -r _ _ its_device root point _; do
+    case $1/ in "${point%/}/"*) [ ${#point} -ge $longest ] || continue ;; *) continue ;; esac
+    longest=${#point} device=$its_device path=${root%/}${1#"${point%/}"}
+  done <"$2"
+  [ $longest -ge 0 ] && printf '%s %s' "$device" "${path:-/}"
+}
+is_of_the_member() { # PROCESS DIRECTORY
+  [ -z "$here" ] || [ "$(place_of "$2" "/proc/$1/mountinfo")" != "$here" ] || return 0
+  [ -n "$files" ] && find -L "/proc/$1/fd" -maxdepth 1 -type f -printf '%D:%i\\n' | grep -qxF -e "$files"
+}
+[ -d "$1" ] || exit 1
+here=$(place_of "$1" /proc/self/mountinfo)
+files=$(find "$1/member" -type f -printf '%D:%i\\n' 2>/dev/null)
 found=1
 for process in /proc/[0-9]*; do
   read -r name <"$process/comm" && [ "$name" = etcd ] || continue
-  [ "$(stat -L -c %d:%i "$process/root$1")" = "$directory" ] || continue
-  tr '\\0' '\\n' <"$process/cmdline" | grep -qx -e "--data-dir=$1" && found=0 && kill -KILL "${process#/proc/}"
+  tr '\\0' '\\n' <"$process/cmdline" | grep -qx -e "--data-dir=$1" || continue
+  is_of_the_member "${process#/proc/}" "$1" && found=0 && kill -KILL "${process#/proc/}"
 done 2>/dev/null
 exit $found
 """

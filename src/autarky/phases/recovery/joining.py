@@ -2,8 +2,8 @@
 them.
 
 Contract: one at a time, as learners with empty directories under new ids; each is promoted when it is in sync. Former
-data is moved aside. A host stays fenced until its member may start, and the recovery's directory on the seat is removed
-last: so the same command, run again, resumes here.
+data is moved aside. A host stays fenced until its member may start, and no longer: the boot of a fenced host takes its
+static pods away. The recovery's directory on the seat is removed last: so the same command, run again, resumes here.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from datetime import UTC, datetime
 
 from autarky import places
 from autarky.control.etcd.manifests import members
-from autarky.control.etcd.manifests import pods as etcd
 from autarky.engine.deadline import Condition, NotYet, poll_until
 from autarky.engine.phase import Change
-from autarky.errors import CommandFailed
+from autarky.errors import CommandFailed, UserError
 from autarky.etcd.members import Member
 from autarky.etcd.tools import EtcdTools
 from autarky.model import patience
 from autarky.model.cluster import Level, Node
+from autarky.model.etcd_members import client_url, peer_url
 from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_pods import static_pods
+from autarky.phases.recovery.letting import let_start
 from autarky.phases.recovery.looking import identity_of
 from autarky.phases.recovery.state import Recovery, nodes_of, on_host, seat_of
 from autarky.ports import Progress
-from autarky.render import node as render_node
 from autarky.render.crds import API_VERSION
 
 JOIN_SECONDS = 300.0
@@ -52,7 +52,7 @@ class ReturnMembers:
             await for_each(nodes_of(context, self.recovery), lambda node: _unfence(context, node))
             await self._await_agents(context, progress)
         else:
-            for node in self._others(context):
+            for node in await self._joining(context, progress):
                 await self._join(context, node, progress)
             await for_each(nodes_of(context, self.recovery), lambda node: _unfence(context, node))
         await seat_of(context, self.recovery).run(["rm", "-rf", self.recovery.work], timeout=_MOVE_SECONDS)
@@ -69,6 +69,22 @@ class ReturnMembers:
         found = [one for one in self.recovery.found.values() if one.node != self.recovery.seat]
         names = {one.node for one in found if one.identity is not None or one.has_pod}
         return [node for node in context.cluster.nodes if node.name in names]
+
+    async def _joining(self, context: Context, progress: Progress) -> list[Node]:
+        """Also those that etcd lists already: on a host where a run was cut there may be no pod, no data, no fence."""
+        urls: set[str] = set()
+
+        async def listed() -> str | None:
+            try:
+                urls.update(url for one in (await self._tools(context).membership()).members for url in one.peer_urls)
+            except CommandFailed as error:
+                return str(error)
+            return None
+
+        await _wait(context, "the new etcd lists its members", listed, progress)
+        seen = {node.name for node in self._others(context)}
+        others = [node for node in nodes_of(context, self.recovery) if node.name != self.recovery.seat]
+        return [node for node in others if node.name in seen or peer_url(node.known_address()) in urls]
 
     def _tools(self, context: Context) -> EtcdTools:
         return EtcdTools(seat_of(context, self.recovery))
@@ -91,18 +107,24 @@ class ReturnMembers:
     async def _join(self, context: Context, node: Node, progress: Progress) -> None:
         tools, host = self._tools(context), context.host(node)
         member = await self._admitted(context, node, progress)
-        if not member.is_learner:
-            return
         identity = await identity_of(host, places.ETCD_DATA)
-        if identity is None or identity.member != member.id:
+        has_data = identity is not None and identity.member == member.id
+        if not member.is_learner and not has_data:
+            # From scratch under its old id it would have forgotten what it has acknowledged.
+            raise UserError(
+                f"etcd lists {node.name} as a member that votes, and the member's data is not there",
+                fix=f"remove it with `etcdctl member remove {member.id:x}`, and run the same command again",
+            )
+        if not has_data:
             await host.remove(list(await static_pods(host)))
             kept = f"{places.ETCD_DATA}/kept.{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
             await on_host(host, ["aside", places.ETCD_DATA, kept], timeout=_MOVE_SECONDS)
         listed = (await tools.membership()).members
         addresses = {one.name: _address(one) for one in listed if one.name} | {node.name: node.known_address()}
-        founding = etcd.Founding(etcd.initial_cluster(addresses), "existing")
-        if not await static_pods(host):
-            await host.write_files([render_node.manifest(etcd.member_pod(context.inputs(), node, founding))])
+        await let_start(context, node, addresses)
+        if not member.is_learner:
+            await self._until_it_answers(context, node, progress)
+            return
 
         async def promoted() -> str | None:
             try:
@@ -115,6 +137,15 @@ class ReturnMembers:
         await _wait(context, f"the member of etcd on {node.name} is in sync, and votes", promoted, progress)
         progress.note(f"{node.name} is a member of the new etcd")
 
+    async def _until_it_answers(self, context: Context, node: Node, progress: Progress) -> None:
+        """A member that votes already: a run that was cut has brought it back, and something has stopped it since."""
+        tools, url = self._tools(context), client_url(node.known_address())
+
+        async def answers() -> str | None:
+            return None if url in await tools.statuses([url]) else "it does not answer"
+
+        await _wait(context, f"the member of etcd on {node.name} answers", answers, progress)
+
     async def _admitted(self, context: Context, node: Node, progress: Progress) -> Member:
         """etcd admits nobody until its members have been connected for some seconds."""
         tools = self._tools(context)
@@ -125,7 +156,7 @@ class ReturnMembers:
             try:
                 found = await self._listed(tools, node)
                 if found is None:
-                    await tools.add_learner(etcd.peer_url(node.known_address()))
+                    await tools.add_learner(peer_url(node.known_address()))
                     found = await self._listed(tools, node)
             except CommandFailed as error:
                 return str(error)
@@ -136,7 +167,7 @@ class ReturnMembers:
         return found
 
     async def _listed(self, tools: EtcdTools, node: Node) -> Member | None:
-        url = etcd.peer_url(node.known_address())
+        url = peer_url(node.known_address())
         return next((one for one in (await tools.membership()).members if url in one.peer_urls), None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from autarky.phases.recovery.state import (
     Recovered,
     Recovery,
     fence_on,
+    first_revision,
     nodes_of,
     on_host,
 )
@@ -57,18 +58,20 @@ class LookForData:
         await refuse_foreign_hosts(context)
         if context.cluster.external_etcd is not None:
             raise UserError("etcd of this cluster is external", fix="recover it where it runs")
-        await find_labelled(context, api=False)
+        named = frozenset(filter(None, [getattr(recovery.source, "node", None)]))
+        disbelieved = await find_labelled(context, api=False, named=named)
         there = [
             node for node in context.present(context.control_nodes) if context.machines.host(node.name) is not None
         ]
         nodes = [node for node in there if node.name in context.owners]
         if not nodes:
-            raise Unreachable("no control node's host answers")
+            raise Unreachable("; ".join(["no control node's host answers", *map(_disbelieved, disbelieved)]))
         recovery.found = await for_each(nodes, lambda node: _found(context, node))
-        _resume(recovery)
+        in_file = {node.name for node in context.cluster.control_nodes}
+        sentences = [*map(_disbelieved, disbelieved), *_resume(recovery, in_file | named)]
         if recovery.made:
-            return [Warn(sentence) for sentence in _resumed(recovery)]
-        sentences = await self._choose(context)
+            return [Warn(sentence) for sentence in (*sentences, *_resumed(recovery))]
+        sentences += await self._choose(context)
         silent = sorted(name for name in context.absent if context.cluster.node(name).control_plane)
         sentences += [
             f"{name} does not answer ({context.absent[name]}): it must not run etcd while this goes on, and joins the"
@@ -88,13 +91,15 @@ class LookForData:
         if isinstance(source, FromKept):
             return [await _what_was_kept(context, recovery)]
         if isinstance(source, FromSnapshot):
-            recovery.seat = source.node or (asked.leader if asked is not None else None) or min(recovery.found)
+            leader = None if asked is None else asked.leader
+            recovery.seat = source.node or leader or nodes_of(context, recovery)[0].name
             if recovery.seat not in recovery.found:
                 raise UserError(
                     f"{recovery.seat} is no control node that answers", fix=f"name one of {_names(recovery)}"
                 )
             _refuse_full_disk(recovery.found[recovery.seat], 2 * source.size)
             recovery.made_of = _made_of(source)
+            first_revision(recovery, source.revision)
             return []
         if asked is not None:
             fenced = ", ".join(sorted(one.node for one in recovery.found.values() if one.fence is not None))
@@ -111,6 +116,7 @@ class LookForData:
         recovery.seat = choice.node
         _refuse_full_disk(recovery.found[choice.node], 2 * recovery.found[choice.node].size)
         recovery.made_of = f"made of the data of {choice.node} ({choice.sentence})"
+        first_revision(recovery, 0)
         if choice.lost is None:
             return []
         return [f"{choice.lost[1]} has {choice.lost[0]:,} newer entries, which will be lost"]
@@ -122,7 +128,14 @@ def _names(recovery: Recovery) -> str:
 
 def _logs(recovery: Recovery) -> list[decision.Log]:
     return [
-        decision.Log(one.node, one.identity.cluster, one.end.newest.term, one.end.newest.index)
+        decision.Log(
+            one.node,
+            one.identity.cluster,
+            one.end.newest.term,
+            one.end.newest.index,
+            damaged=one.end.damaged > 0,
+            lost=one.end.lost,
+        )
         for one in recovery.found.values()
         if one.identity is not None and one.end is not None
     ]
@@ -140,16 +153,30 @@ def _made_of(source: FromSnapshot) -> str:
     return f"made of {source.name}"
 
 
-def _resume(recovery: Recovery) -> None:
-    """Take over an interrupted recovery whose data is complete. One whose data is not begins again."""
-    fences = [one.fence for one in recovery.found.values() if one.fence is not None]
-    for fence in fences:
+def _disbelieved(name: str) -> str:
+    return (
+        f"{name} says that it is a control node, and no control node of the cluster file that answers knows it as one:"
+        " it is left out, unless you name it"
+    )
+
+
+def _resume(recovery: Recovery, trusted: Set[str]) -> list[str]:
+    """Take over an interrupted recovery whose data is complete. One whose data is not begins again. trusted: control
+    nodes of the file, and whom a person has named: what only others say of a recovery is not resumed. Returns what is
+    to be said of that."""
+    fences = {one.node: one.fence for one in recovery.found.values() if one.fence is not None}
+    known = {fence.recovery for name, fence in fences.items() if name in trusted}
+    others = sorted(name for name, fence in fences.items() if not {fence.seat, name} & trusted)
+    others = [name for name in others if fences[name].recovery not in known]
+    for fence in (fence for name, fence in sorted(fences.items(), key=lambda one: one[0] not in trusted)):
         seat = recovery.found.get(fence.seat)
-        if seat is not None and fence.recovery in seat.made:
-            recovery.id, recovery.seat, recovery.made_of = fence.recovery, fence.seat, fence.made_of
-            recovery.made, recovery.placed = True, fence.recovery in seat.placed
-            return
-    away = sorted({fence.seat for fence in fences if fence.seat not in recovery.found})
+        if seat is None or fence.recovery not in seat.made or not (fence.seat in trusted or fence.recovery in known):
+            continue
+        recovery.id, recovery.seat, recovery.made_of = fence.recovery, fence.seat, fence.made_of
+        recovery.made, recovery.placed = True, fence.recovery in seat.placed
+        return [_unknown_fence(name) for name in others]
+    seats = {fence.seat for name, fence in fences.items() if name in trusted}
+    away = sorted(seats - recovery.found.keys())
     named = isinstance(recovery.source, FromMember) and recovery.source.node is not None
     if away and not named:
         raise Refused(
@@ -157,6 +184,11 @@ def _resume(recovery: Recovery) -> None:
             f"an interrupted recovery may have made a new etcd on {', '.join(away)}, which does not answer",
             f"power it on and run the same command again; if it is lost for ever, say --from NODE ({_names(recovery)})",
         )
+    return [_unknown_fence(name) for name in others]
+
+
+def _unknown_fence(name: str) -> str:
+    return f"{name} has the fence of a recovery that no control node of the cluster file knows: that one is not resumed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +202,10 @@ class _Quorum:
 
 
 async def _ask_quorum(context: Context, recovery: Recovery) -> _Quorum | None:
-    """None where no member that can be asked reaches one. All are asked at once: without one, each takes its time."""
+    """None where no member that can be asked reaches one; control nodes of the file come first. All are asked at once:
+    without one, each takes its time."""
     found = await for_each(nodes_of(context, recovery), lambda node: _ask(context.host(node), recovery))
-    return next((one for _, one in sorted(found.items()) if one is not None), None)
+    return next((one for one in found.values() if one is not None), None)
 
 
 async def _ask(host: Host, recovery: Recovery) -> _Quorum | None:
@@ -201,6 +234,7 @@ async def _what_was_kept(context: Context, recovery: Recovery) -> str:
             continue
         recovery.seat, recovery.data = one.node, recovered.kept
         recovery.made_of = f"made of what was there before {recovered.at}"
+        first_revision(recovery, 0)
         host = context.host(context.cluster.node(one.node))
         sizes, files = await log_files(host, recovered.kept)
         if not files:
@@ -209,9 +243,16 @@ async def _what_was_kept(context: Context, recovery: Recovery) -> str:
         _refuse_full_disk(recovery.found[one.node], 2 * sizes.get("size", 0))
         return (
             f"the recovery of {recovered.at} is taken back: its etcd on {one.node} was {recovered.made_of}, and what"
-            " was written since is lost"
+            f" was written since is lost{_damage(files)}"
         )
     raise UserError("no recovery can be taken back: no control node that answers has the data from before one")
+
+
+def _damage(files: Sequence[bytes]) -> str:
+    end = _end(files)
+    if end is None or not end.damaged:
+        return ""
+    return f", and so are {end.lost:,} entries of that data, whose log is damaged"
 
 
 def _refuse_full_disk(seat: Found, needed: int) -> None:

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autarky.control.etcd.decide.recovery import beginning
-from autarky.control.etcd.manifests import pods as etcd
 from autarky.engine.phase import Change
 from autarky.errors import UserError
 from autarky.etcd.log import commits_all, end_of
+from autarky.model.etcd_members import peer_url
 from autarky.phases.context import Context
 from autarky.phases.recovery.fencing import release_all
 from autarky.phases.recovery.looking import log_files
-from autarky.phases.recovery.state import Found, FromSnapshot, Recovery, on_host, seat_of
+from autarky.phases.recovery.state import Found, FromSnapshot, Recovery, first_revision, on_host, seat_of
 from autarky.ports import Host, Progress
 
 _SLOWEST = 4 * 1024 * 1024
@@ -58,10 +57,8 @@ class MakeData:
             # The database of an etcd that has ended has no hash at its end.
             snapshot, options, size = "old/member/snap/db", ["--skip-hash-check"], seat.size
         token = recovery.token(context.cluster.name)
-        begun = [one.recovered.revision for one in recovery.found.values() if one.recovered is not None]
-        first = beginning(revision, recovery.current, begun)
-        bump = str(first - revision)
-        arguments = [recovery.work, seat.node, etcd.peer_url(seat.address), token, bump, snapshot, *options]
+        bump = str(first_revision(recovery, revision) - revision)
+        arguments = [recovery.work, seat.node, peer_url(seat.address), token, bump, snapshot, *options]
         await on_host(host, ["make", *arguments], timeout=_seconds_for(size))
 
 
@@ -74,6 +71,8 @@ async def _replayed(host: Host, seat: Found, recovery: Recovery, progress: Progr
     if not end.committed:
         left = end.newest.index - end.state[2]
         progress.note(f"{seat.node}: {left} entries at the end of its log were not marked as committed: they are kept")
+    if end.damaged:
+        progress.note(f"{seat.node}: a record of its log is damaged: {end.lost} entries from there on are lost")
     record = commits_all(end)  # also in place of a torn record, which etcd might refuse
     await on_host(host, ["append", recovery.work, str(end.offset), str(len(record))], stdin=record)
     said = await on_host(host, ["replay", recovery.work], timeout=timeout)

@@ -7,7 +7,8 @@
 #   append WORK OFFSET LENGTH     appends standard input to the last file of the copied log, which ends with it
 #   replay WORK                   starts an etcd from WORK/old that is its only member, until it has applied its log
 #   make WORK NAME URL TOKEN BUMP SNAPSHOT [OPTION]   makes the data of a new cluster of one member in WORK/new
-#   place DATA WORK KEPT          puts that in the place of the old data, which is kept in DATA/KEPT; prints where
+#   place DATA WORK KEPT          puts that in the place of the old data, which is kept in DATA/KEPT, or where there is
+#                                 such a directory, in KEPT with the recovery's id; prints where
 #   keys WORK                     writes all keys of the member that runs here, without values, to WORK/keys.gz
 #   aside DATA KEPT               moves a former member's data to KEPT, and makes room for a new one's
 #   restart COMPONENT...          kills their containers: the kubelet starts them again
@@ -91,7 +92,11 @@ make() {
 # Interrupted between the two renames, the second one is still to be made.
 place() {
 	[ -e "$2/ready" ]
-	[ -s "$2/kept" ] || { echo "$1/$3" >"$2/.kept" && sync "$2/.kept" && mv "$2/.kept" "$2/kept" && sync "$2"; }
+	if [ ! -s "$2/kept" ]; then
+		name=$1/$3
+		[ ! -e "$name" ] || name=$name.${2##*/recovery.}
+		echo "$name" >"$2/.kept" && sync "$2/.kept" && mv "$2/.kept" "$2/kept" && sync "$2"
+	fi
 	kept=$(cat "$2/kept")
 	echo "$kept"
 	[ -d "$2/new/member" ] || return 0

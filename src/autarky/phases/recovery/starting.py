@@ -29,6 +29,7 @@ from autarky.model.files import File
 from autarky.parsing import parsed
 from autarky.phases.context import Context, for_each
 from autarky.phases.etcd_pods import static_pods
+from autarky.phases.recovery.letting import let_start
 from autarky.phases.recovery.looking import identity_of
 from autarky.phases.recovery.state import Recovered, Recovery, fence_in, nodes_of, on_host, seat_of
 from autarky.phases.start import start_kubelet, wait_for_api
@@ -56,6 +57,7 @@ class StartEtcd:
 
     async def run(self, context: Context, progress: Progress) -> None:
         recovery, host = self.recovery, seat_of(context, self.recovery)
+        resumed = recovery.placed
         wanted = f"kept.{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
         recovery.placed = True  # from here on there is no way back: half of it may be done
         [kept] = await on_host(host, ["place", places.ETCD_DATA, recovery.work, wanted], timeout=60)
@@ -67,11 +69,25 @@ class StartEtcd:
             await for_each(nodes_of(context, recovery), lambda node: _restart_control_plane(context, node))
         await host.run([standby.SCRIPT_PATH, "release-etcd"], timeout=60)
         await start_kubelet(host)
+        if resumed:
+            await self._let_voters_start(context, host)
         membership = await _answers(context, host, progress)
         replaced = await identity_of(host, kept)  # a run that was cut has seen it, this one may not
         former = {*recovery.former, *([] if replaced is None else [replaced.cluster])}
         await note_recovery(host, former, kept, recovery.made_of)
         progress.note(f"etcd {membership.cluster:x} runs on {recovery.seat}; its former data is in {kept}")
+
+    async def _let_voters_start(self, context: Context, host: Host) -> None:
+        """Where members have joined already and their static pods are away, the new etcd has no quorum, and cannot be
+        asked who they are: so it is those whose data is of it."""
+        own = await identity_of(host, places.ETCD_DATA)
+        found = self.recovery.found.values()
+        of_it = {one.node for one in found if own and one.identity and one.identity.cluster == own.cluster}
+        nodes = [node for node in nodes_of(context, self.recovery) if node.name in of_it | {self.recovery.seat}]
+        addresses = {node.name: node.known_address() for node in nodes}
+        for node in nodes:
+            if node.name != self.recovery.seat and not await static_pods(context.host(node)):
+                await let_start(context, node, addresses)
 
     async def _write_pod(self, context: Context, host: Host) -> None:
         """The static pod of the seat, for when its fence goes."""

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from autarky import places
+from autarky.control.etcd.decide.recovery import beginning
 from autarky.control.etcd.manifests import pods as etcd
-from autarky.errors import CommandFailed, UserError
+from autarky.errors import CommandFailed, Refused, UserError
 from autarky.etcd.data import Identity
 from autarky.etcd.log import End
 from autarky.model import ports
@@ -18,6 +19,7 @@ from autarky.model.cluster import Node
 from autarky.model.files import File
 from autarky.parsing import parsed
 from autarky.phases.context import Context
+from autarky.phases.trusted import Trusted
 from autarky.ports import SHORT, Host
 from autarky.programs import program
 
@@ -29,6 +31,12 @@ SCRIPT = program(
     ca=f"{etcd.PKI}/ca.crt",
     peer_ca=etcd.PEER_CA.removeprefix(f"{places.ETCD_DATA}/"),
 )
+
+
+REVISIONS = 2**62
+"""etcd counts up to twice as many. No recovery begins beyond this, so that there is room for what is written then."""
+CLUSTERS = 2**64
+"""Ids of clusters are below this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +92,10 @@ class Recovered:
             found = parsed(content or b"")
             cluster, kept, made_of, at = (str(found[key]) for key in ("cluster", "kept", "made_of", "at"))
             read = cls(cluster, kept, made_of, at, int(found["revision"]), tuple(map(str, found.get("former", ()))))
-            known = bool(read.clusters)
-        except (ValueError, KeyError, TypeError):
+            possible = 0 <= read.revision < REVISIONS and all(0 <= one < CLUSTERS for one in read.clusters)
+        except (ValueError, KeyError, TypeError, OverflowError):
             return None
-        return read if known else None
+        return read if possible else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +144,15 @@ class FromKept:
 Source = FromMember | FromSnapshot | FromKept
 
 
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Who is in the cluster before a backup takes its place. nodes: the names of Nodes. trusted: its inventory is not
+    empty."""
+
+    nodes: frozenset[str]
+    trusted: Trusted
+
+
 @dataclass(slots=True)
 class Recovery:
     """One recovery of etcd, in the making. id, seat, made_of: taken from an interrupted one, where it is resumed.
@@ -153,6 +170,8 @@ class Recovery:
     """The revision of the etcd that is replaced, where it answers."""
     made: bool = False
     placed: bool = False
+    members: Members | None = None
+    """None where that could not be learned."""
 
     @property
     def work(self) -> str:
@@ -199,9 +218,25 @@ def fence_in(work: str) -> str:
     return f"{work}/fence.json"
 
 
+def first_revision(recovery: Recovery, source: int) -> int:
+    """With which the new etcd begins, from data of that revision. Refused where etcd could not count on from there."""
+    begun = {one.node: one.recovered.revision for one in recovery.found.values() if one.recovered is not None}
+    first = beginning(source, recovery.current, list(begun.values()))
+    if first < REVISIONS:
+        return first
+    highest = max(begun, key=lambda name: begun[name], default="")
+    said = f"{places.ETCD_RECOVERED} on {highest} says {begun[highest]:,}" if highest else f"its data has {source:,}"
+    raise Refused(
+        "a new etcd begins above all revisions that there were",
+        f"that would be revision {first:,}, which is more than any etcd comes to: {said}",
+        "see whether that is true; remove that file where it is not",
+    )
+
+
 def nodes_of(context: Context, recovery: Recovery) -> list[Node]:
-    """Whose hosts were found."""
-    return [node for node in context.cluster.nodes if node.name in recovery.found]
+    """Whose hosts were found: the control nodes of the file first."""
+    found = [node for node in context.cluster.nodes if node.name in recovery.found]
+    return sorted(found, key=lambda node: not node.control_plane)
 
 
 def seat_of(context: Context, recovery: Recovery) -> Host:

@@ -59,6 +59,7 @@ def scenes(make_context, notes) -> Callable[..., Scene]:
             file = render_node.manifest(etcd.member_pod(base.inputs(), cluster.node(name)))
             host.files[file.path] = (file.content, 0o600)
             host.has_data(OLD, number, world.values[OLD])
+            host.notes(OLD)
             host.active_units.add("kubelet")
             kube.put(etcd_member(name, number))
         world.settle()

@@ -36,12 +36,9 @@ class Scene:
             self.hosts[name].off, self.hosts[name].process = True, False
 
     def on(self, *names: str) -> None:
-        """All at once. At its boot each one asks those that serve whether they have replaced its etcd."""
-        said = [former_of(self.etcd.values[one]["keys"].get(FORMER)) for one in self.etcd.serving()]
-        for host in (self.hosts[name] for name in names):
-            host.off, found = False, host.identity()
-            if ETCD_FENCE in host.files or (found is not None and any(found.cluster in one for one in said)):
-                host.take_away_pods()
+        """One after the other. At its boot each one asks those that serve whether they have replaced its etcd."""
+        for name in names:
+            self.hosts[name].boot()
 
     async def run(self, source, *, after_look=None) -> Recovery:
         """To its end; raises what a person would see."""

@@ -135,6 +135,15 @@ def test_rule_5_a_placing_that_is_cut_anywhere_is_finished_by_the_next_one(seat:
     assert len(list(seat.data.glob("kept.*"))) == 1
 
 
+def test_what_an_earlier_recovery_has_kept_is_neither_replaced_nor_in_the_way(seat: Seat) -> None:
+    """Within the same second, or by a command that always keeps it under one name."""
+    (seat.data / "kept.1/member").mkdir(parents=True)
+    (seat.data / "kept.1/member/db").write_bytes(b"from before")
+    for _ in range(2):
+        assert seat.ok("place", seat.data, seat.work, "kept.1") == [f"{seat.data}/kept.1.abc"]
+    assert seat.found() == {"member": NEW, "kept.1/member": b"from before", "kept.1.abc/member": OLD}
+
+
 def test_what_is_not_complete_is_not_placed(seat: Seat) -> None:
     (seat.work / "ready").unlink()
     assert seat.ok("made", seat.data) == []

@@ -12,6 +12,7 @@ from autarky.control.etcd.decide.lineage import FORMER
 from autarky.control.etcd.decide.recovery import BUMP
 from autarky.control.etcd.manifests import pods as etcd
 from autarky.errors import CommandFailed, Refused, TimedOut, Unreachable, UserError
+from autarky.etcd.log import frames
 from autarky.model.cluster import ExternalEtcd
 from autarky.model.components import OPERATOR, WITH_STANDBY
 from autarky.phases.etcd_change import ChangeEtcd
@@ -177,6 +178,47 @@ async def test_a_damaged_log_is_not_chosen(two_left: Scene) -> None:
 @pytest.mark.parametrize("content", [b"", b"\0" * 100, b"\4" + bytes(7) + b"\xff" * 4])
 async def test_a_log_that_says_nothing_is_no_data(two_left: Scene, content: bytes) -> None:
     two_left.hosts["n2"].files[f"{ETCD_DATA}/member/wal/0.wal"] = (content, 0o600)
+    assert (await two_left.run(FromMember())).seat == "n1"
+
+
+def flip_a_bit(scene: Scene, name: str, *, of_entry: int) -> None:
+    """In the log there. Its first two records are none of entries."""
+    log = f"{ETCD_DATA}/member/wal/0.wal"
+    content = bytearray(scene.hosts[name].files[log][0])
+    start = [0, *(behind for _, behind in frames(bytes(content)))][1 + of_entry]
+    content[start + 20] ^= 1
+    scene.hosts[name].files[log] = (bytes(content), 0o600)
+
+
+async def test_a_damaged_log_is_used_only_if_somebody_names_it_who_hears_how_many_entries_are_lost(
+    scene: Scene, notes
+) -> None:
+    """A bit has flipped on the last disk that is left, and acknowledged entries are behind it."""
+    scene.lost_quorum()
+    flip_a_bit(scene, "n1", of_entry=6)
+    with pytest.raises(UserError, match="n1: entry 5 of term 1, where its log is damaged; 4 entries from there on are"):
+        await scene.run(FromMember())
+    assert scene.etcd.acts == []
+    recovery = await scene.run(FromMember("n1"))
+    assert "4 entries from there on are lost" in recovery.made_of
+    all_is_well(scene)
+
+
+async def test_what_becomes_of_the_end_of_a_damaged_log_is_said_truly(scene: Scene, notes) -> None:
+    scene.lost_quorum()
+    flip_a_bit(scene, "n1", of_entry=6)
+    recovery, context = await scene.until(FromMember("n1"), MakeData)
+    await MakeData(recovery).run(context, notes)
+    assert "n1: a record of its log is damaged: 4 entries from there on are lost" in notes.notes
+    assert any(
+        "5 entries at the end of its log were not marked as committed: they are kept" in one for one in notes.notes
+    )
+
+
+async def test_an_undamaged_log_is_preferred(two_left: Scene) -> None:
+    """n2's would be newer."""
+    flip_a_bit(two_left, "n2", of_entry=60)
+    assert "n2 has 10 newer entries, which will be lost" in await two_left.plan(FromMember())
     assert (await two_left.run(FromMember())).seat == "n1"
 
 

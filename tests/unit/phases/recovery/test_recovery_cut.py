@@ -13,7 +13,7 @@ from autarky.errors import AutarkyError, Refused, UserError
 from autarky.phases.recovery.joining import ReturnMembers
 from autarky.phases.recovery.making import MakeData
 from autarky.phases.recovery.state import FromMember, FromSnapshot
-from autarky.places import ETCD_FENCE
+from autarky.places import ETCD_FENCE, ETCD_FENCED
 from fakes.recovering_host import Cut
 from unit.phases.recovery.scenes import OLD, Scene, all_is_well, not_hosted, with_two_left
 
@@ -165,14 +165,138 @@ async def test_a_fence_that_cannot_be_read_is_no_absent_fence(two_left: Scene) -
     assert two_left.etcd.acts == []
 
 
+# --- a power cut of another host --------------------------------------------------------------------------------------
+
+
+MEANWHILE = {
+    "it is back at once": {},
+    "it is back when the command has ended": {"stays_off": True},
+    "the command is killed at the same moment": {"how": Cut.KILLED},
+}
+
+
+@pytest.mark.parametrize("name", ["n2", "n3"])
+@pytest.mark.parametrize("meanwhile", MEANWHILE)
+async def test_rule_5_a_power_cut_of_another_host_at_any_moment_costs_the_new_etcd_no_member(
+    scenes, snapshot: FromSnapshot, meanwhile: str, name: str
+) -> None:
+    """Where no agent looks after members. What the boot of a host takes away stays away; and where the command says
+    that it has succeeded, nobody runs it again."""
+    others, number = MEANWHILE[meanwhile], 0
+    for number in range(100):
+        scene = scenes()
+        await not_hosted(scene)
+        scene.etcd.boots, scene.etcd.stays_off = (number, name), "stays_off" in others
+        if "how" in others:
+            scene.etcd.cut, scene.etcd.how = number + 1, others["how"]
+        succeeded = True
+        try:
+            await scene.go_on(snapshot)
+        except AutarkyError:
+            succeeded = False
+        acts = list(scene.etcd.acts)
+        scene.etcd.on_again()
+        if scene.hosts[name].off or number + 1 >= len(acts):
+            scene.hosts[name].boot()
+        try:
+            if not succeeded:
+                await scene.run(snapshot)
+            await all_have_come(scene)
+        except BaseException as error:
+            error.add_note(f"after the power of {name} failed at act {number}: {', '.join(acts[: number + 1])}")
+            raise
+        if number + 1 >= len(acts):
+            break
+    assert 25 < number < 99
+
+
+async def all_have_come(scene: Scene) -> None:
+    """And after another power cut of each, one after the other, they still run."""
+    for name in ("", *scene.hosts):
+        if name:
+            scene.hosts[name].boot()
+        all_is_well(scene)
+        [cluster] = scene.etcd.serving()
+        assert scene.etcd.voters[cluster].keys() == scene.etcd.running(cluster) == scene.hosts.keys()
+        assert not scene.etcd.learners.get(cluster)
+
+
+async def joined_as_by_an_earlier_version(scene: Scene, snapshot: FromSnapshot, *names: str) -> int:
+    """It removed all fences at the end. The power of each that has joined fails before that, and the boot takes the
+    static pod of its new member away."""
+    await not_hosted(scene)
+    recovery, context = await scene.until(snapshot, ReturnMembers)
+    returning = ReturnMembers(recovery)
+    for name in names:
+        await returning._join(context, context.cluster.node(name), scene.notes)
+    [cluster] = scene.etcd.serving()
+    for name in names:
+        host = scene.hosts[name]
+        host.files[ETCD_FENCE] = (recovery.fence.file().content, 0o600)
+        host.boot()
+        assert (host.pods, ETCD_FENCED in host.files) == ([], True)
+    return cluster
+
+
+async def test_a_member_that_had_joined_and_was_taken_away_gives_the_quorum_back(
+    scene: Scene, snapshot: FromSnapshot
+) -> None:
+    """Of two voters."""
+    cluster = await joined_as_by_an_earlier_version(scene, snapshot, "n2")
+    assert scene.etcd.serving() == []
+    await scene.run(snapshot)
+    await all_have_come(scene)
+    assert scene.etcd.serving() == [cluster]
+    assert scene.etcd.voters[cluster]["n2"] == 1001, "it is the same member"
+
+
+async def test_a_recovery_that_has_ended_leaves_no_voter_without_its_static_pod(
+    scene: Scene, snapshot: FromSnapshot
+) -> None:
+    """Of three voters: there is a quorum without it. Its pod lies where the fence is, and nowhere else."""
+    cluster = await joined_as_by_an_earlier_version(scene, snapshot, "n2", "n3")
+    scene.hosts["n2"].boot()
+    scene.etcd.hosts["n3"].files.pop(ETCD_FENCE)
+    scene.etcd.hosts["n3"].files[f"{places.MANIFESTS}/etcd-n3.json"] = scene.hosts["n3"].files.pop(ETCD_FENCED)
+    assert scene.etcd.serving() == [cluster]
+    await scene.run(snapshot)
+    await all_have_come(scene)
+    assert scene.etcd.serving() == [cluster]
+
+
+async def test_a_voter_whose_data_is_gone_is_not_started_from_scratch(scene: Scene, snapshot: FromSnapshot) -> None:
+    cluster = await joined_as_by_an_earlier_version(scene, snapshot, "n2", "n3")
+    host = scene.hosts["n3"]
+    host.rename(f"{places.ETCD_DATA}/member", f"{places.ETCD_DATA}/kept.by-mistake")
+    with pytest.raises(UserError, match="lists n3 as a member that votes, and the member's data is not there") as said:
+        await scene.run(snapshot)
+    assert f"etcdctl member remove {scene.etcd.voters[cluster]['n3']:x}" in said.value.fix
+    assert host.pods == []
+
+
+# --- a note of whose the former data was ------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("scene", [1], indirect=True)
 async def test_the_seat_does_not_take_its_new_data_for_that_of_the_former_etcd_at_its_next_boot(scene: Scene) -> None:
     """Its agent notes within half a minute whose data it is; the power may fail before. At the boot the script compares
     the note with what the new etcd says that it has replaced."""
     host = scene.hosts["n1"]
-    host.files[places.ETCD_CLUSTER] = (f"{OLD:x}\n".encode(), 0o600)
     scene.off("n1")
     host.off, scene.etcd.voters[OLD] = False, {"n1": 1, "n2": 2}
     await scene.run(FromMember())
-    noted = host.files.get(places.ETCD_CLUSTER, (b"", 0))[0].decode().strip()
+    assert_not_former(scene, "n1")
+
+
+async def test_nor_does_a_member_that_has_joined(scene: Scene, snapshot: FromSnapshot) -> None:
+    await not_hosted(scene)
+    await scene.run(snapshot)
+    for name in scene.hosts:
+        assert_not_former(scene, name)
+
+
+def assert_not_former(scene: Scene, name: str) -> None:
+    noted = scene.hosts[name].files.get(places.ETCD_CLUSTER, (b"", 0))[0].decode().strip()
     assert noted == "" or int(noted, 16) not in scene.former()
+    scene.hosts[name].boot()
+    assert scene.hosts[name].runs in scene.etcd.serving()

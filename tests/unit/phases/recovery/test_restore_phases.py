@@ -9,6 +9,7 @@ from autarky.control.backup.decide.loss import Written
 from autarky.control.etcd.decide.lineage import FORMER
 from autarky.control.etcd.decide.recovery import BUMP
 from autarky.errors import CommandFailed, UserError
+from autarky.etcd.log import frames
 from autarky.phases.recovery.comparing import TellLoss
 from autarky.phases.recovery.fencing import FenceEtcd
 from autarky.phases.recovery.joining import ReturnMembers
@@ -120,6 +121,19 @@ async def test_a_restore_is_taken_back_with_the_data_from_before_it(scene: Scene
     assert "/registry/pods/demo/restored" not in scene.etcd.values[cluster]["keys"]
     assert scene.etcd.values[cluster]["revision"] >= at + BUMP
     assert restored in scene.former()
+
+
+async def test_if_the_log_of_the_data_from_before_is_damaged_that_is_said_before(
+    scene: Scene, snapshot: FromSnapshot
+) -> None:
+    await scene.run(snapshot)
+    files = scene.hosts["n1"].files
+    log = f"{Recovered.read(files[places.ETCD_RECOVERED][0]).kept}/member/wal/0.wal"
+    content = bytearray(files[log][0])
+    content[[0, *(behind for _, behind in frames(bytes(content)))][1 + 3] + 20] ^= 1
+    files[log] = (bytes(content), 0o600)
+    [said] = await scene.plan(FromKept())
+    assert said.endswith("is lost, and so are 3 entries of that data, whose log is damaged")
 
 
 async def test_where_nothing_was_recovered_nothing_is_taken_back(scene: Scene) -> None:

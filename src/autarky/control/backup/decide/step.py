@@ -5,7 +5,8 @@ A pod on a control node makes its archive, or removes it, and says at its end wh
 - at most one pod works for all Backups: a snapshot takes what etcd's disk can give;
 - an archive is only removed when somebody asked for that (`spec.state: Removed`), never because an object is gone;
 - a pod that ended without a word (it was evicted, its node died) is followed by another one, on another node if the
-  archive does not have to be on that one; one that said what is wrong is not: the next one would say it again.
+  archive does not have to be on that one; one that said what is wrong is not, since the next one would say it again,
+  unless it said that it is its own node that cannot: then each attempt is on another one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+
+from autarky.control.backup.manifests.pods import ELSEWHERE
 
 MOST_ATTEMPTS = 3
 STARTS_SECONDS = 300.0
@@ -153,6 +156,8 @@ def _working(asked: Asked, pod: Worker | None, nodes: Nodes, verb: Verb, failed:
     if pod is None:
         return _again(asked, nodes, verb, failed, "its pod is gone")
     if pod.said is not None and pod.verb is verb:
+        if verb is Verb.MAKE and pod.said.get(ELSEWHERE) and _has_another(asked, nodes):
+            return DropPod(f"another node is tried: {pod.said.get('error')}")
         return _ended(pod.said, verb, failed)
     if why := _useless(pod, verb, nodes):
         return DropPod(why)
@@ -193,8 +198,19 @@ def _place(asked: Asked, nodes: Nodes, verb: Verb, *, without: str | None) -> st
         return asked.node if asked.node in nodes.able else None
     if asked.on is not None:
         return asked.on if asked.on in nodes.able else None
-    others = [one for one in nodes.able if one != without]
+    others = _after(nodes.able, without)
     return next(iter([*others, *nodes.able]), None)
+
+
+def _after(able: Sequence[str], tried: str | None) -> list[str]:
+    """All others, so that attempts go in turn: first those whose names come after it."""
+    if tried is None:
+        return list(able)
+    return sorted((one for one in able if one != tried), key=lambda name: (name < tried, name))
+
+
+def _has_another(asked: Asked, nodes: Nodes) -> bool:
+    return asked.on is None and asked.attempt < MOST_ATTEMPTS and any(one != asked.node for one in nodes.able)
 
 
 def _nowhere(asked: Asked, verb: Verb) -> str:

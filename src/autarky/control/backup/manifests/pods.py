@@ -24,6 +24,8 @@ CREDENTIALS = "/run/secrets/s3"
 RECORD = "/run/cluster-record"
 KEY_ID, SECRET_KEY, CA_CERTIFICATES = "accessKeyID", "secretAccessKey", "caCertificates"
 SAID = "/dev/termination-log"
+ELSEWHERE = "elsewhere"
+"""In what it says, beside an error: it is one of this node, and another one may do it."""
 LONGEST_SECONDS = 6 * 3600
 
 

@@ -3,6 +3,8 @@
 Invariants:
 - of members of one cluster it is the one with the latest log, by Raft's own order: whatever a majority of those that
   can be read acknowledged is in it;
+- a log with a damaged record ends before it, whatever was acknowledged behind: another one is taken if that is no older
+  than what can be read of it, and else a person chooses;
 - data of different clusters is never compared: their logs say nothing about each other. Then a person chooses;
 - the choice of a person stands, and what it loses is told;
 - the new etcd begins far above every revision that any client may have seen, of whatever history: one that has seen a
@@ -21,12 +23,15 @@ BUMP = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The end of one member's log, and the cluster that it belongs to."""
+    """The end of one member's log, and the cluster that it belongs to. damaged: whether it ends at a damaged record;
+    lost: how many entries are behind that."""
 
     node: str
     cluster: int
     term: int
     index: int
+    damaged: bool = False
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +53,13 @@ def choose(logs: Sequence[Log], wanted: str | None = None) -> Choice:
     if len({one.cluster for one in logs}) > 1:
         whose = ", ".join(f"{one.node}: {one.cluster:x}" for one in sorted(logs, key=lambda one: one.node))
         return Choice(None, f"the hosts have data of different clusters of etcd ({whose})")
-    newest = max(logs, key=lambda one: (one.term, one.index, one.node))
-    return Choice(newest.node, f"the newest: entry {newest.index:,} of term {newest.term}")
+    intact = max((one for one in logs if not one.damaged), key=_order, default=None)
+    damaged = [one for one in logs if one.damaged]
+    if intact is None or any((one.term, one.index) > (intact.term, intact.index) for one in damaged):
+        found = "; ".join(f"{one.node}: {_end_of(one)}" for one in sorted(logs, key=lambda one: one.node))
+        return Choice(None, f"a log is damaged, and no other one has all that can be read of it ({found})")
+    newest = f"the newest: entry {intact.index:,} of term {intact.term}"
+    return Choice(intact.node, newest, _most(intact, [(one.index + one.lost, one.node) for one in damaged]))
 
 
 def _named(logs: Sequence[Log], wanted: str) -> Choice:
@@ -60,9 +70,24 @@ def _named(logs: Sequence[Log], wanted: str) -> Choice:
     ahead = [
         one for one in logs if one.cluster == chosen.cluster and (one.term, one.index) > (chosen.term, chosen.index)
     ]
-    best = max(ahead, key=lambda one: (one.term, one.index, one.node), default=None)
+    best = max(ahead, key=_order, default=None)
     lost = None if best is None else (max(0, best.index - chosen.index), best.node)
-    return Choice(wanted, f"as asked: entry {chosen.index:,} of term {chosen.term}", lost)
+    return Choice(wanted, f"as asked: {_end_of(chosen)}", lost)
+
+
+def _order(one: Log) -> tuple[int, int, str]:
+    return one.term, one.index, one.node
+
+
+def _most(chosen: Log, ends: Sequence[tuple[int, str]]) -> tuple[int, str] | None:
+    """What the others have had beyond it."""
+    index, node = max(ends, default=(0, ""))
+    return (index - chosen.index, node) if index > chosen.index else None
+
+
+def _end_of(one: Log) -> str:
+    end = f"entry {one.index:,} of term {one.term}"
+    return f"{end}, where its log is damaged; {one.lost:,} entries from there on are lost" if one.damaged else end
 
 
 def beginning(source: int, current: int | None, begun: Sequence[int]) -> int:
