@@ -1,0 +1,137 @@
+"""etcd's database reaches its quota on one node: the agent makes space where there is some, says what to do where there
+is none, and clears the alarm by itself when objects have been deleted."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from harness import TestCluster, one_node
+from power import Client
+from slots import settled
+from survival import decisions
+
+pytestmark = [pytest.mark.e2e, pytest.mark.rotation, pytest.mark.timeout(900)]
+
+LOG = logging.getLogger(__name__)
+QUOTA = 48 * 1024 * 1024
+"""A new cluster has some 10 MiB."""
+BYTES, MOST_WRITES = 900_000, 120
+LABEL = "filling=yes"
+PATH = "/api/v1/namespaces/default/configmaps"
+TOLD_SECONDS = 120
+CLEARED_SECONDS = 420
+"""Where there was no space, the agent looks again after a minute, then after two, and at most after five."""
+
+
+@pytest.fixture(scope="module")
+def cluster(make_cluster: Callable[..., TestCluster]) -> TestCluster:
+    cluster = make_cluster("t-etcd-full", **one_node(extraArgs={"etcd": {"quota-backend-bytes": str(QUOTA)}}))
+    cluster.up()
+    cluster.wait("everything is healthy", lambda: settled(cluster), seconds=90)
+    return cluster
+
+
+def member(cluster: TestCluster) -> dict[str, Any]:
+    """As `autarky etcd status` shows it, which needs no API."""
+    shown = cluster.autarky("etcd", "status", "-o", "json", "--cluster", cluster.name, check=False).stdout
+    found: dict[str, Any] = json.loads(shown)["members"][0]
+    return found
+
+
+def said(cluster: TestCluster) -> str:
+    """What the agent has logged about etcd's upkeep."""
+    return "\n".join(decisions(cluster, "etcd upkeep"))
+
+
+def events(cluster: TestCluster) -> dict[str, str]:
+    """Reason → message, of the events on the EtcdMember."""
+    fields = "involvedObject.kind=EtcdMember,involvedObject.name=n1"
+    found = json.loads(cluster.kubectl("get", "events", "-n", "default", f"--field-selector={fields}", "-o", "json"))
+    return {one["reason"]: one["message"] for one in found["items"]}
+
+
+def writes(cluster: TestCluster, name: str, size: int = BYTES) -> bool:
+    label, _, value = LABEL.partition("=")
+    big = {"metadata": {"name": name, "labels": {label: value}}, "data": {"big": "x" * size}}
+    return Client(cluster).send("POST", PATH, big) is not None
+
+
+def fill(cluster: TestCluster) -> None:
+    for number in range(MOST_WRITES):
+        if not writes(cluster, f"filling-{number}") and "NOSPACE" in member(cluster)["alarms"]:
+            return
+    raise AssertionError(f"etcd has taken {MOST_WRITES} times {BYTES} bytes: {member(cluster)}")
+
+
+def sample(cluster: TestCluster, name: str) -> float | None:
+    """A metric of the node agent."""
+    lines = cluster.shell("n1", "curl -s http://127.0.0.1:10301/metrics").splitlines()
+    return next((float(line.split()[-1]) for line in lines if line.startswith(f"autarky_agent_etcd_{name}{{")), None)
+
+
+def test_a_full_etcd_says_what_to_do_and_takes_writes_again_once_objects_are_deleted(cluster: TestCluster) -> None:
+    cluster.announce()
+    fill(cluster)
+    cluster.wait(
+        "the agent says that nothing is left to give up",
+        lambda: "There is nothing left to give up" in said(cluster),
+        seconds=TOLD_SECONDS,
+    )
+    assert "is given up" in said(cluster), "the history was compacted before that was said"
+    assert member(cluster)["alarms"] == ["NOSPACE"], "it is not cleared without space"
+    assert not writes(cluster, "refused", 10)
+
+    cluster.kubectl("delete", "configmap", "-l", LABEL, "--wait=false")
+    deleted = time.monotonic()
+    cluster.wait("the alarm is cleared", lambda: member(cluster)["alarms"] == [], seconds=CLEARED_SECONDS)
+    LOG.info(f"the alarm was cleared {time.monotonic() - deleted:.0f} s after the objects were deleted")
+    cluster.wait("writes are taken", lambda: writes(cluster, f"taken-{time.time_ns()}", 10), seconds=30)
+    assert member(cluster)["size"] < 0.9 * QUOTA
+    cluster.wait("everything is healthy", lambda: settled(cluster), seconds=240)
+    cluster.announcements_end()
+
+    cluster.wait("the events are there", lambda: "EtcdAlarmCleared" in events(cluster), seconds=60)
+    found = events(cluster)
+    assert {"EtcdHistoryCompacted", "EtcdOutOfSpace", "EtcdDefragmented"} <= set(found)
+    assert "delete objects" in found["EtcdOutOfSpace"]
+    assert "etcd takes writes" in found["EtcdAlarmCleared"]
+    shape = '{.status.conditions[?(@.type=="EtcdInShape")].status}'
+    cluster.wait(
+        "nothing needs attention",
+        lambda: cluster.kubectl("get", "controlplane", "cluster", "-o", f"jsonpath={shape}") == "True",
+        seconds=120,
+    )
+
+
+def test_space_that_only_history_takes_is_had_back_with_nobody_there(cluster: TestCluster) -> None:
+    """One object is written again and again: what is live is small."""
+    cluster.announce()
+    client = Client(cluster)
+    assert writes(cluster, "rewritten")
+    big = {"metadata": {"name": "rewritten"}, "data": {"big": "y" * BYTES}}
+    for _ in range(MOST_WRITES):
+        if client.send("PUT", f"{PATH}/rewritten", big) is None and "NOSPACE" in member(cluster)["alarms"]:
+            break
+    full = time.monotonic()
+    cluster.wait("the alarm is cleared", lambda: member(cluster)["alarms"] == [], seconds=CLEARED_SECONDS)
+    LOG.info(f"the alarm was cleared {time.monotonic() - full:.0f} s after the last write")
+    cluster.wait("writes are taken", lambda: writes(cluster, f"taken-{time.time_ns()}", 10), seconds=30)
+    cluster.wait("everything is healthy", lambda: settled(cluster), seconds=240)
+    cluster.announcements_end()
+
+
+def test_the_agent_shows_how_the_member_is(cluster: TestCluster) -> None:
+    cluster.wait("the figures are those of now", lambda: sample(cluster, "alarm") == 0, seconds=90)
+    assert (sample(cluster, "up"), sample(cluster, "leads"), sample(cluster, "learner")) == (1, 1, 0)
+    assert sample(cluster, "quota_bytes") == QUOTA
+    size, in_use = sample(cluster, "database_bytes"), sample(cluster, "database_in_use_bytes")
+    assert size is not None
+    assert in_use is not None
+    assert 0 < in_use <= size < QUOTA
+    cluster.wait("there are latencies", lambda: sample(cluster, "fsync_p99_seconds") is not None, seconds=120)
+    assert (sample(cluster, "commit_p99_seconds") or 0) > 0
